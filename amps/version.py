@@ -1,0 +1,3 @@
+"""The version of the package: the one place that states it."""
+
+VERSION = "0.1.0"
