@@ -1,0 +1,93 @@
+"""Fixtures for tests that run a server: started on demand, always ended, its log shown when a test fails."""
+
+import re
+import sys
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# Makes `tests.support` importable when `pytest`, not `python -m pytest`, is the entry point.
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from tests.support.certificates import Authority
+from tests.support.peers import Peers
+from tests.support.server import RUNNING, ServerProcess
+
+StartServer = Callable[..., ServerProcess]
+
+
+@pytest.fixture
+def start_server(tmp_path: Path) -> Iterator[StartServer]:
+    """Starts servers that end, and are checked to end well, with the test."""
+    yield from _server_starter(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def start_module_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartServer]:
+    """The same for servers shared by the tests of a module."""
+    yield from _server_starter(tmp_path_factory.mktemp("servers"))
+
+
+@pytest.fixture
+def make_server(tmp_path: Path) -> Iterator[StartServer]:
+    """Servers not started yet, for tests about starting."""
+    made: list[ServerProcess] = []
+
+    def make(**options: Any) -> ServerProcess:
+        made.append(ServerProcess(tmp_path / f"server-{len(made)}", **options))
+        return made[-1]
+
+    yield make
+    for server in made:
+        server.close()
+
+
+@pytest.fixture
+def peers(unique: str) -> Iterator[Peers]:
+    """Opens raw connections that are closed with the test."""
+    with Peers(unique) as opened:
+        yield opened
+
+
+_unique_numbers: dict[str, int] = {}
+
+
+@pytest.fixture
+def unique(request: pytest.FixtureRequest, worker_id: str) -> str:
+    """A word of this test alone, for topics and client names on a shared server."""
+    word = re.sub(r"\W+", "_", request.node.name)[:60].strip("_")
+    number = _unique_numbers[word] = _unique_numbers.get(word, 0) + 1
+    return f"{word}_{worker_id}_{number}"
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("certificates"))
+
+
+def _server_starter(directory: Path) -> Iterator[StartServer]:
+    started: list[ServerProcess] = []
+
+    def start(**options: Any) -> ServerProcess:
+        server = ServerProcess(directory / f"server-{len(started)}", **options)
+        started.append(server)
+        return server.start()
+
+    try:
+        yield start
+        for server in started:
+            server.stop()
+    finally:
+        for server in started:
+            server.close()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed:
+        for server in RUNNING:
+            report.sections.append((f"server {server.directory.name}", server.excerpt()))
+    return report

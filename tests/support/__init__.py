@@ -1,0 +1,5 @@
+"""What tests of several kinds share: a server under test, a raw peer, certificates.
+
+Nothing here may import `amps._core` or any other part of the package: the tests judge that code, so they
+must not lean on it.
+"""
