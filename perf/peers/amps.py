@@ -1,0 +1,145 @@
+"""This project's server: any-type transport, every JSON topic recorded in the transaction log.
+
+Publishes ask for `persisted`, which the server conflates (here every 10 ms) and sends only after fdatasync
+has returned for the messages it covers.
+"""
+
+import itertools
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from xml.sax.saxutils import escape
+
+from amps.version import VERSION
+from perf.load import FIRST_NUMBER, build
+from perf.peers.base import LivePair, Peer, Reader
+from perf.pump import Lane, PeerError, connect
+
+ACK_CONFLATION = "10ms"
+CLIENT_NUMBERS = itertools.count(1)
+
+
+def frame(header: Mapping[str, object], body: bytes = b"") -> bytes:
+    """One frame of the protocol."""
+    text = json.dumps(header, separators=(",", ":")).encode() + body
+    return len(text).to_bytes(4, "big") + text
+
+
+def receive_ack(sock: socket.socket, ack_type: str) -> dict[str, object]:
+    """Blocking read, for handshakes: frames up to the acknowledgement of this type."""
+    while True:
+        size = int.from_bytes(receive_bytes(sock, 4), "big")
+        header: dict[str, object] = json.loads(receive_bytes(sock, size))
+        if header.get("status", "success") != "success":
+            raise PeerError(f"refused: {header}")
+        if header.get("c") == "ack" and header.get("a") == ack_type:
+            return header
+
+
+def receive_bytes(sock: socket.socket, size: int) -> bytes:
+    got = b""
+    while len(got) < size:
+        chunk = sock.recv(size - len(got))
+        if not chunk:
+            raise PeerError("the server closed the connection")
+        got += chunk
+    return got
+
+
+class AckCounter:
+    """Turns conflated acknowledgements, "persisted up to s", into a count; few, so each is parsed."""
+
+    def __init__(self) -> None:
+        self.rest = b""
+        self.last = FIRST_NUMBER - 1
+
+    def __call__(self, received: memoryview) -> int:
+        data = self.rest + received
+        at = 0
+        before = self.last
+        while len(data) - at >= 4:
+            size = int.from_bytes(data[at : at + 4], "big")
+            if len(data) - at - 4 < size:
+                break
+            header = json.loads(data[at + 4 : at + 4 + size])
+            if header.get("status") != "success":
+                raise PeerError(f"refused: {header}")
+            self.last = int(header["s"])
+            at += 4 + size
+        self.rest = data[at:]
+        return self.last - before
+
+
+class AmpsPeer(Peer):
+    name = "amps"
+    title = "this server (synced)"
+    scenarios = frozenset({"publish-persist", "live-latency", "replay"})
+    window = 400_000
+
+    @classmethod
+    def version(cls) -> str:
+        commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True)
+        return f"amps {VERSION} {commit.stdout.strip()}".strip()
+
+    def command(self) -> list[str]:
+        config = self.directory / "config.xml"
+        journal = escape(str(self.directory / "journal"))
+        config.write_text(f"""<AMPSConfig>
+  <Name>bench</Name>
+  <Transports><Transport>
+    <Name>any-tcp</Name><Type>tcp</Type><InetAddr>127.0.0.1:{self.port}</InetAddr><Protocol>amps</Protocol>
+  </Transport></Transports>
+  <TransactionLog>
+    <JournalDirectory>{journal}</JournalDirectory>
+    <Topic><Name>.*</Name><MessageType>json</MessageType></Topic>
+  </TransactionLog>
+  <Logging><Target><Protocol>stdout</Protocol><Level>info</Level></Target></Logging>
+</AMPSConfig>
+""")
+        return [sys.executable, "-m", "amps.server.main", str(config)]
+
+    def prepare(self) -> None:
+        """A logon is answered only when recovery is over and the journal files are ready."""
+        self.open().close()
+
+    def open(self) -> socket.socket:
+        sock = connect(self.port)
+        logon = {
+            "c": "logon",
+            "cid": "0",
+            "client_name": f"bench-{next(CLIENT_NUMBERS)}",
+            "mt": "json",
+            "a": "processed",
+            "o": f"ack_conflation={ACK_CONFLATION}",
+        }
+        sock.sendall(frame(logon))
+        receive_ack(sock, "processed")
+        return sock
+
+    def publish_lanes(self, connections: int, messages: int) -> list[Lane]:
+        header = b'{"c":"p","t":"bench","s":%d,"a":"persisted"}' % FIRST_NUMBER
+        prefix = (len(header) + 256).to_bytes(4, "big") + header
+        sequence_at = prefix.index(b'"s":') + len(b'"s":')
+        return [
+            Lane(
+                self.open(),
+                build(prefix, b"", messages // connections, sequence_at),
+                AckCounter(),
+                self.window // connections,
+            )
+            for _ in range(connections)
+        ]
+
+    def live_pair(self) -> LivePair:
+        subscriber = self.open()
+        subscriber.sendall(frame({"c": "subscribe", "cid": "1", "t": "live", "a": "processed"}))
+        receive_ack(subscriber, "processed")
+        header = b'{"c":"p","t":"live"}'
+        return LivePair(self.open(), subscriber, (len(header) + 256).to_bytes(4, "big") + header, b"")
+
+    def reader(self, messages: int) -> Reader:
+        sock = self.open()
+        request = frame({"c": "subscribe", "cid": "1", "t": "bench", "bm": "0", "a": "completed"})
+        return Reader(sock, lambda: sock.sendall(request), lambda received, tail: None)

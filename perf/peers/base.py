@@ -1,0 +1,172 @@
+"""What every peer offers, and how its process is run.
+
+A peer object is one running server in one fresh directory, on a free port. It is started and stopped by
+process id.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Self
+
+import psutil
+
+from perf.pump import Lane, PeerError
+
+START_S = 30.0
+
+
+@dataclass
+class LivePair:
+    """A publishing and a subscribing connection, and one publish command around its payload."""
+
+    publisher: socket.socket
+    subscriber: socket.socket
+    prefix: bytes
+    suffix: bytes
+
+
+@dataclass
+class Reader:
+    """A connection about to read everything that is stored.
+
+    `start` sends the first request; `advance` gets the total of messages received so far and the end of the
+    received bytes, and sends whatever the protocol needs to go on.
+    """
+
+    sock: socket.socket
+    start: Callable[[], None]
+    advance: Callable[[int, memoryview], None]
+
+
+@dataclass(frozen=True)
+class CpuTime:
+    """Processor seconds by process, to tell who does the work."""
+
+    by_process: dict[str, float]
+
+    @property
+    def total_s(self) -> float:
+        return sum(self.by_process.values())
+
+    def since(self, earlier: "CpuTime") -> "CpuTime":
+        return CpuTime(
+            {
+                name: round(used - earlier.by_process.get(name, 0.0), 3)
+                for name, used in self.by_process.items()
+            }
+        )
+
+
+class Peer(ABC):
+    """One server under measurement."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]  # as the report calls it
+    scenarios: ClassVar[frozenset[str]]
+    window: ClassVar[int]  # unacknowledged publishes over all connections; the best value found for this peer
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.port = free_port()
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @classmethod
+    @abstractmethod
+    def version(cls) -> str:
+        """Version of the program, for the report; raises PeerError if it is not installed."""
+
+    @abstractmethod
+    def command(self) -> list[str]:
+        """Writes configuration files below `directory` and returns the command line."""
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Called once the port answers: create streams and the like."""
+
+    def publish_lanes(self, connections: int, messages: int) -> list[Lane]:
+        """Logged-on publishing connections with their prebuilt loads."""
+        raise NotImplementedError
+
+    def live_pair(self) -> LivePair:
+        raise NotImplementedError
+
+    def reader(self, messages: int) -> Reader:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        arguments = self.command()
+        with (self.directory / "output.txt").open("wb") as output:
+            self.process = subprocess.Popen(
+                arguments,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=Path(__file__).parents[2],
+                start_new_session=True,
+            )
+        try:
+            self.wait_for_port()
+            self.prepare()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+    def output(self) -> str:
+        return (self.directory / "output.txt").read_text(errors="replace")[-3000:]
+
+    def wait_for_port(self) -> None:
+        assert self.process is not None
+        deadline = time.monotonic() + START_S
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+                return
+            except OSError:
+                if self.process.poll() is not None or time.monotonic() > deadline:
+                    raise PeerError(f"{self.name} did not start:\n{self.output()}") from None
+                time.sleep(0.02)
+
+    def processes(self) -> list[psutil.Process]:
+        assert self.process is not None
+        root = psutil.Process(self.process.pid)
+        return [root, *root.children(recursive=True)]
+
+    def cpu(self) -> CpuTime:
+        used: dict[str, float] = {}
+        for process in self.processes():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                times = process.cpu_times()
+                title = " ".join(process.cmdline()[:1]) if ":" in process.cmdline()[0] else process.name()
+                used[title] = used.get(title, 0.0) + times.user + times.system
+        return CpuTime(used)
+
+    def stop(self) -> None:
+        """End the server: politely, then all of its session."""
+        process = self.process
+        if process is None:
+            return
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(20)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        self.process = None
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])

@@ -1,0 +1,136 @@
+"""The load generator: one epoll loop that pushes prebuilt bytes and counts what comes back.
+
+The same loop serves every peer. Per wake-up it makes one `send` of up to `SEND_BYTES` and one `recv` per
+ready connection and asks the lane's `count_answers` how many publishes the received bytes acknowledge.
+"""
+
+import contextlib
+import select
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from perf.load import Load
+
+SEND_BYTES = 256 * 1024
+RECEIVE_BYTES = 1024 * 1024
+STALL_S = 30.0
+
+
+class PeerError(RuntimeError):
+    """A peer answered something else than success, or stopped answering."""
+
+
+@dataclass
+class Lane:
+    """One publishing connection: its bytes, and how its answers are counted."""
+
+    sock: socket.socket
+    load: Load
+    count_answers: Callable[[memoryview], int]  # received bytes -> how many more publishes are acknowledged
+    window: int  # publishes that may be unacknowledged at a time
+    sent_bytes: int = 0
+    acknowledged: int = 0
+    stop_at: int = 0  # messages to send
+
+    def __post_init__(self) -> None:
+        self.stop_at = self.load.count
+
+    @property
+    def allowed_bytes(self) -> int:
+        return min(self.stop_at, self.acknowledged + self.window) * self.load.message_bytes
+
+    @property
+    def done(self) -> bool:
+        return self.acknowledged >= self.stop_at
+
+
+@dataclass(frozen=True)
+class Pumped:
+    """What one run of the pump did."""
+
+    acknowledged: int
+    elapsed_s: float
+
+
+def pump(lanes: list[Lane], limit_s: float) -> Pumped:
+    """Send every lane's load; after `limit_s` send no more. Returns once all that was sent is answered."""
+    poll = select.epoll()
+    by_fd = {lane.sock.fileno(): lane for lane in lanes}
+    writing = dict.fromkeys(by_fd, True)
+    for lane in lanes:
+        lane.sock.setblocking(False)
+        poll.register(lane.sock.fileno(), select.EPOLLIN | select.EPOLLOUT)
+    buffer = bytearray(RECEIVE_BYTES)
+    received = memoryview(buffer)
+    unfinished = len(lanes)
+    started = time.perf_counter()
+    last_answer = started
+    limit_passed = False
+    try:
+        while unfinished:
+            events = poll.poll(1.0)
+            now = time.perf_counter()
+            if now - last_answer > STALL_S:
+                raise PeerError(
+                    f"no answer for {STALL_S:g} s: {[(lane.acknowledged, lane.stop_at) for lane in lanes]}"
+                )
+            if not limit_passed and now - started > limit_s:
+                limit_passed = True
+                for lane in lanes:
+                    if lane.done:
+                        continue
+                    lane.stop_at = min(lane.stop_at, -(-lane.sent_bytes // lane.load.message_bytes))
+                    if lane.done:
+                        unfinished -= 1
+            for fd, event in events:
+                lane = by_fd[fd]
+                if lane.done:
+                    continue
+                if event & (select.EPOLLIN | select.EPOLLHUP):
+                    size = lane.sock.recv_into(received)
+                    if size == 0:
+                        raise PeerError("the server closed the connection")
+                    answers = lane.count_answers(received[:size])
+                    if answers:
+                        lane.acknowledged += answers
+                        last_answer = time.perf_counter()
+                        if lane.done:
+                            unfinished -= 1
+                            poll.unregister(fd)
+                            continue
+                end = lane.allowed_bytes
+                if lane.sent_bytes < end and (event & select.EPOLLOUT or not writing[fd]):
+                    with contextlib.suppress(BlockingIOError):
+                        lane.sent_bytes += lane.sock.send(
+                            lane.load.data[lane.sent_bytes : min(end, lane.sent_bytes + SEND_BYTES)]
+                        )
+                    end = lane.allowed_bytes
+                want_write = lane.sent_bytes < end
+                if want_write != writing[fd]:
+                    writing[fd] = want_write
+                    poll.modify(fd, select.EPOLLIN | (select.EPOLLOUT if want_write else 0))
+    finally:
+        poll.close()
+    return Pumped(sum(lane.acknowledged for lane in lanes), last_answer - started)
+
+
+def receive_exactly_until(sock: socket.socket, end: bytes, limit_bytes: int = 1 << 20) -> bytes:
+    """Blocking read for handshakes: everything up to and including `end`."""
+    got = b""
+    while end not in got:
+        chunk = sock.recv(65536)
+        if not chunk:
+            raise PeerError(f"the server closed the connection after {got!r}")
+        got += chunk
+        if len(got) > limit_bytes:
+            raise PeerError(f"no {end!r} in {limit_bytes} bytes")
+    return got
+
+
+def connect(port: int) -> socket.socket:
+    """A blocking connection to the local host, without Nagle's delay."""
+    sock = socket.create_connection(("127.0.0.1", port), timeout=30)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock

@@ -1,0 +1,63 @@
+"""Stored messages per second to one reader that begins with the first one.
+
+The log is filled first and lies in the page cache. The reader counts messages by their marker byte.
+"""
+
+import time
+
+from perf.load import MarkerCounter
+from perf.peers.base import Peer
+from perf.pump import RECEIVE_BYTES, PeerError, pump
+from perf.scenarios.common import Measurement, Settings
+
+LOADING_LIMIT_S = 120.0
+SETTLE_S = 1.0
+TAIL_BYTES = 1024
+
+
+def measure(peer: Peer, settings: Settings) -> Measurement:
+    messages = settings.messages
+    lanes = peer.publish_lanes(1, messages)
+    stored = pump(lanes, LOADING_LIMIT_S).acknowledged
+    for lane in lanes:
+        lane.sock.close()
+    del lanes
+    if stored != messages:
+        raise PeerError(f"only {stored} of {messages} messages could be stored in {LOADING_LIMIT_S:g} s")
+    time.sleep(SETTLE_S)
+    reader = peer.reader(messages)
+    # The tail of what was received before stays in front of each chunk, so that `advance` sees whole ends.
+    buffer = bytearray(RECEIVE_BYTES)
+    view = memoryview(buffer)
+    counter = MarkerCounter(buffer)
+    received = 0
+    received_bytes = 0
+    tail = memoryview(b"")
+    cpu_before, load_before = peer.cpu(), time.process_time()
+    started = time.perf_counter()
+    reader.start()
+    while received < messages:
+        size = reader.sock.recv_into(view)
+        if size == 0:
+            raise PeerError(f"the server closed the connection after {received} of {messages} messages")
+        received += counter.count(size)
+        received_bytes += size
+        kept = tail[-max(TAIL_BYTES - size, 0) :] if size < TAIL_BYTES else memoryview(b"")
+        tail = memoryview(kept.tobytes() + view[max(0, size - TAIL_BYTES) : size].tobytes())
+        reader.advance(received, tail)
+    elapsed_s = time.perf_counter() - started
+    load_cpu_s = time.process_time() - load_before
+    server_cpu = peer.cpu().since(cpu_before)
+    reader.sock.close()
+    if received != messages:
+        raise PeerError(f"{received} messages received instead of {messages}")
+    return Measurement(
+        {
+            "messages_per_s": round(messages / elapsed_s),
+            "wire_bytes_per_message": round(received_bytes / messages, 1),
+        },
+        messages,
+        elapsed_s,
+        server_cpu,
+        load_cpu_s,
+    )
