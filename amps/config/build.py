@@ -1,0 +1,349 @@
+"""From a checked tree to the dataclasses: defaults that need computing, and rules between elements.
+
+Building goes on after errors, so that all of them are reported at once: a part that cannot be built is left
+out, and the caller throws the result away when there was an error.
+"""
+
+import re
+import resource
+from pathlib import Path
+
+import psutil
+
+from amps.config.document import Node
+from amps.config.elements import LEVELS
+from amps.config.findings import Severity
+from amps.config.model import (
+    STANDARD_MESSAGE_TYPES,
+    LoggedTopic,
+    LogTargetConfig,
+    ModuleUse,
+    ServerConfig,
+    TransactionLogConfig,
+    TransportConfig,
+    TuningConfig,
+)
+from amps.config.modules import (
+    AUTHENTICATION_MODULES,
+    ENTITLEMENT_MODULES,
+    DeclaredModule,
+    declared_modules,
+    resolve_use,
+)
+from amps.config.readers import read_pattern
+from amps.config.schema import Checker, Section
+from amps.config.tls import read_tls
+from amps.config.units import shown
+
+COMPATIBLE_RELEASE = (5, 3, 4)
+"""The release whose documented behaviour this server has: what the minimum version elements refer to."""
+
+MEBIBYTE = 2**20
+REGEX_CHARACTERS = frozenset(".*+?^$|()[]{}\\")
+_LONGEST_SOCKET_PATH_BYTES = 107
+_LEGACY_PROTOCOLS = ("fix", "nvfix", "xml", "soap", "fix-session")
+
+
+def build(root: Section, checker: Checker) -> ServerConfig | None:
+    """The configuration, or None when it is not even a named instance."""
+    _check_versions(root, checker)
+    name = root.first("Name")
+    if name is not None:
+        _check_name(name, root.where("Name"), checker)
+    elif checker.strict:
+        return None
+    name = name or "AMPS"
+    declared = declared_modules(root.first("Modules"), checker)
+    message_types = _message_types(root.first("MessageTypes"), checker)
+    regex_topic_support = root.first("RegexTopicSupport")
+    return ServerConfig(
+        name=name,
+        group=root.first("Group") or name,
+        process_name=root.first("ProcessName"),
+        description=root.first("Description"),
+        environment=root.first("Environment"),
+        transports=_transports(root, message_types, declared, checker),
+        transaction_log=_transaction_log(
+            root.first("TransactionLog"), message_types, regex_topic_support, checker
+        ),
+        logging=_log_targets(root.first("Logging"), checker),
+        authentication=_authentication(root, declared, checker),
+        entitlement=_entitlement(root, declared, checker),
+        regex_topic_support=regex_topic_support,
+        message_types=message_types,
+        message_memory_limit_bytes=root.first("MessageMemoryLimit") or default_message_memory_limit_bytes(),
+        client_max_capacity=root.first("ClientMaxCapacity"),
+        client_message_age_limit_s=root.first("ClientMessageAgeLimit"),
+        tuning=_tuning(root.first("Tuning")),
+    )
+
+
+def default_message_memory_limit_bytes() -> int:
+    """The lower of a tenth of the host's memory and a tenth of `ulimit -m`."""
+    total_bytes = psutil.virtual_memory().total
+    soft_bytes, _ = resource.getrlimit(resource.RLIMIT_RSS)
+    if soft_bytes != resource.RLIM_INFINITY:
+        total_bytes = min(total_bytes, soft_bytes)
+    return max(total_bytes // 10, MEBIBYTE)
+
+
+def _check_versions(root: Section, checker: Checker) -> None:
+    ours = ".".join(str(number) for number in COMPATIBLE_RELEASE)
+    for name, severity in (
+        ("RequiredMinimumVersion", Severity.ERROR),
+        ("SuggestedMinimumVersion", Severity.WARNING),
+    ):
+        wanted = root.first(name)
+        if wanted is not None and wanted > COMPATIBLE_RELEASE and wanted[:3] != COMPATIBLE_RELEASE:
+            text = f"this server has the behaviour of release {ours}; upgrade it, or lower {name}"
+            checker.note(root.where(name), severity, text)
+
+
+def _check_name(name: str, node: Node, checker: Checker) -> None:
+    if "/" in name or "\n" in name or len(name.encode()) > 200:
+        checker.error(
+            node,
+            f"{shown(name)} cannot begin the name of a file; leave out / and line breaks, and keep it short",
+        )
+    elif re.search(r"[\s\\$~]", name):
+        checker.note(
+            node,
+            Severity.WARNING,
+            f"{shown(name)} holds white space or one of \\ $ ~; a plain word is safer in file names",
+        )
+
+
+def _message_types(section: Section | None, checker: Checker) -> tuple[str, ...]:
+    """The standard types; a declaration that only repeats one of them is accepted."""
+    for declared in section.all("MessageType") if section is not None else []:
+        name, module = declared.first("Name"), declared.first("Module")
+        if name is not None and not (name in STANDARD_MESSAGE_TYPES and module in (None, name)):
+            checker.not_yet(
+                declared.node, f"custom message types (only {', '.join(STANDARD_MESSAGE_TYPES)} exist)"
+            )
+    return STANDARD_MESSAGE_TYPES
+
+
+def _authentication(
+    section: Section, declared: dict[str, DeclaredModule], checker: Checker
+) -> ModuleUse | None:
+    return resolve_use(
+        section.first("Authentication"), "authentication", AUTHENTICATION_MODULES, declared, checker
+    )
+
+
+def _entitlement(section: Section, declared: dict[str, DeclaredModule], checker: Checker) -> ModuleUse | None:
+    return resolve_use(section.first("Entitlement"), "entitlement", ENTITLEMENT_MODULES, declared, checker)
+
+
+def _check_message_type(section: Section, known: tuple[str, ...], checker: Checker) -> None:
+    name = section.first("MessageType")
+    if name is not None and name not in known:
+        checker.error(
+            section.where("MessageType"),
+            f"unknown message type {shown(name)}; write one of {', '.join(known)}",
+        )
+
+
+def _transports(
+    root: Section, message_types: tuple[str, ...], declared: dict[str, DeclaredModule], checker: Checker
+) -> tuple[TransportConfig, ...]:
+    protocols = _amps_protocols(root.first("Protocols"), checker)
+    container = root.first("Transports")
+    transports: list[TransportConfig] = []
+    for section in container.all("Transport") if container is not None else []:
+        _check_message_type(section, message_types, checker)
+        _check_protocol(section, protocols, checker)
+        transport = _transport(section, declared, checker)
+        if transport is None:
+            continue
+        for other in transports:
+            if other.name == transport.name:
+                checker.error(
+                    section.where("Name"),
+                    f"two transports are called {shown(other.name)}; give each its own name",
+                )
+            if _same_address(other, transport):
+                where = section.where("FileName" if transport.file_name else "InetAddr")
+                checker.error(
+                    where,
+                    f"the transport {shown(other.name)} has the address {other.address}; give each its own",
+                )
+        transports.append(transport)
+    return tuple(transports)
+
+
+def _amps_protocols(section: Section | None, checker: Checker) -> frozenset[str]:
+    """Names of declared protocols that are the `amps` protocol under another name."""
+    names = {"amps", "json"}
+    for protocol in section.all("Protocol") if section is not None else []:
+        name, module = protocol.first("Name"), protocol.first("Module")
+        if name is None or module is None:
+            continue
+        if module == "amps":
+            names.add(name)
+        elif module == "websocket" or module in _LEGACY_PROTOCOLS:
+            checker.not_yet(protocol.where("Module"), f"the protocol {module}")
+            names.add(name)  # reported here; a transport that uses it needs no second error
+        else:
+            checker.error(protocol.where("Module"), f"unknown protocol module {shown(module)}; write amps")
+    return frozenset(names)
+
+
+def _check_protocol(section: Section, known: frozenset[str], checker: Checker) -> None:
+    protocol = section.first("Protocol")
+    if protocol in known:
+        return
+    node = section.where("Protocol")
+    if protocol == "websocket" or protocol in _LEGACY_PROTOCOLS:
+        checker.not_yet(node, f"the protocol {protocol}")
+    else:
+        checker.error(
+            node, f"unknown protocol {shown(protocol)}; write amps, or the Name of a Protocols/Protocol"
+        )
+
+
+def _transport(
+    section: Section, declared: dict[str, DeclaredModule], checker: Checker
+) -> TransportConfig | None:
+    authentication = _authentication(section, declared, checker)
+    entitlement = _entitlement(section, declared, checker)
+    tls = read_tls(section, checker)
+    name, kind = section.first("Name"), section.first("Type")
+    if kind is None:
+        return None
+    is_unix = kind == "amps-unix"
+    needed, misplaced = ("FileName", ("InetAddr",)) if is_unix else ("InetAddr", ("FileName", "FileMask"))
+    for other in misplaced:
+        if section.nodes.get(other):
+            checker.error(section.where(other), f"{other} has no meaning for the type {kind}; remove it")
+    if section.first(needed) is None:
+        if not section.nodes.get(needed):
+            checker.note(
+                section.node, checker.lenient_severity, f"{needed} is required for the type {kind}; add it"
+            )
+        return None
+    if is_unix and len(section.first("FileName").encode()) > _LONGEST_SOCKET_PATH_BYTES:
+        checker.error(
+            section.where("FileName"),
+            f"a socket path has at most {_LONGEST_SOCKET_PATH_BYTES} bytes; choose a shorter one",
+        )
+    if name is None:
+        return None
+    host, port = (None, None) if is_unix else section.first("InetAddr")
+    return TransportConfig(
+        name=name,
+        type=kind,
+        protocol="amps",
+        message_type=section.first("MessageType"),
+        host=host,
+        port=port,
+        file_name=Path(section.first("FileName")) if is_unix else None,
+        file_mask=section.first("FileMask") if is_unix else None,
+        enabled=section.first("InitialState") == "enabled",
+        tls=tls,
+        authentication=authentication,
+        entitlement=entitlement,
+        message_memory_limit_bytes=section.first("MessageMemoryLimit"),
+        client_max_capacity=section.first("ClientMaxCapacity"),
+        client_message_age_limit_s=section.first("ClientMessageAgeLimit"),
+    )
+
+
+def _same_address(one: TransportConfig, other: TransportConfig) -> bool:
+    if one.file_name is not None or other.file_name is not None:
+        return one.file_name == other.file_name
+    return one.port == other.port != 0 and (one.host == other.host or None in (one.host, other.host))
+
+
+def _transaction_log(
+    section: Section | None, message_types: tuple[str, ...], regex_topic_support: bool, checker: Checker
+) -> TransactionLogConfig | None:
+    if section is None:
+        return None
+    topics = []
+    for topic in section.all("Topic"):
+        _check_message_type(topic, message_types, checker)
+        name = topic.first("Name")
+        if name is None or topic.first("MessageType") is None:
+            continue
+        if regex_topic_support and REGEX_CHARACTERS & set(name):
+            try:
+                read_pattern(name)
+            except ValueError as error:
+                checker.error(topic.where("Name"), f"{error}; correct it, or set RegexTopicSupport to false")
+        topics.append(LoggedTopic(name, topic.first("MessageType")))
+    if not section.all("Topic"):
+        checker.note(
+            section.node,
+            Severity.WARNING,
+            "no Topic is given, so nothing is recorded; add Topic with Name and MessageType",
+        )
+    directory = section.first("JournalDirectory")
+    if directory is None:
+        if not checker.strict:
+            checker.error(
+                section.node,
+                "there is no transaction log without JournalDirectory; add it, or remove TransactionLog",
+            )
+        return None
+    return TransactionLogConfig(
+        journal_directory=Path(directory),
+        preallocated_journal_files=section.first("PreallocatedJournalFiles"),
+        journal_size_bytes=-(-section.first("JournalSize") // MEBIBYTE) * MEBIBYTE,
+        flush_interval_s=section.first("FlushInterval"),
+        o_direct=section.first("O_DIRECT"),
+        topics=tuple(topics),
+    )
+
+
+def _log_targets(section: Section | None, checker: Checker) -> tuple[LogTargetConfig, ...]:
+    targets = []
+    for target in section.all("Target") if section is not None else []:
+        protocol = target.first("Protocol")
+        if protocol is None:
+            continue
+        to_file = protocol in ("file", "gzip")
+        for name, wanted in (
+            ("FileName", to_file),
+            ("RotationThreshold", to_file),
+            ("Ident", protocol == "syslog"),
+            ("Options", protocol == "syslog"),
+            ("Facility", protocol == "syslog"),
+        ):
+            if not wanted and target.nodes.get(name):
+                checker.note(
+                    target.where(name),
+                    checker.lenient_severity,
+                    f"{name} has no meaning for the protocol {protocol}; remove it",
+                )
+        level = target.first("Level")
+        levels = set(LEVELS[LEVELS.index(level) :]) if level in LEVELS else set()
+        levels.update(name for name in target.first("Levels") if name != "none")
+        if not levels and not target.first("IncludeErrors"):
+            checker.note(
+                target.node, Severity.INFO, "no Level, Levels or IncludeErrors: this target stays empty"
+            )
+        targets.append(
+            LogTargetConfig(
+                protocol=protocol,
+                levels=frozenset(levels),
+                include_ids=target.first("IncludeErrors"),
+                exclude_ids=target.first("ExcludeErrors"),
+                file_name=(target.first("FileName") or "%Y-%m-%dT%H%M%S.log") if to_file else None,
+                rotation_threshold_bytes=target.first("RotationThreshold") if to_file else None,
+                ident=target.first("Ident"),
+                syslog_options=target.first("Options"),
+                facility=target.first("Facility"),
+            )
+        )
+    return tuple(targets)
+
+
+def _tuning(section: Section | None) -> TuningConfig:
+    transport = section.first("Transport") if section is not None else None
+    numa = section.first("NUMA") if section is not None else None
+    return TuningConfig(
+        transport_workers=transport.first("Workers") if transport is not None else None,
+        numa_enabled=numa.first("Enabled") if numa is not None else True,
+    )

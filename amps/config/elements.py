@@ -1,0 +1,304 @@
+"""Every element of a configuration: instance, transports, logging, transaction log, tuning.
+
+The tables are the documentation of what is accepted. An element with `later` is known and refused with
+`not supported yet: …`. Elements of features that do not exist yet in bulk (SOW, queues, replication,
+actions, administration) are in `amps.config.elements_later`.
+"""
+
+from amps.config.elements_later import ACTIONS, ADMIN, REPLICATION, SOW, USER_DEFINED_FUNCTIONS
+from amps.config.readers import (
+    disabled_or_later,
+    list_of,
+    off_or_later,
+    one_of,
+    read_id_pattern,
+    read_text,
+)
+from amps.config.schema import Block, Leaf, Options, Synonym
+from amps.config.units import (
+    read_address,
+    read_boolean,
+    read_count,
+    read_file_mode,
+    read_fraction,
+    read_interval,
+    read_rotation_threshold,
+    read_size,
+    read_version,
+)
+
+JOURNAL_SIZE_MIN_BYTES = 10_000_000
+"""`JournalSize` as written; the file itself is rounded up to whole mebibytes."""
+
+LEVELS = ("developer", "trace", "stats", "info", "warning", "error", "critical", "emergency")
+TLS_PROTOCOLS = ("SSLv2", "SSLv3", "TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3")
+DEFAULT_TLS_PROTOCOLS = ("TLSv1.1", "TLSv1.2", "TLSv1.3")
+
+OFFLINING = "keeping a slow client's messages on disk (slow clients are disconnected at the memory limits)"
+WEBSOCKET = "the websocket protocol"
+
+_read_level = one_of(*LEVELS, "none", synonyms={"debug": "info"})
+
+MODULE_USE = Block({"Module": Leaf(read_text, required=True), "Options": Options()})
+
+SLOW_CLIENT_RETIRED = dict.fromkeys(
+    (
+        "SlowClientDisconnect",
+        "SlowClientOfflining",
+        "SlowClientOffline",
+        "SlowClientAgeLimit",
+        "ClientBufferThreshold",
+        "ClientOffline",
+        "ClientOfflineDirectory",
+        "ClientOfflineThreshold",
+        "ClientOfflineFileThreshold",
+    ),
+    "use MessageMemoryLimit, ClientMaxCapacity and ClientMessageAgeLimit",
+)
+
+TRANSPORT = Block(
+    {
+        "Name": Leaf(read_text, required=True),
+        "Type": Leaf(
+            one_of(
+                "tcp",
+                "tcps",
+                "amps-unix",
+                later={
+                    "amps-replication": "incoming replication transports",
+                    "amps-replication-secure": "incoming replication transports",
+                },
+            ),
+            required=True,
+        ),
+        "Protocol": Leaf(read_text, default="amps"),
+        "InetAddr": Leaf(read_address),
+        "MessageType": Leaf(read_text),
+        "InitialState": Leaf(one_of("enabled", "disabled"), default="enabled"),
+        "Authentication": MODULE_USE,
+        "Entitlement": MODULE_USE,
+        "MessageMemoryLimit": Leaf(read_size, at_least=(1, "1 byte")),
+        "MessageDiskLimit": Leaf(read_size, later=OFFLINING),
+        "MessageDiskPath": Leaf(read_text, later=OFFLINING),
+        "ClientMessageAgeLimit": Leaf(read_interval),
+        "ClientMaxCapacity": Leaf(read_fraction),
+        "TransportFilter": Block(
+            {"Module": Leaf(read_text, required=True), "Options": Options()},
+            repeatable=True,
+            later="transport filters",
+        ),
+        "Certificate": Leaf(read_text),
+        "PrivateKey": Leaf(read_text),
+        "Ciphers": Leaf(read_text),
+        "SecureSocketProtocols": Leaf(list_of(one_of(*TLS_PROTOCOLS), " "), default=DEFAULT_TLS_PROTOCOLS),
+        "VerifyClient": Leaf(read_boolean, default=False),
+        "CAFile": Leaf(read_text),
+        "CAPath": Leaf(read_text),
+        "FileName": Leaf(read_text),
+        "FileMask": Leaf(read_file_mode),
+        "PerMessageDeflate": Leaf(read_text, later=WEBSOCKET),
+        "HTTPHeader": Leaf(read_text, repeatable=True, later=WEBSOCKET),
+        "ReuseAddr": Leaf(read_text, may_be_empty=True, note="has no effect: addresses are always reused"),
+    },
+    repeatable=True,
+    retired=SLOW_CLIENT_RETIRED,
+)
+
+LOG_TARGET = Block(
+    {
+        "Protocol": Leaf(one_of("stdout", "stderr", "file", "gzip", "syslog"), required=True),
+        "Level": Leaf(_read_level),
+        "Levels": Leaf(list_of(_read_level), default=()),
+        "IncludeErrors": Leaf(list_of(read_id_pattern), default=(), may_be_empty=True),
+        "ExcludeErrors": Leaf(list_of(read_id_pattern), default=(), may_be_empty=True),
+        "FileName": Leaf(read_text),
+        "RotationThreshold": Leaf(read_rotation_threshold, at_least=(1, "1 byte")),
+        "Ident": Leaf(read_text),
+        "Options": Leaf(
+            list_of(one_of("LOG_CONS", "LOG_NDELAY", "LOG_NOWAIT", "LOG_ODELAY", "LOG_PERROR", "LOG_PID")),
+            default=(),
+            may_be_empty=True,
+        ),
+        "Facility": Leaf(
+            one_of("LOG_USER", *(f"LOG_LOCAL{number}" for number in range(8))),
+            default="LOG_USER",
+        ),
+    },
+    repeatable=True,
+)
+
+TRANSACTION_LOG = Block(
+    {
+        "JournalDirectory": Leaf(read_text, required=True),
+        "JournalArchiveDirectory": Leaf(read_text, later="archiving journals"),
+        "PreallocatedJournalFiles": Leaf(
+            read_count, default=2, at_least=(1, "1"), at_most=(10_000, "10000"), clamp=True
+        ),
+        "JournalSize": Leaf(
+            read_size,
+            default=2**30,
+            at_least=(JOURNAL_SIZE_MIN_BYTES, "10MB"),
+            at_most=(2**40, "1TB"),
+            clamp=True,
+        ),
+        "MinJournalSize": Synonym("JournalSize"),
+        "FlushInterval": Leaf(
+            read_interval, default=0.1, at_least=(1e-6, "1us"), at_most=(1.0, "1000ms"), clamp=True
+        ),
+        "O_DIRECT": Leaf(
+            read_boolean,
+            default=True,
+            note="journals are written through the page cache and synced with fdatasync before anything is "
+            "acknowledged, so that both settings are equally durable",
+        ),
+        "InactiveClientAckExpiration": Leaf(read_interval, later="forgetting publishers that stay away"),
+        "CompressedJournalCacheMemoryLimit": Leaf(read_size, later="compressed journals"),
+        "Topic": Block(
+            {
+                "Name": Leaf(read_text, required=True),
+                "MessageType": Leaf(read_text, required=True),
+                "Filter": Leaf(read_text, later="recording by content"),
+            },
+            repeatable=True,
+        ),
+    }
+)
+
+MODULES = Block(
+    {
+        "Module": Block(
+            {
+                "Name": Leaf(read_text, required=True),
+                "Library": Leaf(read_text, required=True),
+                "Options": Options(),
+            },
+            repeatable=True,
+        )
+    }
+)
+
+_TYPE_SETTINGS = "settings of message types"
+
+MESSAGE_TYPES = Block(
+    {
+        "MessageType": Block(
+            {
+                "Name": Leaf(read_text, required=True),
+                "Module": Leaf(read_text),
+                "AMPSVersionCompliance": Leaf(one_of("2", "4", "5"), later=_TYPE_SETTINGS),
+                "Options": Options(later=_TYPE_SETTINGS),
+                "FieldSeparator": Leaf(read_text, later=_TYPE_SETTINGS),
+                "HeaderSeparator": Leaf(read_text, later=_TYPE_SETTINGS),
+                "MessageSeparator": Leaf(read_text, later=_TYPE_SETTINGS),
+                "EarlyTerminationOptimization": Leaf(read_boolean, later=_TYPE_SETTINGS),
+                "MessageType": Leaf(read_text, repeatable=True, later="composite message types"),
+                "ProtoPath": Leaf(read_text, repeatable=True, later="protobuf message types"),
+                "ProtoFile": Leaf(read_text, later="protobuf message types"),
+                "Type": Leaf(read_text, later="protobuf message types"),
+                "Field": Leaf(read_text, repeatable=True, later="struct message types"),
+            },
+            repeatable=True,
+        )
+    }
+)
+
+_PROTOCOL_OPTIONS = {
+    "WWWAuthenticate": Leaf(read_text, later=WEBSOCKET),
+    "TrustedAdmin": Leaf(read_boolean, later=WEBSOCKET),
+    "HTTPHeader": Leaf(read_text, repeatable=True, later=WEBSOCKET),
+}
+
+PROTOCOLS = Block(
+    {
+        "Protocol": Block(
+            {
+                "Name": Leaf(read_text, required=True),
+                "Module": Leaf(read_text, required=True),
+                **_PROTOCOL_OPTIONS,
+                "Options": Block(_PROTOCOL_OPTIONS),
+            },
+            repeatable=True,
+        )
+    }
+)
+
+TUNING = Block(
+    {
+        "NUMA": Block(
+            {
+                "Enabled": Leaf(
+                    read_boolean,
+                    default=True,
+                    note="has no effect: threads are not bound to NUMA nodes; bind the service instead",
+                )
+            }
+        ),
+        "Replication": Block({"MinSyncDestinations": Leaf(read_text, repeatable=True, later="replication")}),
+        "Queue": Block(
+            {"QueueDeliveryFlushInterval": Leaf(read_interval, at_least=(1e-6, "1us"), later="queues")}
+        ),
+        "Admin": Block(
+            {
+                "Statistics": Block(
+                    {
+                        "Indexing": Block(
+                            {"Enabled": Leaf(off_or_later("the statistics database"), default=False)}
+                        )
+                    }
+                )
+            }
+        ),
+        "TransactionLog": Block(
+            {"TopicIndex": Block({"Enabled": Leaf(off_or_later("the journal topic index"), default=False)})}
+        ),
+        "Transport": Block({"Workers": Leaf(read_count, at_least=(1, "1"), at_most=(256, "256"))}),
+    }
+)
+
+_OWN_TLS = "has no effect: the libraries of this server's own runtime are used"
+_LIBRARY = Block({"Library": Leaf(read_text, note=_OWN_TLS)})
+EXTERNALS = Block({"SSL": _LIBRARY, "Crypto": _LIBRARY, "Curl": _LIBRARY})
+
+ROOT = Block(
+    {
+        "Name": Leaf(read_text, required=True),
+        "Group": Leaf(read_text),
+        "ProcessName": Leaf(read_text),
+        "Description": Leaf(read_text, may_be_empty=True),
+        "Environment": Leaf(read_text, may_be_empty=True),
+        "SuggestedMinimumVersion": Leaf(read_version),
+        "RequiredMinimumVersion": Leaf(read_version),
+        "ConfigIncludeCommentDefault": Leaf(read_boolean, default=False),
+        "ConfigCycleDetectionThreshold": Leaf(read_size, at_least=(1, "1 byte")),
+        "ConfigValidation": Leaf(
+            one_of("enabled", "disabled", synonyms={"true": "enabled", "false": "disabled"})
+        ),
+        "RegexTopicSupport": Leaf(read_boolean, default=True),
+        "SOWStatsInterval": Leaf(read_interval, later="SOW statistics events"),
+        "SOWStatisticsInterval": Synonym("SOWStatsInterval"),
+        "MessageMemoryLimit": Leaf(read_size, at_least=(1, "1 byte")),
+        "MessageDiskLimit": Leaf(read_size, later=OFFLINING),
+        "MessageDiskPath": Leaf(read_text, later=OFFLINING),
+        "ClientMessageAgeLimit": Leaf(read_interval),
+        "ClientMaxCapacity": Leaf(read_fraction, default=0.5),
+        "MiniDumpDirectory": Leaf(disabled_or_later("minidumps (disabled is accepted)")),
+        "MiniDumpFileMask": Leaf(read_file_mode, later="minidumps"),
+        "Authentication": MODULE_USE,
+        "Entitlement": MODULE_USE,
+        "Authenticator": Block(MODULE_USE.children, later="outgoing connections"),
+        "Modules": MODULES,
+        "UserDefinedFunctions": USER_DEFINED_FUNCTIONS,
+        "MessageTypes": MESSAGE_TYPES,
+        "Protocols": PROTOCOLS,
+        "Transports": Block({"Transport": TRANSPORT}),
+        "Admin": ADMIN,
+        "Logging": Block({"Target": LOG_TARGET}),
+        "SOW": SOW,
+        "TransactionLog": TRANSACTION_LOG,
+        "Replication": REPLICATION,
+        "Actions": ACTIONS,
+        "Tuning": TUNING,
+        "Externals": EXTERNALS,
+    },
+    retired=SLOW_CLIENT_RETIRED,
+)

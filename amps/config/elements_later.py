@@ -1,0 +1,339 @@
+"""Elements of features that are known but not built: SOW, queues, replication, actions, administration.
+
+They are described in full so that a file can be checked as a whole, and so that building a feature starts
+with removing its mark here. Until then each use is refused, by name and line.
+"""
+
+from amps.config.readers import list_of, one_of, read_pattern, read_text
+from amps.config.schema import Block, Leaf, NotSupportedYet, Options, Synonym
+from amps.config.units import read_address, read_boolean, read_count, read_interval, read_size, shown
+
+_TEXT = Leaf(read_text)
+_REQUIRED = Leaf(read_text, required=True)
+_MANY = Leaf(read_text, repeatable=True)
+_FIELDS = Block({"Field": Leaf(read_text, required=True, repeatable=True)})
+_HASH_INDEX = Block({"Key": Leaf(read_text, required=True, repeatable=True)}, repeatable=True)
+_MODULE_USE = Block({"Module": _REQUIRED, "Options": Options()})
+_OLD_SLABS = Leaf(read_text, note="has no effect since 5.0: SlabSize and InitialSlabCount took its place")
+
+
+def _read_expiration(text: str) -> object:
+    return text.lower() if text.lower() in ("enabled", "disabled") else read_interval(text)
+
+
+_SOW_TOPIC = Block(
+    {
+        "Name": _REQUIRED,
+        "Topic": Synonym("Name"),
+        "MessageType": _REQUIRED,
+        "FileName": _TEXT,
+        "Durability": Leaf(one_of("persistent", "transient")),
+        "Duration": Synonym("Durability"),
+        "RecoveryPoint": _TEXT,
+        "Expiration": Leaf(_read_expiration),
+        "Key": _MANY,
+        "KeyDomain": _TEXT,
+        "KeyGenerator": _MODULE_USE,
+        "SlabSize": Leaf(read_size, at_most=(2**30, "1GB")),
+        "InitialSlabCount": Leaf(read_count, at_most=(1024, "1024")),
+        "HashIndex": _HASH_INDEX,
+        "Index": _MANY,
+        "ExpectedKeyCountHint": Leaf(read_count),
+        "History": Block(
+            {"Window": Leaf(read_interval, required=True), "Granularity": Leaf(read_interval, required=True)}
+        ),
+        "Preprocessing": _FIELDS,
+        "Enrichment": _FIELDS,
+        "Pattern": Leaf(read_pattern),
+        "RecordSize": _OLD_SLABS,
+        "IncrementSize": _OLD_SLABS,
+        "InitialSize": _OLD_SLABS,
+    },
+    repeatable=True,
+    later="SOW topics",
+)
+
+_VIEW = Block(
+    {
+        "Name": _REQUIRED,
+        "Topic": Synonym("Name"),
+        "MessageType": _REQUIRED,
+        "UnderlyingTopic": Options(required=True),  # a topic name, or Join elements
+        "Projection": Block(_FIELDS.children, required=True),
+        "Grouping": Block(_FIELDS.children, required=True),
+        "Filter": _TEXT,
+        "KeyDomain": _TEXT,
+        "HashIndex": _HASH_INDEX,
+        "Conflation": Leaf(one_of("none", "inline")),
+        "JoinNullEquivalency": Leaf(read_boolean),
+        "FileName": _TEXT,
+    },
+    repeatable=True,
+    later="views",
+)
+
+_CONFLATED_TOPIC = Block(
+    {
+        "Name": _REQUIRED,
+        "Topic": Synonym("Name"),
+        "UnderlyingTopic": _REQUIRED,
+        "MessageType": _REQUIRED,
+        "Interval": Leaf(read_interval, at_least=(0.1, "100ms")),
+        "Filter": _TEXT,
+        "HashIndex": _HASH_INDEX,
+        "Enrichment": _FIELDS,
+        "TopicFormat": _TEXT,
+    },
+    repeatable=True,
+    later="conflated topics",
+)
+
+_QUEUE: dict[str, Leaf | Block | Options | Synonym] = {
+    "Name": _REQUIRED,
+    "Topic": Synonym("Name"),
+    "MessageType": _REQUIRED,
+    "UnderlyingTopic": _TEXT,
+    "DefaultPublishTarget": _TEXT,
+    "Semantics": Leaf(one_of("at-least-once", "at-most-once")),
+    "LeasePeriod": Leaf(read_interval),
+    "MaxBacklog": Leaf(read_count),
+    "MaxPerSubscriptionBacklog": Leaf(read_count),
+    "Expiration": Leaf(read_interval),
+    "ExpirationModel": Leaf(one_of("default", "queue", "latest", "earliest")),
+    "Filter": _TEXT,
+    "RecoveryPoint": _TEXT,
+    "FairnessModel": Leaf(one_of("fast", "round-robin", "proportional")),
+    "Leasing": Leaf(one_of("strict", "sublet")),
+    "MaxDeliveries": Leaf(read_count),
+    "MaxCancels": Leaf(read_count),
+    "Priority": _TEXT,
+    "BarrierExpression": _TEXT,
+    "FileBackedMetadata": Leaf(read_boolean),
+    "TargetQueueDepth": Leaf(read_count, at_least=(1000, "1000")),
+    "DeferredAckExpiration": Leaf(read_interval),
+}
+_PLAIN_QUEUE = Block(_QUEUE, repeatable=True, later="queues")
+_GROUP_QUEUE = Block(
+    {**_QUEUE, "InitialOwner": _REQUIRED, "GroupLocalQueueDomain": _TEXT}, repeatable=True, later="queues"
+)
+
+SOW = Block(
+    {
+        "Topic": _SOW_TOPIC,
+        "TopicDefinition": Synonym("Topic"),
+        "View": _VIEW,
+        "ViewDefinition": Synonym("View"),
+        "ConflatedTopic": _CONFLATED_TOPIC,
+        "ReplicaDefinition": Synonym("ConflatedTopic"),
+        "Queue": _PLAIN_QUEUE,
+        "QueueDefinition": Synonym("Queue"),
+        "LocalQueue": _PLAIN_QUEUE,
+        "GroupLocalQueue": _GROUP_QUEUE,
+    }
+)
+
+_COMPRESSION = Leaf(one_of("none", "zlib", "zstd", "lz4"))
+
+REPLICATION = Block(
+    {
+        "Destination": Block(
+            {
+                "Name": _TEXT,
+                "Group": _TEXT,
+                "SyncType": Leaf(one_of("sync", "async"), required=True),
+                "Topic": Block(
+                    {
+                        "Name": _REQUIRED,
+                        "MessageType": _REQUIRED,
+                        "Filter": _TEXT,
+                        "ExcludeValidation": Leaf(list_of(read_text), may_be_empty=True),
+                    },
+                    required=True,
+                    repeatable=True,
+                ),
+                "PassThrough": Leaf(read_pattern),
+                "Transport": Block(
+                    {
+                        "Name": _TEXT,
+                        "Type": Leaf(one_of("amps-replication", "amps-replication-secure"), required=True),
+                        "InetAddr": Leaf(list_of(read_address), repeatable=True),
+                        "ReconnectTimeout": Leaf(list_of(read_interval)),
+                        "Authenticator": _MODULE_USE,
+                        "Authentication": _MODULE_USE,
+                        "Entitlement": _MODULE_USE,
+                        "Certificate": _TEXT,
+                        "PrivateKey": _TEXT,
+                        "Ciphers": _TEXT,
+                        "SecureSocketProtocols": _TEXT,
+                        "VerifyClient": Leaf(read_boolean),
+                        "CAFile": _TEXT,
+                        "CAPath": _TEXT,
+                        "CompressionType": _COMPRESSION,
+                        "Compression": Synonym("CompressionType"),
+                        "IPProtocolPrefer": Leaf(one_of("ipv4", "ipv6")),
+                    },
+                    required=True,
+                    repeatable=True,
+                ),
+                "AckConflationInterval": Leaf(read_interval),
+                "CompressionType": _COMPRESSION,
+                "Compression": Synonym("CompressionType"),
+            },
+            repeatable=True,
+            later="replication",
+        )
+    }
+)
+
+ADMIN = Block(
+    {
+        "InetAddr": Leaf(read_address),
+        "FileName": _TEXT,
+        "Interval": Leaf(read_interval, at_least=(1, "1s"), clamp=True),
+        "WWWAuthenticate": _TEXT,
+        "Authentication": _MODULE_USE,
+        "Entitlement": _MODULE_USE,
+        "AnonymousPaths": Leaf(read_pattern),
+        "Header": _MANY,
+        "ExternalInetAddr": _TEXT,
+        "AccessControlAllowOrigin": Leaf(read_pattern),
+        "SessionOptions": _TEXT,
+        "SQLTransport": _TEXT,
+        "SQLTransportInetAddr": _TEXT,
+        "Galvanometer": Leaf(read_boolean),
+        "Certificate": _TEXT,
+        "PrivateKey": _TEXT,
+        "Ciphers": _TEXT,
+    },
+    later="the administration interface and its statistics",
+)
+
+USER_DEFINED_FUNCTIONS = Block(
+    {
+        "Function": Block(
+            {
+                "Name": _REQUIRED,
+                "Module": _REQUIRED,
+                "Symbol": _REQUIRED,
+                "ParameterCount": Leaf(read_count, may_be_empty=True),
+            },
+            repeatable=True,
+            later="user-defined functions",
+        )
+    }
+)
+
+_EVENTS = [
+    "schedule",
+    "startup",
+    "shutdown",
+    "signal",
+    "admin",
+    "minidump",
+    "connect-client",
+    "disconnect-client",
+    "logon-client",
+    "offline-start",
+    "offline-stop",
+    "subscribe",
+    "unsubscribe",
+    "connect-incoming-replication",
+    "disconnect-incoming-replication",
+    "connect-replication",
+    "disconnect-replication",
+    "replication-resync-complete",
+    "upgrade-replication",
+    "downgrade-replication",
+    "publish-message",
+    "deliver-message",
+    "message-affinity",
+    "sow-expire-message",
+    "sow-delete-message",
+    "oof-message",
+    "message-condition-timeout",
+    "alert",
+    "execute-event",
+]
+_STEPS = [
+    "rotate-logs",
+    "compress-files",
+    "remove-files",
+    "truncate-statistics",
+    "vacuum-statistics",
+    "archive-journal",
+    "compress-journal",
+    "remove-journal",
+    "delete-sow",
+    "compact-sow",
+    "query-sow",
+    "disable-authentication",
+    "enable-authentication",
+    "disable-entitlement",
+    "enable-entitlement",
+    "reset-authentication",
+    "reset-entitlement",
+    "enable-transport",
+    "disable-transport",
+    "publish-message",
+    "downgrade-replication",
+    "upgrade-replication",
+    "extract-values",
+    "translate-data",
+    "increment-counter",
+    "execute-event",
+    "execute-system",
+    "enable-proxied-transfer",
+    "disable-proxied-transfer",
+    "minidump",
+    "shutdown",
+    "nothing",
+    "echo-message",
+]
+_CONDITIONS = ("condition", "file-system-usage")
+
+EVENT_MODULES = frozenset({f"amps-action-on-{name}" for name in _EVENTS} | {"amps-action-on-execute"})
+STEP_MODULES = frozenset(
+    {f"amps-action-do-{name}" for name in _STEPS}
+    | {f"amps-action-do-{name}-journals" for name in ("archive", "compress", "remove")}
+    | {
+        "amps-do-disable-entitlements",
+        "amps-action-do-enable-entitlements",
+        "amps-action-do-disable-entitlements",
+        "amps-action-do-event",
+        "amps-action-do-delete-files",
+    }
+)
+CONDITION_MODULES = frozenset(f"amps-action-if-{name}" for name in _CONDITIONS)
+
+
+def _action_module(known: frozenset[str], kind: str) -> Leaf:
+    def read(text: str) -> str:
+        if text not in known:
+            raise ValueError(f"{shown(text)} is no {kind} module; write one such as {min(known)}")
+        raise NotSupportedYet("actions")
+
+    return Leaf(read, required=True)
+
+
+ACTIONS = Block(
+    {
+        "Action": Block(
+            {
+                "On": Block(
+                    {"Module": _action_module(EVENT_MODULES, "event"), "Options": Options()},
+                    required=True,
+                    repeatable=True,
+                ),
+                "Do": Block(
+                    {"Module": _action_module(STEP_MODULES, "step"), "Options": Options()}, repeatable=True
+                ),
+                "If": Block(
+                    {"Module": _action_module(CONDITION_MODULES, "condition"), "Options": Options()},
+                    repeatable=True,
+                ),
+            },
+            repeatable=True,
+            later="actions",
+        )
+    }
+)

@@ -1,0 +1,167 @@
+"""What a configuration means, once read: immutable, typed, with every default already applied.
+
+The rest of the server sees only these classes. Nothing here knows about XML, files or findings, and nothing
+here computes: a value that needs computing (a memory limit taken from the host, a rounded journal size) was
+computed by `amps.config.build`. Mappings inside are plain dicts for the sake of pickling; treat them as
+read-only.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from amps.config.findings import Finding
+
+STANDARD_MESSAGE_TYPES = ("json", "fix", "nvfix", "xml", "bson", "msgpack", "bflat", "binary")
+"""Message types that exist without being declared."""
+
+OptionValue = str | list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleUse:
+    """One use of a module: which built-in implementation, with which options.
+
+    `module` is the name of the implementation (`amps-default-authentication-module`,
+    `libamps_simple_access_entitlement`), already resolved through `Modules`; `name` is what the
+    configuration calls it, for log messages. `options` maps an option's element name to its text, or to the
+    list of texts when the option was given more than once. Options at the use override those at the module.
+    """
+
+    module: str
+    options: Mapping[str, OptionValue] = field(default_factory=dict)
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TlsConfig:
+    """TLS of one listening transport."""
+
+    certificate: Path
+    private_key: Path
+    ciphers: str | None = None
+    protocols: tuple[str, ...] = ("TLSv1.1", "TLSv1.2", "TLSv1.3")
+    verify_client: bool = False
+    ca_file: Path | None = None
+    ca_path: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TransportConfig:
+    """One listening socket and the rules for the connections it accepts.
+
+    `host` None means every address of the host, IPv4 and IPv6; `port` 0 lets the system choose. Both are
+    None for `amps-unix`, where `file_name` is the socket's path. A limit that is None follows the instance;
+    setting `message_memory_limit_bytes` gives the transport a memory pool of its own. `authentication` and
+    `entitlement` are None when the instance's apply.
+    """
+
+    name: str
+    type: str
+    protocol: str = "amps"
+    message_type: str | None = None
+    host: str | None = None
+    port: int | None = None
+    file_name: Path | None = None
+    file_mask: int | None = None
+    enabled: bool = True
+    tls: TlsConfig | None = None
+    authentication: ModuleUse | None = None
+    entitlement: ModuleUse | None = None
+    message_memory_limit_bytes: int | None = None
+    client_max_capacity: float | None = None
+    client_message_age_limit_s: float | None = None
+    filters: tuple[ModuleUse, ...] = ()
+
+    @property
+    def address(self) -> str:
+        """The address as a person would write it."""
+        if self.file_name is not None:
+            return str(self.file_name)
+        if self.host is None:
+            return str(self.port)
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedTopic:
+    """What the transaction log records: a topic name or pattern, in one message type."""
+
+    name: str
+    message_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionLogConfig:
+    """The transaction log. `journal_size_bytes` is a whole number of mebibytes, at least ten."""
+
+    journal_directory: Path
+    preallocated_journal_files: int = 2
+    journal_size_bytes: int = 2**30
+    flush_interval_s: float = 0.1
+    o_direct: bool = True
+    topics: tuple[LoggedTopic, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LogTargetConfig:
+    """Where log records go and which ones.
+
+    `levels` holds exactly the levels that are written (`Level` and `Levels` combined); ids that match
+    `include_ids` are written whatever their level, ids that match `exclude_ids` never. `file_name` is a mask
+    with strftime tokens and `%n`, the rotation counter.
+    """
+
+    protocol: str
+    levels: frozenset[str] = frozenset()
+    include_ids: tuple[str, ...] = ()
+    exclude_ids: tuple[str, ...] = ()
+    file_name: str | None = None
+    rotation_threshold_bytes: int | None = None
+    ident: str | None = None
+    syslog_options: tuple[str, ...] = ()
+    facility: str = "LOG_USER"
+
+
+@dataclass(frozen=True, slots=True)
+class TuningConfig:
+    """Knobs whose effect may change between versions. `transport_workers` None: from the CPU count."""
+
+    transport_workers: int | None = None
+    numa_enabled: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """One instance. `authentication` and `entitlement` None mean the default modules without options."""
+
+    name: str
+    group: str
+    process_name: str | None = None
+    description: str | None = None
+    environment: str | None = None
+    transports: tuple[TransportConfig, ...] = ()
+    transaction_log: TransactionLogConfig | None = None
+    logging: tuple[LogTargetConfig, ...] = ()
+    authentication: ModuleUse | None = None
+    entitlement: ModuleUse | None = None
+    regex_topic_support: bool = True
+    message_types: tuple[str, ...] = STANDARD_MESSAGE_TYPES
+    message_memory_limit_bytes: int = 2**30
+    client_max_capacity: float = 0.5
+    client_message_age_limit_s: float | None = None
+    tuning: TuningConfig = field(default_factory=TuningConfig)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedConfig:
+    """A configuration that may be started, and what there is to tell about it.
+
+    `expanded_text` is the text with variables and includes resolved: what `--dump-config` prints and what
+    the server shows of itself, however the files change later.
+    """
+
+    config: ServerConfig
+    findings: tuple[Finding, ...]
+    expanded_text: str
+    path: str

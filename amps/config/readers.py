@@ -1,0 +1,88 @@
+"""Readers used by the element tables, beyond the plain units: choices, lists, patterns."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pcre2
+
+from amps.config.schema import NotSupportedYet
+from amps.config.units import read_boolean, shown
+
+
+def read_text(text: str) -> str:
+    """Any text, already trimmed."""
+    if len(text) > 64 * 1024:
+        raise ValueError(f"the text is {len(text)} characters long; at most 65536 are accepted")
+    return text
+
+
+def read_pattern(text: str) -> str:
+    """A PCRE regular expression; returned as its text."""
+    try:
+        pcre2.compile(text)
+    except Exception as error:  # the engine has its own exception types, which share only this base
+        raise ValueError(f"{shown(text)} is not a regular expression: {error}") from None
+    return text
+
+
+def one_of(
+    *values: str, synonyms: Mapping[str, str] | None = None, later: Mapping[str, str] | None = None
+) -> Callable[[str], str]:
+    """One of a few words, compared without regard to case. `later` maps known words to missing features."""
+    canonical = {value.lower(): value for value in values}
+    canonical.update({word.lower(): value for word, value in (synonyms or {}).items()})
+    refused = {word.lower(): feature for word, feature in (later or {}).items()}
+
+    def read(text: str) -> str:
+        word = text.lower()
+        if word in canonical:
+            return canonical[word]
+        if word in refused:
+            raise NotSupportedYet(refused[word])
+        raise ValueError(f"{shown(text)} is not accepted; write one of {', '.join(values)}")
+
+    return read
+
+
+def list_of(read_item: Callable[[str], Any], separator: str = ",") -> Callable[[str], tuple[Any, ...]]:
+    """Items between separators, white space around them ignored; empty items are skipped."""
+
+    def read(text: str) -> tuple[Any, ...]:
+        parts = text.split() if separator == " " else [part.strip() for part in text.split(separator)]
+        return tuple(read_item(part) for part in parts if part)
+
+    return read
+
+
+def off_or_later(feature: str) -> Callable[[str], bool]:
+    """A switch of a missing feature: off is fine, on is refused."""
+
+    def read(text: str) -> bool:
+        if read_boolean(text):
+            raise NotSupportedYet(feature)
+        return False
+
+    return read
+
+
+def disabled_or_later(feature: str) -> Callable[[str], str]:
+    """A path, or the word `disabled` for a missing feature that is on by default elsewhere."""
+
+    def read(text: str) -> str:
+        if text.lower() != "disabled":
+            raise NotSupportedYet(feature)
+        return "disabled"
+
+    return read
+
+
+def read_id_pattern(text: str) -> str:
+    """A log id such as 12-0010, or a regular expression over ids."""
+    try:
+        re.compile(text)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(
+            f"{shown(text)} is neither a log id nor a regular expression over ids: {error}"
+        ) from None
+    return text

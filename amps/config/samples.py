@@ -1,0 +1,89 @@
+"""The two configurations this package writes itself: the embedded default and the sample."""
+
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+from amps.config.model import STANDARD_MESSAGE_TYPES
+
+SAMPLE = """\
+<AMPSConfig>
+  <!-- The name of the instance. Keep it: the files of the transaction log begin with it. -->
+  <Name>AMPS-Sample</Name>
+
+  <!-- Applications connect here, with messages of any type, over the amps protocol. Without an address
+       before the port, every address of the host is served, over IPv4 and IPv6. -->
+  <Transports>
+    <Transport>
+      <Name>any-tcp</Name>
+      <Type>tcp</Type>
+      <InetAddr>9007</InetAddr>
+      <Protocol>amps</Protocol>
+    </Transport>
+  </Transports>
+
+  <!-- What the server has to tell goes to standard output. A file suits production better:
+  <Target>
+    <Protocol>file</Protocol>
+    <FileName>./logs/%Y-%m-%d-%n.log</FileName>
+    <RotationThreshold>1G</RotationThreshold>
+    <Level>info</Level>
+  </Target>
+  -->
+  <Logging>
+    <Target>
+      <Protocol>stdout</Protocol>
+      <Level>info</Level>
+    </Target>
+  </Logging>
+
+  <!-- Without a transaction log nothing is kept. To keep every json message, and replay it later:
+  <TransactionLog>
+    <JournalDirectory>./journal</JournalDirectory>
+    <Topic>
+      <Name>.*</Name>
+      <MessageType>json</MessageType>
+    </Topic>
+  </TransactionLog>
+  -->
+
+  <!-- Not built yet, and therefore not in this sample: the administration interface on port 8085 with its
+       web console, and the websocket transport that the console queries through. -->
+</AMPSConfig>
+"""
+
+
+def sample_config() -> str:
+    """A configuration to start from: publish and subscribe, nothing kept."""
+    return SAMPLE
+
+
+def embedded_default_text(data_directory: Path, port: int) -> str:
+    """The configuration that runs when none is given: local only, every topic of every type recorded."""
+    topics = "\n".join(
+        f"    <Topic><Name>.*</Name><MessageType>{name}</MessageType></Topic>"
+        for name in STANDARD_MESSAGE_TYPES
+    )
+    return f"""\
+<AMPSConfig>
+  <Name>amps</Name>
+  <Transports>
+    <Transport>
+      <Name>any-tcp</Name>
+      <Type>tcp</Type>
+      <InetAddr>127.0.0.1:{port}</InetAddr>
+      <Protocol>amps</Protocol>
+    </Transport>
+  </Transports>
+  <Logging>
+    <Target>
+      <Protocol>stdout</Protocol>
+      <Level>info</Level>
+    </Target>
+  </Logging>
+  <TransactionLog>
+    <JournalDirectory>{escape(str(data_directory / "journal"))}</JournalDirectory>
+    <JournalSize>256MB</JournalSize>
+{topics}
+  </TransactionLog>
+</AMPSConfig>
+"""

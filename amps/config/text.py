@@ -1,0 +1,322 @@
+"""The text stage: a configuration file and all it includes become one text, and every line keeps its origin.
+
+Order of work, per file: read → expand `${NAME}` → check that it is well-formed XML → replace each `Include`
+by the file it names, which went through the same steps. Inclusion is done on text, not on trees, because
+the expanded text, comments included, is what the server shows of itself (`--dump-config`, the log).
+
+Invariants: one line of the result stems from exactly one line of one file (an included text always starts a
+new line), so a finding can name the place a person has to edit. The result never grows beyond the cycle
+detection threshold, and no file is included by a file that it includes.
+"""
+
+import codecs
+import os
+import re
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from xml.sax.saxutils import unescape
+
+from lxml import etree
+
+from amps.config.findings import Findings
+from amps.config.units import read_boolean, read_size, shown
+from amps.version import VERSION
+
+ROOT_NAME = "AMPSConfig"
+DEFAULT_THRESHOLD_BYTES = 5 * 2**20
+_DEEPEST_INCLUDE = 32
+
+_DECLARATION = re.compile(r"\A\s*<\?xml\b.*?\?>", re.DOTALL)
+_ENCODING = re.compile(rb"""\A\s*<\?xml\b[^>]*?\bencoding\s*=\s*["']([A-Za-z0-9._-]{1,40})["']""")
+_VARIABLE = re.compile(r"\$\{([^{}\n]*)\}")
+_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
+_TOKEN = re.compile(
+    r"<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>"
+    r"|(?P<include><Include(?P<attributes>(?:\s[^<>]*?)?)(?:/>|>(?P<target>.*?)</Include\s*>))",
+    re.DOTALL,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A place in a file as a person edits it."""
+
+    file: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExpandedText:
+    """The text with variables and includes resolved; `origins[n]` says where line n+1 came from."""
+
+    text: str
+    origins: tuple[Origin, ...]
+    main_file: str
+
+    def origin(self, line: int | None) -> Origin:
+        """Where a line of the text, counted from 1, came from."""
+        if line is None or not self.origins:
+            return Origin(self.main_file, 0)
+        return self.origins[min(max(line, 1), len(self.origins)) - 1]
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """One file after variable expansion, before its includes are resolved."""
+
+    path: Path
+    text: str
+    origins: tuple[Origin, ...]
+
+
+def new_parser() -> etree.XMLParser:
+    """A parser that opens nothing but the text it is given: no network, no DTD, no external entity."""
+    return etree.XMLParser(
+        resolve_entities=False,
+        no_network=True,
+        load_dtd=False,
+        dtd_validation=False,
+        huge_tree=False,
+        remove_comments=True,
+        remove_pis=True,
+    )
+
+
+def expand(
+    path: str | os.PathLike[str], defines: Mapping[str, str], findings: Findings, text: str | None
+) -> ExpandedText:
+    """Reads `path` (or takes `text` as its content) and resolves variables and includes.
+
+    Raises ConfigError when the text stage fails: without a text there is nothing further to check.
+    """
+    return _Expander(Path(path), defines, findings).run(text)
+
+
+class _Expander:
+    """Holds what the files of one configuration share: variables, options, the size so far."""
+
+    def __init__(self, main: Path, defines: Mapping[str, str], findings: Findings) -> None:
+        self._main = main
+        self._findings = findings
+        absolute = Path(os.path.abspath(main))
+        self._variables: dict[str, str] = dict(os.environ)
+        self._variables.update(
+            AMPS_CONFIG_DIRECTORY=str(absolute.parent), AMPS_CONFIG_PATH=str(absolute), AMPS_VERSION=VERSION
+        )
+        self._variables.update(defines)
+        self._prepared: dict[Path, _Prepared] = {}
+        self._comment_default = False
+        self._threshold_bytes = DEFAULT_THRESHOLD_BYTES
+        self._size_bytes = 0
+
+    def run(self, text: str | None) -> ExpandedText:
+        if text is None:
+            text = self._read(self._main, Origin(str(self._main), 0))
+        prepared = self._prepare(self._main, text)
+        self._findings.raise_if_errors()
+        self._read_options(prepared)
+        lines = self._resolve(prepared, (self._main.resolve(),))
+        self._findings.raise_if_errors()
+        return ExpandedText(
+            "\n".join(line for line, _ in lines) + "\n", tuple(origin for _, origin in lines), str(self._main)
+        )
+
+    def _error(self, origin: Origin, text: str, path: str = ROOT_NAME) -> None:
+        self._findings.error(origin.file, origin.line, path, text)
+
+    def _fail(self, origin: Origin, text: str, path: str = ROOT_NAME) -> None:
+        """For what cannot be continued after."""
+        self._error(origin, text, path)
+        self._findings.raise_if_errors()
+
+    def _read(self, path: Path, wanted_at: Origin) -> str:
+        """The file as text: UTF-8, or what its XML declaration says."""
+        try:
+            with path.open("rb") as file:
+                data = file.read(64 * 2**20)
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            self._fail(
+                wanted_at, f"cannot read {shown(str(path))}: {reason}; check the path and its permissions"
+            )
+        declared = _ENCODING.match(data)
+        encoding = declared[1].decode("ascii") if declared else "utf-8"
+        if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            encoding = "utf-16"
+        elif data.startswith(codecs.BOM_UTF8):
+            encoding = "utf-8-sig"
+        try:
+            return codecs.decode(data, encoding)
+        except (LookupError, ValueError) as error:
+            self._fail(
+                Origin(str(path), 1),
+                f"the file cannot be read as {encoding}: {error}; save it as UTF-8, or declare its encoding",
+            )
+            raise
+
+    def _prepare(self, path: Path, text: str) -> _Prepared:
+        """Expands variables and checks that the file is well-formed by itself."""
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+        text = _DECLARATION.sub(lambda match: "\n" * match[0].count("\n"), text, count=1)
+        comments = [match.span() for match in _COMMENT.finditer(text)]
+        starts = [start for start, _ in comments]
+        lines: list[str] = []
+        origins: list[Origin] = []
+        offset = 0
+        for number, line in enumerate(text.split("\n"), start=1):
+            origin = Origin(str(path), number)
+
+            def replaced(match: re.Match[str], base: int = offset, origin: Origin = origin) -> str:
+                position = base + match.start()
+                index = bisect_right(starts, position) - 1
+                in_comment = index >= 0 and position < comments[index][1]
+                return self._variable(match, origin, in_comment)
+
+            for part in _VARIABLE.sub(replaced, line).split("\n"):
+                lines.append(part)
+                origins.append(origin)
+            offset += len(line) + 1
+        prepared = _Prepared(path, "\n".join(lines), tuple(origins))
+        self._check_well_formed(prepared)
+        return prepared
+
+    def _variable(self, match: re.Match[str], origin: Origin, in_comment: bool) -> str:
+        value = self._variables.get(match[1])
+        if value is not None:
+            return value
+        if not in_comment:
+            self._error(
+                origin,
+                f"the variable {match[0]} is not defined; set it in the environment, or give -D{match[1]}=value",
+            )
+        return match[0]
+
+    def _check_well_formed(self, prepared: _Prepared) -> None:
+        try:
+            root = etree.fromstring(prepared.text.encode("utf-8", "surrogatepass"), new_parser())
+        except etree.XMLSyntaxError as error:
+            line = error.lineno or 1
+            origin = prepared.origins[min(line, len(prepared.origins)) - 1]
+            self._error(origin, f"not well-formed XML: {error.msg}")
+            return
+        if root.getroottree().docinfo.internalDTD is not None:
+            self._error(
+                prepared.origins[0],
+                "a document type declaration is not accepted; use Include and ${NAME} in place of entities",
+            )
+
+    def _read_options(self, prepared: _Prepared) -> None:
+        """The two options that govern this stage; they count only in the main file, outside includes."""
+        root = etree.fromstring(prepared.text.encode(), new_parser())
+        for name in ("ConfigIncludeCommentDefault", "ConfigCycleDetectionThreshold"):
+            element = root.find(name)
+            if element is None or not (element.text or "").strip():
+                continue
+            value = (element.text or "").strip()
+            try:
+                if name == "ConfigIncludeCommentDefault":
+                    self._comment_default = read_boolean(value)
+                else:
+                    self._threshold_bytes = read_size(value)
+            except ValueError:
+                continue  # reported by the schema, which reads both again
+
+    def _resolve(self, prepared: _Prepared, stack: tuple[Path, ...]) -> list[tuple[str, Origin]]:
+        """The file's lines with every include replaced."""
+        result: list[tuple[str, Origin]] = []
+        position = 0
+        for token in _TOKEN.finditer(prepared.text):
+            if token["include"] is None:
+                continue
+            self._append(result, prepared, position, token.start())
+            position = token.end()
+            origin = self._origin_at(prepared, token.start())
+            result += self._included(prepared, token, origin, stack)
+        self._append(result, prepared, position, len(prepared.text), keep_blank=position == 0)
+        return result
+
+    def _origin_at(self, prepared: _Prepared, position: int) -> Origin:
+        return prepared.origins[prepared.text.count("\n", 0, position)]
+
+    def _append(
+        self,
+        result: list[tuple[str, Origin]],
+        prepared: _Prepared,
+        start: int,
+        end: int,
+        keep_blank: bool = False,
+    ) -> None:
+        """Adds the lines between two includes, without the blank rest of an include's own line."""
+        first = prepared.text.count("\n", 0, start)
+        parts = prepared.text[start:end].split("\n")
+        for index, part in enumerate(parts):
+            at_edge = index in (0, len(parts) - 1)
+            if at_edge and not part.strip() and not keep_blank:
+                continue
+            self._grow(len(part) + 1, prepared.origins[first + index])
+            result.append((part, prepared.origins[first + index]))
+
+    def _grow(self, size_bytes: int, origin: Origin) -> None:
+        self._size_bytes += size_bytes
+        if self._size_bytes > self._threshold_bytes:
+            self._fail(
+                origin,
+                "the expanded configuration is larger than ConfigCycleDetectionThreshold "
+                f"({self._threshold_bytes} bytes); look for files that include each other, or raise it",
+            )
+
+    def _included(
+        self, including: _Prepared, token: re.Match[str], origin: Origin, stack: tuple[Path, ...]
+    ) -> list[tuple[str, Origin]]:
+        path = f"{ROOT_NAME}//Include"
+        written = unescape((token["target"] or "").strip())
+        if not written:
+            self._fail(origin, "Include is empty; write the path of the file to include", path)
+        with_comment = self._wants_comment(token["attributes"], origin, path)
+        target = self._find(including.path, written)
+        resolved = target.resolve()
+        if resolved in stack or len(stack) >= _DEEPEST_INCLUDE:
+            chain = " → ".join(str(file) for file in (*stack, resolved))
+            self._fail(
+                origin,
+                f"{shown(written)} is included by a file that it includes: {chain}; remove one Include",
+                path,
+            )
+        prepared = self._prepared.get(resolved)
+        if prepared is None:
+            prepared = self._prepare(target, self._read(target, origin))
+            self._findings.raise_if_errors()
+            self._prepared[resolved] = prepared
+        lines = self._resolve(prepared, (*stack, resolved))
+        while lines and not lines[0][0].strip():
+            del lines[0]
+        while lines and not lines[-1][0].strip():
+            del lines[-1]
+        if with_comment:
+            name = written.replace("--", "- -")
+            lines.insert(0, (f"<!-- Start <Include>{name}</Include> -->", origin))
+            lines.append((f"<!-- End <Include>{name}</Include> -->", origin))
+        return lines
+
+    def _wants_comment(self, attributes: str | None, origin: Origin, path: str) -> bool:
+        """The `comment` attribute of an Include, or the default."""
+        element = etree.fromstring(f"<Include{attributes or ''}/>".encode(), new_parser())
+        for name in element.attrib:
+            if name != "comment":
+                self._error(origin, f"unknown attribute {shown(str(name))}; Include knows only comment", path)
+        value = element.get("comment")
+        if value is None:
+            return self._comment_default
+        try:
+            return read_boolean(str(value))
+        except ValueError as error:
+            self._error(origin, f"attribute comment: {error}", path)
+            return False
+
+    @staticmethod
+    def _find(including: Path, written: str) -> Path:
+        """Beside the including file, else in the working directory."""
+        beside = including.parent / written
+        return beside if beside.exists() or not Path(written).exists() else Path(written)

@@ -1,0 +1,121 @@
+"""TLS settings of a transport, tried out while the configuration is read.
+
+A certificate that cannot be loaded would stop the server at its start; `--verify-config` must say so first,
+so the check builds the very kind of context that the transport will build.
+"""
+
+import ssl
+from pathlib import Path
+
+from amps.config.findings import Severity
+from amps.config.model import TlsConfig
+from amps.config.schema import Checker, Section
+
+_VERSIONS = {
+    "TLSv1": ssl.TLSVersion.TLSv1,
+    "TLSv1.1": ssl.TLSVersion.TLSv1_1,
+    "TLSv1.2": ssl.TLSVersion.TLSv1_2,
+    "TLSv1.3": ssl.TLSVersion.TLSv1_3,
+}
+_ELEMENTS = ("Ciphers", "SecureSocketProtocols", "VerifyClient", "CAFile", "CAPath")
+
+
+def read_tls(transport: Section, checker: Checker) -> TlsConfig | None:
+    """The TLS settings: for `tcps`, and for `tcp` with both a certificate and a private key."""
+    certificate, private_key = transport.first("Certificate"), transport.first("PrivateKey")
+    kind = transport.first("Type")
+    if kind == "tcps" or (kind == "tcp" and (certificate or private_key)):
+        for name in ("Certificate", "PrivateKey"):
+            if transport.first(name) is None and not transport.nodes.get(name):
+                checker.error(
+                    transport.node, f"{name} is required for TLS; add {name} with the path of a PEM file"
+                )
+        if certificate is None or private_key is None:
+            return None
+    else:
+        for name in ("Certificate", "PrivateKey", *_ELEMENTS):
+            if transport.nodes.get(name):
+                checker.error(
+                    transport.where(name),
+                    f"{name} has no meaning without TLS; give Type tcps, or remove {name}",
+                )
+        return None
+    ca_file, ca_path = transport.first("CAFile"), transport.first("CAPath")
+    tls = TlsConfig(
+        certificate=Path(certificate),
+        private_key=Path(private_key),
+        ciphers=transport.first("Ciphers"),
+        protocols=tuple(transport.first("SecureSocketProtocols")),
+        verify_client=transport.first("VerifyClient"),
+        ca_file=Path(ca_file) if ca_file else None,
+        ca_path=Path(ca_path) if ca_path else None,
+    )
+    _try_out(tls, transport, checker)
+    return tls
+
+
+def _try_out(tls: TlsConfig, transport: Section, checker: Checker) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+
+    def refuse_password() -> str:
+        raise ValueError(
+            "the private key is protected by a password; store it without one, readable by the server only"
+        )
+
+    try:
+        context.load_cert_chain(tls.certificate, tls.private_key, password=refuse_password)
+    except (OSError, ValueError) as error:
+        node = transport.where("Certificate")
+        missing = [path for path in (tls.certificate, tls.private_key) if not path.is_file()]
+        if missing:
+            checker.error(node, f"{missing[0]} does not exist or is no file; write the path of a PEM file")
+        else:
+            checker.error(node, f"the certificate and its private key cannot be used: {_reason(error)}")
+    if tls.ciphers is not None:
+        try:
+            context.set_ciphers(tls.ciphers)
+        except ssl.SSLError as error:
+            checker.error(
+                transport.where("Ciphers"),
+                f"OpenSSL knows no such cipher: {_reason(error)}; see openssl ciphers",
+            )
+    _check_authorities(tls, context, transport, checker)
+    _check_protocols(tls, transport, checker)
+
+
+def _check_authorities(tls: TlsConfig, context: ssl.SSLContext, transport: Section, checker: Checker) -> None:
+    if tls.verify_client and tls.ca_file is None and tls.ca_path is None:
+        checker.error(
+            transport.where("VerifyClient"),
+            "VerifyClient needs CAFile or CAPath; name the certificates that sign clients",
+        )
+    if tls.ca_file is not None:
+        try:
+            context.load_verify_locations(cafile=str(tls.ca_file))
+        except (OSError, ValueError) as error:
+            checker.error(
+                transport.where("CAFile"),
+                f"{tls.ca_file} cannot be used: {_reason(error)}; write the path of a PEM file",
+            )
+    if tls.ca_path is not None and (not tls.ca_path.is_dir() or not any(tls.ca_path.glob("*.pem"))):
+        checker.error(
+            transport.where("CAPath"), f"{tls.ca_path} is no directory with .pem files; write the path of one"
+        )
+
+
+def _check_protocols(tls: TlsConfig, transport: Section, checker: Checker) -> None:
+    node = transport.where("SecureSocketProtocols")
+    known = sorted(_VERSIONS[name] for name in tls.protocols if name in _VERSIONS)
+    if not known:
+        checker.error(node, "none of these protocols exists in the local OpenSSL; write TLSv1.2 TLSv1.3")
+    old = [name for name in tls.protocols if name.startswith("SSL")]
+    if old:
+        checker.note(
+            node,
+            Severity.WARNING,
+            f"{' '.join(old)} is insecure and not offered by the local OpenSSL; it is left out",
+        )
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
