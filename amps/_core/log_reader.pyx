@@ -1,0 +1,420 @@
+"""Reading a log: mapped files, cursors, and the scan that recovery makes.
+
+A log is a row of numbered files. A log position counts bytes over all of them: a file's header says at which
+position it starts, a record's position is that plus its offset. The last record of a full file is an end-of-file
+record; the log then goes on in the file with the next number. The journal (on disk) and the transient log (in
+shared memory, for topics that are not recorded) have the same format, so that the same cursor reads both.
+
+Invariants: a cursor never reads at or beyond the limit it is given (a watermark), because bytes there may be half
+written. With `verify` a record is handed out only after its checksum was found right; damage raises LogDamaged
+naming file and offset and is never skipped.
+"""
+
+from libc.string cimport memcmp
+
+import mmap
+import os
+import weakref
+
+from amps._core.bookmark_index cimport IndexBuilder
+from amps._core.platform cimport crc32c, crc32c_prepare, debug_assert
+from amps._core.record cimport (
+    FILE_HEADER_BYTES,
+    FILE_IN_USE,
+    FILE_SPARE,
+    KIND_END_OF_FILE,
+    KIND_NONE,
+    KIND_TOPIC,
+    RECORD_BYTES_MAX,
+    RECORD_HEADER_BYTES,
+    TOPIC_PREFIX_BYTES,
+    FileHeader,
+    align8,
+    record_checksum,
+    record_correlation_id,
+    record_parts_fit,
+    record_payload,
+    record_sow_key,
+    record_user_id,
+)
+
+crc32c_prepare()
+
+FILE_HEADER_SIZE = FILE_HEADER_BYTES
+RECORD_HEADER_SIZE = RECORD_HEADER_BYTES
+FORMAT_VERSION = 1
+MAGIC = b"AMPSOJNL"
+EMPTY = b""
+
+
+class LogDamaged(Exception):
+    """A file of the log does not hold what it must.
+
+    path: the file; offset: where in it; detail: what is wrong.
+    """
+
+    def __init__(self, path, offset, detail):
+        super().__init__(f"{path}: damaged at offset {offset}: {detail}")
+        self.path = path
+        self.offset = offset
+        self.detail = detail
+
+
+def build_file_header(file_number, file_size, start_position, first_txid, created_ns, instance_name_hash,
+                      instance_name, in_use):
+    """The 4096 bytes a file begins with; `start_position` and `first_txid` count once it is in use."""
+    cdef bytes name = instance_name.encode()
+    cdef bytearray page = bytearray(FILE_HEADER_BYTES)
+    cdef FileHeader* header = <FileHeader*><char*>page
+    if len(name) > sizeof(header.instance_name):
+        raise ValueError(f"the instance name is longer than {sizeof(header.instance_name)} bytes")
+    header.magic = MAGIC
+    header.version = FORMAT_VERSION
+    header.header_length = sizeof(FileHeader) - 16
+    header.state = FILE_IN_USE if in_use else FILE_SPARE
+    header.file_number = file_number
+    header.file_size = file_size
+    header.start_position = start_position
+    header.first_txid = first_txid
+    header.created_ns = created_ns
+    header.instance_name_hash = instance_name_hash
+    header.instance_name_length = <unsigned short>len(name)
+    header.instance_name = name + b"\0" * (sizeof(header.instance_name) - len(name))
+    header.checksum = crc32c(<char*>page + 16, sizeof(FileHeader) - 16)
+    return bytes(page)
+
+
+def read_file_header(page, path):
+    """Check and read a file header. Raises LogDamaged.
+
+    Returns (file number, file size, start position, first txid, instance name, in use); None for a page of zeros
+    (a spare whose preallocation was cut off).
+    """
+    cdef const unsigned char[::1] view = page
+    if view.shape[0] < FILE_HEADER_BYTES:
+        raise LogDamaged(path, 0, "shorter than its header")
+    cdef const FileHeader* header = <const FileHeader*>&view[0]
+    if not any(bytes(page[: sizeof(FileHeader)])):
+        return None
+    if header.magic[:8] != MAGIC:
+        raise LogDamaged(path, 0, "this is no journal file (magic number)")
+    if header.version != FORMAT_VERSION:
+        raise LogDamaged(path, 8, f"file format version {header.version}; this program reads version {FORMAT_VERSION}")
+    if header.header_length != sizeof(FileHeader) - 16 or crc32c(&view[16], sizeof(FileHeader) - 16) != header.checksum:
+        raise LogDamaged(path, 0, "checksum of the file header does not match")
+    return (
+        header.file_number, header.file_size, header.start_position, header.first_txid,
+        (<const char*>header.instance_name)[: header.instance_name_length].decode(), header.state == FILE_IN_USE,
+    )
+
+
+cdef class LogFile:
+
+    def __init__(self, path, uint64_t number):
+        cdef const unsigned char[::1] view
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self.memory = mmap.mmap(descriptor, 0, mmap.MAP_SHARED, mmap.PROT_READ)
+        finally:
+            os.close(descriptor)
+        self.path = path
+        header = read_file_header(memoryview(self.memory)[:FILE_HEADER_BYTES], path)
+        if header is None or not header[5]:
+            raise LogDamaged(path, 0, "the file is not in use yet")
+        if header[0] != number:
+            raise LogDamaged(path, 24, f"the header says file number {header[0]}")
+        view = self.memory
+        if header[1] != <uint64_t>view.shape[0]:
+            raise LogDamaged(path, 32, f"the file has {view.shape[0]} bytes, its header says {header[1]}")
+        self.data = &view[0]
+        self.number = number
+        self.size = header[1]
+        self.start_position = header[2]
+        self.topics = []
+
+    cdef int learn_topic(self, const RecordHeader* record, object resolver) except -1:
+        """Note what a topic record says; a second time it is ignored."""
+        cdef uint32_t topic_id = record.topic_id
+        while <uint32_t>len(self.topics) <= topic_id:
+            self.topics.append(None)
+        if self.topics[topic_id] is None:
+            message_type, topic = topic_of_record(record)
+            self.topics[topic_id] = resolver(topic, message_type)
+        return 0
+
+    cdef object topic(self, uint32_t topic_id):
+        if topic_id < <uint32_t>len(self.topics):
+            return self.topics[topic_id]
+        return None
+
+    def memory_view(self, uint64_t offset, uint64_t length):
+        """A read-only view of the mapping; it stays valid while the view lives."""
+        return memoryview(self.memory)[offset:offset + length]
+
+    def learn_topics_before(self, uint64_t last_topic_offset, resolver):
+        """Follow the chain of topic records backwards, so that reading may begin in mid-file."""
+        cdef uint64_t offset = last_topic_offset
+        cdef const RecordHeader* record
+        while offset:
+            if offset + RECORD_HEADER_BYTES > self.size:
+                raise LogDamaged(self.path, offset, "topic chain leaves the file")
+            record = <const RecordHeader*>(self.data + offset)
+            if (
+                record.kind != KIND_TOPIC or not record_parts_fit(record) or record.length > self.size - offset
+                or record.checksum != record_checksum(record)
+            ):
+                raise LogDamaged(self.path, offset, "topic chain meets a record that is no intact topic record")
+            self.learn_topic(record, resolver)
+            offset = (<const uint64_t*>record_payload(record))[0]
+
+
+cdef tuple topic_of_record(const RecordHeader* record):
+    """(message type, topic) of a topic record."""
+    cdef const uint8_t* payload = record_payload(record)
+    cdef uint32_t type_length = (<const uint32_t*>(payload + 16))[0]
+    cdef uint32_t topic_length = (<const uint32_t*>(payload + 20))[0]
+    if <uint64_t>TOPIC_PREFIX_BYTES + type_length + topic_length != record.payload_length:
+        raise ValueError("malformed topic record")
+    cdef const char* text = <const char*>payload + TOPIC_PREFIX_BYTES
+    return text[:type_length].decode("utf-8", "surrogatepass"), (
+        (text + type_length)[:topic_length].decode("utf-8", "surrogatepass")
+    )
+
+
+class LogDirectory:
+    """The files of one log by number, mapped when needed and shared by all cursors of the process.
+
+    prefix, suffix: a file's path is prefix + ten digits + suffix. resolver(topic, message_type) makes what
+    cursors hand out for a topic id.
+    """
+
+    def __init__(self, prefix, suffix, resolver):
+        self.prefix = prefix
+        self.suffix = suffix
+        self.resolver = resolver
+        self._files = weakref.WeakValueDictionary()
+        self._starts = {}
+
+    def path(self, number):
+        """Path of the file with that number."""
+        return f"{self.prefix}{number:010d}{self.suffix}"
+
+    def file(self, number):
+        """The mapped file. Raises FileNotFoundError, LogDamaged."""
+        found = self._files.get(number)
+        if found is None:
+            found = LogFile(self.path(number), number)
+            self._files[number] = found
+            self._starts[number] = found.start_position
+        return found
+
+    def start_position(self, number):
+        """Log position at which that file starts."""
+        start = self._starts.get(number)
+        if start is None:
+            with open(self.path(number), "rb") as file:
+                header = read_file_header(file.read(FILE_HEADER_BYTES), self.path(number))
+            if header is None or not header[5]:
+                raise LogDamaged(self.path(number), 0, "the file is not in use yet")
+            start = self._starts[number] = header[2]
+        return start
+
+    def number_at(self, position, first_number, last_number):
+        """Number of the file that holds a log position; the first file for positions before it."""
+        low, high = first_number, last_number
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.start_position(middle) <= position:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+
+cdef class LogCursor:
+
+    def __init__(self, directory, uint64_t number, uint64_t position, bint verify):
+        """Start at a log position inside file `number`. The file's topics before it must be learnt by the caller."""
+        self.directory = directory
+        self.file = directory.file(number)
+        self.position = max(position, self.file.start_position + FILE_HEADER_BYTES)
+        self.verify = verify
+
+    cdef const RecordHeader* next(self, uint64_t limit) except? NULL:
+        """The record at the cursor, or NULL at the limit. Topic and end-of-file records are dealt with here."""
+        cdef const RecordHeader* record
+        cdef uint64_t offset
+        while self.position < limit:
+            offset = self.position - self.file.start_position
+            if offset >= self.file.size:
+                self.file = self.directory.file(self.file.number + 1)
+                self.position = self.file.start_position + FILE_HEADER_BYTES
+                continue
+            record = <const RecordHeader*>(self.file.data + offset)
+            if record.position != self.position or record.length > self.file.size - offset:
+                raise LogDamaged(self.file.path, offset, "no record where one must be")
+            if self.verify and (not record_parts_fit(record) or record.checksum != record_checksum(record)):
+                raise LogDamaged(self.file.path, offset, "checksum of the record does not match")
+            if record.kind == KIND_TOPIC:
+                self.file.learn_topic(record, self.directory.resolver)
+                self.position += align8(record.length)
+                continue
+            if record.kind == KIND_END_OF_FILE:
+                self.position = self.file.start_position + self.file.size
+                continue
+            return record
+        return NULL
+
+    cdef void skip(self, const RecordHeader* record) noexcept nogil:
+        """Move past the record that `next` returned."""
+        self.position += align8(record.length)
+
+    def step(self, uint64_t limit):
+        """The next record as a Record, moving past it; None at the limit. For tools and tests."""
+        cdef const RecordHeader* record = self.next(limit)
+        if record == NULL:
+            return None
+        result = make_record(record, self.file.topic(record.topic_id))
+        self.skip(record)
+        return result
+
+    def find(self, uint64_t publisher_id, uint64_t sequence, uint64_t limit):
+        """Move to just after the record with that bookmark; False if there is none before the limit."""
+        cdef const RecordHeader* record
+        while True:
+            record = self.next(limit)
+            if record == NULL:
+                return False
+            self.skip(record)
+            if record.publisher_id == publisher_id and record.sequence == sequence:
+                return True
+
+
+class Record:
+    """A record as Python values, for tools and tests; never made on the message path."""
+
+    __slots__ = (
+        "correlation_id", "durable_position", "expiration_s", "flags", "kind", "length", "payload", "position",
+        "publisher_id", "sequence", "sow_key", "timestamp_ns", "topic", "txid", "user_id",
+    )
+
+    def __repr__(self):
+        return f"Record({', '.join(f'{name}={getattr(self, name)!r}' for name in self.__slots__)})"
+
+
+cdef object make_record(const RecordHeader* record, object topic):
+    result = Record()
+    result.position = record.position
+    result.length = record.length
+    result.txid = record.txid
+    result.timestamp_ns = record.timestamp_ns
+    result.publisher_id = record.publisher_id
+    result.sequence = record.sequence
+    result.durable_position = record.durable_position
+    result.kind = record.kind
+    result.flags = record.flags
+    result.expiration_s = None if record.expiration_s == 0xFFFFFFFF else record.expiration_s
+    result.correlation_id = (<const char*>record_correlation_id(record))[: record.correlation_id_length]
+    result.user_id = (<const char*>record_user_id(record))[: record.user_id_length]
+    result.sow_key = (<const char*>record_sow_key(record))[: record.sow_key_length]
+    result.payload = (<const char*>record_payload(record))[: record.payload_length]
+    result.topic = topic
+    return result
+
+
+class ScanResult:
+    """What a scan of one file found.
+
+    end_offset: file offset after the last intact record. finished: the file ended with an end-of-file record.
+    damaged: intact records are followed by something that is neither a record nor zeros. durable_position: the
+    highest watermark any intact record carries, those beyond the damage included. last_txid, last_bookmark: of the
+    last message. record_count. valid_after: file offset of the first intact record beyond the damage, 0 = none.
+    topics: [(topic, message type)] by topic id.
+    """
+
+    __slots__ = (
+        "damaged", "durable_position", "end_offset", "finished", "last_bookmark", "last_txid", "record_count", "topics",
+        "valid_after",
+    )
+
+
+def scan_file(memory, uint64_t start_position, IndexBuilder index=None, progress=None):
+    """Read a file from its first record to its last intact one, checking everything; optionally build its index.
+
+    `memory`: the whole file. `progress(offset)` is called about every 64 MiB.
+    """
+    cdef const unsigned char[::1] view = memory
+    cdef uint64_t size = <uint64_t>view.shape[0]
+    cdef const uint8_t* data = &view[0]
+    cdef uint64_t offset = FILE_HEADER_BYTES
+    cdef uint64_t report_at = 1 << 26
+    cdef const RecordHeader* record
+    cdef uint64_t durable = 0
+    cdef uint64_t last_txid = 0
+    cdef uint64_t publisher = 0
+    cdef uint64_t sequence = 0
+    cdef uint64_t count = 0
+    result = ScanResult()
+    result.finished = False
+    result.damaged = False
+    result.valid_after = 0
+    result.topics = []
+    while offset + RECORD_HEADER_BYTES <= size:
+        record = <const RecordHeader*>(data + offset)
+        if not record_intact(record, start_position + offset, size - offset):
+            break
+        if record.durable_position > durable:
+            durable = record.durable_position
+        last_txid = max(last_txid, record.txid)
+        if record.publisher_id:
+            publisher = record.publisher_id
+            sequence = record.sequence
+        count += 1
+        if index is not None and record.kind != KIND_END_OF_FILE:
+            index.add(record, offset)
+        if record.kind == KIND_TOPIC:
+            while <uint32_t>len(result.topics) <= record.topic_id:
+                result.topics.append(None)
+            message_type, topic = topic_of_record(record)
+            result.topics[record.topic_id] = (topic, message_type)
+        offset += align8(record.length)
+        if record.kind == KIND_END_OF_FILE:
+            result.finished = True
+            break
+        if offset >= report_at:
+            report_at += 1 << 26
+            if progress is not None:
+                progress(offset)
+    result.end_offset = offset
+    result.record_count = count
+    if not result.finished:
+        while offset < size and data[offset] == 0:
+            offset += 1
+        if offset < size:
+            result.damaged = True
+            offset = result.end_offset
+            # Records are aligned to 8 bytes; look for what lies intact beyond the damage.
+            while offset + RECORD_HEADER_BYTES <= size:
+                record = <const RecordHeader*>(data + offset)
+                if record_intact(record, start_position + offset, size - offset):
+                    if not result.valid_after:
+                        result.valid_after = offset
+                    if record.durable_position > durable:
+                        durable = record.durable_position
+                    offset += align8(record.length)
+                else:
+                    offset += 8
+    result.durable_position = durable
+    result.last_txid = last_txid
+    result.last_bookmark = (publisher, sequence)
+    return result
+
+
+cdef inline bint record_intact(const RecordHeader* record, uint64_t position, uint64_t room) noexcept nogil:
+    return (
+        record.position == position
+        and record.kind != KIND_NONE
+        and record_parts_fit(record)
+        and align8(record.length) <= room
+        and record.checksum == record_checksum(record)
+    )

@@ -1,0 +1,87 @@
+/* What Cython cannot say by itself: ordered loads and stores on shared memory, CRC32C, and assertions that
+ * exist in debug builds only. Nothing here knows what the memory means.
+ */
+#ifndef AMPS_PLATFORM_H
+#define AMPS_PLATFORM_H
+
+#include <assert.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+static inline uint64_t load_acquire(const uint64_t *address) { return __atomic_load_n(address, __ATOMIC_ACQUIRE); }
+static inline void store_release(uint64_t *address, uint64_t value) { __atomic_store_n(address, value, __ATOMIC_RELEASE); }
+static inline uint64_t load_relaxed(const uint64_t *address) { return __atomic_load_n(address, __ATOMIC_RELAXED); }
+static inline void store_relaxed(uint64_t *address, uint64_t value) { __atomic_store_n(address, value, __ATOMIC_RELAXED); }
+static inline void full_fence(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+static inline void acquire_fence(void) { __atomic_thread_fence(__ATOMIC_ACQUIRE); }
+static inline void release_fence(void) { __atomic_thread_fence(__ATOMIC_RELEASE); }
+static inline void debug_assert(int condition) { assert(condition); (void)condition; }
+
+/* CRC32C (Castagnoli, reflected polynomial 0x82F63B78). Hardware where the processor has it. */
+static uint32_t crc32c_table[8][256];
+
+static void crc32c_fill_table(void) {
+    for (uint32_t byte = 0; byte < 256; byte++) {
+        uint32_t crc = byte;
+        for (int bit = 0; bit < 8; bit++) crc = (crc >> 1) ^ (0x82F63B78u & (0u - (crc & 1u)));
+        crc32c_table[0][byte] = crc;
+    }
+    for (int slice = 1; slice < 8; slice++)
+        for (uint32_t byte = 0; byte < 256; byte++)
+            crc32c_table[slice][byte] =
+                (crc32c_table[slice - 1][byte] >> 8) ^ crc32c_table[0][crc32c_table[slice - 1][byte] & 0xFF];
+}
+
+static uint32_t crc32c_software(uint32_t crc, const uint8_t *data, size_t length) {
+    while (length >= 8) {
+        uint64_t word;
+        memcpy(&word, data, 8);
+        word ^= crc;
+        crc = crc32c_table[7][word & 0xFF] ^ crc32c_table[6][(word >> 8) & 0xFF] ^
+              crc32c_table[5][(word >> 16) & 0xFF] ^ crc32c_table[4][(word >> 24) & 0xFF] ^
+              crc32c_table[3][(word >> 32) & 0xFF] ^ crc32c_table[2][(word >> 40) & 0xFF] ^
+              crc32c_table[1][(word >> 48) & 0xFF] ^ crc32c_table[0][(word >> 56) & 0xFF];
+        data += 8;
+        length -= 8;
+    }
+    while (length--) crc = (crc >> 8) ^ crc32c_table[0][(crc ^ *data++) & 0xFF];
+    return crc;
+}
+
+#if defined(__x86_64__)
+#include <nmmintrin.h>
+__attribute__((target("sse4.2"))) static uint32_t crc32c_hardware(uint32_t crc, const uint8_t *data, size_t length) {
+    uint64_t wide = crc;
+    while (length >= 8) {
+        uint64_t word;
+        memcpy(&word, data, 8);
+        wide = _mm_crc32_u64(wide, word);
+        data += 8;
+        length -= 8;
+    }
+    crc = (uint32_t)wide;
+    while (length--) crc = _mm_crc32_u8(crc, *data++);
+    return crc;
+}
+static int crc32c_has_hardware(void) { return __builtin_cpu_supports("sse4.2"); }
+#else
+static uint32_t crc32c_hardware(uint32_t crc, const uint8_t *data, size_t length) { return crc32c_software(crc, data, length); }
+static int crc32c_has_hardware(void) { return 0; }
+#endif
+
+static int crc32c_ready = 0;   /* 1 = software, 2 = hardware; set before any thread exists */
+
+static inline void crc32c_prepare(void) {
+    if (!crc32c_ready) {
+        crc32c_fill_table();
+        crc32c_ready = crc32c_has_hardware() ? 2 : 1;
+    }
+}
+
+static inline uint32_t crc32c(const void *data, size_t length) {
+    const uint8_t *bytes = (const uint8_t *)data;
+    return ~(crc32c_ready == 2 ? crc32c_hardware(~0u, bytes, length) : crc32c_software(~0u, bytes, length));
+}
+
+#endif

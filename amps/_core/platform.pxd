@@ -1,0 +1,17 @@
+# See platform.h.
+
+from libc.stddef cimport size_t
+from libc.stdint cimport uint32_t, uint64_t
+
+
+cdef extern from "platform.h" nogil:
+    uint64_t load_acquire(const uint64_t* address)
+    void store_release(uint64_t* address, uint64_t value)
+    uint64_t load_relaxed(const uint64_t* address)
+    void store_relaxed(uint64_t* address, uint64_t value)
+    void full_fence()
+    void acquire_fence()
+    void release_fence()
+    void debug_assert(bint condition)
+    void crc32c_prepare()
+    uint32_t crc32c(const void* data, size_t length)

@@ -1,0 +1,595 @@
+"""The core's logic: order, duplicates, publisher identity, and the layout of the log. No I/O, no clock.
+
+The sequencer takes the records that transports pushed into their rings, in ring order, and gives each accepted
+message its place: position, transaction id and time are filled in where the record lies, and whole runs of records
+go to the log in one write. What it writes to is a *storage* object (below); what time it is it is told. So the same
+code runs in the server and, with a simulated storage and clock, in the simulation.
+
+Storage, for the journal and for the transient log alike:
+    next_file(number, start_position, minimum_bytes, first_txid) -> (size_bytes, index_memory | None)
+        brings file `number` into use; at least `minimum_bytes` long
+    write(offset, memoryview)
+        bytes at an offset of the file in use; returns when readers can see them
+    finish_file(number, index: IndexBuilder | None)
+        no more will be written to that file
+
+Invariants
+- A publisher's sequences only rise in the log. What is not higher than the highest seen is dropped.
+- A client name belongs to one session. When another one takes it over, what the old session still has in its ring is
+  dropped: it was not acknowledged, and the number may already be promised to the new session.
+- Transaction ids rise over both logs together: merging them by transaction id gives the order of the instance.
+- The watermarks are published after the bytes are there, the ring's tail after the watermarks. So a transport that
+  sees its record consumed and then reads the watermarks has an upper bound of the record's position.
+"""
+
+from cpython.memoryview cimport PyMemoryView_FromMemory
+from cpython.buffer cimport PyBUF_READ
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memcpy, memset
+
+import msgpack
+
+from amps._core.bookmark_index cimport IndexBuilder, PublisherMap
+from amps._core.identity import publisher_id as publisher_id_of
+from amps._core.identity import topic_hash
+from amps._core.platform cimport load_acquire, store_release
+from amps._core.record cimport (
+    FILE_HEADER_BYTES,
+    FLAG_DERIVED_PUBLISHER,
+    KIND_DECLARE_TOPIC,
+    KIND_DISCONNECT,
+    KIND_END_OF_FILE,
+    KIND_FIRST_CONTROL,
+    KIND_LOGON,
+    KIND_SPILLED_PUBLISH,
+    KIND_TOPIC,
+    NO_EXPIRATION,
+    RECORD_HEADER_BYTES,
+    TOPIC_PREFIX_BYTES,
+    RecordHeader,
+    align8,
+    record_checksum,
+    record_payload,
+)
+from amps._core.shared cimport ControlPage, Ring, Watermarks
+
+
+cdef enum:
+    NO_TOPIC = 0xFFFFFFFF
+    NO_PUBLISHER = 0xFFFFFFFF
+
+
+cdef struct Publisher:
+    uint64_t publisher_id
+    uint64_t last_sequence         # highest seen, logged or not
+
+
+cdef struct Session:
+    uint32_t serial                # of the connection in that slot
+    uint32_t publisher             # number of its Publisher
+    uint32_t state                 # SessionState
+
+
+cdef enum SessionState:
+    SESSION_NONE = 0
+    SESSION_ACTIVE = 1
+    SESSION_FENCED = 2             # its name was taken over: nothing more is accepted from it
+
+
+cdef struct TopicPlace:
+    uint64_t file_plus_one         # file in which the topic has a record, + 1
+    uint32_t topic_id              # its number in that file
+
+
+cdef class LogWriter:
+    """Appends records to one log: where the next one goes, files, topic records, the index of the file in use."""
+
+    cdef readonly object storage
+    cdef readonly bint indexed
+    cdef readonly IndexBuilder index
+    cdef readonly uint64_t number
+    cdef readonly uint64_t start_position
+    cdef readonly uint64_t size
+    cdef readonly uint64_t position        # log position after the last record written
+    cdef TopicPlace* places                # by the core's topic number
+    cdef uint32_t place_capacity
+    cdef uint32_t next_topic_id
+    cdef uint64_t last_topic_offset
+    cdef bint has_file
+
+    def __cinit__(self):
+        self.places = NULL
+        self.place_capacity = 0
+
+    def __init__(self, storage, bint indexed):
+        self.storage = storage
+        self.indexed = indexed
+        self.index = None
+        self.has_file = False
+        self.number = 0
+        self.start_position = 0
+        self.size = 0
+        self.position = 0
+        self.next_topic_id = 0
+        self.last_topic_offset = 0
+
+    def __dealloc__(self):
+        free(self.places)
+
+    def open_first(self, uint64_t number, uint64_t start_position, uint64_t first_txid):
+        """Begin an empty log with that file."""
+        self._use_file(number, start_position, 0, first_txid)
+
+    def resume(self, uint64_t number, uint64_t start_position, uint64_t size, uint64_t position, IndexBuilder index,
+               uint32_t topic_count):
+        """Go on in a file that recovery has scanned; its storage is already open. `topic_count` topics are named."""
+        self.number = number
+        self.start_position = start_position
+        self.size = size
+        self.position = position
+        self.index = index
+        self.next_topic_id = topic_count
+        self.last_topic_offset = index.last_topic_offset if index is not None else 0
+        self.has_file = True
+
+    def note_topic(self, uint32_t topic, uint32_t topic_id):
+        """The resumed file names that topic (the core's number) by that id."""
+        self._grow(topic)
+        self.places[topic].file_plus_one = self.number + 1
+        self.places[topic].topic_id = topic_id
+
+    cdef int _grow(self, uint32_t topic) except -1:
+        cdef uint32_t capacity
+        cdef TopicPlace* grown
+        if topic >= self.place_capacity:
+            capacity = max(64, max(topic + 1, self.place_capacity * 2))
+            grown = <TopicPlace*>realloc(self.places, capacity * sizeof(TopicPlace))
+            if grown == NULL:
+                raise MemoryError()
+            memset(&grown[self.place_capacity], 0, (capacity - self.place_capacity) * sizeof(TopicPlace))
+            self.places = grown
+            self.place_capacity = capacity
+        return 0
+
+    cdef int _use_file(self, uint64_t number, uint64_t start_position, uint64_t minimum_bytes, uint64_t first_txid) except -1:
+        size, index_memory = self.storage.next_file(
+            number, start_position, minimum_bytes + FILE_HEADER_BYTES + 2 * RECORD_HEADER_BYTES, first_txid
+        )
+        self.number = number
+        self.start_position = start_position
+        self.size = size
+        self.position = start_position + FILE_HEADER_BYTES
+        self.index = IndexBuilder(index_memory, number, start_position, size) if self.indexed else None
+        self.next_topic_id = 0
+        self.last_topic_offset = 0
+        self.has_file = True
+        return 0
+
+    cdef int rotate(self, uint64_t minimum_bytes, uint64_t txid, uint64_t now_ns, uint64_t durable) except -1:
+        """Close the file with an end-of-file record and go on in the next."""
+        cdef RecordHeader record
+        memset(&record, 0, sizeof(record))
+        record.length = RECORD_HEADER_BYTES
+        record.position = self.position
+        record.txid = txid
+        record.timestamp_ns = now_ns
+        record.durable_position = durable
+        record.expiration_s = NO_EXPIRATION
+        record.kind = KIND_END_OF_FILE
+        record.checksum = record_checksum(&record)
+        self.write(<const uint8_t*>&record, RECORD_HEADER_BYTES)
+        self.storage.finish_file(self.number, self.index)
+        self._use_file(self.number + 1, self.start_position + self.size, minimum_bytes, txid)
+        return 0
+
+    cdef int write(self, const uint8_t* data, uint64_t length) except -1:
+        """Write bytes at the position and move it; `length` is a multiple of 8."""
+        self.storage.write(
+            self.position - self.start_position, PyMemoryView_FromMemory(<char*>data, <Py_ssize_t>length, PyBUF_READ)
+        )
+        self.position += length
+        return 0
+
+    cdef int name_topic(self, uint32_t topic, bytes message_type, bytes name, uint64_t hash_, uint64_t txid, uint64_t now_ns,
+                        uint64_t durable) except -1:
+        """Write the topic record that gives the topic an id in this file."""
+        cdef uint32_t payload_length = <uint32_t>(TOPIC_PREFIX_BYTES + len(message_type) + len(name))
+        cdef uint32_t length = RECORD_HEADER_BYTES + payload_length
+        cdef bytearray buffer = bytearray(align8(length))
+        cdef RecordHeader* record = <RecordHeader*><char*>buffer
+        cdef uint8_t* payload = <uint8_t*>record + RECORD_HEADER_BYTES
+        record.length = length
+        record.position = self.position
+        record.txid = txid
+        record.timestamp_ns = now_ns
+        record.durable_position = durable
+        record.topic_id = self.next_topic_id
+        record.expiration_s = NO_EXPIRATION
+        record.kind = KIND_TOPIC
+        record.payload_length = payload_length
+        (<uint64_t*>payload)[0] = self.last_topic_offset
+        (<uint64_t*>(payload + 8))[0] = hash_
+        (<uint32_t*>(payload + 16))[0] = <uint32_t>len(message_type)
+        (<uint32_t*>(payload + 20))[0] = <uint32_t>len(name)
+        memcpy(payload + TOPIC_PREFIX_BYTES, <const char*>message_type, len(message_type))
+        memcpy(payload + TOPIC_PREFIX_BYTES + len(message_type), <const char*>name, len(name))
+        record.checksum = record_checksum(record)
+        self.last_topic_offset = self.position - self.start_position
+        if self.index is not None:
+            self.index.add(record, self.last_topic_offset)
+        self.write(<const uint8_t*>record, align8(length))
+        self._grow(topic)
+        self.places[topic].file_plus_one = self.number + 1
+        self.places[topic].topic_id = self.next_topic_id
+        self.next_topic_id += 1
+        return 0
+
+
+cdef class Topic:
+    """A topic of one message type, as the core knows it."""
+
+    cdef readonly uint32_t number
+    cdef readonly bytes name
+    cdef readonly bytes message_type
+    cdef readonly uint64_t hash
+    cdef readonly bint logged
+
+
+cdef class TransportState:
+    """What the core keeps per transport: its ring, its sessions by connection slot, its topic numbers."""
+
+    cdef Ring ring
+    cdef Session* sessions
+    cdef uint32_t session_capacity
+    cdef list topics               # by the transport's number: Topic
+
+    def __cinit__(self):
+        self.sessions = NULL
+        self.session_capacity = 0
+
+    def __dealloc__(self):
+        free(self.sessions)
+
+    cdef Session* session(self, uint32_t slot) except NULL:
+        cdef uint32_t capacity
+        cdef Session* grown
+        if slot >= self.session_capacity:
+            capacity = max(64, max(slot + 1, self.session_capacity * 2))
+            grown = <Session*>realloc(self.sessions, capacity * sizeof(Session))
+            if grown == NULL:
+                raise MemoryError()
+            memset(&grown[self.session_capacity], 0, (capacity - self.session_capacity) * sizeof(Session))
+            self.sessions = grown
+            self.session_capacity = capacity
+        return &self.sessions[slot]
+
+
+cdef class Sequencer:
+    """Orders everything. One per core; not thread-safe.
+
+    journal: LogWriter of the journal, None without a transaction log. transient: LogWriter for topics that are not
+    recorded. is_logged(topic, message_type) tells which topics the journal takes. publishers: {publisher id: highest
+    sequence} from recovery.
+    """
+
+    cdef readonly LogWriter journal
+    cdef readonly LogWriter transient
+    cdef object is_logged
+    cdef object open_spill
+    cdef readonly uint64_t next_txid
+    cdef readonly uint64_t now_ns
+    cdef readonly uint64_t durable
+    cdef list transports
+    cdef dict topics_by_key
+    cdef list topics
+    cdef PublisherMap publisher_map
+    cdef Publisher* publishers
+    cdef uint32_t publisher_count
+    cdef uint32_t publisher_capacity
+    cdef dict owners               # client name -> (transport, slot, serial, user id)
+    cdef dict names                # (transport, slot) -> client name whose owner that session is
+    cdef readonly list replies     # [(transport, msgpack-able tuple)], taken by the process
+    cdef readonly uint64_t accepted
+    cdef readonly uint64_t duplicates
+    cdef readonly uint64_t fenced
+    # the run of records, contiguous in a ring, not written yet
+    cdef LogWriter run_writer
+    cdef const uint8_t* run_data
+    cdef uint64_t run_length
+
+    def __cinit__(self):
+        self.publishers = NULL
+
+    def __init__(self, journal, transient, is_logged, open_spill, uint64_t next_txid, publishers, uint64_t now_ns):
+        self.journal = journal
+        self.transient = transient
+        self.is_logged = is_logged
+        self.open_spill = open_spill
+        self.next_txid = next_txid
+        self.now_ns = now_ns
+        self.durable = 0
+        self.transports = []
+        self.topics_by_key = {}
+        self.topics = []
+        self.publisher_map = PublisherMap()
+        self.publisher_count = 0
+        self.publisher_capacity = 0
+        self.owners = {}
+        self.names = {}
+        self.replies = []
+        self.accepted = 0
+        self.duplicates = 0
+        self.fenced = 0
+        self.run_writer = None
+        self.run_data = NULL
+        self.run_length = 0
+        for publisher, sequence in publishers.items():
+            self.publishers[self._publisher(publisher)].last_sequence = sequence
+
+    def __dealloc__(self):
+        free(self.publishers)
+
+    # --- transports, topics, publishers ---------------------------------------------------------------
+
+    def attach_transport(self, int index, Ring ring):
+        """(Re)start transport `index` with that ring; sessions of its predecessor end here."""
+        cdef TransportState state = TransportState()
+        while len(self.transports) <= index:
+            self.transports.append(None)
+        state.ring = ring
+        state.topics = []
+        self.transports[index] = state
+        for key in [key for key in self.names if key[0] == index]:
+            self._give_up_name(key)
+
+    def topic_number(self, str topic, str message_type):
+        """The core's number of a topic; made when first asked for."""
+        return self._topic(topic.encode("utf-8", "surrogatepass"), message_type.encode()).number
+
+    cdef Topic _topic(self, bytes name, bytes message_type):
+        cdef Topic topic
+        key = (name, message_type)
+        topic = self.topics_by_key.get(key)
+        if topic is None:
+            topic = Topic()
+            topic.number = <uint32_t>len(self.topics)
+            topic.name = name
+            topic.message_type = message_type
+            text = name.decode("utf-8", "surrogatepass")
+            type_text = message_type.decode()
+            topic.hash = topic_hash(text, type_text)
+            topic.logged = self.journal is not None and self.is_logged(text, type_text)
+            self.topics.append(topic)
+            self.topics_by_key[key] = topic
+        return topic
+
+    cdef uint32_t _publisher(self, uint64_t publisher_id) except? NO_PUBLISHER:
+        cdef uint64_t* place = self.publisher_map.find(publisher_id)
+        cdef Publisher* grown
+        if place != NULL:
+            return <uint32_t>place[0]
+        if self.publisher_count == self.publisher_capacity:
+            self.publisher_capacity = max(64, self.publisher_capacity * 2)
+            grown = <Publisher*>realloc(self.publishers, self.publisher_capacity * sizeof(Publisher))
+            if grown == NULL:
+                raise MemoryError()
+            self.publishers = grown
+        self.publishers[self.publisher_count].publisher_id = publisher_id
+        self.publishers[self.publisher_count].last_sequence = 0
+        place = self.publisher_map.insert(publisher_id)
+        place[0] = self.publisher_count
+        self.publisher_count += 1
+        return self.publisher_count - 1
+
+    def last_sequence(self, uint64_t publisher_id):
+        """Highest sequence seen of a publisher, 0 = none."""
+        cdef uint64_t* place = self.publisher_map.find(publisher_id)
+        return self.publishers[place[0]].last_sequence if place != NULL else 0
+
+    # --- the turn -------------------------------------------------------------------------------------
+
+    def process(self, int index, uint64_t now_ns, uint64_t durable, uint64_t bytes_max):
+        """Take at most about `bytes_max` bytes from the ring of transport `index`. Returns the bytes taken.
+
+        The ring's tail is not moved: `release` does, after the watermarks are published.
+        """
+        cdef TransportState state = self.transports[index]
+        cdef Ring ring = state.ring
+        cdef uint64_t start = ring.data.tail
+        cdef uint64_t at = start
+        cdef uint64_t limit = load_acquire(&ring.data.head)
+        cdef RecordHeader* record
+        if limit == start:
+            return 0
+        if limit - start > bytes_max:
+            limit = start + bytes_max
+        if now_ns > self.now_ns:
+            self.now_ns = now_ns
+        self.durable = durable
+        while at < limit:
+            # A record is published whole, so the one at `at` may be read to its end whatever the limit says.
+            record = ring.peek(&at, load_acquire(&ring.data.head))
+            if record == NULL:
+                break
+            if record.kind < KIND_FIRST_CONTROL:
+                self.take(record, state)
+            else:
+                self.flush_run()
+                self.control(record, index, state)
+            at += align8(record.length)
+        self.flush_run()
+        return at - start
+
+    def release(self, int index, uint64_t taken):
+        """Free what `process` took: the transport may see it as consumed."""
+        cdef Ring ring = (<TransportState>self.transports[index]).ring
+        store_release(&ring.data.tail, ring.data.tail + taken)
+
+    def publish_watermarks(self, ControlPage control):
+        """Let readers see what was written."""
+        cdef Watermarks values
+        values.journal_written = self.journal.position if self.journal is not None else 0
+        values.journal_number = self.journal.number if self.journal is not None else 0
+        values.transient_written = self.transient.position
+        values.transient_number = self.transient.number
+        values.next_txid = self.next_txid
+        control.write_watermarks(&values)
+
+    cdef int flush_run(self) except -1:
+        if self.run_length:
+            self.run_writer.write(self.run_data, self.run_length)
+            self.run_length = 0
+            self.run_writer = None
+        return 0
+
+    cdef int take(self, RecordHeader* record, TransportState state) except -1:
+        """Accept, or drop, one message."""
+        cdef uint32_t slot = <uint32_t>record.position
+        cdef uint32_t serial = <uint32_t>(record.position >> 32)
+        cdef Session* session = state.session(slot)
+        cdef Topic topic = state.topics[record.topic_id]
+        cdef LogWriter writer
+        cdef Publisher* publisher
+        cdef uint64_t need
+        cdef uint64_t offset
+        cdef bint new_topic
+        if session.serial != serial or session.state != SESSION_ACTIVE:
+            self.fenced += 1
+            return 0
+        if self.journal is not None and not record.flags & FLAG_DERIVED_PUBLISHER:
+            publisher = &self.publishers[session.publisher]
+            if record.sequence <= publisher.last_sequence:
+                self.duplicates += 1
+                return 0
+            publisher.last_sequence = record.sequence
+        writer = self.journal if topic.logged else self.transient
+        if self.run_writer is not writer:
+            self.flush_run()
+        new_topic = (
+            topic.number >= writer.place_capacity
+            or writer.places[topic.number].file_plus_one != writer.number + 1
+        )
+        need = align8(record.length)
+        if new_topic:
+            need += topic_record_bytes(topic)
+        offset = writer.position + self.run_length - writer.start_position
+        if offset + need + RECORD_HEADER_BYTES > writer.size:
+            self.flush_run()
+            writer.rotate(
+                align8(record.length) + topic_record_bytes(topic), self.next_txid, self.now_ns, self.durable
+            )
+            new_topic = True
+        if new_topic:
+            self.flush_run()
+            writer.name_topic(
+                topic.number, topic.message_type, topic.name, topic.hash, self.next_txid, self.now_ns, self.durable
+            )
+        if self.run_length and self.run_data + self.run_length != <const uint8_t*>record:
+            self.flush_run()
+        if not self.run_length:
+            self.run_writer = writer
+            self.run_data = <const uint8_t*>record
+        record.position = writer.position + self.run_length
+        record.txid = self.next_txid
+        record.timestamp_ns = self.now_ns
+        record.durable_position = self.durable
+        record.topic_id = writer.places[topic.number].topic_id
+        if record.flags & FLAG_DERIVED_PUBLISHER:
+            record.sequence = record.txid
+        record.checksum = record_checksum(record)
+        self.next_txid += 1
+        self.accepted += 1
+        if writer.index is not None:
+            writer.index.add(record, record.position - writer.start_position)
+        self.run_length += align8(record.length)
+        return 0
+
+    # --- control records ------------------------------------------------------------------------------
+
+    cdef int control(self, RecordHeader* record, int index, TransportState state) except -1:
+        cdef uint32_t slot = <uint32_t>record.position
+        cdef uint32_t serial = <uint32_t>(record.position >> 32)
+        cdef bytes payload = (<const char*>record_payload(record))[: record.payload_length]
+        if record.kind == KIND_DECLARE_TOPIC:
+            name, message_type = msgpack.unpackb(payload)
+            number = record.topic_id
+            while <uint32_t>len(state.topics) <= number:
+                state.topics.append(None)
+            state.topics[number] = self._topic(name, message_type)
+        elif record.kind == KIND_LOGON:
+            name, user_id = msgpack.unpackb(payload)
+            self._logon(index, state, slot, serial, name, user_id)
+        elif record.kind == KIND_DISCONNECT:
+            self._disconnect(index, state, slot, serial)
+        elif record.kind == KIND_SPILLED_PUBLISH:
+            self._take_spill(payload, state)
+        else:
+            raise ValueError(f"transport {index} pushed a record of unknown kind {record.kind}")
+        return 0
+
+    cdef int _take_spill(self, bytes token, TransportState state) except -1:
+        """A message too large for the ring: its record lies in a file, which `open_spill` maps and then removes."""
+        cdef unsigned char[::1] view
+        memory = self.open_spill(token)
+        view = memory
+        try:
+            self.take(<RecordHeader*>&view[0], state)
+            self.flush_run()
+        finally:
+            view = None
+            memory.close()
+        return 0
+
+    cdef int _logon(self, int index, TransportState state, uint32_t slot, uint32_t serial, str name, str user_id) except -1:
+        cdef Session* session = state.session(slot)
+        cdef Session* old
+        cdef uint64_t publisher_id = publisher_id_of(name)
+        cdef uint64_t last_sequence = 0
+        if self.journal is not None:
+            owner = self.owners.get(name)
+            if owner is not None:
+                if owner[3] != user_id:
+                    self.replies.append((index, ("logon", slot, serial, False, 0, 0)))
+                    return 0
+                old = (<TransportState>self.transports[owner[0]]).session(owner[1])
+                if old.serial == owner[2]:
+                    old.state = SESSION_FENCED
+                self.names.pop(owner[:2], None)
+                self.replies.append((owner[0], ("kick", owner[1], owner[2], name, user_id)))
+            self.owners[name] = (index, slot, serial, user_id)
+            self.names[index, slot] = name
+        session.serial = serial
+        session.publisher = self._publisher(publisher_id)
+        session.state = SESSION_ACTIVE
+        if self.journal is not None:
+            last_sequence = self.publishers[session.publisher].last_sequence
+        self.replies.append(
+            (index, ("logon", slot, serial, True, last_sequence,
+                     self.journal.position if self.journal is not None else 0))
+        )
+        return 0
+
+    cdef int _disconnect(self, int index, TransportState state, uint32_t slot, uint32_t serial) except -1:
+        cdef Session* session = state.session(slot)
+        if session.serial == serial:
+            session.state = SESSION_NONE
+            self._give_up_name((index, slot))
+        return 0
+
+    cdef int _give_up_name(self, tuple key) except -1:
+        """The session in that slot ended; its client name, if it still is its owner, is free."""
+        name = self.names.pop(key, None)
+        if name is not None:
+            del self.owners[name]
+        return 0
+
+    def take_replies(self):
+        """[(transport index, tuple)] since the last call: logon answers and connections to close."""
+        replies = self.replies
+        self.replies = []
+        return replies
+
+
+cdef inline uint64_t topic_record_bytes(Topic topic):
+    return align8(RECORD_HEADER_BYTES + TOPIC_PREFIX_BYTES + len(topic.message_type) + len(topic.name))
