@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from tests.support.certificates import Authority
 from tests.support.peers import Peers
-from tests.support.server import RUNNING, ServerProcess
-
-StartServer = Callable[..., ServerProcess]
+from tests.support.server import RUNNING, ServerProcess, StartServer
 
 
 @pytest.fixture

@@ -444,6 +444,10 @@ class ServerProcess:
             RUNNING.remove(self)
 
 
+StartServer = Callable[..., ServerProcess]
+"""What the fixtures that start servers give to a test: options in, running server out."""
+
+
 def wait_until(condition: Callable[[], bool], timeout_s: float, explain: Callable[[], str] | str) -> None:
     """Poll until the condition holds; fail with the explanation when it never does."""
     deadline = time.monotonic() + timeout_s

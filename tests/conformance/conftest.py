@@ -1,0 +1,95 @@
+"""The servers that most conformance tests share, named after the set-ups of protocol.md §21.
+
+A shared server lives as long as the test session; tests keep apart by topics and client names of their own
+(fixture `unique`). After each test the server must still have the processes it started with, so that a crash
+is charged to the test that caused it; the next test then gets a new server.
+
+Recorded topics are those below `L/` (in all set-ups that have a log).
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.server import ServerProcess, Transport, loaded_module_xml, module_xml
+
+RECORDED_TOPICS = ("^L/",)
+
+JSON_AND_ANY = (Transport(), Transport(name="any", message_type=None))
+
+DENY_MODULE = loaded_module_xml("simple", "libamps_simple_access_entitlement.so")
+DENY_TOPICS = module_xml("Entitlement", "simple", DeniedTopics="^deny")
+
+SETUPS: dict[str, dict[str, Any]] = {
+    "J": {"transports": JSON_AND_ANY},
+    "T": {"transports": JSON_AND_ANY, "log_topics": RECORDED_TOPICS},
+    "E": {"log_topics": RECORDED_TOPICS, "modules_xml": DENY_MODULE, "entitlement_xml": DENY_TOPICS},
+    "I": {"authentication_xml": module_xml("Authentication", "amps-implicit-authentication-module")},
+    "U": {
+        "authentication_xml": module_xml(
+            "Authentication", "amps-default-authentication-module", AllowSpoofing="true"
+        ),
+        "log_topics": RECORDED_TOPICS,
+    },
+}
+
+SharedServers = Callable[[str], ServerProcess]
+
+
+@pytest.fixture(scope="session")
+def shared_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedServers]:
+    """The running server of a set-up, started when first wanted or when the last one was broken."""
+    running: dict[str, ServerProcess] = {}
+    broken: list[ServerProcess] = []
+
+    def get(setup: str) -> ServerProcess:
+        server = running.get(setup)
+        if server is not None:
+            try:
+                server.check_undisturbed()
+            except AssertionError:
+                server.kill_all()
+                broken.append(running.pop(setup))
+                server = None
+        if server is None:
+            directory = tmp_path_factory.mktemp(f"setup-{setup}")
+            server = running[setup] = ServerProcess(directory, name=f"Test{setup}", **SETUPS[setup]).start()
+        return server
+
+    try:
+        yield get
+        for server in running.values():
+            server.stop()
+    finally:
+        for server in [*running.values(), *broken]:
+            server.close()
+
+
+def _shared(setup: str) -> Callable[..., Iterator[ServerProcess]]:
+    def fixture(shared_servers: SharedServers) -> Iterator[ServerProcess]:
+        server = shared_servers(setup)
+        yield server
+        server.check_undisturbed()
+
+    fixture.__doc__ = f"Set-up {setup} of protocol.md §21."
+    return fixture
+
+
+plain_server = pytest.fixture(_shared("J"), name="plain_server")
+logged_server = pytest.fixture(_shared("T"), name="logged_server")
+entitled_server = pytest.fixture(_shared("E"), name="entitled_server")
+implicit_server = pytest.fixture(_shared("I"), name="implicit_server")
+spoofing_server = pytest.fixture(_shared("U"), name="spoofing_server")
+
+
+@pytest.fixture
+def topic(unique: str) -> str:
+    """A topic of this test alone that no log records."""
+    return f"plain/{unique}"
+
+
+@pytest.fixture
+def recorded_topic(unique: str) -> str:
+    """A topic of this test alone that set-ups with a log record."""
+    return f"L/{unique}"

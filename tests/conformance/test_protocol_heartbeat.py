@@ -1,0 +1,95 @@
+"""Heartbeats: protocol.md §15 and behaviour 65 of §21."""
+
+import time
+
+import pytest
+
+from tests.support.peer import ConnectionClosed, RawClient, Silence
+from tests.support.peers import Peers
+from tests.support.server import ServerProcess
+
+
+@pytest.fixture
+def client(peers: Peers, plain_server: ServerProcess) -> RawClient:
+    return peers.logged_on(plain_server)
+
+
+def test_protocol_65_a_silent_client_is_disconnected(client: RawClient, plain_server: ServerProcess) -> None:
+    """protocol.md §21 65: heartbeats come, nothing goes back, reason `heartbeat`."""
+    started = time.monotonic()
+    client.send({"c": "heartbeat", "o": "start,1"})
+    received = client.wait_for_close(timeout_s=15)
+    assert received
+    assert all(message.header == {"c": "heartbeat"} for message in received)
+    assert time.monotonic() - started > 1.5
+    plain_server.log.wait_for("07-0013", client.client_name, "heartbeat")
+    plain_server.log.wait_for("07-0042", client.client_name)
+
+
+@pytest.mark.parametrize(
+    "answer", [{"c": "heartbeat", "o": "beat"}, {"c": "p", "t": "nobody"}, {"c": "flush"}]
+)
+def test_protocol_65_any_command_is_a_sign_of_life(client: RawClient, answer: dict[str, str]) -> None:
+    """protocol.md §21 65, §15: `beat`, or any other command, keeps the connection."""
+    client.send({"c": "heartbeat", "o": "start,500ms"})
+    for _ in range(6):
+        assert client.receive().header == {"c": "heartbeat"}
+        client.send(answer)
+    client.send({"c": "heartbeat", "o": "stop"})
+
+
+def test_protocol_65_no_heartbeats_while_messages_flow(
+    peers: Peers, plain_server: ServerProcess, client: RawClient, topic: str
+) -> None:
+    """protocol.md §21 65"""
+    client.subscribe(topic, "s")
+    client.send({"c": "heartbeat", "o": "start,2"})
+    publisher = peers.logged_on(plain_server)
+    for number in range(60):
+        publisher.publish(topic, b"%d" % number)
+        if number % 10 == 0:
+            client.send({"c": "heartbeat", "o": "beat"})
+        time.sleep(0.05)
+    publisher.publish(topic, b"end")
+    assert [m.body for m in client.receive_until(b"end")] == [b"%d" % number for number in range(60)]
+
+
+@pytest.mark.parametrize("stop", ["stop", "start,0"])
+def test_protocol_65_heartbeats_can_be_stopped(client: RawClient, stop: str) -> None:
+    """protocol.md §15 D24"""
+    client.send({"c": "heartbeat", "o": "start,300ms"})
+    assert client.receive().header == {"c": "heartbeat"}
+    assert client.request({"c": "heartbeat", "o": stop}).succeeded
+    client.expect_nothing_for(1.5)
+    client.expect_silence()
+
+
+def test_protocol_65_heartbeats_are_off_until_started(client: RawClient) -> None:
+    """protocol.md §15: not part of logon; a `beat` before starts nothing."""
+    client.send({"c": "heartbeat", "o": "beat"})
+    client.expect_nothing_for(1.0)
+    client.expect_silence()
+
+
+def test_protocol_65_start_is_acknowledged_when_asked(client: RawClient) -> None:
+    """protocol.md §15"""
+    client.send({"c": "heartbeat", "o": "start,60", "a": "received,processed", "cid": "h"})
+    assert [m["a"] for m in client.receive_many(2)] == ["received", "processed"]
+    client.expect_silence()
+
+
+@pytest.mark.parametrize("options", ["begin,5", "start,soon", "start,-1", "start"])
+def test_protocol_65_malformed_heartbeat_options_fail(client: RawClient, options: str) -> None:
+    """protocol.md §10, §13"""
+    ack = client.request({"c": "heartbeat", "o": options})
+    assert (ack["status"], ack.reason) == ("failure", "invalid options")
+
+
+def test_protocol_65_the_legacy_form_is_understood(client: RawClient) -> None:
+    """protocol.md §3.1: `heartbeat` and `timeout_interval` instead of options."""
+    client.send({"c": "heartbeat", "heartbeat": "start", "timeout_interval": 1})
+    assert client.receive(timeout_s=10).header == {"c": "heartbeat"}
+    client.send({"c": "heartbeat", "heartbeat": "stop"})
+    with pytest.raises((Silence, ConnectionClosed)) as silence:
+        client.receive(timeout_s=3.5)
+    assert silence.type is Silence

@@ -1,0 +1,176 @@
+"""Clients that don't read: operations.md §2.1, protocol.md §13, transaction_log.md §7.7 and §22 42."""
+
+import pytest
+
+from tests.support.peer import PeerError, bodies_of
+from tests.support.peers import Peers
+from tests.support.server import ServerProcess, StartServer, numbered_bodies, wait_until
+
+SMALL_BUFFER_BYTES = 16 * 1024
+PADDING_BYTES = 10_000
+
+LIMITS = "<MessageMemoryLimit>4MB</MessageMemoryLimit><ClientMaxCapacity>100%</ClientMaxCapacity>"
+
+
+@pytest.fixture(scope="module")
+def server(start_module_server: StartServer) -> ServerProcess:
+    return start_module_server(log_topics=("^L/",), instance_xml=LIMITS)
+
+
+def test_protocol_slow_client_is_disconnected_and_nobody_else(
+    peers: Peers, server: ServerProcess, topic: str
+) -> None:
+    """protocol.md §13, operations.md §2.1: 70-0004, reason `slow client`."""
+    slow = peers.logged_on(server, receive_buffer_bytes=SMALL_BUFFER_BYTES)
+    slow.subscribe(topic, "s")
+    quick = peers.logged_on(server)
+    quick.subscribe(topic, "s")
+    publisher = peers.logged_on(server)
+    bodies = numbered_bodies(100, padding_bytes=PADDING_BYTES)
+    for _ in range(40):  # 40 MB; a socket takes a few of them
+        publisher.publish_all(topic, bodies)
+        assert bodies_of(quick.receive_published(100)) == bodies
+    server.log.wait_for("70-0004", slow.client_name)
+    server.log.wait_for("07-0013", slow.client_name, "slow client")
+    quick.expect_silence()
+    assert not server.log.find("70-0004", quick.client_name)
+
+
+def test_protocol_slow_client_that_reads_in_time_gets_everything(
+    peers: Peers, server: ServerProcess, topic: str
+) -> None:
+    """operations.md §2.1: what the socket does not take is kept below the limit, in order."""
+    late = peers.logged_on(server, receive_buffer_bytes=SMALL_BUFFER_BYTES)
+    late.subscribe(topic, "s")
+    publisher = peers.logged_on(server)
+    bodies = numbered_bodies(300, padding_bytes=PADDING_BYTES)  # 3 MB
+    publisher.publish_all(topic, bodies)
+    publisher.flush()
+    assert bodies_of(late.receive_published(300)) == bodies
+
+
+def test_protocol_slow_client_capacity_is_a_share_of_the_limit(
+    start_server: StartServer, peers: Peers, topic: str
+) -> None:
+    """operations.md §2: one client may not have more, room in the pool or not."""
+    server = start_server(
+        instance_xml="<MessageMemoryLimit>400MB</MessageMemoryLimit><ClientMaxCapacity>1%</ClientMaxCapacity>"
+    )
+    slow = peers.logged_on(server, receive_buffer_bytes=SMALL_BUFFER_BYTES)
+    slow.subscribe(topic, "s")
+    publisher = peers.logged_on(server)
+    for _ in range(40):
+        publisher.publish_all(topic, numbered_bodies(100, padding_bytes=PADDING_BYTES))
+        publisher.flush()
+    server.log.wait_for("07-0013", slow.client_name, "slow client")
+
+
+def test_protocol_slow_client_may_be_too_old(start_server: StartServer, peers: Peers, topic: str) -> None:
+    """operations.md §2: `ClientMessageAgeLimit`: what waits longer than this is too much."""
+    server = start_server(
+        instance_xml="<MessageMemoryLimit>400MB</MessageMemoryLimit>"
+        "<ClientMessageAgeLimit>1s</ClientMessageAgeLimit>"
+    )
+    slow = peers.logged_on(server, receive_buffer_bytes=SMALL_BUFFER_BYTES)
+    slow.subscribe(topic, "s")
+    quick = peers.logged_on(server)
+    quick.subscribe(topic, "s")
+    publisher = peers.logged_on(server)
+    bodies = numbered_bodies(1200, padding_bytes=PADDING_BYTES)  # 12 MB, more than sockets take
+    publisher.publish_all(topic, bodies)
+    assert bodies_of(quick.receive_published(1200)) == bodies
+    server.log.wait_for("07-0013", slow.client_name, "slow client", timeout_s=15)
+    quick.expect_nothing_for(1.5)
+    quick.expect_silence()
+
+
+def test_protocol_slow_client_frees_its_memory(peers: Peers, server: ServerProcess, topic: str) -> None:
+    """operations.md §2.1: again and again; nothing of the disconnected ones stays."""
+    publisher = peers.logged_on(server)
+    memory_bytes = []
+    for _ in range(4):
+        slow = peers.logged_on(server, receive_buffer_bytes=SMALL_BUFFER_BYTES)
+        slow.subscribe(topic, "s")
+        for _ in range(20):
+            publisher.publish_all(topic, numbered_bodies(100, padding_bytes=PADDING_BYTES))
+            publisher.flush()
+        server.log.wait_for("07-0013", slow.client_name, "slow client")
+        memory_bytes.append(server.anonymous_bytes())
+    assert memory_bytes[-1] - memory_bytes[0] < 8 * 2**20
+
+
+@pytest.mark.parametrize("options", ["", "fully_durable"])
+def test_transaction_log_42_a_stalled_replay_waits(
+    peers: Peers, server: ServerProcess, recorded_topic: str, options: str
+) -> None:
+    """transaction_log.md §22 42, §7.7: never disconnected, before or after cutover; then gets everything."""
+    publisher = peers.logged_on(server)
+    total = 2000
+    bodies = numbered_bodies(total, padding_bytes=PADDING_BYTES)  # 20 MB
+    publisher.publish_persisted(recorded_topic, bodies, 1)
+    before = peers.logged_on(server, receive_buffer_bytes=SMALL_BUFFER_BYTES)
+    before.subscribe(recorded_topic, "s", bm="0", o=options)
+    after = peers.logged_on(server, receive_buffer_bytes=SMALL_BUFFER_BYTES)
+    after.subscribe(recorded_topic, "s", bm="0|1|", o=options)
+    more = numbered_bodies(total, start=total + 1, padding_bytes=PADDING_BYTES)
+    publisher.publish_persisted(recorded_topic, more, total + 1)
+    for stalled in (before, after):
+        with pytest.raises(AssertionError, match="no record"):
+            server.log.wait_for("07-0013", stalled.client_name, timeout_s=1)
+        assert not server.log.find("70-0004", stalled.client_name)
+        assert not server.log.find("70-0011", stalled.client_name)
+    assert bodies_of(before.receive_published(2 * total, timeout_s=60)) == bodies + more
+    assert bodies_of(after.receive_published(total, timeout_s=60)) == more
+
+
+def test_transaction_log_42_a_stalled_replay_costs_little_memory(
+    peers: Peers, server: ServerProcess, recorded_topic: str
+) -> None:
+    """transaction_log.md §7.7: replay is read at the speed of the client; it isn't piled up for it."""
+    publisher = peers.logged_on(server)
+    bodies = numbered_bodies(3000, padding_bytes=PADDING_BYTES)  # 30 MB
+    publisher.publish_persisted(recorded_topic, bodies, 1)
+    before_bytes = server.anonymous_bytes()
+    stalled = [peers.logged_on(server, receive_buffer_bytes=SMALL_BUFFER_BYTES) for _ in range(4)]
+    for client in stalled:
+        client.subscribe(recorded_topic, "s", bm="0")
+    quick = peers.logged_on(server)
+    quick.subscribe(recorded_topic, "s", bm="0")
+    assert bodies_of(quick.receive_published(3000, timeout_s=60)) == bodies
+    assert server.anonymous_bytes() - before_bytes < 40 * 2**20
+
+
+def test_transaction_log_42_live_replays_can_be_too_slow(
+    peers: Peers, server: ServerProcess, recorded_topic: str
+) -> None:
+    """transaction_log.md §7.7, §10: `live` gives the protection up once the replay is done."""
+    slow = peers.logged_on(server, receive_buffer_bytes=SMALL_BUFFER_BYTES)
+    slow.subscribe(recorded_topic, "s", bm="0", o="live", a="processed,completed")
+    slow.wait_for_ack("completed")
+    publisher = peers.logged_on(server)
+    for burst in range(40):
+        bodies = numbered_bodies(100, padding_bytes=PADDING_BYTES)
+        publisher.publish_all(recorded_topic, bodies, first_sequence=burst * 100 + 1)
+        publisher.flush()
+    server.log.wait_for("07-0013", slow.client_name, "slow client")
+
+
+def test_protocol_a_publisher_that_never_reads_its_acks_hurts_only_itself(
+    peers: Peers, server: ServerProcess, topic: str
+) -> None:
+    """protocol.md §13: acks count as output of a client, too."""
+    deaf = peers.logged_on(server, receive_buffer_bytes=SMALL_BUFFER_BYTES)
+    deaf.timeout_s = 2
+    other = peers.logged_on(server)
+    other.subscribe(topic, "s")
+    try:
+        for _ in range(60):
+            deaf.publish_all("nobody", [b"x"] * 2000, cid="c" * 100, a="received,processed,completed")
+    except (OSError, PeerError):
+        pass  # disconnected, or no longer read: both keep the server safe
+    other.publish(topic, b"1")
+    assert other.receive().body == b"1"
+    deaf.close()
+    wait_until(
+        lambda: bool(server.log.find("07-0013", deaf.client_name)), 15, "the deaf client is still there"
+    )
