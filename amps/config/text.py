@@ -189,7 +189,7 @@ class _Expander:
         if not in_comment:
             self._error(
                 origin,
-                f"the variable {match[0]} is not defined; set it in the environment, or give -D{match[1]}=value",
+                f"the variable {match[0]} is not defined; set it in the environment, or with -D{match[1]}=",
             )
         return match[0]
 

@@ -1,0 +1,162 @@
+"""Every message the server can log: id → level and text.
+
+An id is `CC-NNNN`, category and number; the documented ones keep their meaning, the others are ours. Keep
+the table sorted by id. A text never contains the name of a level, so that searching a log for `warning` or
+`error` finds records of that level only.
+
+A text is a template: `{name}` stands for a value given to `EventLog.log`, and a part in `[[ ]]` is left out
+unless all values inside it are given and not empty.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+LEVELS = ("developer", "trace", "stats", "info", "warning", "error", "critical", "emergency")
+LEVEL_NUMBERS: Mapping[str, int] = {name: number for number, name in enumerate(LEVELS)} | {"debug": 3}
+NOTHING = len(LEVELS)
+"""A minimum level above every level: nothing is logged."""
+
+
+class Entry(NamedTuple):
+    """One message: its level and the template of its text."""
+
+    level: str
+    template: str
+
+
+CATALOGUE: Mapping[str, Entry] = {
+    "00-0000": Entry("trace", "{text}"),
+    "00-0001": Entry("info", "{text}"),
+    "00-0002": Entry("info", "{text}"),
+    "00-0004": Entry("info", "configuration, part {part} of {parts}:\n{data}"),
+    "00-0005": Entry("warning", "configuration: {text}"),
+    "00-0006": Entry("info", "configuration: {text}"),
+    "00-0007": Entry(
+        "warning",
+        "Topic '{topic}' has regular expression characters which could cause unintentional misrouting of "
+        "messages.",
+    ),
+    "00-0008": Entry("warning", "host: {text}"),
+    "00-0009": Entry("critical", "the start failed: {reason}"),
+    "00-0015": Entry("info", "AMPS initialization completed ({seconds} seconds)."),
+    "00-0030": Entry("info", "host: {text}"),
+    "00-0032": Entry("info", "limits: {text}"),
+    "00-0033": Entry("info", "configuration read from {path}."),
+    "00-0054": Entry("info", "process {pid}, user {user}, working directory {directory}."),
+    "01-0001": Entry("info", "process[{process}] started, pid {pid}."),
+    "01-0002": Entry(
+        "error", "process[{process}] with pid {pid} ended unexpectedly ({status}); starting it again."
+    ),
+    "01-0003": Entry("critical", "process[{process}] keeps ending ({status}); giving up."),
+    "01-0004": Entry("critical", "the core ended unexpectedly ({status}); starting the instance again."),
+    "01-0005": Entry("error", "unexpected failure in {place}: {data}"),
+    "01-0022": Entry("critical", "the server may not be running correctly, minidump written to {path}"),
+    "01-0031": Entry("warning", "{count} log records were lost while the log process was not reading."),
+    "01-0032": Entry("warning", "the log target {target} cannot be written: {reason}."),
+    "02-0001": Entry("warning", "client[{client}] sent a message that cannot be understood: {reason}."),
+    "02-0025": Entry(
+        "warning",
+        "client[{client}] with user id: {user} logged on with a name in use; the older one is disconnected.",
+    ),
+    "02-0026": Entry(
+        "warning", "client[{client}] with user id: {user} was refused: another user's client has that name."
+    ),
+    "02-0030": Entry("error", "client[{client}] command {command} failed: {reason}."),
+    "07-0001": Entry("info", "client[{connection}] connected to Transport[{transport}] from {address}."),
+    "07-0013": Entry("info", "client[{client}] disconnected.[[ Reason: {reason}.]]"),
+    "07-0042": Entry("error", "client[{client}] is unresponsive, disconnected by the heartbeat manager."),
+    "07-0047": Entry("info", "Transport[{transport}] being disabled."),
+    "07-0048": Entry("info", "Transport[{transport}] being enabled."),
+    "08-0001": Entry("error", "client[{client}] topic '{topic}' is no valid regular expression: {reason}."),
+    "11-0001": Entry("info", "Transport[{transport}] listening on {address}."),
+    "11-0002": Entry("warning", "Transport[{transport}] refused a connection from {address}: {reason}."),
+    "11-0003": Entry("critical", "Transport[{transport}] cannot listen on {address}: {reason}."),
+    "12-0001": Entry("trace", "client[{client}] publish command received: {data}"),
+    "12-0002": Entry("trace", "client[{client}] subscribe command received: {data}"),
+    "12-0003": Entry("trace", "client[{client}] unsubscribe command received: {data}"),
+    "12-0004": Entry("trace", "client[{client}] flush command received: {data}"),
+    "12-0005": Entry("trace", "client[{client}] heartbeat command received: {data}"),
+    "12-0009": Entry("trace", "client[{client}] {command} command received: {data}"),
+    "12-0010": Entry("trace", "client[{client}] logon command received: {data}"),
+    "12-1002": Entry("trace", "client[{client}] replication ack received: publish ack [txid={txid}]"),
+    "14-0001": Entry(
+        "info", "client[{client}] subscription {sub_id} to '{topic}' entered.[[ Options: {options}.]]"
+    ),
+    "14-0002": Entry("info", "client[{client}] subscription {sub_id} to '{topic}' removed."),
+    "16-0004": Entry("info", "client[{client}] {count} queued sow requests canceled."),
+    "17-0001": Entry("trace", "client[{client}] message sent: {data}"),
+    "17-0002": Entry("trace", "client[{client}] ack sent: {data}"),
+    "1D-0001": Entry("info", "transaction log in {directory}: recovery begins."),
+    "1D-0002": Entry(
+        "info", "transaction log: recovered {records} records of {journals} journals in {seconds} seconds."
+    ),
+    "1D-0003": Entry("info", "journal {path} is in use."),
+    "1D-0004": Entry("info", "journal {path} is full."),
+    "1D-0005": Entry(
+        "warning",
+        "journal {path}: the tail from offset {offset} is incomplete and was cut off ({size_bytes} bytes).",
+    ),
+    "1D-0006": Entry("critical", "journal {path} is damaged at offset {offset}: {reason}."),
+    "1D-0007": Entry("critical", "journal {path} cannot be written: {reason}. The server shuts down."),
+    "1D-0008": Entry(
+        "warning",
+        "journal {path}: the next journal was not ready in time; publishers waited {milliseconds} ms.",
+    ),
+    "1D-0009": Entry("critical", "transaction log in {directory}: {reason}."),
+    "1F-0004": Entry(
+        "info",
+        "[{connection}] AMPS client session logon for: {client}\n"
+        "client authid = '{auth_id}'\n"
+        "client name hash = {name_hash}\n"
+        "client version = {version}\n"
+        "last acked client seq = {last_acked}\n"
+        "last txn log client seq = {last_logged}\n"
+        "correlation id = {correlation_id}",
+    ),
+    "21-0001": Entry("info", "client[{client}] replay for subscription {sub_id} begins at {bookmark}."),
+    "21-0002": Entry("info", "client[{client}] replay for subscription {sub_id} reached the live messages."),
+    "23-0001": Entry(
+        "warning", "client[{client}] bookmark {bookmark} of subscription {sub_id} was not found."
+    ),
+    "25-0001": Entry("warning", "client[{client}] user '{user}' failed to authenticate: {reason}."),
+    "25-0002": Entry(
+        "warning", "client[{client}] user '{user}' is not entitled to {permission} '{resource}'."
+    ),
+    "25-0003": Entry("info", "authentication {state}."),
+    "25-0004": Entry("info", "entitlement {state}."),
+    "30-0000": Entry(
+        "warning", "thread {thread} has made no progress for {seconds} seconds and appears stuck."
+    ),
+    "31-0010": Entry("info", "queue diagnostics:\n{data}"),
+    "70-0004": Entry("error", "client[{client}] is not consuming messages, disconnecting slow client"),
+    "70-0011": Entry("warning", "client[{client}] slow consumption detected, offline messages."),
+    "FF-0001": Entry("info", "shutdown requested[[ by {cause}]]."),
+    "FF-0002": Entry("info", "connections closed, waiting for the transaction log."),
+    "FF-0003": Entry("info", "shutdown complete."),
+    "FF-0004": Entry("warning", "process[{process}] did not end in time and was killed."),
+}
+
+_OPTIONAL = re.compile(r"\[\[(.*?)\]\]", re.DOTALL)
+_FIELD = re.compile(r"\{(\w+)\}")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_FREE_TEXT = frozenset({"data", "text"})
+"""Values that may run over several lines. In all others line breaks are escaped."""
+
+
+def fill(template: str, values: Mapping[str, Any]) -> str:
+    """The text of a message. A value that was not given shows as `?`: logging never fails."""
+    if "[[" in template:
+        template = _OPTIONAL.sub(
+            lambda part: part[1] if all(values.get(name) for name in _FIELD.findall(part[1])) else "",
+            template,
+        )
+    return _FIELD.sub(lambda field: shown(field[1], values.get(field[1], "?")), template)
+
+
+def shown(name: str, value: object) -> str:
+    """A value as it appears in a record; what could forge a record of its own is escaped."""
+    text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes | bytearray) else str(value)
+    if name in _FREE_TEXT:
+        return text
+    return _CONTROL.sub(lambda control: f"\\x{ord(control[0]):02x}", text)

@@ -1,0 +1,113 @@
+"""The sending side of the event log: what every process of the server uses to say what happened.
+
+Theory of operation: all processes inherit one end of a packet socket pair that the supervisor made; the log
+process reads the other end. A packet is one whole record, sent with one system call, and needs no lock. A
+record whose level nobody wants costs a dictionary look-up and a comparison.
+
+Nothing is lost under load: when the socket is full the sender waits, which slows the server down to the
+pace of its log. The supervisor keeps both ends open, so a log process that dies leaves the records in the
+socket for its successor. Only when nobody reads for `SEND_TIMEOUT_S` is a record dropped, because a server
+that hangs over its log is worse; the number of dropped records is logged as soon as that works again.
+"""
+
+import contextlib
+import socket
+import struct
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from amps.config import LogTargetConfig
+from amps.server.eventlog.catalogue import CATALOGUE, LEVEL_NUMBERS, NOTHING, fill, shown
+from amps.server.eventlog.records import KIND_END, pack
+from amps.server.eventlog.targets import selects
+
+SEND_TIMEOUT_S = 10
+_SOCKET_BUFFER_BYTES = 2**20
+
+_LEVEL_AND_TEMPLATE = {key: (LEVEL_NUMBERS[entry.level], entry.template) for key, entry in CATALOGUE.items()}
+
+
+def open_log_channel() -> tuple[socket.socket, socket.socket]:
+    """The sending and the receiving end of a channel. Processes made by fork inherit them.
+
+    Packets keep their bounds, and the receiver sees the end when every copy of the sending end is closed:
+    the process that reads has to close its inherited copy of it.
+    """
+    sender, receiver = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    for end in (sender, receiver):
+        with contextlib.suppress(OSError):  # the system may allow less, which only means waiting sooner
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BUFFER_BYTES)
+    return sender, receiver
+
+
+def minimum_level(targets: Iterable[LogTargetConfig]) -> int:
+    """The number of the least severe level that any target wants; `NOTHING` when there is nothing to log.
+
+    Ids included by name count with their own level: they have to be sent before a target can take them.
+    """
+    lowest = NOTHING
+    for target in targets:
+        for record_id, entry in CATALOGUE.items():
+            number = LEVEL_NUMBERS[entry.level]
+            if number < lowest and selects(target, number, record_id):
+                lowest = number
+        for name in target.levels:
+            lowest = min(lowest, LEVEL_NUMBERS[name])
+    return lowest
+
+
+class EventLog:
+    """Sends records. `thread_number` is the server's own number of the thread, shown in each record.
+
+    Without a socket nothing is sent, which serves tests and a server without log targets.
+    """
+
+    def __init__(self, sender_socket: socket.socket | None, thread_number: int, minimum_level: int) -> None:
+        self._socket = sender_socket
+        self._thread_number = thread_number
+        self._minimum_level = minimum_level if sender_socket is not None else NOTHING
+        self._dropped_count = 0
+        if sender_socket is not None:
+            sender_socket.setblocking(True)
+            sender_socket.setsockopt(
+                socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_TIMEOUT_S, 0)
+            )
+
+    def enabled(self, level_name: str) -> bool:
+        """Whether records of this level are wanted: ask before preparing costly values."""
+        return LEVEL_NUMBERS[level_name] >= self._minimum_level
+
+    def log(self, record_id: str, text: str | None = None, **values: Any) -> None:
+        """Logs a message of the catalogue. `text` replaces its text, `values` fill it."""
+        level_number, template = _LEVEL_AND_TEMPLATE.get(record_id) or (LEVEL_NUMBERS["error"], "{text}")
+        if level_number < self._minimum_level:
+            return
+        if text is None:
+            text = fill(template, values)
+        elif template != "{text}" and "{text}" in template:
+            text = fill(template, {**values, "text": shown("text", text)})
+        self._send(level_number, record_id, text)
+
+    def with_thread(self, thread_number: int) -> "EventLog":
+        """The same log under another thread number."""
+        return EventLog(self._socket, thread_number, self._minimum_level)
+
+    def finish(self) -> None:
+        """Tells the log process that nothing follows: it writes everything it was sent, then ends."""
+        if self._socket is not None:
+            packet = pack(time.time_ns(), self._thread_number, LEVEL_NUMBERS["info"], "00-0000", "", KIND_END)
+            with contextlib.suppress(OSError):  # without a reader there is nothing to end
+                self._socket.send(packet)
+
+    def _send(self, level_number: int, record_id: str, text: str) -> None:
+        assert self._socket is not None
+        packet = pack(time.time_ns(), self._thread_number, level_number, record_id, text)
+        try:
+            self._socket.send(packet, socket.MSG_NOSIGNAL)
+        except OSError:  # waited in vain, or nobody will ever read again
+            self._dropped_count += 1
+            return
+        if self._dropped_count:
+            dropped, self._dropped_count = self._dropped_count, 0
+            self.log("01-0031", count=dropped)

@@ -1,0 +1,140 @@
+"""The log process: reads records from the channel and writes them to all targets.
+
+It is the only process that touches a target, so lines never mix and rotation needs no agreement. It works
+in batches: everything that waits in the channel is handed to the targets, then flushed, so a busy log costs
+few system calls and an idle one is written at once.
+
+It ends when the channel says so (`EventLog.finish`) or when every sender is gone, never before all it was
+sent is written. Signals meant for the server do not end it: its records are the last to be written.
+"""
+
+import contextlib
+import mmap
+import os
+import select
+import signal
+import socket
+import time
+from array import array
+from collections.abc import MutableSequence
+from typing import cast
+
+from amps.config import LogTargetConfig
+from amps.server.eventlog.catalogue import CATALOGUE, LEVEL_NUMBERS, fill
+from amps.server.eventlog.records import KIND_END, MAX_TEXT_BYTES, LineFormatter, Record, unpack
+from amps.server.eventlog.targets import Target, open_targets
+
+_PACKET_BYTES = MAX_TEXT_BYTES + 4096
+_BATCH_RECORDS = 512
+_ORPHAN_CHECK_MS = 500
+
+
+def run_log_process(
+    config: tuple[LogTargetConfig, ...],
+    instance_name: str,
+    receiver_socket: socket.socket,
+    rotation_counters: MutableSequence[int] | None = None,
+) -> None:
+    """Writes until the end of the channel.
+
+    `rotation_counters`, one number per target, should be in memory that survives this process when it may
+    be restarted (`shared_counters`).
+    """
+    for number in (
+        signal.SIGINT,
+        signal.SIGTERM,
+        signal.SIGHUP,
+        signal.SIGQUIT,
+        signal.SIGUSR1,
+        signal.SIGUSR2,
+    ):
+        signal.signal(number, signal.SIG_IGN)
+    _Writer(config, instance_name, receiver_socket, rotation_counters).run()
+
+
+def shared_counters(target_count: int) -> MutableSequence[int]:
+    """Rotation counters in memory that is shared with processes forked later."""
+    memory = memoryview(mmap.mmap(-1, max(8 * target_count, 8))).cast("q")
+    return cast(MutableSequence[int], memory)
+
+
+class _Writer:
+    """The state of the log process."""
+
+    def __init__(
+        self,
+        config: tuple[LogTargetConfig, ...],
+        instance_name: str,
+        receiver: socket.socket,
+        counters: MutableSequence[int] | None,
+    ) -> None:
+        self._receiver = receiver
+        self._formatter = LineFormatter()
+        self._parent = os.getppid()
+        self._complaints: list[tuple[str, str]] = []
+        if counters is None:
+            counters = array("q", [0] * len(config))
+        self._targets: list[Target] = open_targets(
+            config, instance_name, counters, lambda name, reason: self._complaints.append((name, reason))
+        )
+
+    def run(self) -> None:
+        """Reads to the end."""
+        self._receiver.setblocking(False)
+        poll = select.poll()
+        poll.register(self._receiver, select.POLLIN)
+        open_channel = True
+        while open_channel:
+            ready = poll.poll(_ORPHAN_CHECK_MS)
+            if ready:
+                open_channel = self._read_batch()
+            elif os.getppid() != self._parent:
+                open_channel = False  # the supervisor is gone, and nothing waits any more
+            for target in self._targets:
+                target.flush()
+            self._report_complaints()
+        for target in self._targets:
+            target.close()
+
+    def _read_batch(self) -> bool:
+        """Hands waiting records to the targets; False at the end of the channel."""
+        for _ in range(_BATCH_RECORDS):
+            try:
+                packet = self._receiver.recv(_PACKET_BYTES)
+            except BlockingIOError:
+                return True
+            except InterruptedError:
+                continue
+            if not packet:
+                return False
+            record = unpack(packet)
+            if record is None:
+                continue
+            if record.kind == KIND_END:
+                return False
+            self._write(record)
+        return True
+
+    def _write(self, record: Record) -> None:
+        line = None
+        for target in self._targets:
+            if target.wants(record.level_number, record.id):
+                if line is None:
+                    line = self._formatter.line(record)
+                target.write(record.level_number, line)
+
+    def _report_complaints(self) -> None:
+        """Tells the other targets, or standard error, about one that cannot be written."""
+        complaints, self._complaints = self._complaints, []
+        for name, reason in complaints:
+            entry = CATALOGUE["01-0032"]
+            text = fill(entry.template, {"target": name, "reason": reason})
+            record = Record(time.time_ns(), 0, LEVEL_NUMBERS[entry.level], "01-0032", text)
+            others = [target for target in self._targets if target.name != name]
+            for target in others:
+                if target.wants(record.level_number, record.id):
+                    target.write(record.level_number, self._formatter.line(record))
+                    target.flush()
+            if name != "stderr":
+                with contextlib.suppress(OSError):
+                    os.write(2, (self._formatter.line(record) + "\n").encode())
