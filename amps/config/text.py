@@ -119,6 +119,8 @@ class _Expander:
         self._read_options(prepared)
         lines = self._resolve(prepared, (self._main.resolve(),))
         self._findings.raise_if_errors()
+        while lines and not lines[-1][0].strip():
+            del lines[-1]
         return ExpandedText(
             "\n".join(line for line, _ in lines) + "\n", tuple(origin for _, origin in lines), str(self._main)
         )
@@ -184,8 +186,8 @@ class _Expander:
 
     def _variable(self, match: re.Match[str], origin: Origin, in_comment: bool) -> str:
         value = self._variables.get(match[1])
-        if value is not None:
-            return value
+        if value is not None:  # the environment may hold bytes that are no text
+            return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
         if not in_comment:
             self._error(
                 origin,

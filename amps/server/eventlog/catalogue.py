@@ -37,7 +37,6 @@ CATALOGUE: Mapping[str, Entry] = {
         "Topic '{topic}' has regular expression characters which could cause unintentional misrouting of "
         "messages.",
     ),
-    "00-0008": Entry("warning", "host: {text}"),
     "00-0009": Entry("critical", "the start failed: {reason}"),
     "00-0015": Entry("info", "AMPS initialization completed ({seconds} seconds)."),
     "00-0030": Entry("info", "host: {text}"),

@@ -1,0 +1,77 @@
+"""Running in the background: two forks, and a parent that waits until the server is ready or has failed.
+
+The pipe between them carries one message: whatever the supervisor writes at readiness, or, when the start
+failed, a line that begins with `failed` and holds the exit code and the reason.
+"""
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable
+
+_FAILED = b"failed "
+_LARGEST_MESSAGE_BYTES = 64 * 1024
+
+
+def run_as_daemon(run: Callable[[int], int]) -> int:
+    """Runs `run(ready_fd)` in a daemon; returns 0 once it is ready, else its exit code.
+
+    The working directory stays, because relative paths of a configuration refer to it.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(read_end)
+        os.setsid()
+        _become_daemon(run, write_end)
+    os.close(write_end)
+    pid_text = _read_line(read_end)
+    os.waitpid(child, 0)
+    outcome = os.read(read_end, _LARGEST_MESSAGE_BYTES)
+    os.close(read_end)
+    if outcome.startswith(_FAILED):
+        code_text, _, reason = outcome.removeprefix(_FAILED).decode("utf-8", "replace").partition(" ")
+        if reason.strip():
+            print(f"Error: {reason.strip()}", file=sys.stderr)
+        print("The server did not start.", file=sys.stderr)
+        return int(code_text)
+    if not outcome:
+        print("Error: the server ended before it was ready; see its log", file=sys.stderr)
+        return 1
+    print(f"The server runs in the background, pid {pid_text}")
+    return 0
+
+
+def _read_line(descriptor: int) -> str:
+    """The pid that the daemon reports first."""
+    line = b""
+    while not line.endswith(b"\n"):
+        byte = os.read(descriptor, 1)
+        if not byte:
+            break
+        line += byte
+    return line.decode().strip()
+
+
+def _become_daemon(run: Callable[[int], int], write_end: int) -> None:
+    """The second fork, and the life of the daemon. Never returns."""
+    if os.fork() != 0:
+        os._exit(0)
+    code = 1
+    reason = ""
+    own_end = os.dup(write_end)  # the supervisor may close the one it is given
+    try:
+        os.write(write_end, b"%d\n" % os.getpid())
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for descriptor in (0, 1, 2):
+            os.dup2(nothing, descriptor)
+        os.close(nothing)
+        code = run(write_end)
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+    finally:
+        with contextlib.suppress(OSError):  # after readiness the parent is gone, and nobody listens
+            os.write(own_end, _FAILED + f"{code} {reason}".encode("utf-8", "replace"))
+        os._exit(code)

@@ -1,0 +1,162 @@
+"""`ampServer`: the command that runs an instance from a configuration file.
+
+Reads the command line and the configuration, says what there is to say before the start, and hands over to
+the supervisor. Exit codes: 0 clean shutdown or an answered question, 1 usage error, bad configuration,
+failed minimum or failed start; a process killed by signal N ends with 128+N as seen by a shell.
+"""
+
+import argparse
+import io
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from amps.config import ConfigError, LoadedConfig, Severity, dump, load, sample_config
+from amps.server.daemon import run_as_daemon
+from amps.server.eventlog import unwritable_targets
+from amps.server.host import check_host, raise_open_files_limit, version_lines
+
+
+class _Parser(argparse.ArgumentParser):
+    """Usage errors end with exit code 1."""
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        print(f"{self.prog}: {message}; --help lists the options", file=sys.stderr)
+        raise SystemExit(1)
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=value")
+    return name, value
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="ampServer",
+        usage="ampServer [options] <config file>",
+        description="Run a messaging instance from a configuration file.",
+        allow_abbrev=False,
+        add_help=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="exit codes: 0 clean shutdown or answered question, 1 usage, configuration or start failed",
+    )
+    parser.add_argument("config", nargs="?", metavar="<config file>", help="the AMPSConfig file")
+    question = parser.add_mutually_exclusive_group()
+    question.add_argument(
+        "--verify-config", action="store_true", help="check the file, report findings, exit"
+    )
+    question.add_argument(
+        "--sample-config", action="store_true", help="print a configuration to start from, exit"
+    )
+    question.add_argument(
+        "--dump-config", action="store_true", help="print the file with includes and variables resolved, exit"
+    )
+    question.add_argument("--version", action="store_true", help="print the version, exit")
+    question.add_argument("--help", "-h", action="store_true", help="print this help, exit")
+    question.add_argument("--daemon", action="store_true", help="run in the background, return when ready")
+    parser.add_argument(
+        "-D",
+        dest="defines",
+        metavar="<var>=<val>",
+        type=_variable,
+        action="append",
+        default=[],
+        help="set a variable for ${var} in the configuration; any number of times",
+    )
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command. Returns its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        return _answer(argv)
+    except BrokenPipeError:  # the reader of our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _answer(argv: Sequence[str] | None) -> int:
+    parser = _parser()
+    try:
+        arguments = parser.parse_args(argv)
+        if arguments.help:
+            parser.print_help()
+            return 0
+        if arguments.version:
+            print("\n".join(version_lines()))
+            return 0
+        if arguments.sample_config:
+            print(sample_config(), end="")
+            return 0
+        if arguments.config is None:
+            parser.error("a configuration file is needed")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 1
+    return _with_file(arguments)
+
+
+def _with_file(arguments: argparse.Namespace) -> int:
+    defines = dict(arguments.defines)
+    try:
+        if arguments.dump_config:
+            print(dump(arguments.config, defines), end="")
+            return 0
+        loaded = load(arguments.config, defines)
+    except ConfigError as error:
+        if arguments.verify_config:
+            return _print_verdict(arguments.config, error)
+        for finding in error.findings:
+            print(finding, file=sys.stderr)
+        print("Error: the configuration cannot be used, the server does not start", file=sys.stderr)
+        return 1
+    if arguments.verify_config:
+        return _print_verdict(arguments.config, loaded)
+    return start(loaded, daemon=arguments.daemon)
+
+
+def _print_verdict(path: str, outcome: LoadedConfig | ConfigError) -> int:
+    for finding in outcome.findings:
+        print(finding)
+    errors = sum(finding.severity is Severity.ERROR for finding in outcome.findings)
+    warnings = sum(finding.severity is Severity.WARNING for finding in outcome.findings)
+    verdict = "cannot be used" if errors else "is valid"
+    print(f"{path}: the configuration {verdict}: errors {errors}, warnings {warnings}")
+    return 1 if errors else 0
+
+
+def start(loaded: LoadedConfig, *, daemon: bool = False) -> int:
+    """Says what there is to say before a start, and runs the instance until its shutdown."""
+    raise_open_files_limit()
+    print("\n".join(version_lines()))
+    host = check_host()
+    for warning in host.warnings:
+        print(f"Warning: {warning}")
+    problems = [*host.errors, *unwritable_targets(loaded.config.logging)]
+    for problem in problems:
+        print(f"Error: {problem}", file=sys.stderr)
+    if problems:
+        return 1
+    sys.stdout.flush()
+    # Imported here: answering --help or checking a file needs none of the server.
+    from amps.server import supervisor
+
+    if daemon:
+        return run_as_daemon(lambda ready_fd: supervisor.run(loaded, ready_fd=ready_fd))
+    try:
+        return supervisor.run(loaded)
+    except OSError as error:
+        print(f"Error: the server cannot start: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
