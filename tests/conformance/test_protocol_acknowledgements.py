@@ -83,7 +83,7 @@ def test_protocol_14_without_a_log_every_publish_gets_its_own_ack(
 def test_protocol_15_a_failure_splits_the_conflated_acks(
     peers: Peers, entitled_server: ServerProcess, recorded_topic: str, unique: str
 ) -> None:
-    """protocol.md §21 15 (E), §5.3: success 2 and failure 3 at once, success 5 with the interval."""
+    """protocol.md §21 15 (E), transaction_log.md §22 51: success 2 and failure 3 come at once."""
     client = peers.logged_on(entitled_server, o="ack_conflation=5s")
     burst = b"".join(
         frame({"c": "p", "t": f"deny.{unique}" if s == 3 else recorded_topic, "s": s, "a": "persisted"}, b"x")

@@ -47,7 +47,7 @@ def test_protocol_54_replay_then_completed_then_live(
 def test_protocol_54_bookmarks_appear_only_where_wanted(
     publisher: RawClient, subscriber: RawClient, recorded_topic: str, topic: str
 ) -> None:
-    """protocol.md §21 54; §8.1: option `bookmark` on recorded topics only, never on a plain subscription."""
+    """protocol.md §21 54, transaction_log.md §22 33: option `bookmark`, on recorded topics only."""
     subscriber.subscribe(recorded_topic, "plain")
     publisher.publish(recorded_topic, b"1")
     assert "bm" not in subscriber.receive()
@@ -90,7 +90,7 @@ def test_protocol_55_a_bookmark_starts_after_its_message(
 def test_protocol_55_a_list_starts_at_its_earliest(
     peers: Peers, logged_server: ServerProcess, subscriber: RawClient, recorded_topic: str
 ) -> None:
-    """protocol.md §21 55: of those found, in any order of the list; unknown ones don't matter."""
+    """protocol.md §21 55, transaction_log.md §22 14: of those found, in any order of the list."""
     first, second = peers.logged_on(logged_server), peers.logged_on(logged_server)
     first.publish_persisted(recorded_topic, [b"a1"], 1)
     second.publish_persisted(recorded_topic, [b"b1"], 1)
@@ -148,7 +148,7 @@ def test_protocol_57_an_unknown_bookmark_starts_now_unless_told_otherwise(
 def test_protocol_57_a_bookmark_may_be_required(
     publisher: RawClient, subscriber: RawClient, recorded_topic: str
 ) -> None:
-    """protocol.md §21 57: `fail`; one known bookmark is enough."""
+    """protocol.md §21 57, transaction_log.md §22 22, 23: `fail`; one known bookmark is enough."""
     publisher.publish_persisted(recorded_topic, numbered_bodies(3), 1)
     subscriber.subscribe(recorded_topic, "all", bm="0")
     second = bookmarks_of(subscriber.receive_published(3))[1]
@@ -171,7 +171,7 @@ def test_protocol_57_invalid_replay_options_fail(
 def test_protocol_58_a_literal_topic_must_be_recorded(
     subscriber: RawClient, publisher: RawClient, topic: str
 ) -> None:
-    """protocol.md §21 58 (R), D14"""
+    """protocol.md §21 58 (R), D14; transaction_log.md §22 24"""
     for bookmark in ("0", "0|1|", "1|1|"):
         ack = subscriber.try_subscribe(topic, "s", bm=bookmark)
         assert (ack["status"], ack.reason) == ("failure", "invalid topic")

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from tests.support.peer import MAXIMUM_MESSAGE_BYTES, encode_header, frame
+from tests.support.peer import MAXIMUM_MESSAGE_BYTES, Value, encode_header, frame
 from tests.support.peers import Peers
 from tests.support.server import ServerProcess, StartServer, wait_until
 
@@ -60,7 +60,7 @@ def test_protocol_large_messages_up_to_the_maximum(
     assert live.receive().body == b"warm"
     idle_bytes = server.anonymous_bytes()
 
-    header = {"c": "p", "t": recorded_topic, "s": 2, "a": "persisted"}
+    header: dict[str, Value] = {"c": "p", "t": recorded_topic, "s": 2, "a": "persisted"}
     body = large_body(MAXIMUM_MESSAGE_BYTES - len(encode_header(header)), 1)
     checksum = hashlib.sha256(body).hexdigest()
     data = frame(header, body)

@@ -1,0 +1,362 @@
+"""Journal files: transaction_log.md §2, §3, §12, §13.3 and the behaviours 54, 55, 63 of §22.
+
+Damage is done without knowing the record layout: a message's body is searched in the file and one byte of it
+is changed.
+"""
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.support.peer import RawClient, bodies_of
+from tests.support.peers import Peers
+from tests.support.server import ServerProcess, StartServer, numbered_bodies, wait_until
+
+JOURNAL_BYTES = 10 * 2**20
+TOPICS = ("t1",)
+
+
+def fill(client: RawClient, first: int, count: int, padding_bytes: int = 10_000) -> list[bytes]:
+    """Publish numbered messages and wait until all are persisted."""
+    bodies = numbered_bodies(count, start=first, padding_bytes=padding_bytes)
+    for offset in range(0, count, 100):
+        client.publish_all("t1", bodies[offset : offset + 100], first_sequence=first + offset, a="persisted")
+    client.wait_for_persisted(first + count - 1)
+    return bodies
+
+
+def replayed(peers: Peers, server: ServerProcess, start: str = "0") -> list[bytes]:
+    """Everything on `t1` after a bookmark."""
+    client = peers.logged_on(server)
+    client.send({"c": "subscribe", "t": "t1", "bm": start, "sub_id": "r", "a": "processed,completed"})
+    assert client.receive().succeeded
+    bodies: list[bytes] = []
+    while True:
+        message = client.receive(timeout_s=60)
+        if message.is_ack("completed"):
+            return bodies
+        bodies.append(message.body)
+
+
+def change_byte(path: Path, offset: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(offset)
+        old = file.read(1)
+        file.seek(offset)
+        file.write(bytes([old[0] ^ 0x40]))
+
+
+def locate(server: ServerProcess, body: bytes) -> tuple[Path, int]:
+    """The journal and offset where a message's body is stored."""
+    for path in server.journals():
+        offset = path.read_bytes().find(body)
+        if offset >= 0:
+            return path, offset
+    raise AssertionError(f"no journal holds {body[:60]!r}")
+
+
+def test_transaction_log_54_two_preallocated_journals(start_server: StartServer) -> None:
+    """transaction_log.md §22 54"""
+    server = start_server(name="L1", log_topics=TOPICS)
+    assert [p.name for p in server.journals()] == ["L1.0000000000.journal", "L1.0000000001.journal"]
+    assert [p.stat().st_size for p in server.journals()] == [JOURNAL_BYTES] * 2
+
+
+def test_transaction_log_54_one_preallocated_journal(start_server: StartServer, peers: Peers) -> None:
+    """transaction_log.md §22 54: the next is made when the first is full; sizes never change."""
+    server = start_server(
+        name="L1", log_topics=TOPICS, journal_xml="<PreallocatedJournalFiles>1</PreallocatedJournalFiles>"
+    )
+    assert [p.name for p in server.journals()] == ["L1.0000000000.journal"]
+    bodies = fill(peers.logged_on(server), 1, 2500)  # 25 MB
+    journals = server.journals()
+    assert [p.name for p in journals] == [f"L1.{number:010d}.journal" for number in range(len(journals))]
+    assert 3 <= len(journals) <= 4
+    assert {p.stat().st_size for p in journals} == {JOURNAL_BYTES}
+    assert replayed(peers, server) == bodies
+
+
+def test_transaction_log_54_journals_are_kept_ready(start_server: StartServer, peers: Peers) -> None:
+    """transaction_log.md §20 29: one unused journal beside the current one, again after each rotation."""
+    server = start_server(name="L1", log_topics=TOPICS)
+    publisher = peers.logged_on(server)
+    fill(publisher, 1, 1500)
+    wait_until(lambda: len(server.journals()) >= 3, 10, "no journal was made ready")
+    assert {p.stat().st_size for p in server.journals()} == {JOURNAL_BYTES}
+
+
+@pytest.mark.parametrize("element", ["JournalSize", "MinJournalSize"])
+def test_transaction_log_54_a_size_below_the_minimum_is_raised(
+    start_server: StartServer, element: str
+) -> None:
+    """transaction_log.md §22 54 (O): a warning, and files of 10 MB; both names of the element."""
+    directory = "<JournalDirectory>./journal</JournalDirectory>"
+    topic = "<Topic><Name>t1</Name><MessageType>json</MessageType></Topic>"
+    server = start_server(
+        name="L1",
+        instance_xml=f"<TransactionLog>{directory}<{element}>1MB</{element}>{topic}</TransactionLog>",
+    )
+    assert {p.stat().st_size for p in server.journals()} == {JOURNAL_BYTES}
+    assert "JournalSize" in server.output()
+    assert "warning" in server.output()
+
+
+def test_transaction_log_54_a_size_is_rounded_up(start_server: StartServer) -> None:
+    """transaction_log.md §2, §20 42: whole multiples of 1 MiB; `M` is 10^6."""
+    server = start_server(log_topics=TOPICS, journal_size="11M")
+    assert {p.stat().st_size for p in server.journals()} == {11 * 2**20}
+
+
+def test_transaction_log_55_a_renamed_instance_has_another_log(
+    start_server: StartServer, peers: Peers
+) -> None:
+    """transaction_log.md §22 55"""
+    server = start_server(name="L1", log_topics=TOPICS)
+    bodies = fill(peers.logged_on(server), 1, 100)
+    server.stop()
+    contents = {p: p.read_bytes() for p in server.journals()}
+    server.restart(name="L2")
+    assert replayed(peers, server) == []
+    fill(peers.logged_on(server), 1, 10)
+    server.stop()
+    assert {p: p.read_bytes() for p in contents} == contents
+    server.restart(name="L1")
+    assert replayed(peers, server) == bodies
+
+
+def test_transaction_log_3_rotation_under_replay(start_server: StartServer, peers: Peers) -> None:
+    """transaction_log.md §1 3, §3.3: 60 MB over many journals, with live, replaying and late subscribers."""
+    server = start_server(log_topics=TOPICS)
+    publisher = peers.logged_on(server)
+    live, early, late = (peers.logged_on(server) for _ in range(3))
+    live.subscribe("t1", "s")
+    early.subscribe("t1", "s", bm="0")
+    total = 6000
+    bodies = numbered_bodies(total, padding_bytes=10_000)
+    received: dict[str, list[bytes]] = {}
+
+    def read(name: str, client: RawClient) -> None:
+        received[name] = bodies_of(client.receive_published(total, timeout_s=90))
+
+    readers = [
+        threading.Thread(target=read, args=(name, client))
+        for name, client in (("live", live), ("early", early))
+    ]
+    for reader in readers:
+        reader.start()
+    for first in range(0, total, 50):
+        publisher.publish_all("t1", bodies[first : first + 50], first_sequence=first + 1)
+        if first == total // 2:
+            late.subscribe("t1", "s", bm="0")
+    read("late", late)
+    for reader in readers:
+        reader.join()
+    assert received["live"] == bodies
+    assert received["early"] == bodies
+    assert received["late"] == bodies
+    assert len(server.journals()) >= 6
+    server.restart()
+    assert replayed(peers, server) == bodies
+
+
+def test_transaction_log_20_28_a_message_larger_than_a_journal(
+    start_server: StartServer, peers: Peers
+) -> None:
+    """transaction_log.md §20 28: gets a journal of its size; the ones around it keep theirs."""
+    server = start_server(log_topics=TOPICS)
+    publisher = peers.logged_on(server)
+    large = os.urandom(2**20) * 15
+    bodies = [b"before", large, b"after", large[:-1], b"end"]
+    publisher.publish_persisted("t1", bodies, 1)
+    assert replayed(peers, server) == bodies
+    sizes = [p.stat().st_size for p in server.journals()]
+    assert max(sizes) > len(large)
+    assert min(sizes) == JOURNAL_BYTES
+    server.restart()
+    assert replayed(peers, server) == bodies
+    fill(peers.logged_on(server), 1, 10)
+
+
+@pytest.mark.parametrize("record", ["first", "middle"])
+def test_transaction_log_20_33_damage_before_the_tail_prevents_the_start(
+    start_server: StartServer, peers: Peers, record: str
+) -> None:
+    """transaction_log.md §20 33: in the only journal; names file, offset and tool, and changes nothing."""
+    server = start_server(log_topics=TOPICS)
+    bodies = fill(peers.logged_on(server), 1, 100, padding_bytes=100)
+    server.kill_all()
+    path, offset = locate(server, bodies[0 if record == "first" else 50])
+    change_byte(path, offset + 20)
+    damaged = path.read_bytes()
+    said = server.start_refused()
+    assert path.name in said
+    assert any(str(number) in said for number in range(offset - 200, offset + 1)), "the offset is not named"
+    assert "amps" in said.lower()
+    assert path.read_bytes() == damaged
+    change_byte(path, offset + 20)
+    server.start()
+    assert replayed(peers, server) == bodies
+
+
+def test_transaction_log_20_33_damage_in_an_older_journal_prevents_the_start(
+    start_server: StartServer, peers: Peers
+) -> None:
+    """transaction_log.md §20 33: whatever is damaged there, also the last record of that journal."""
+    server = start_server(log_topics=TOPICS)
+    bodies = fill(peers.logged_on(server), 1, 2500)
+    server.stop()
+    first_journal = server.journals()[0]
+    stored = first_journal.read_bytes()
+    last_inside = max(n for n, body in enumerate(bodies) if body[:12] in stored)
+    for number in (0, last_inside):
+        path, offset = locate(server, bodies[number])
+        assert path == first_journal
+        change_byte(path, offset + 3)
+        assert path.name in server.start_refused()
+        change_byte(path, offset + 3)
+    server.start()
+    assert replayed(peers, server) == bodies
+
+
+def test_transaction_log_20_33_a_torn_tail_is_cut_off_and_logged(
+    start_server: StartServer, peers: Peers
+) -> None:
+    """transaction_log.md §20 33: the last record only; logged; the log goes on from there."""
+    server = start_server(log_topics=TOPICS)
+    bodies = fill(peers.logged_on(server), 1, 100, padding_bytes=100)
+    server.kill_all()
+    path, offset = locate(server, bodies[-1])
+    change_byte(path, offset + 20)
+    server.start()
+    assert [r for r in server.log.search(path.name) if r.level == "warning"], "the cut was not logged"
+    publisher = peers.open(server)
+    assert replayed(peers, server) == bodies[:-1]
+    publisher.logon(peers.new_name())
+    publisher.publish_persisted("t1", [b"new"], 1)
+    server.restart()
+    assert replayed(peers, server) == [*bodies[:-1], b"new"]
+
+
+def test_transaction_log_20_33_a_torn_tail_of_several_pieces(start_server: StartServer, peers: Peers) -> None:
+    """transaction_log.md §20 33: a half-written last record, its end still zero."""
+    server = start_server(log_topics=TOPICS)
+    bodies = fill(peers.logged_on(server), 1, 20, padding_bytes=5000)
+    server.kill_all()
+    path, offset = locate(server, bodies[-1])
+    with path.open("r+b") as file:
+        file.seek(offset + 1000)
+        file.write(bytes(len(bodies[-1]) - 1000 + 8))
+    server.start()
+    assert replayed(peers, server) == bodies[:-1]
+
+
+def test_transaction_log_20_34_a_missing_journal_prevents_the_start(
+    start_server: StartServer, peers: Peers
+) -> None:
+    """transaction_log.md §20 34, §13.3: the missing file is named; nothing is overwritten."""
+    server = start_server(log_topics=TOPICS)
+    bodies = fill(peers.logged_on(server), 1, 3000)
+    server.stop()
+    middle = server.journals()[1]
+    aside = server.directory / "aside"
+    middle.rename(aside)
+    others = {p: p.read_bytes() for p in server.journals()}
+    assert middle.name in server.start_refused()
+    assert {p: p.read_bytes() for p in server.journals()} == others
+    aside.rename(middle)
+    server.start()
+    assert replayed(peers, server) == bodies
+
+
+def test_transaction_log_13_3_the_oldest_journals_may_be_removed_by_hand(
+    start_server: StartServer, peers: Peers
+) -> None:
+    """transaction_log.md §13.3: while the server is down, from the oldest end."""
+    server = start_server(log_topics=TOPICS)
+    bodies = fill(peers.logged_on(server), 1, 3000)
+    server.stop()
+    oldest = server.journals()[0]
+    stored = oldest.read_bytes()
+    inside = sum(1 for body in bodies if body[:12] in stored)
+    for leftover in server.journal_directory.glob(f"{oldest.stem}*"):
+        leftover.unlink()
+    server.start()
+    rest = replayed(peers, server)
+    assert rest == bodies[len(bodies) - len(rest) :]
+    assert len(rest) >= len(bodies) - inside - 1
+    assert len(rest) < len(bodies)
+
+
+def test_transaction_log_63_index_files_are_made_again(start_server: StartServer, peers: Peers) -> None:
+    """transaction_log.md §22 63: delete everything but the journals; nothing changes."""
+    server = start_server(log_topics=TOPICS)
+    publisher = peers.open(server)
+    publisher.logon("keeper")
+    bodies = fill(publisher, 1, 2500)
+    server.stop()
+    for path in server.journal_directory.iterdir():
+        if path.suffix != ".journal":
+            path.unlink()
+    server.start()
+    assert replayed(peers, server) == bodies
+    again = peers.open(server)
+    assert again.logon("keeper")["s"] == 2500
+    again.publish("t1", b"duplicate", s=2500)
+    again.publish("t1", b"new", s=2501)
+    again.flush("persisted")
+    assert replayed(peers, server) == [*bodies, b"new"]
+
+
+def test_transaction_log_63_rubbish_in_index_files_is_noticed(
+    start_server: StartServer, peers: Peers
+) -> None:
+    """transaction_log.md §3: an index saves work; a damaged one never changes what is replayed."""
+    server = start_server(log_topics=TOPICS)
+    bodies = fill(peers.logged_on(server), 1, 2500)
+    server.stop()
+    for path in server.journal_directory.iterdir():
+        if path.suffix != ".journal":
+            path.write_bytes(b"rubbish" * 100)
+    server.start()
+    assert replayed(peers, server) == bodies
+
+
+def test_transaction_log_3_only_own_files_are_read(start_server: StartServer, peers: Peers) -> None:
+    """transaction_log.md §3: files of other names in the directory are left alone."""
+    server = start_server(name="L1", log_topics=TOPICS)
+    bodies = fill(peers.logged_on(server), 1, 10)
+    server.stop()
+    foreign = [
+        server.journal_directory / name
+        for name in (
+            "L10.0000000000.journal",
+            "notes.txt",
+            "L1.0000000000.journal.bak",
+            "X.L1.0000000007.journal",
+        )
+    ]
+    for path in foreign:
+        path.write_bytes(b"not a journal")
+    server.start()
+    assert replayed(peers, server) == bodies
+    assert all(path.read_bytes() == b"not a journal" for path in foreign)
+
+
+def test_transaction_log_2_a_second_server_on_the_same_directory_is_refused(
+    start_server: StartServer, make_server: StartServer, peers: Peers
+) -> None:
+    """transaction_log.md §2: a journal directory belongs to one instance only."""
+    server = start_server(name="L1", log_topics=TOPICS)
+    bodies = fill(peers.logged_on(server), 1, 10)
+    other = make_server(name="L1")
+    topic = "<Topic><Name>t1</Name><MessageType>json</MessageType></Topic>"
+    directory = f"<JournalDirectory>{server.journal_directory}</JournalDirectory>"
+    size = "<JournalSize>10MB</JournalSize>"
+    other.options = type(other.options)(
+        name="L1", instance_xml=f"<TransactionLog>{directory}{size}{topic}</TransactionLog>"
+    )
+    assert str(server.journal_directory) in other.start_refused()
+    fill(peers.logged_on(server), 1, 10)
+    assert replayed(peers, server)[:10] == bodies
