@@ -52,10 +52,10 @@ def markdown(results: list[ScenarioResult]) -> str:
     machine = results[0].machine
     versions = sorted({peer.version for result in results for peer in result.peers})
     lines = [
-        f"Measured on {datetime.now(UTC):%Y-%m-%d}: {machine['processor']}, {machine['cores']} cores (shared "
-        f"by server and load), {machine['memory_gb']} GB, Linux {machine['kernel']}, {machine['file_system']}, "
-        f"Python {machine['python']}. Load average before: {machine['load_average_before']}. "
-        f"Versions: {', '.join(versions)}.",
+        f"Measured on {datetime.now(UTC):%Y-%m-%d}: {machine['processor']}, {machine['cores']} cores "
+        f"(shared by server and load), {machine['memory_gb']} GB, Linux {machine['kernel']}, "
+        f"{machine['file_system']}, Python {machine['python']}, "
+        f"load average before {machine['load_average_before']}. Versions: {', '.join(versions)}.",
     ]
     for result in results:
         lines += ["", *scenario_table(result)]

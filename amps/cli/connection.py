@@ -1,0 +1,159 @@
+"""From the options that name a server to a client.
+
+`-server [user:password@]host:port` together with protocol, message type, scheme and URI options becomes a
+connection string. The password is never shown: messages use `safe_uri`.
+"""
+
+import functools
+import getpass
+import importlib
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import click
+
+from amps.cli.options import option
+from amps.client import Client
+from amps.client.auth import Authenticator
+from amps.client.stores import PublishStore
+from amps.client.uri import parse_uri
+
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@dataclass(frozen=True)
+class Connection:
+    """The server options of one command line."""
+
+    server: str
+    protocol: str = "amps"
+    message_type: str = "json"
+    secure: bool = False
+    scheme: str | None = None
+    uri_options: str | None = None
+    authenticator: str | None = None
+    ca_file: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+
+    @property
+    def uri(self) -> str:
+        credentials, at, address = self.server.rpartition("@")
+        if not at:
+            credentials = quote(login_name(), safe="")
+        scheme = self.scheme or ("tcps" if self.secure else "tcp")
+        query = f"?{self.uri_options.lstrip('?')}" if self.uri_options else ""
+        return f"{scheme}://{credentials}@{address}/{self.protocol}/{self.message_type}{query}"
+
+    @property
+    def safe_uri(self) -> str:
+        return parse_uri(self.uri).safe_text
+
+    def tls_context(self) -> ssl.SSLContext | None:
+        if parse_uri(self.uri).scheme != "tcps":
+            return None
+        context = ssl.create_default_context(cafile=self.ca_file)
+        if self.certificate is not None:
+            context.load_cert_chain(self.certificate, self.key)
+        return context
+
+    def make_authenticator(self) -> Authenticator | None:
+        """`package.module:factory`, called without arguments."""
+        if self.authenticator is None:
+            return None
+        module_name, colon, attribute = self.authenticator.partition(":")
+        try:
+            factory = getattr(importlib.import_module(module_name), attribute if colon else "")
+        except (ImportError, AttributeError) as error:
+            raise click.UsageError(
+                f"-authenticator {self.authenticator}: {error}; write package.module:factory"
+            ) from None
+        made: Authenticator = factory()
+        return made
+
+    def client(self, *, publish_store: PublishStore | None = None, **more: Any) -> Client:
+        """A client for this server, not connected yet."""
+        return Client(
+            None,
+            self.uri,
+            authenticator=self.make_authenticator(),
+            tls=self.tls_context(),
+            publish_store=publish_store,
+            **more,
+        )
+
+
+def login_name() -> str:
+    """Name of the user at the keyboard; a process without one is called `amps`."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "amps"
+
+
+class YesNo(click.ParamType):
+    """`true`/`1`/`yes` or `false`/`0`/`no`."""
+
+    name = "true|false"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bool:
+        if isinstance(value, bool):
+            return value
+        lowered = str(value).lower()
+        if lowered in ("true", "1", "yes"):
+            return True
+        if lowered in ("false", "0", "no"):
+            return False
+        return self.fail(f"{value!r} is neither true, 1, yes nor false, 0, no", param, ctx)
+
+
+CONNECTION_OPTIONS = (
+    option("server", required=True, metavar="[USER:PASSWORD@]HOST:PORT", help="Server to connect to."),
+    option(
+        "proto",
+        "protocol",
+        "prot",
+        type=click.Choice(["amps", "json"]),
+        default="amps",
+        show_default=True,
+        help="Protocol of the transport; json is another name of amps.",
+    ),
+    option("type", "message_type", default="json", show_default=True, help="Message type."),
+    option("secure", type=YesNo(), default=False, help="Connect with TLS (scheme tcps)."),
+    option("urischeme", "scheme", help="Scheme of the connection string; beats -secure."),
+    option("uriopts", "uri_options", metavar="NAME=VALUE&…", help="Options of the connection string."),
+    option("authenticator", metavar="MODULE:FACTORY", help="Makes the object that supplies credentials."),
+    option("ca-file", "ca_file", "cafile", type=FILE, help="Certificates to trust, for TLS."),
+    option("cert", "certificate", type=FILE, help="Certificate to present, for TLS."),
+    option("key", type=FILE, help="Private key of -cert."),
+)
+CONNECTION_FIELDS = (
+    "server",
+    "protocol",
+    "message_type",
+    "secure",
+    "scheme",
+    "uri_options",
+    "authenticator",
+    "ca_file",
+    "certificate",
+    "key",
+)
+
+
+def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options; the command gets one argument `connection` for all of them."""
+
+    @functools.wraps(command)
+    def with_connection(**arguments: Any) -> Any:
+        connection = Connection(**{name: arguments.pop(name) for name in CONNECTION_FIELDS})
+        return command(connection=connection, **arguments)
+
+    decorated: Callable[..., Any] = with_connection
+    for add in reversed(CONNECTION_OPTIONS):
+        decorated = add(decorated)
+    return decorated

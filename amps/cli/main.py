@@ -1,0 +1,82 @@
+"""Entry point of the `amps` command."""
+
+import os
+from typing import Any
+
+import click
+
+from amps.cli.demo.run import demo
+from amps.cli.ping import ping
+from amps.cli.publish import publish
+from amps.cli.serve import serve
+from amps.cli.subscribe import subscribe
+from amps.client.errors import AMPSException
+from amps.version import VERSION
+
+JAVA_OPTIONS_VARIABLE = "AMPS_SPARK_OPTS"
+
+
+class AmpsGroup(click.Group):
+    """Shows the banner and the commands when called without one; reports failures in one line."""
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        formatter.write(f"amps {VERSION}: an open messaging server and its command-line client\n")
+        self.format_usage(ctx, formatter)
+        self.format_options(ctx, formatter)
+        with formatter.section("Example"):
+            formatter.write_text("amps help publish")
+
+    def invoke(self, ctx: click.Context) -> Any:
+        if os.environ.get(JAVA_OPTIONS_VARIABLE):
+            click.echo(f"note: {JAVA_OPTIONS_VARIABLE} is ignored; use -ca-file, -cert and -key", err=True)
+        try:
+            return super().invoke(ctx)
+        except AMPSException as error:
+            click.echo(f"error: {describe(error)}", err=True)
+            ctx.exit(1)
+
+
+def describe(error: BaseException) -> str:
+    """A failure in one line, with the kind of error where the text alone would not tell."""
+    text = str(error) or error.__class__.__name__
+    return text if " " in text else f"{error.__class__.__name__}: {text}"
+
+
+@click.group(cls=AmpsGroup, invoke_without_command=True, context_settings={"max_content_width": 110})
+@click.version_option(VERSION, "-version", "--version", message="amps %(version)s")
+@click.pass_context
+def amps(context: click.Context) -> None:
+    """Commands take options with one dash or two."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+@amps.command("help")
+@click.argument("command", required=False)
+@click.pass_context
+def show_help(context: click.Context, command: str | None) -> None:
+    """Show the commands, or all about one of them."""
+    assert context.parent is not None
+    if command is None:
+        click.echo(context.parent.get_help())
+        return
+    found = amps.get_command(context, command)
+    if found is None:
+        raise click.UsageError(
+            f"there is no command {command!r}; there are {', '.join(sorted(amps.commands))}"
+        )
+    with click.Context(found, info_name=command, parent=context.parent) as its_context:
+        click.echo(found.get_help(its_context))
+
+
+for subcommand in (serve, publish, subscribe, ping, demo):
+    amps.add_command(subcommand)
+
+
+def main() -> None:
+    """Console script."""
+    amps.main(prog_name="amps")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""How options are written and shown.
+
+Every option with a long name is accepted with one dash or two (`-topic orders`, `--topic orders`,
+`--topic=orders`): users of other command-line clients for the same servers type one dash. Help pages list
+what is required first and end with an example.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def option(name: str, parameter: str | None = None, *aliases: str, **attributes: Any) -> Decorator:
+    """`click.option` for `-name` and `--name` (and aliases alike); `parameter` is the Python argument."""
+    spellings = [dashes + word for word in (name, *aliases) for dashes in ("-", "--")]
+    if parameter is not None:
+        spellings.append(parameter)
+    return click.option(*spellings, **attributes)
+
+
+class HelpfulCommand(click.Command):
+    """A command whose help shows required parameters, options and an example, in this order."""
+
+    def __init__(self, *args: Any, example: str = "", **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self.example = example
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        required, optional = [], []
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is None:
+                continue
+            names, text = record
+            (required if parameter.required else optional).append((once_each(names), text))
+        for title, rows in (("Required Parameters", required), ("Options", optional)):
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+        if self.example:
+            with formatter.section("Example"):
+                formatter.write_text(self.example)
+
+
+def once_each(names: str) -> str:
+    """`-topic, --topic TEXT` as `-topic TEXT`: the second spelling goes without saying."""
+    spelled, metavar = [], ""
+    for part in names.split(", "):
+        word, _, rest = part.partition(" ")
+        metavar = rest or metavar
+        bare = word.lstrip("-")
+        if bare not in [known.lstrip("-") for known in spelled]:
+            spelled.append(word)
+    return f"{', '.join(spelled)} {metavar}".strip()
+
+
+class PositiveNumber(click.ParamType):
+    """A positive decimal number."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            number = float(value)
+        except ValueError:
+            number = 0.0
+        if not 0 < number < float("inf"):
+            self.fail(f"{value!r} is no positive number", param, ctx)
+        return number
+
+
+POSITIVE_NUMBER = PositiveNumber()

@@ -1,0 +1,164 @@
+"""`amps publish`: messages from files or standard input, acknowledged before it says so."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from amps.cli.connection import FILE, Connection, connection_options
+from amps.cli.options import POSITIVE_NUMBER, HelpfulCommand, option
+from amps.cli.publishing import ReliablePublisher
+from amps.cli.records import RecordError, RecordSource
+
+SHOW_EVERY_S = 0.1
+LOOK_EVERY = 64  # messages between two looks at the clock
+
+
+class Pace:
+    """Holds a loop to a number of messages per second, on average from its start."""
+
+    def __init__(self, rate: float | None) -> None:
+        self.rate = rate
+        self.started = time.monotonic()
+
+    def wait(self, number: int) -> None:
+        """Returns when message `number` (from 0) is due."""
+        if self.rate is not None:
+            ahead_s = self.started + number / self.rate - time.monotonic()
+            if ahead_s > 0:
+                time.sleep(ahead_s)
+
+
+class Meter:
+    """A progress bar on a terminal, nothing elsewhere."""
+
+    def __init__(self, progress: Progress | None, task: TaskID) -> None:
+        self.progress = progress
+        self.task = task
+        self.next_look = 0.0
+
+    def show(self, sources: list[RecordSource], publisher: ReliablePublisher, final: bool = False) -> None:
+        if self.progress is None:
+            return
+        now = time.monotonic()
+        if now < self.next_look and not final:
+            return
+        self.next_look = now + SHOW_EVERY_S
+        totals = [source.total_bytes for source in sources]
+        known = [total for total in totals if total is not None]
+        self.progress.update(
+            self.task,
+            completed=sum(source.consumed_bytes for source in sources),
+            total=sum(known) if len(known) == len(totals) else None,
+            published=publisher.published,
+            acknowledged=publisher.acknowledged,
+        )
+
+
+@contextmanager
+def meter() -> Iterator[Meter]:
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield Meter(None, TaskID(0))
+        return
+    columns = (
+        TextColumn("{task.fields[published]:,} published, {task.fields[acknowledged]:,} acknowledged"),
+        BarColumn(),
+        DownloadColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as progress:
+        yield Meter(progress, progress.add_task("", total=None, published=0, acknowledged=0))
+
+
+@click.command(
+    cls=HelpfulCommand,
+    example="amps publish -server localhost:9007 -topic orders -file a.json.gz",
+)
+@connection_options
+@option("topic", required=True, help="Topic to publish to.")
+@option(
+    "file",
+    "files",
+    type=FILE,
+    multiple=True,
+    help="File of messages, also .gz or .zip (members 1, 2, … are one message each). May be given several "
+    "times; standard input without it.",
+)
+@option(
+    "delimiter",
+    type=click.IntRange(0, 255),
+    default=10,
+    show_default=True,
+    help="Decimal code of the byte between messages.",
+)
+@option("rate", type=POSITIVE_NUMBER, help="Messages per second; .25 is one in 4 s.")
+@option(
+    "timeout",
+    "timeout_s",
+    type=POSITIVE_NUMBER,
+    default=30.0,
+    show_default=True,
+    help="Seconds to wait for a lost server to come back, and for the last acknowledgement.",
+)
+@click.pass_context
+def publish(
+    context: click.Context,
+    connection: Connection,
+    topic: str,
+    files: tuple[Path, ...],
+    delimiter: int,
+    rate: float | None,
+    timeout_s: float,
+) -> None:
+    """Publish messages, one per line.
+
+    Ends when the server has acknowledged every one of them as persisted; what a lost connection left
+    unacknowledged is sent again.
+    """
+    sources = [RecordSource(path, delimiter) for path in files] or [
+        RecordSource(None, delimiter, sys.stdin.buffer)
+    ]
+    publisher = ReliablePublisher(lambda store: connection.client(publish_store=store), reconnect_s=timeout_s)
+    publisher.open()
+    started = time.monotonic()
+    try:
+        with meter() as shown:
+            pace = Pace(rate)
+            for source in sources:
+                for record in source:
+                    pace.wait(publisher.published)
+                    publisher.publish(topic, record)
+                    if rate is not None or publisher.published % LOOK_EVERY == 0:
+                        shown.show(sources, publisher)
+            publisher.finish(timeout_s)
+            shown.show(sources, publisher, final=True)
+    except RecordError as error:
+        publisher.finish(timeout_s)
+        click.echo(f"error: {error}", err=True)
+        context.exit(1)
+    finally:
+        elapsed_s = time.monotonic() - started
+        done = publisher.acknowledged - publisher.failures
+        publisher.close()
+        click.echo(f"total messages published: {done} ({done / max(elapsed_s, 1e-9):.2f}/s)")
+    if publisher.failures:
+        click.echo(
+            f"error: the server refused {publisher.failures} messages, first {publisher.first_failure}",
+            err=True,
+        )
+        context.exit(1)

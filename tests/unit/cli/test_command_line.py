@@ -1,0 +1,119 @@
+"""How the `amps` command takes its options and shows its help, without a server."""
+
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from amps.cli.connection import Connection
+from amps.cli.main import amps
+from amps.cli.options import once_each
+from amps.version import VERSION
+
+
+def invoke(*arguments: str, **more: object) -> "click.testing.Result":
+    return CliRunner().invoke(amps, list(arguments), **more)  # type: ignore[arg-type]
+
+
+def test_client_17_without_a_command_banner_usage_and_commands_are_shown() -> None:
+    """client.md §17."""
+    result = invoke()
+    assert result.exit_code == 0
+    assert VERSION in result.output
+    for command in ("serve", "publish", "subscribe", "ping", "demo", "help"):
+        assert f"  {command} " in result.output
+
+
+@pytest.mark.parametrize("command", ["publish", "subscribe", "ping"])
+def test_client_17_help_shows_required_parameters_options_and_an_example(command: str) -> None:
+    """client.md §17."""
+    output = invoke("help", command).output
+    required, options, example = (
+        output.index(title) for title in ("Required Parameters:", "Options:", "Example:")
+    )
+    assert required < output.index("-server") < options < output.index("-type") < example
+    assert ("-topic" in output[required:options]) == (command != "ping")
+    assert f"amps {command} -server" in output[example:]
+
+
+def test_help_for_an_unknown_command_names_those_there_are() -> None:
+    result = invoke("help", "sow_dump")
+    assert result.exit_code == 2
+    assert "publish" in result.output
+
+
+@pytest.mark.parametrize("dashes", ["-", "--"])
+def test_client_17_options_take_one_dash_or_two(dashes: str) -> None:
+    """client.md §17. The port is closed, so the command gets as far as connecting and no further."""
+    result = invoke("ping", f"{dashes}server", "127.0.0.1:1", f"{dashes}timeout", "1")
+    assert result.exit_code == 1
+    assert "Unable to connect to AMPS (" in result.output
+
+
+def test_an_option_and_its_value_may_be_joined_by_an_equals_sign() -> None:
+    assert invoke("ping", "-server=127.0.0.1:1", "--timeout=1").exit_code == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("ping",),
+        ("publish", "-server", "localhost:1"),
+        ("publish", "-server", "localhost:1", "-topic", "t", "-rate", "0"),
+        ("publish", "-server", "localhost:1", "-topic", "t", "-delimiter", "256"),
+        ("publish", "-server", "localhost:1", "-topic", "t", "-file", "no such file"),
+        ("subscribe", "-server", "localhost:1", "-topic", "t", "-count", "0"),
+        ("ping", "-server", "localhost:1", "-secure", "perhaps"),
+        ("no_such_command",),
+    ],
+)
+def test_client_17_wrong_usage_exits_with_2(arguments: tuple[str, ...]) -> None:
+    """client.md §17, exit codes."""
+    assert invoke(*arguments).exit_code == 2
+
+
+def test_serve_takes_a_configuration_or_defaults_but_not_both(tmp_path: Path) -> None:
+    config = tmp_path / "config.xml"
+    config.write_text("<AMPSConfig/>")
+    assert invoke("serve", str(config), "-port", "1").exit_code == 2
+    assert invoke("serve", "-D", "A=b").exit_code == 2
+
+
+def test_client_17_the_user_is_the_login_name_unless_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """client.md §17."""
+    monkeypatch.setenv("LOGNAME", "ana")
+    assert Connection("localhost:9007").uri == "tcp://ana@localhost:9007/amps/json"
+    assert Connection("bob:secret@localhost:9007").uri == "tcp://bob:secret@localhost:9007/amps/json"
+
+
+def test_client_17_the_password_is_never_shown() -> None:
+    """client.md §17."""
+    result = invoke("ping", "-server", "bob:secret@127.0.0.1:1", "-timeout", "1")
+    assert "secret" not in result.output
+    assert Connection("bob:secret@h:1").safe_uri == "tcp://bob@h:1/amps/json"
+
+
+def test_client_17_scheme_and_uri_options() -> None:
+    """client.md §17: secure means tcps, urischeme beats it, uriopts is the query string."""
+    assert Connection("u@h:1", secure=True).uri.startswith("tcps://")
+    assert Connection("u@h:1", secure=True, scheme="tcp").uri.startswith("tcp://")
+    assert Connection("u@h:1", uri_options="tcp_nodelay=true").uri.endswith("/amps/json?tcp_nodelay=true")
+    assert Connection("u@h:1", protocol="json", message_type="nvfix").uri == "tcp://u@h:1/json/nvfix"
+
+
+def test_an_unknown_authenticator_is_wrong_usage() -> None:
+    result = invoke("ping", "-server", "localhost:1", "-authenticator", "no.such:thing")
+    assert result.exit_code == 2
+    assert "package.module:factory" in result.output
+
+
+def test_java_options_are_ignored_with_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    """operations.md §11.1."""
+    monkeypatch.setenv("AMPS_SPARK_OPTS", "-Dx=y")
+    assert "AMPS_SPARK_OPTS is ignored" in invoke("help").output
+
+
+def test_a_second_spelling_is_not_shown() -> None:
+    assert once_each("-topic, --topic TEXT") == "-topic TEXT"
+    assert once_each("-proto, --proto, -prot, --prot [amps|json]") == "-proto, -prot [amps|json]"

@@ -1,0 +1,98 @@
+"""Reading messages from files."""
+
+import gzip
+import io
+import zipfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amps.cli import records
+from amps.cli.records import RecordError, RecordSource, split_records
+
+
+@given(st.lists(st.binary(min_size=1, max_size=40).filter(lambda record: b"\n" not in record)), st.booleans())
+def test_records_come_out_as_they_went_in(written: list[bytes], ends_with_delimiter: bool) -> None:
+    data = b"\n".join(written) + (b"\n" if ends_with_delimiter else b"")
+    assert list(split_records(io.BytesIO(data), 10)) == written
+
+
+@given(st.binary(max_size=200), st.integers(1, 9))
+def test_the_size_of_reads_changes_nothing(data: bytes, chunk_bytes: int) -> None:
+    class Dribble(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            return super().read(min(size or chunk_bytes, chunk_bytes))
+
+    expected = [record for record in data.split(b"\n") if record]
+    assert list(split_records(Dribble(data), 10)) == expected
+
+
+def test_client_17_delimiter_is_a_decimal_code(tmp_path: Path) -> None:
+    """client.md §17, option delimiter."""
+    path = tmp_path / "records"
+    path.write_bytes(b"a\nb|c|")
+    assert list(RecordSource(path, ord("|"))) == [b"a\nb", b"c"]
+
+
+def test_empty_records_are_left_out() -> None:
+    assert list(split_records(io.BytesIO(b"\n\na\n\nb\n\n"), 10)) == [b"a", b"b"]
+
+
+def test_a_record_beyond_the_limit_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "MAX_RECORD_BYTES", 10)
+    with pytest.raises(RecordError, match="-delimiter"):
+        list(split_records(io.BytesIO(b"x" * 11), 10))
+
+
+def test_gzip_files_are_unpacked_and_progress_ends_at_their_size(tmp_path: Path) -> None:
+    path = tmp_path / "records.json.gz"
+    path.write_bytes(gzip.compress(b"a\nb\n" * 1000))
+    source = RecordSource(path, 10)
+    assert list(source) == [b"a", b"b"] * 1000
+    assert source.consumed_bytes == source.total_bytes == path.stat().st_size
+
+
+def test_a_truncated_gzip_file_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "records.gz"
+    path.write_bytes(gzip.compress(bytes(range(256)) * 1000)[:-20])
+    with pytest.raises(RecordError, match=r"records\.gz"):
+        list(RecordSource(path, 10))
+
+
+def test_client_17_zip_members_1_2_are_one_message_each_in_numeric_order(tmp_path: Path) -> None:
+    """client.md §17, option file: a ZIP with top-level entries 1, 2, …."""
+    path = tmp_path / "dump.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for number in (10, 2, 1):
+            archive.writestr(str(number), f"message\n{number}")
+    source = RecordSource(path, 10)
+    assert list(source) == [b"message\n1", b"message\n2", b"message\n10"]
+    assert source.consumed_bytes == source.total_bytes
+
+
+def test_zip_members_with_other_names_are_read_line_by_line(tmp_path: Path) -> None:
+    path = tmp_path / "tables.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("b.json", "1\n2\n")
+        archive.writestr("a.json", "3")
+    assert list(RecordSource(path, 10)) == [b"1", b"2", b"3"]
+
+
+def test_a_file_that_is_no_zip_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "x.zip"
+    path.write_bytes(b"no archive")
+    with pytest.raises(RecordError, match=r"x\.zip"):
+        list(RecordSource(path, 10))
+
+
+def test_a_plain_file_shows_progress_while_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "records"
+    path.write_bytes(b"x" * 99 + b"\n" + (b"y" * 99 + b"\n") * 40_000)
+    source = RecordSource(path, 10)
+    reading = iter(source)
+    next(reading)
+    assert 0 < source.consumed_bytes < path.stat().st_size
+    assert sum(1 for _ in reading) == 40_000
+    assert source.consumed_bytes == source.total_bytes == path.stat().st_size
