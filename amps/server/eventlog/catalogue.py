@@ -86,23 +86,24 @@ CATALOGUE: Mapping[str, Entry] = {
     "16-0004": Entry("info", "client[{client}] {count} queued sow requests canceled."),
     "17-0001": Entry("trace", "client[{client}] message sent: {data}"),
     "17-0002": Entry("trace", "client[{client}] ack sent: {data}"),
-    "1D-0001": Entry("info", "transaction log in {directory}: recovery begins."),
-    "1D-0002": Entry(
-        "info", "transaction log: recovered {records} records of {journals} journals in {seconds} seconds."
+    "1D-0001": Entry(
+        "info", "transaction log in {directory}: {records} records in {journals} journals recovered."
     ),
-    "1D-0003": Entry("info", "journal {path} is in use."),
-    "1D-0004": Entry("info", "journal {path} is full."),
+    "1D-0002": Entry("critical", "The transaction log cannot be opened: {reason}."),
+    "1D-0003": Entry("critical", "The transaction log failed, nothing more is acknowledged: {reason}."),
+    "1D-0004": Entry("warning", "{path} is missing or cannot be used; scanning the journal to rebuild it."),
     "1D-0005": Entry(
         "warning",
-        "journal {path}: the tail from offset {offset} is incomplete and was cut off ({size_bytes} bytes).",
+        "{path}: the tail from offset {offset} is incomplete and was never acknowledged; it was cut off.",
     ),
-    "1D-0006": Entry("critical", "journal {path} is damaged at offset {offset}: {reason}."),
-    "1D-0007": Entry("critical", "journal {path} cannot be written: {reason}. The server shuts down."),
+    "1D-0006": Entry("warning", "{path}: the header of an unused journal was torn; it is made anew."),
+    "1D-0007": Entry(
+        "warning", "there are no journals in {directory} although there were some; the log begins anew."
+    ),
     "1D-0008": Entry(
-        "warning",
-        "journal {path}: the next journal was not ready in time; publishers waited {milliseconds} ms.",
+        "warning", "the next journal was not ready in time; publishers waited {milliseconds} ms."
     ),
-    "1D-0009": Entry("critical", "transaction log in {directory}: {reason}."),
+    "1D-0009": Entry("info", "journal {path} is in use."),
     "1F-0004": Entry(
         "info",
         "[{connection}] AMPS client session logon for: {client}\n"
@@ -124,6 +125,7 @@ CATALOGUE: Mapping[str, Entry] = {
     ),
     "25-0003": Entry("info", "authentication {state}."),
     "25-0004": Entry("info", "entitlement {state}."),
+    "2C-0004": Entry("warning", "index {path} cannot be written: {reason}; it is rebuilt at the next start."),
     "30-0000": Entry(
         "warning", "thread {thread} has made no progress for {seconds} seconds and appears stuck."
     ),

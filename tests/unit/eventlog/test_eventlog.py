@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+import amps
 from amps.config import LogTargetConfig
 from amps.server.eventlog import (
     CATALOGUE,
@@ -96,6 +97,13 @@ def test_the_catalogue_is_sorted_and_its_ids_are_well_formed() -> None:
     for record_id, entry in CATALOGUE.items():
         assert re.fullmatch(r"[0-9A-F]{2}-[0-9A-F]{4}", record_id)
         assert entry.level in LEVELS
+
+
+def test_every_id_that_the_server_logs_is_in_the_catalogue() -> None:
+    package = Path(amps.__path__[0])
+    for source in [*package.rglob("*.py"), *package.rglob("*.pyx")]:
+        for record_id in re.findall(r'"([0-9A-F]{2}-[0-9A-F]{4})"', source.read_text()):
+            assert record_id in CATALOGUE, f"{source}: {record_id}"
 
 
 @pytest.mark.parametrize(
