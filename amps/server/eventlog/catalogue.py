@@ -125,6 +125,7 @@ CATALOGUE: Mapping[str, Entry] = {
     ),
     "25-0003": Entry("info", "authentication {state}."),
     "25-0004": Entry("info", "entitlement {state}."),
+    "2C-0003": Entry("critical", "journal {journal} cannot be preallocated in {directory}: {reason}."),
     "2C-0004": Entry("warning", "index {path} cannot be written: {reason}; it is rebuilt at the next start."),
     "30-0000": Entry(
         "warning", "thread {thread} has made no progress for {seconds} seconds and appears stuck."
