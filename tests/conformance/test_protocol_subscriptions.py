@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.peer import RawClient
 from tests.support.peers import Peers
-from tests.support.server import ServerProcess, StartServer
+from tests.support.server import ServerProcess, StartServer, wait_until
 
 
 @pytest.fixture
@@ -339,6 +339,17 @@ def test_protocol_27_features_to_come_are_refused_clearly(
     assert ack.reason.startswith("not supported yet: ")
     client.publish(topic, b"1")
     client.expect_silence()
+
+
+def test_protocol_27_an_unknown_option_is_logged(
+    plain_server: ServerProcess, client: RawClient, topic: str
+) -> None:
+    """protocol.md §10, transaction_log.md §15: at level error, asked for an ack or not."""
+    client.send({"c": "subscribe", "t": topic, "o": "bogus"})
+    client.expect_silence()
+    wait_until(lambda: bool(plain_server.log.search(client.client_name, "invalid options")), 10, "not logged")
+    found = plain_server.log.search(client.client_name, "invalid options")
+    assert {record.level for record in found} == {"error"}
 
 
 # Replacing and ending

@@ -109,7 +109,8 @@ def random_body(rng: Random) -> bytes:
 def random_value(rng: Random, field: str) -> Value:
     if rng.random() < 0.8 and field in VALUES:
         return rng.choice(VALUES[field])
-    return rng.choice([rng.choice(STRINGS), rng.choice(NUMBERS), rng.random() < 0.5])
+    other: list[Value] = [rng.choice(STRINGS), rng.choice(NUMBERS), rng.random() < 0.5]
+    return rng.choice(other)
 
 
 def random_command(rng: Random) -> dict[str, Value]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from amps._core import wire
 from tests.fuzz import cases
-from tests.support.peer import ABBREVIATIONS, Value
+from tests.support.peer import ABBREVIATIONS, Value, frame
 
 _STRING = rb'"(?:[^"\\]|\\.)*"'
 _PAIR = re.compile(
@@ -119,7 +119,7 @@ def run(seed: int) -> None:
         fields[name] = _plain_value(rng, name)
     check_round_trip(fields, cases.random_body(rng))
     payloads = [cases.random_payload(rng) if rng.random() < 0.9 else b"" for _ in range(rng.randrange(6))]
-    check_stream(payloads, cases.cuts(rng, b"".join(cases.frame(payload) for payload in payloads)))
+    check_stream(payloads, cases.cuts(rng, b"".join(frame(payload) for payload in payloads)))
 
 
 def _plain_value(rng: cases.Random, name: str) -> Value:

@@ -6,6 +6,7 @@ What the server writes to an attacker is judged, too: the peer's strict reader r
 import itertools
 import socket
 from collections.abc import Callable
+from typing import Any
 
 from tests.fuzz import cases
 from tests.fuzz.codec import Finding
@@ -14,7 +15,7 @@ from tests.support.server import ServerProcess
 
 ATTACKER_TIMEOUT_S = 10.0
 
-OPTIONS = {"log_topics": ("^L/", "^witness/")}
+OPTIONS: dict[str, Any] = {"log_topics": ("^L/", "^witness/")}
 
 
 class Witness:
