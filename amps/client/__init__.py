@@ -1,0 +1,138 @@
+"""The client library: connect to a server, publish, subscribe, query.
+
+    from amps.client import Client, MemoryPublishStore
+
+    store = MemoryPublishStore()
+    with Client("orders-feed", "tcp://localhost:9007/amps/json", publish_store=store) as client:
+        client.publish("orders", {"id": 1})
+        client.publish_flush()
+
+The names below are the public ones. Inside: `engine` is the protocol without input or output, `sync` the
+blocking front end on it, `stores` what survives a reconnect. Times are seconds.
+"""
+
+from amps.client.auth import Authenticator, DefaultAuthenticator
+from amps.client.codecs import Codec
+from amps.client.command import Command
+from amps.client.engine_types import ClientStats
+from amps.client.enums import (
+    DEFAULT,
+    EPOCH,
+    MOST_RECENT,
+    NOW,
+    AckType,
+    ConnectionState,
+    Data,
+    Handler,
+    Timeout,
+)
+from amps.client.errors import (
+    AlreadyConnected,
+    AlreadyConnectedException,
+    AMPSException,
+    AuthenticationError,
+    AuthenticationException,
+    BadFilter,
+    BadFilterException,
+    BadRegexTopic,
+    BadRegexTopicException,
+    BadSowKeyException,
+    CommandException,
+    ConnectionException,
+    ConnectionRefusedException,
+    DisconnectedException,
+    DuplicateLogonException,
+    InvalidBookmarkException,
+    InvalidOptionsException,
+    InvalidOrderByException,
+    InvalidSubIdException,
+    InvalidTopicException,
+    InvalidTransportOptionsException,
+    InvalidUriException,
+    LogonRequiredException,
+    MessageTypeException,
+    MissingFieldsException,
+    NameInUseException,
+    NotEntitledException,
+    PublishException,
+    PublishStoreGapException,
+    RetryOperationException,
+    StoreCorruptException,
+    StoreException,
+    StoreFullException,
+    StreamException,
+    SubscriptionAlreadyExistsException,
+    TimedOutException,
+    TransportTypeException,
+    UnknownException,
+    UsageException,
+)
+from amps.client.message import Message
+from amps.client.options import QueryArgs, SubscribeArgs
+from amps.client.stores import BookmarkStore, MemoryPublishStore, PublishStore
+from amps.client.streams import MessageStream
+from amps.client.sync import Client
+
+__all__ = [
+    "DEFAULT",
+    "EPOCH",
+    "MOST_RECENT",
+    "NOW",
+    "AMPSException",
+    "AckType",
+    "AlreadyConnected",
+    "AlreadyConnectedException",
+    "AuthenticationError",
+    "AuthenticationException",
+    "Authenticator",
+    "BadFilter",
+    "BadFilterException",
+    "BadRegexTopic",
+    "BadRegexTopicException",
+    "BadSowKeyException",
+    "BookmarkStore",
+    "Client",
+    "ClientStats",
+    "Codec",
+    "Command",
+    "CommandException",
+    "ConnectionException",
+    "ConnectionRefusedException",
+    "ConnectionState",
+    "Data",
+    "DefaultAuthenticator",
+    "DisconnectedException",
+    "DuplicateLogonException",
+    "Handler",
+    "InvalidBookmarkException",
+    "InvalidOptionsException",
+    "InvalidOrderByException",
+    "InvalidSubIdException",
+    "InvalidTopicException",
+    "InvalidTransportOptionsException",
+    "InvalidUriException",
+    "LogonRequiredException",
+    "MemoryPublishStore",
+    "Message",
+    "MessageStream",
+    "MessageTypeException",
+    "MissingFieldsException",
+    "NameInUseException",
+    "NotEntitledException",
+    "PublishException",
+    "PublishStore",
+    "PublishStoreGapException",
+    "QueryArgs",
+    "RetryOperationException",
+    "StoreCorruptException",
+    "StoreException",
+    "StoreFullException",
+    "StreamException",
+    "SubscribeArgs",
+    "SubscriptionAlreadyExistsException",
+    "TimedOutException",
+    "Timeout",
+    "TransportTypeException",
+    "UnknownException",
+    "UsageException",
+]

@@ -1,0 +1,70 @@
+"""Batching of queue acknowledgements.
+
+One batch per subscription and topic. A batch goes out when the subscription's unsent acknowledgements
+reach the batch size or the subscription's effective backlog, whichever is less (a larger batch would
+stall the subscription), when the time limit passes, or when somebody flushes. Acknowledgements with
+options are never merged: they go alone, behind the plain ones of their topic. This module decides when;
+it sends nothing.
+"""
+
+from amps.client.command import Command
+from amps.client.engine_types import Route
+
+
+class QueueAcknowledger:
+    """The acknowledgements that have not been sent."""
+
+    def __init__(self) -> None:
+        self.deadline: float | None = None
+        self._batches: dict[tuple[int, str], tuple[Route | None, list[str]]] = {}
+        self._returned: list[Command] = []
+
+    def add(
+        self,
+        topic: str,
+        bookmark: str,
+        options: str,
+        route: Route | None,
+        now: float,
+        batch_size: int,
+        timeout_s: float | None,
+    ) -> list[Command]:
+        """Take one acknowledgement (or a comma list); returns the commands that are now due."""
+        if options:
+            due = self._take([key for key in self._batches if key[1] == topic])
+            return [*due, Command("sow_delete", topic, bookmark=bookmark, options=options)]
+        _, bookmarks = self._batches.setdefault((id(route), topic), (route, []))
+        added = bookmark.split(",")
+        bookmarks.extend(added)
+        waiting = len(bookmarks)
+        limit = batch_size
+        if route is not None:
+            route.unsent_acks += len(added)
+            waiting = route.unsent_acks
+            if route.max_backlog is not None:
+                limit = min(limit, route.max_backlog)
+        if waiting >= limit:
+            return self._take([key for key in self._batches if key[0] == id(route)])
+        if timeout_s is not None and self.deadline is None:
+            self.deadline = now + timeout_s
+        return []
+
+    def take_all(self) -> list[Command]:
+        """Everything unsent, oldest first."""
+        returned, self._returned = self._returned, []
+        return returned + self._take(list(self._batches))
+
+    def put_back(self, commands: list[Command]) -> None:
+        """These could not be sent now: they come first when `take_all` is called next."""
+        self._returned.extend(commands)
+
+    def _take(self, keys: list[tuple[int, str]]) -> list[Command]:
+        commands = []
+        for key in keys:
+            route, bookmarks = self._batches.pop(key)
+            if route is not None:
+                route.unsent_acks = 0
+            commands.append(Command("sow_delete", key[1], bookmark=",".join(bookmarks)))
+        if not self._batches:
+            self.deadline = None
+        return commands

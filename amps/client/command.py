@@ -1,0 +1,314 @@
+"""Commands: what an application fills in, checked and turned into one frame.
+
+A Command is mutable and reusable; the engine copies it before it adds ids and acknowledgement types.
+Attributes that were never set live on the class, so that making one costs only what is set: the publish
+path makes one per message when a store is in use. Bodies are never interpreted, escaped or checked.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Any, Self
+
+from amps._core.wire import build_header, encode_frame
+from amps.client.enums import DEFAULT, AckType, Data, Timeout
+
+_BASE64 = re.compile(r"[A-Za-z0-9+/=]*\Z")
+_TOPIC_REQUIRED = frozenset(
+    ("publish", "delta_publish", "subscribe", "delta_subscribe", "sow", "sow_and_subscribe",
+     "sow_and_delta_subscribe", "sow_delete")
+)  # fmt: skip
+_HEADERS = (
+    ("topic", "topic"),
+    ("filter", "filter"),
+    ("order_by", "orderby"),
+    ("sub_id", "sub_id"),
+    ("query_id", "query_id"),
+    ("bookmark", "bookmark"),
+    ("sow_key", "sow_key"),
+    ("sow_keys", "sow_keys"),
+    ("correlation_id", "correlation_id"),
+    ("expiration", "expiration"),
+    ("batch_size", "batch_size"),
+    ("top_n", "top_n"),
+    ("sequence", "seq"),
+)
+
+PUBLISHES = frozenset(("publish", "delta_publish"))
+SUBSCRIPTIONS = frozenset(("subscribe", "delta_subscribe", "sow_and_subscribe", "sow_and_delta_subscribe"))
+QUERIES = frozenset(("sow", "sow_and_subscribe", "sow_and_delta_subscribe"))
+
+
+def check_base64(name: str, value: str) -> str:
+    """correlation ids and publisher-made SOW keys may hold characters of the Base64 alphabet only."""
+    if not _BASE64.match(value):
+        raise ValueError(f"{name} may hold Base64 characters only (A-Z a-z 0-9 + / =): {value!r}")
+    return value
+
+
+def to_bytes(data: Data) -> bytes:
+    """A body as bytes; the caller's buffer is copied if it could change."""
+    if isinstance(data, bytes):
+        return data
+    if isinstance(data, str):
+        return data.encode()
+    return bytes(data)
+
+
+class PublishTemplate:
+    """The header of publishes to one topic, built once."""
+
+    __slots__ = ("command", "header", "sequenced", "topic")
+
+    def __init__(self, command: str, topic: str, **fields: Any) -> None:
+        if not topic:
+            raise ValueError(f"{command} needs a topic")
+        self.command = command
+        self.topic = topic
+        self.header: bytes = build_header({"cmd": command, "topic": topic, **fields})
+        self.sequenced = self.header[:-1] + b',"a":"persisted","s":'
+
+    def sequenced_frame(self, sequence: int, body: bytes) -> bytes:
+        """A frame with a sequence number that asks for a persisted ack."""
+        header = b"%b%d}" % (self.sequenced, sequence)
+        return b"%b%b%b" % ((len(header) + len(body)).to_bytes(4, "big"), header, body)
+
+
+class Command:
+    """One command. Every setter `set_<name>` returns the command, so that calls can be chained."""
+
+    filter: str | None = None
+    order_by: str | None = None
+    options: str = ""
+    sub_id: str | None = None
+    query_id: str | None = None
+    command_id: str | None = None
+    bookmark: str | None = None
+    sow_key: str | None = None
+    sow_keys: str | None = None
+    correlation_id: str | None = None
+    expiration: int | None = None
+    batch_size: int | None = None
+    top_n: int | None = None
+    sequence: int | None = None
+    ack_type: AckType = AckType.NONE
+    timeout: Timeout = DEFAULT
+    topic: str | None = None
+    data: Data = b""
+    _template: PublishTemplate | None = None
+    _encoded: bytes | None = None
+
+    def __init__(
+        self,
+        command: str,
+        topic: str | None = None,
+        *,
+        filter: str | None = None,
+        order_by: str | None = None,
+        options: str = "",
+        sub_id: str | None = None,
+        query_id: str | None = None,
+        command_id: str | None = None,
+        bookmark: str | None = None,
+        sow_key: str | None = None,
+        sow_keys: str | Iterable[str] | None = None,
+        correlation_id: str | None = None,
+        expiration: int | None = None,
+        batch_size: int | None = None,
+        top_n: int | None = None,
+        sequence: int | None = None,
+        ack_type: AckType | str = AckType.NONE,
+        data: Data = b"",
+        timeout: Timeout = DEFAULT,
+    ) -> None:
+        self.command = command
+        self.topic = topic
+        self.filter = filter
+        self.order_by = order_by
+        self.options = options
+        self.sub_id = sub_id
+        self.query_id = query_id
+        self.command_id = command_id
+        self.bookmark = bookmark
+        self.sow_key = sow_key
+        self.set_sow_keys(sow_keys)
+        self.correlation_id = correlation_id
+        self.expiration = expiration
+        self.batch_size = batch_size
+        self.top_n = top_n
+        self.sequence = sequence
+        self.ack_type = AckType.parse(ack_type)
+        self.data = data
+        self.timeout = timeout
+
+    @classmethod
+    def from_template(cls, template: PublishTemplate, body: bytes) -> Self:
+        """A publish whose header is already known but for its sequence number."""
+        self = cls.__new__(cls)
+        self.command = template.command
+        self.topic = template.topic
+        self.data = body
+        self._template = template
+        return self
+
+    def __repr__(self) -> str:
+        told = {
+            name: value
+            for name, value in vars(self).items()
+            if value and value is not DEFAULT and not name.startswith("_") and name not in ("command", "data")
+        }
+        return f"Command({self.command!r}, {', '.join(f'{k}={v!r}' for k, v in told.items())})"
+
+    # Setters
+
+    def set_topic(self, value: str | None) -> Self:
+        self.topic = value
+        return self
+
+    def set_filter(self, value: str | None) -> Self:
+        self.filter = value
+        return self
+
+    def set_order_by(self, value: str | None) -> Self:
+        self.order_by = value
+        return self
+
+    def set_options(self, value: str) -> Self:
+        self.options = value
+        return self
+
+    def set_sub_id(self, value: str | None) -> Self:
+        self.sub_id = value
+        return self
+
+    def set_query_id(self, value: str | None) -> Self:
+        self.query_id = value
+        return self
+
+    def set_command_id(self, value: str | None) -> Self:
+        self.command_id = value
+        return self
+
+    def set_bookmark(self, value: str | None) -> Self:
+        self.bookmark = value
+        return self
+
+    def set_sow_key(self, value: str | None) -> Self:
+        self.sow_key = value
+        return self
+
+    def set_sow_keys(self, value: str | Iterable[str] | None) -> Self:
+        """A comma list or an iterable of keys."""
+        self.sow_keys = value if value is None or isinstance(value, str) else ",".join(value)
+        return self
+
+    def set_correlation_id(self, value: str | None) -> Self:
+        self.correlation_id = value
+        return self
+
+    def set_expiration(self, value: int | None) -> Self:
+        """Seconds; 0 = never expires."""
+        self.expiration = value
+        return self
+
+    def set_batch_size(self, value: int | None) -> Self:
+        self.batch_size = value
+        return self
+
+    def set_top_n(self, value: int | None) -> Self:
+        self.top_n = value
+        return self
+
+    def set_sequence(self, value: int | None) -> Self:
+        """Leave this to the publish store: numbers made by hand can make the server drop messages."""
+        self.sequence = value
+        return self
+
+    def set_ack_type(self, value: AckType | str) -> Self:
+        """Replace the acknowledgements asked for."""
+        self.ack_type = AckType.parse(value)
+        return self
+
+    def add_ack_type(self, value: AckType | str) -> Self:
+        """Ask for further acknowledgements."""
+        self.ack_type = self.ack_type | AckType.parse(value)
+        return self
+
+    def set_data(self, value: Data) -> Self:
+        self.data = value
+        return self
+
+    def set_timeout(self, value: Timeout) -> Self:
+        """Seconds to wait for the answer; None = no limit."""
+        self.timeout = value
+        return self
+
+    def reset(self, command: str) -> Self:
+        """Forget everything and become another command."""
+        self.__dict__.clear()
+        self.command = command
+        return self
+
+    def copy(self) -> Self:
+        """An independent command with the same values."""
+        other = self.__class__.__new__(self.__class__)
+        other.__dict__.update(self.__dict__)
+        return other
+
+    # Checking and encoding
+
+    def validate(self) -> None:
+        """Raise ValueError for what no server could accept; nothing has been sent yet."""
+        name = self.command
+        if self.topic == "" or (self.topic is None and name in _TOPIC_REQUIRED and not self._is_resume()):
+            raise ValueError(f"{name} needs a topic")
+        if self.correlation_id is not None:
+            check_base64("correlation_id", self.correlation_id)
+        if self.sow_key is not None:
+            check_base64("sow_key", self.sow_key)
+        if self.top_n is not None and self.top_n < 0:
+            raise ValueError(f"top_n cannot be negative: {self.top_n}")
+        if name == "sow_delete":
+            given = [
+                selector
+                for selector in ("filter", "sow_keys", "bookmark")
+                if getattr(self, selector) is not None
+            ]
+            if len(self.data):
+                given.append("data")
+            if len(given) > 1:
+                raise ValueError(f"sow_delete takes one selector, not {' and '.join(given)}")
+
+    def _is_resume(self) -> bool:
+        return self.sub_id is not None and ("resume" in self.options or "pause" in self.options)
+
+    def header(self) -> dict[str, str | int]:
+        """The header fields by their long names."""
+        fields: dict[str, str | int] = {"cmd": self.command}
+        if self.command_id is not None:
+            fields["cmd_id"] = self.command_id
+        for attribute, name in _HEADERS:
+            value = getattr(self, attribute)
+            if value is not None:
+                fields[name] = value
+        options = self.options.strip().rstrip(",")
+        if options:
+            fields["opts"] = options
+        if self.ack_type:
+            fields["ack_type"] = str(self.ack_type)
+        return fields
+
+    def encode(self) -> bytes:
+        """The frame of this command: length, header, body."""
+        frame: bytes
+        if self._template is not None and self.sequence is not None:
+            frame = self._template.sequenced_frame(self.sequence, to_bytes(self.data))
+        else:
+            frame = encode_frame(self.header(), to_bytes(self.data))
+        self._encoded = frame
+        return frame
+
+    def take_encoded(self) -> bytes:
+        """What `encode` made last (a store has just done so), so that the engine sends those very bytes."""
+        frame = self._encoded or self.encode()
+        self._encoded = None
+        return frame

@@ -1,0 +1,64 @@
+"""The thread that runs handlers instead of the receive thread, for clients made with dispatch="thread".
+
+Handlers may then issue commands that wait, and a slow handler does not keep acknowledgements and
+heartbeats from being read. Order is kept: one queue, one thread.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from amps.client.engine_types import Deliver, Event
+
+
+class Dispatcher:
+    """A bounded queue of events and the thread that works it off."""
+
+    def __init__(self, name: str, run: Callable[[Event], None], max_messages: int) -> None:
+        self._run = run
+        self._max_messages = max_messages
+        self._events: deque[Event] = deque()
+        self._messages = 0
+        self._condition = threading.Condition()
+        self._stopped = False
+        self._overfill = 0
+        self.thread = threading.Thread(target=self._work, name=f"amps-dispatch:{name}", daemon=True)
+        self.thread.start()
+
+    def put(self, event: Event) -> None:
+        """Queue an event; waits while the queue is full and nobody waits for an answer."""
+        size = len(event.messages) if isinstance(event, Deliver) else 1
+        with self._condition:
+            if threading.current_thread() is not self.thread:
+                self._condition.wait_for(
+                    lambda: self._messages < self._max_messages or self._overfill or self._stopped
+                )
+            self._events.append(event)
+            self._messages += size
+            self._condition.notify_all()
+
+    def overfill(self, start: bool) -> None:
+        """A command starts (or stops) waiting for its answer: until then the queue may grow."""
+        with self._condition:
+            self._overfill += 1 if start else -1
+            self._condition.notify_all()
+
+    def stop(self) -> None:
+        """Work off what is queued, then end; waits for that unless called by the thread itself."""
+        with self._condition:
+            self._stopped = True
+            self._condition.notify_all()
+        if threading.current_thread() is not self.thread:
+            self.thread.join(5.0)
+
+    def _work(self) -> None:
+        while True:
+            with self._condition:
+                self._condition.wait_for(lambda: self._events or self._stopped)
+                if not self._events:
+                    return
+                event = self._events.popleft()
+            self._run(event)
+            with self._condition:
+                self._messages -= len(event.messages) if isinstance(event, Deliver) else 1
+                self._condition.notify_all()

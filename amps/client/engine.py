@@ -1,0 +1,344 @@
+"""The protocol engine: every rule of the client's side of the protocol, and no input or output.
+
+Received bytes and clock readings go in; bytes to send (`outgoing`) and findings (`events`) come out. The
+engine opens nothing, starts nothing, waits for nothing and takes no lock: a front end calls it under its
+own lock, writes what `outgoing` hands out in that order, and acts on the events in theirs. Because time
+is an argument, a test can run it through a day of heartbeats in a millisecond. The rules for received
+messages are in `inbound`.
+
+Invariants:
+- Order of sequence numbers is order on the wire. While the publish store is replayed after a logon, new
+  publishes are only stored (the replay reaches them) and all other commands wait behind the replay.
+- Nothing is sent between a logon and its acknowledgement.
+- A route is in place before its command is sent; one that was dropped gets nothing more: what still
+  arrives for it is LastChance.
+"""
+
+from amps._core.wire import FrameDecoder, encode_frame
+from amps.client.command import Command, PublishTemplate
+from amps.client.engine_types import (
+    Close,
+    EngineConfig,
+    Event,
+    Phase,
+    Route,
+    State,
+    StreamEnd,
+    Ticket,
+)
+from amps.client.enums import AckType, ConnectionState
+from amps.client.errors import (
+    AMPSException,
+    DisconnectedException,
+    TimedOutException,
+    UsageException,
+    exception_for,
+)
+from amps.client.inbound import Inbound
+from amps.client.options import join_options
+from amps.client.outbound import prepare
+from amps.client.stores.bookmark import BookmarkStore
+from amps.client.stores.publish import PublishStore
+from amps.client.uri import ConnectionUri
+
+REPLAY_CHUNK_BYTES = 2**20
+SEPARATE_BODY_BYTES = 2**16
+SEQUENCE_DIGITS = 20
+ABANDONED_REMEMBERED = 1000
+
+_READY = Phase.READY
+
+
+class Engine(Inbound):
+    """One client's protocol state; it survives reconnects."""
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        publish_store: PublishStore | None = None,
+        bookmark_store: BookmarkStore | None = None,
+    ) -> None:
+        super().__init__(config, publish_store, bookmark_store)
+
+    # Connection
+
+    def connection_made(self, now: float, uri: ConnectionUri) -> None:
+        """A transport is connected; nothing is sent yet."""
+        self.phase = Phase.CONNECTED
+        self._uri = uri
+        self._decoder = FrameDecoder(self.config.max_message_bytes)
+        self._last_receive = now
+        self._events.append(State(ConnectionState.CONNECTED))
+
+    def connection_lost(self, now: float, error: AMPSException | None) -> None:
+        """The transport is gone: everything that waits fails, every route ends."""
+        if self.phase is Phase.DISCONNECTED:
+            return
+        self.phase = Phase.DISCONNECTED
+        self._out, self.pending_bytes, self._deferred = [], 0, []
+        self._next_beat = self._silence_s = self._logon = None
+        self._events.append(State(ConnectionState.DISCONNECTED))
+        routes = self._all_routes()
+        for ticket in list(self._tickets.values()):
+            self._fail(ticket, error or DisconnectedException("the connection was closed"))
+        for route in routes:
+            self._drop(route)
+            if route.bookmarked and self._bookmark_store is not None and route.sub_id is not None:
+                self._bookmark_store.released(route.sub_id)
+            self._events.append(StreamEnd(route, error))
+
+    def deadline(self) -> float | None:
+        """When `tick` has something to do; None = nothing is planned."""
+        moments = [when for when in (self._next_beat, self._acks.deadline) if when is not None]
+        return min(moments) if moments else None
+
+    def silence_deadline(self) -> float | None:
+        """When the server counts as gone if nothing has been received by then."""
+        return None if self._silence_s is None else self._last_receive + self._silence_s
+
+    def tick(self, now: float, *, reading: bool = False) -> None:
+        """Do what is due. `reading`: the front end has just found that there is nothing to receive."""
+        if self._next_beat is not None and now >= self._next_beat:
+            self._beat()
+            self._next_beat = max(self._next_beat + (self.config.heartbeat_s or 0), now)
+        if self._acks.deadline is not None and now >= self._acks.deadline:
+            self._acks.deadline = None
+            self.flush_acks()
+        silence = self.silence_deadline()
+        if reading and silence is not None and now >= silence:
+            self.phase = Phase.CLOSED
+            self._silence_s = self._next_beat = None
+            silent_s = now - self._last_receive
+            self._events.append(
+                Close(TimedOutException(f"nothing received from the server for {silent_s:.1f} s"))
+            )
+
+    def outgoing(self) -> list[bytes]:
+        """What is to be sent, in order; the caller must write all of it."""
+        if self.phase is Phase.REPLAYING:
+            self._feed_replay()
+        out = self._out
+        self._out = []
+        self.pending_bytes = 0
+        return out
+
+    @property
+    def has_outgoing(self) -> bool:
+        """Whether `outgoing` would give anything."""
+        return bool(self._out) or self.phase is Phase.REPLAYING
+
+    def events(self) -> list[Event]:
+        """What has happened since the last call, in order."""
+        events = self._events
+        self._events = []
+        return events
+
+    @property
+    def has_events(self) -> bool:
+        """Whether `events` would give anything."""
+        return bool(self._events)
+
+    def _feed_replay(self) -> None:
+        store = self._publish_store
+        while store is not None and self.pending_bytes < REPLAY_CHUNK_BYTES:
+            # Acknowledgements may have discarded what the cursor stands at: go on with what is left.
+            self._replay_at = max(self._replay_at, store.lowest_unpersisted())
+            if self._replay_at > store.highest_unpersisted():
+                self._replay_done()
+                return
+            store.replay_single(lambda frame, sequence: self._append(frame), self._replay_at)
+            self._replay_at += 1
+
+    # Logon
+
+    def logon(
+        self,
+        now: float,
+        username: str | None,
+        password: str | None,
+        options: str,
+        ticket: Ticket | None = None,
+    ) -> Ticket:
+        """Send a logon. `ticket` is the one of the first logon when this one answers a challenge."""
+        self._check_connected("logon")
+        if self.phase is Phase.LOGGING_ON and ticket is None:
+            raise UsageException("a logon is under way on this connection")
+        uri = self._uri
+        command_id = self._new_id()
+        if ticket is None:
+            ticket = Ticket(command_id, "logon", AckType.PROCESSED)
+            self._challenges = 0
+        else:
+            ticket.command_id = command_id
+            ticket.challenge = None
+        self._tickets[command_id] = self._logon = ticket
+        self._append(
+            encode_frame(
+                {
+                    "cmd": "logon",
+                    "cmd_id": command_id,
+                    "client_name": self.config.client_name,
+                    "ack_type": "processed",
+                    "message_type": uri.message_type if uri is not None else None,
+                    "user_id": username,
+                    "password": password,
+                    "version": self.config.version or None,
+                    "correlation_id": self.config.correlation_id,
+                    "opts": join_options(options, "pretty=true" if uri is not None and uri.pretty else "")
+                    or None,
+                }
+            )
+        )
+        if not self.logged_on:  # a second logon, which the server will refuse, holds nothing up
+            self.phase = Phase.LOGGING_ON
+        return ticket
+
+    # Commands
+
+    def execute(
+        self,
+        command: Command,
+        route: Route | None,
+        now: float,
+        *,
+        resubscribe: bool = True,
+        awaited: AckType | None = None,
+    ) -> Ticket:
+        """Send a command.
+
+        `awaited` overrides which acknowledgement settles the ticket; one that awaits nothing is done at once.
+        """
+        self._check_connected(command.command)
+        command = command.copy()
+        command.validate()
+        if command.command_id is None:
+            command.command_id = self._new_id()
+        replaces = False
+        if route is not None and command.sub_id is not None:
+            active = self._subscriptions.get(command.sub_id)
+            replaces = active is route
+            if active is not None and not replaces:
+                raise exception_for("subscription already exists", f"{command.command} as {command.sub_id!r}")
+        waits_for = prepare(
+            command, route, batch_size=self.config.batch_size, bookmarks=self._bookmark_store, awaited=awaited
+        )
+        ticket = Ticket(
+            command.command_id, command.command, waits_for, route, command.sub_id, command.query_id
+        )
+        ticket.replaces = replaces
+        if route is not None and self._publish_store is not None:
+            route.outstanding &= ~AckType.PERSISTED  # conflated: it will not come for this command
+        self._send_command(command)
+        if command.command == "unsubscribe":
+            self._end_routes(command)
+        if route is not None:
+            route.resubscribe = resubscribe
+            self._register(route, command)
+        if waits_for:
+            self._tickets[ticket.command_id] = ticket
+        else:
+            ticket.done = True
+        return ticket
+
+    def send(self, command: Command, now: float) -> str:
+        """Send a command without waiting for anything or keeping a route; its command id."""
+        return self.execute(command, None, now, awaited=AckType.NONE).command_id
+
+    def publish(self, command: Command, now: float) -> int:
+        """Send a publish or delta_publish command; its sequence number, 0 without a store."""
+        self._check_connected(command.command)
+        command = command.copy()
+        command.validate()
+        return self._send_command(command)
+
+    def publish_body(self, template: PublishTemplate, body: bytes) -> int:
+        """The short way for publishes: one body under a header made before."""
+        size_bytes = len(template.sequenced) + SEQUENCE_DIGITS + len(body)
+        if size_bytes > self.config.max_message_bytes:
+            self._check_size(size_bytes)
+        if self.phase is not _READY:
+            self._check_connected(template.command)
+        if self._publish_store is None:
+            self._publish_plain(template.header, body)
+            return 0
+        if self.phase is not _READY:
+            self._check_numbered(template.command)
+        command = Command.from_template(template, body)
+        sequence = self._publish_store.store(command)
+        if self.phase is _READY:  # else the replay comes to it
+            frame = command.take_encoded()
+            self._out.append(frame)
+            self.pending_bytes += len(frame)
+            self.stats.messages_out += 1
+        return sequence
+
+    def _publish_plain(self, header: bytes, body: bytes) -> None:
+        length = (len(header) + len(body)).to_bytes(4, "big")
+        if self.phase is not _READY:
+            self._send(b"%b%b%b" % (length, header, body))
+        elif len(body) > SEPARATE_BODY_BYTES:  # spares a copy of a large body
+            self._append(length + header)
+            self._out.append(body)
+            self.pending_bytes += len(body)
+        else:
+            self._append(b"%b%b%b" % (length, header, body))
+
+    def abandon(self, ticket: Ticket, now: float) -> None:
+        """Nobody waits for this ticket any more: cancel what it started, ignore its late answer."""
+        if ticket.done:
+            return
+        ticket.done = True
+        self._tickets.pop(ticket.command_id, None)
+        self._abandoned[ticket.command_id] = None
+        if len(self._abandoned) > ABANDONED_REMEMBERED:
+            del self._abandoned[next(iter(self._abandoned))]
+        if ticket.route is not None:
+            self._cancel_route(ticket.route)
+        if ticket is self._logon:
+            self._logon = None
+        elif ticket.command != "unsubscribe":
+            self._send_unsubscribe(ticket.sub_id, ticket.query_id)
+
+    def cancel(self, route: Route) -> None:
+        """End a subscription or running query without waiting for the answer."""
+        if route.closed:
+            return
+        self._cancel_route(route)
+        self._send_unsubscribe(route.sub_id, None if route.group_ended else route.query_id)
+
+    def _cancel_route(self, route: Route) -> None:
+        route.cancelled = True
+        self._drop(route)
+        self._events.append(StreamEnd(route, None))
+
+    def _end_routes(self, command: Command) -> None:
+        sub_ids = [name.strip() for name in (command.sub_id or "").split(",")]
+        query_ids = [name.strip() for name in (command.query_id or "").split(",")]
+        routes = [self._subscriptions.get(name) for name in sub_ids] + [
+            self._queries.get(q) for q in query_ids
+        ]
+        if "all" in sub_ids:
+            routes += list(self._subscriptions.values())
+        for route in routes:
+            if route is not None and not route.closed:
+                self._cancel_route(route)
+
+    def route_of(self, sub_id: str) -> Route | None:
+        """The route of an active subscription."""
+        return self._subscriptions.get(sub_id)
+
+    # Queue acknowledgements and global handlers
+
+    def ack(self, topic: str, bookmark: str, options: str, sub_id: str | None, now: float) -> None:
+        """Acknowledge queue messages: batched, but for those with options."""
+        route = self._subscriptions.get(sub_id) if sub_id is not None else None
+        timeout_s = self.config.effective_ack_timeout_s
+        self._send_acks(
+            self._acks.add(topic, bookmark, options, route, now, self.config.ack_batch_size, timeout_s)
+        )
+
+    def set_global(self, command: str, wanted: bool) -> None:
+        """Report every message of this type as a Global event too, or no longer."""
+        (self._globals.add if wanted else self._globals.discard)(command)
+        for route in self._subscriptions.values():
+            self._quicken(route)

@@ -1,0 +1,224 @@
+"""The engine's state: what is connected, what waits, where messages go, what is to be sent.
+
+Kept apart from the rules that change it (`inbound.py` for received messages, `engine.py` for calls),
+because both need it. Sending lives here: which frames go out at once and which wait behind a logon or a
+replay.
+"""
+
+import math
+
+from amps._core.wire import FrameDecoder, build_header, encode_frame
+from amps.client.acknowledger import QueueAcknowledger
+from amps.client.command import Command
+from amps.client.engine_types import (
+    ClientStats,
+    EngineConfig,
+    Event,
+    LastChance,
+    Phase,
+    Route,
+    RouteKind,
+    State,
+    Ticket,
+    TicketFailed,
+)
+from amps.client.enums import AckType, ConnectionState
+from amps.client.errors import AMPSException, DisconnectedException, UsageException
+from amps.client.message import Message
+from amps.client.stores.bookmark import BookmarkStore
+from amps.client.stores.publish import PublishStore
+from amps.client.uri import ConnectionUri
+
+_SEQUENCED = frozenset(("publish", "delta_publish", "sow_delete"))
+
+
+class EngineState:
+    """State and sending; see the module docstring of `engine` for the invariants."""
+
+    def __init__(
+        self, config: EngineConfig, publish_store: PublishStore | None, bookmark_store: BookmarkStore | None
+    ) -> None:
+        self.config = config
+        self.phase = Phase.DISCONNECTED
+        self.stats = ClientStats()
+        self.server_version: str | None = None
+        self.pending_bytes = 0
+        self._publish_store = publish_store
+        self._bookmark_store = bookmark_store
+        self._globals: set[str] = set()
+        self._uri: ConnectionUri | None = None
+        self._decoder = FrameDecoder(config.max_message_bytes)
+        self._out: list[bytes] = []
+        self._deferred: list[bytes] = []
+        self._events: list[Event] = []
+        self._tickets: dict[str, Ticket] = {}
+        self._subscriptions: dict[str, Route] = {}
+        self._queries: dict[str, Route] = {}
+        self._commands: dict[str, Route] = {}
+        self._fast: dict[bytes, Route] = {}  # by `sids` as it stands in a header; never replaced
+        self._abandoned: dict[str, None] = {}
+        self._ids = 0
+        self._logon: Ticket | None = None
+        self._challenges = 0
+        self._logged_on_before = False
+        self._replay_at = 0
+        self._last_receive = 0.0
+        self._next_beat: float | None = None
+        self._silence_s: float | None = None
+        self._acks = QueueAcknowledger()
+
+    @property
+    def logged_on(self) -> bool:
+        """Whether a logon has succeeded on this connection."""
+        return self.phase in (Phase.REPLAYING, Phase.READY)
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a usable connection."""
+        return self.phase not in (Phase.DISCONNECTED, Phase.CLOSED)
+
+    # Sending
+
+    def _new_id(self) -> str:
+        self._ids += 1
+        return str(self._ids)
+
+    def _append(self, frame: bytes) -> None:
+        self._out.append(frame)
+        self.pending_bytes += len(frame)
+        self.stats.messages_out += 1
+
+    def _send(self, frame: bytes) -> None:
+        if self.phase in (Phase.REPLAYING, Phase.LOGGING_ON):
+            self._deferred.append(frame)
+        else:
+            self._append(frame)
+
+    def _check_connected(self, command: str) -> None:
+        if not self.connected:
+            raise DisconnectedException(f"{command}: not connected")
+
+    def _check_numbered(self, command: str) -> None:
+        if not self.logged_on:
+            raise UsageException(
+                f"{command} with a publish store needs a logon first: the server says where the numbers start"
+            )
+
+    def _check_size(self, size_bytes: int) -> None:
+        if size_bytes > self.config.max_message_bytes:
+            limit = self.config.max_message_bytes
+            raise ValueError(f"a message of {size_bytes} bytes is over max_message_size ({limit} bytes)")
+
+    def _send_command(self, command: Command) -> int:
+        """Encode and send; through the store, with a number, if the command changes stored state."""
+        store = self._publish_store
+        if store is None or command.command not in _SEQUENCED:
+            frame = command.encode()
+            self._check_size(len(frame) - 4)
+            self._send(frame)
+            return 0
+        self._check_numbered(command.command)
+        command.ack_type |= AckType.PERSISTED
+        self._check_size(len(build_header(command.header())) + len(command.data) + 24)
+        sequence = store.store(command)
+        if self.phase is Phase.READY:  # else the replay comes to it
+            self._append(command.take_encoded())
+        return sequence
+
+    def _send_unsubscribe(self, sub_id: str | None, query_id: str | None) -> None:
+        if self.connected and (sub_id or query_id):
+            self._send(Command("unsubscribe", sub_id=sub_id, query_id=query_id).encode())
+
+    def _replay_done(self) -> None:
+        self.phase = Phase.READY
+        if self._publish_store is not None:
+            self._events.append(State(ConnectionState.PUBLISH_REPLAYED))
+        self.flush_acks()
+        for frame in self._deferred:
+            self._append(frame)
+        self._deferred = []
+
+    def flush_acks(self) -> None:
+        """Send every queue acknowledgement that waits in a batch; they stay while that is impossible."""
+        if self.phase in (Phase.CONNECTED, Phase.READY):
+            self._send_acks(self._acks.take_all())
+
+    def _send_acks(self, commands: list[Command]) -> None:
+        if self.phase not in (Phase.CONNECTED, Phase.READY):
+            self._acks.put_back(commands)
+            return
+        for command in commands:
+            self._send_command(command)
+            self.stats.acks_sent += 1
+
+    # Heartbeats
+
+    def start_heartbeat(self, now: float) -> None:
+        """Start, change or (interval None) stop heartbeats, as the configuration says."""
+        interval_s = self.config.heartbeat_s
+        if interval_s is None:
+            if self._next_beat is not None:
+                self._append(encode_frame({"cmd": "heartbeat", "opts": "stop"}))
+            self._next_beat = self._silence_s = None
+            return
+        self._append(encode_frame({"cmd": "heartbeat", "opts": f"start,{math.ceil(interval_s)}"}))
+        self._next_beat = now + interval_s
+        self._silence_s = self.config.silence_s
+        self._last_receive = now
+        self._events.append(State(ConnectionState.HEARTBEAT_INITIATED))
+
+    def _beat(self) -> None:
+        self._append(encode_frame({"cmd": "heartbeat", "opts": "beat"}))
+
+    # Tickets and routes
+
+    def _fail(self, ticket: Ticket, error: AMPSException) -> None:
+        ticket.done = True
+        ticket.error = error
+        self._tickets.pop(ticket.command_id, None)
+        if ticket.route is not None and not ticket.replaces:
+            self._drop(ticket.route)
+        self._events.append(TicketFailed(ticket, error))
+
+    def _last_chance(self, message: Message) -> None:
+        self.stats.last_chance += 1
+        self._events.append(LastChance(message))
+
+    def _register(self, route: Route, command: Command) -> None:
+        if route.kind is RouteKind.SUBSCRIPTION and route.sub_id is not None:
+            self._subscriptions[route.sub_id] = route
+            self._quicken(route)
+        if route.query_id is not None:
+            self._queries[route.query_id] = route
+        if route.kind is not RouteKind.COMMAND or route.outstanding:
+            route.command_ids.append(str(command.command_id))
+            self._commands[str(command.command_id)] = route
+
+    def _drop(self, route: Route) -> None:
+        if route.closed:
+            return
+        route.closed = True
+        if route.sub_id is not None and self._subscriptions.get(route.sub_id) is route:
+            del self._subscriptions[route.sub_id]
+            self._fast.pop(route.sub_id.encode(), None)
+        self._forget_query(route)
+        for command_id in route.command_ids:
+            self._commands.pop(command_id, None)
+
+    def _forget_query(self, route: Route) -> None:
+        if route.query_id is not None and self._queries.get(route.query_id) is route:
+            del self._queries[route.query_id]
+
+    def _all_routes(self) -> list[Route]:
+        tables = (self._subscriptions, self._queries, self._commands)
+        return list({id(route): route for table in tables for route in table.values()}.values())
+
+    def _quicken(self, route: Route) -> None:
+        """Let the short way deliver to a subscription if nothing but its id decides."""
+        sub_id = route.sub_id or ""
+        # Ids that a header would escape, or a list would split, take the long way.
+        plain = sub_id.isascii() and sub_id.isprintable() and not any(c in sub_id for c in '",\\')
+        if plain and route.remaining is None and not route.bookmarked and "publish" not in self._globals:
+            self._fast[sub_id.encode()] = route
+        else:
+            self._fast.pop(sub_id.encode(), None)

@@ -1,0 +1,75 @@
+"""Constants and enumerations shared by the whole client: acknowledgement types, connection states,
+bookmarks."""
+
+from collections.abc import Callable
+from enum import IntEnum, IntFlag
+from typing import TYPE_CHECKING, Any, Final, Self
+
+if TYPE_CHECKING:
+    from amps.client.message import Message
+
+Data = bytes | bytearray | memoryview | str
+"""What can be published as it is; str is sent as UTF-8."""
+
+Timeout = float | None
+"""Seconds; None = no limit."""
+
+DEFAULT: Final[Any] = type("_Default", (), {"__repr__": lambda self: "DEFAULT"})()
+"""Stands for "use client.timeout"."""
+
+Handler = Callable[["Message"], object]
+"""Any callable that takes a message; its result is ignored."""
+
+EPOCH: Final = "0"
+"""Bookmark: the start of the transaction log."""
+
+NOW: Final = "0|1|"
+"""Bookmark: only new messages."""
+
+MOST_RECENT: Final = "recent"
+"""Bookmark: where the bookmark store says this subscription stands. Never sent; EPOCH if nothing is known."""
+
+
+class AckType(IntFlag):
+    """A set of acknowledgement types. `str()` gives the list as it goes on the wire."""
+
+    NONE = 0
+    RECEIVED = 1
+    PARSED = 2
+    PROCESSED = 4
+    PERSISTED = 8
+    COMPLETED = 16
+    STATS = 32
+
+    @classmethod
+    def parse(cls, text: "AckType | str") -> Self:
+        """From a comma list; `none` and blanks are skipped, an unknown word raises ValueError."""
+        if not isinstance(text, str):
+            return cls(text)
+        result = cls.NONE
+        for word in text.split(","):
+            name = word.strip().lower()
+            if name and name != "none":
+                try:
+                    result |= cls[name.upper()]
+                except KeyError:
+                    raise ValueError(f"unknown acknowledgement type {word.strip()!r}") from None
+        return cls(result)
+
+    def __str__(self) -> str:
+        return ",".join(
+            name.lower() for name, kind in type(self).__members__.items() if kind and kind in self
+        )
+
+
+class ConnectionState(IntEnum):
+    """What connection state listeners are told."""
+
+    DISCONNECTED = 0
+    SHUTDOWN = 1
+    CONNECTED = 2
+    LOGGED_ON = 4
+    PUBLISH_REPLAYED = 8
+    HEARTBEAT_INITIATED = 16
+    RESUBSCRIBED = 32
+    UNKNOWN = 16384

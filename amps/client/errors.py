@@ -1,0 +1,229 @@
+"""Every exception the client raises, and the mapping from acknowledgement reasons to them.
+
+All derive from `AMPSException`. Connection problems are also `ConnectionError`, time limits
+`TimeoutError`, wrong use `RuntimeError`, so that code which only knows the built-in classes catches them
+too. Four exceptions keep a deprecated name as a class in between: catching `BadFilter` catches
+`BadFilterException`.
+
+After a `CommandException` the client stays usable: one command was refused, nothing else.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from amps.client.message import Message
+
+
+class AMPSException(Exception):
+    """Base of all. `reason`, `command_id` and `message` (the ack) are None where they do not apply."""
+
+    def __init__(
+        self,
+        text: str = "",
+        *,
+        reason: str | None = None,
+        command_id: str | None = None,
+        message: "Message | None" = None,
+    ) -> None:
+        super().__init__(text)
+        self.reason = reason
+        self.command_id = command_id
+        self.message = message
+
+
+class ConnectionException(AMPSException, ConnectionError):
+    """The connection could not be made, was refused, or is gone."""
+
+
+class AlreadyConnected(ConnectionException):
+    """Deprecated name of AlreadyConnectedException."""
+
+
+class AlreadyConnectedException(AlreadyConnected):
+    """connect() on a client that is connected."""
+
+
+class AuthenticationError(ConnectionException):
+    """Deprecated name of AuthenticationException."""
+
+
+class AuthenticationException(AuthenticationError):
+    """The server refused the credentials, or a challenge could not be answered."""
+
+
+class NameInUseException(ConnectionException):
+    """Another user's connection holds this client name."""
+
+
+class ConnectionRefusedException(ConnectionException):
+    """Nobody listens there, or a proxy or TLS handshake turned the connection down."""
+
+
+class DisconnectedException(ConnectionException):
+    """The client is not connected, or the connection was lost while a command was under way."""
+
+
+class InvalidUriException(ConnectionException):
+    """The connection string is malformed."""
+
+
+class InvalidTransportOptionsException(ConnectionException):
+    """The connection string has an unknown parameter or a bad value."""
+
+
+class TransportTypeException(ConnectionException):
+    """The scheme of the connection string names no known transport."""
+
+
+class MessageTypeException(ConnectionException):
+    """The server does not take this message type on this transport."""
+
+
+class RetryOperationException(ConnectionException):
+    """The connection was lost before the answer came: issue the command again."""
+
+
+class StreamException(ConnectionException):
+    """The byte stream is corrupt, or a message stream cannot go on."""
+
+
+class LogonRequiredException(ConnectionException):
+    """A command came before logon and the server does not log on implicitly."""
+
+
+class DuplicateLogonException(ConnectionException):
+    """This connection is logged on already."""
+
+
+class CommandException(AMPSException):
+    """The server refused one command; the client stays usable."""
+
+
+class BadFilter(CommandException):
+    """Deprecated name of BadFilterException."""
+
+
+class BadFilterException(BadFilter):
+    """The content filter does not parse."""
+
+
+class BadRegexTopic(CommandException):
+    """Deprecated name of BadRegexTopicException."""
+
+
+class BadRegexTopicException(BadRegexTopic):
+    """The topic expression does not parse, or a literal topic is needed here."""
+
+
+class BadSowKeyException(CommandException):
+    """A SOW key is missing or malformed."""
+
+
+class InvalidTopicException(CommandException):
+    """The topic is not set up for this operation, or no topic was given."""
+
+
+class NotEntitledException(CommandException):
+    """The user may not do this."""
+
+
+class SubscriptionAlreadyExistsException(CommandException):
+    """The subscription id is active and `replace` was not asked for."""
+
+
+class InvalidBookmarkException(CommandException):
+    """The bookmark does not parse, or is not in the log and `bookmark_not_found=fail` was given."""
+
+
+class InvalidOrderByException(CommandException):
+    """The order_by clause does not parse."""
+
+
+class InvalidSubIdException(CommandException):
+    """A subscription or query id is missing or malformed."""
+
+
+class InvalidOptionsException(CommandException):
+    """Unknown or conflicting options."""
+
+
+class MissingFieldsException(CommandException):
+    """The command lacks a field it needs."""
+
+
+class PublishException(CommandException):
+    """The message could not be parsed or stored."""
+
+
+class UnknownException(CommandException):
+    """The server gave a reason this library has no class for; it is in `reason`."""
+
+
+class TimedOutException(AMPSException, TimeoutError):
+    """The time limit of a waiting call has passed."""
+
+
+class StoreException(AMPSException):
+    """A publish store or bookmark store cannot do its work."""
+
+
+class PublishStoreGapException(StoreException):
+    """The server's last sequence for this client lies below what the store knows to be persisted."""
+
+
+class StoreFullException(StoreException):
+    """The publish store has reached its limit."""
+
+
+class StoreCorruptException(StoreException):
+    """A store file is damaged."""
+
+
+class UsageException(AMPSException, RuntimeError):
+    """Wrong state or wrong thread: the call cannot succeed as the program stands."""
+
+
+_BY_REASON: dict[str, type[AMPSException]] = {
+    "auth failure": AuthenticationException,
+    "name in use": NameInUseException,
+    "not entitled": NotEntitledException,
+    "bad filter": BadFilterException,
+    "bad regex topic": BadRegexTopicException,
+    "regex topic not supported": BadRegexTopicException,
+    "bad sow key": BadSowKeyException,
+    "invalid sow key": BadSowKeyException,
+    "no sow key": BadSowKeyException,
+    "no sow keys": BadSowKeyException,
+    "invalid topic": InvalidTopicException,
+    "no topic": InvalidTopicException,
+    "subid in use": SubscriptionAlreadyExistsException,
+    "subscription already exists": SubscriptionAlreadyExistsException,
+    "invalid bookmark": InvalidBookmarkException,
+    "bad order by": InvalidOrderByException,
+    "invalid orderby": InvalidOrderByException,
+    "invalid sub id": InvalidSubIdException,
+    "invalid query id": InvalidSubIdException,
+    "invalid options": InvalidOptionsException,
+    "unknown option": InvalidOptionsException,
+    "invalid message type": MessageTypeException,
+    "logon required": LogonRequiredException,
+    "duplicate logon": DuplicateLogonException,
+    "parse error": PublishException,
+    "duplicate": PublishException,
+    "sow store failed": PublishException,
+    "tx store failed": PublishException,
+    "no client name": MissingFieldsException,
+    "no filter": MissingFieldsException,
+    "no filter or bookmark": MissingFieldsException,
+    "no data": MissingFieldsException,
+}
+
+
+def exception_for(
+    reason: str | None, command: str, *, command_id: str | None = None, message: "Message | None" = None
+) -> AMPSException:
+    """The exception for a failure ack. Servers may append details after a colon: `bad filter: at 3`."""
+    text = (reason or "").strip().lower()
+    kind = _BY_REASON.get(text) or _BY_REASON.get(text.partition(":")[0].strip(), UnknownException)
+    told = f"{command} failed: {reason}" if reason else f"{command} failed; the server gave no reason"
+    return kind(told, reason=reason, command_id=command_id, message=message)

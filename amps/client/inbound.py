@@ -1,0 +1,344 @@
+"""The rules for received messages, in the order in which they apply.
+
+1. Any bytes show that the server lives. 2. A message type with a global handler is reported (routing
+follows); a heartbeat is answered. 3. Acknowledgements settle tickets, reach the publish store or the
+bookmark store, and go to the command's route only if the application asked for them. 4. Content goes to
+every route it names, one message each. 5. Group markers begin and end queries. 6. What nobody takes is
+LastChance; what cannot be parsed ends the connection.
+"""
+
+from typing import Any
+
+from amps._core.wire import FrameTooLarge, HeaderError, parse_header
+from amps.client.engine_state import EngineState
+from amps.client.engine_types import (
+    Close,
+    Deliver,
+    Duplicate,
+    FailedWrite,
+    Global,
+    Phase,
+    Retry,
+    Route,
+    State,
+    StreamEnd,
+    Ticket,
+    TicketDone,
+    TicketFailed,
+)
+from amps.client.enums import AckType, ConnectionState
+from amps.client.errors import (
+    AMPSException,
+    AuthenticationException,
+    PublishStoreGapException,
+    StreamException,
+    exception_for,
+)
+from amps.client.message import Message
+
+MAX_CHALLENGES = 32
+
+_PUBLISH_START = b'{"c":"p",'
+_SIDS = b'"sids":"'
+_SIDS_WITHIN = 1024
+_ACK_TYPES = {kind.name.lower(): kind for kind in AckType if kind.name}
+
+
+class Inbound(EngineState):
+    """Received bytes in, events out."""
+
+    def receive(self, data: bytes | bytearray | memoryview, now: float) -> None:
+        """Take received bytes, split anywhere."""
+        if not self.connected:
+            return
+        self._last_receive = now
+        try:
+            self._decoder.feed(data)
+            self._receive_frames(now)
+        except (FrameTooLarge, HeaderError) as error:
+            self.phase = Phase.CLOSED
+            self._events.append(Close(StreamException(f"corrupt data from the server: {error}")))
+
+    def _receive_frames(self, now: float) -> None:
+        # The loop every delivered message passes: a publish for one known subscription is routed by its
+        # `sids` alone, without parsing the header. After a brace, `sids` might stand in a body.
+        next_frame = self._decoder.next_frame
+        fast = self._fast
+        last: Route | None = None
+        batch: list[Message] = []
+        count = content = 0
+        while (payload := next_frame()) is not None:
+            count += 1
+            if payload.startswith(_PUBLISH_START):
+                at = payload.find(_SIDS, 0, _SIDS_WITHIN)
+                if at > 0 and payload.find(b"}", 0, at) < 0:
+                    start = at + 8
+                    route = fast.get(payload[start : payload.find(b'"', start)])
+                    if route is not None:
+                        content += 1
+                        if route is not last:
+                            last = route
+                            batch = []
+                            self._events.append(Deliver(route, batch))
+                        batch.append(Message(payload, route, "publish"))
+                        continue
+            last = None
+            self._on_payload(payload, now)
+            if self.phase is Phase.CLOSED:
+                break
+        self.stats.messages_in += count
+        self.stats.content_in += content
+
+    def _on_payload(self, payload: bytes, now: float) -> None:
+        fields, body_at = parse_header(payload)
+        message = Message.parsed(payload, fields, body_at)
+        command = message.command
+        if command in self._globals:
+            self._events.append(Global(message))
+        if command in ("publish", "oof"):
+            self.stats.content_in += 1
+            self._on_content(message, fields, body_at)
+        elif command == "ack":
+            self._on_ack(message, fields, now)
+        elif command == "sow":
+            self._on_records(payload, fields, body_at)
+        elif command in ("group_begin", "group_end"):
+            self._on_group(message, command == "group_end")
+        elif command == "heartbeat":
+            self._beat()
+        else:
+            self._last_chance(message)
+
+    def _deliver(self, route: Route, message: Message) -> None:
+        last = self._events[-1] if self._events else None
+        if isinstance(last, Deliver) and last.route is route:
+            last.messages.append(message)
+        else:
+            self._events.append(Deliver(route, [message]))
+
+    # Content
+
+    def _on_content(self, message: Message, fields: dict[str, Any], body_at: int) -> None:
+        names = str(fields.get("sids") or fields.get("sub_id") or fields.get("query_id") or "")
+        for name in names.split(","):
+            route = self._subscriptions.get(name) or self._queries.get(name)
+            copy = Message.parsed(message._payload, fields, body_at, route=route, sub_id=name or None)
+            if route is None:
+                self._last_chance(copy)
+            else:
+                self._deliver_content(route, name, copy)
+
+    def _deliver_content(self, route: Route, sub_id: str, message: Message) -> None:
+        store = self._bookmark_store
+        if route.bookmarked and store is not None:
+            if store.is_discarded(message):
+                self.stats.duplicates_dropped += 1
+                self._events.append(Duplicate(message))
+                return
+            message._store_seq = store.log(message)
+        self._deliver(route, message)
+        if route.remaining is not None:
+            route.remaining -= 1
+            if route.remaining == 0:
+                self._finish(route)
+
+    def _on_records(self, payload: bytes, fields: dict[str, Any], body_at: int) -> None:
+        query_id = str(fields.get("query_id") or fields.get("sub_id") or fields.get("sids") or "")
+        route = self._queries.get(query_id) or self._subscriptions.get(query_id)
+        for message in self._split_records(payload, fields, body_at, route):
+            self.stats.content_in += 1
+            if route is None:
+                self._last_chance(message)
+            else:
+                self._deliver(route, message)
+
+    def _split_records(
+        self, payload: bytes, fields: dict[str, Any], at: int, route: Route | None
+    ) -> list[Message]:
+        """The records of a batch, each with the outer header and its own merged."""
+        end = len(payload)
+        if fields.get("msg_len") == end - at:  # one record whose header is the outer one
+            return [Message.parsed(payload, fields, at, route=route)]
+        outer = {name: value for name, value in fields.items() if name not in ("batch_size", "msg_len")}
+        view = memoryview(payload)
+        messages = []
+        while at < end:
+            own, offset = parse_header(view[at:])
+            start = at + offset
+            length = own.get("msg_len")
+            if not isinstance(length, int) or start + length > end:
+                raise HeaderError(
+                    f"a sow record of length {length!r} in a frame with {end - start} bytes left"
+                )
+            at = start + length
+            messages.append(Message.parsed(payload, {**outer, **own}, start, body_end=at, route=route))
+        return messages
+
+    def _on_group(self, message: Message, end: bool) -> None:
+        route = self._queries.get(message.query_id or "")
+        if route is None:
+            self._last_chance(message)
+            return
+        self._deliver(
+            route, Message.parsed(message._payload, message._fields(), message._body_at, route=route)
+        )
+        if end:
+            route.group_ended = True
+            if not route.ends_after_group:
+                self._forget_query(route)
+            self._end_query(route)
+
+    def _end_query(self, route: Route) -> None:
+        if route.ends_after_group and route.group_ended and not route.outstanding:
+            self._finish(route)
+
+    def _finish(self, route: Route) -> None:
+        """Everything has come for this route."""
+        if not route.closed:
+            self._drop(route)
+            self._events.append(StreamEnd(route, None))
+
+    # Acknowledgements
+
+    def _on_ack(self, message: Message, fields: dict[str, Any], now: float) -> None:
+        command_id = fields.get("cmd_id")
+        kind = _ACK_TYPES.get(str(fields.get("ack_type", "")).lower(), AckType.NONE)
+        ticket = self._tickets.get(command_id) if command_id is not None else None
+        if ticket is not None and ticket is self._logon:
+            if kind & AckType.PROCESSED:
+                self._on_logon_ack(ticket, message, now)
+            return
+        failed = str(fields.get("status", "")).lower() == "failure"
+        route = self._ack_route(fields)
+        taken = command_id in self._abandoned
+        if ticket is not None:
+            self._on_ticket_ack(ticket, message, kind, failed)
+            taken = True
+        if route is not None and not failed:
+            self._note_backlog(route, fields)
+        if kind & AckType.PERSISTED:
+            taken = self._on_persisted(message, fields, failed, route) or taken
+        if route is not None and not route.closed:
+            taken = self._on_route_ack(route, message, kind) or taken
+        if not taken:
+            self._last_chance(message)
+
+    def _ack_route(self, fields: dict[str, Any]) -> Route | None:
+        route = self._commands.get(fields.get("cmd_id", ""))
+        return route or self._subscriptions.get(fields.get("sub_id", ""))
+
+    def _note_backlog(self, route: Route, fields: dict[str, Any]) -> None:
+        for option in str(fields.get("opts", "")).split(","):
+            name, _, value = option.partition("=")
+            if name.strip() == "max_backlog" and value.strip().isdigit():
+                route.max_backlog = int(value)
+
+    def _on_ticket_ack(self, ticket: Ticket, message: Message, kind: AckType, failed: bool) -> None:
+        if failed:
+            error = exception_for(
+                message.reason, ticket.command, command_id=ticket.command_id, message=message
+            )
+            self._fail(ticket, error)
+        elif kind & ticket.awaited:
+            del self._tickets[ticket.command_id]
+            if ticket.route is not None:
+                self._note_backlog(ticket.route, message._fields())
+            self._settle(ticket, message)
+
+    def _settle(self, ticket: Ticket, ack: Message) -> None:
+        ticket.done = True
+        ticket.ack = ack
+        self._events.append(TicketDone(ticket, ack))
+
+    def _on_route_ack(self, route: Route, message: Message, kind: AckType) -> bool:
+        taken = bool(kind & AckType.PROCESSED)
+        if kind & route.asked:
+            taken = True
+            self._deliver(
+                route, Message.parsed(message._payload, message._fields(), message._body_at, route=route)
+            )
+            route.outstanding &= ~kind
+        if kind & AckType.COMPLETED and route.ends_after_replay:
+            taken = True
+            self._finish(route)
+        self._end_query(route)
+        if route.sub_id is None and route.query_id is None and not route.outstanding:
+            self._finish(route)
+        return taken
+
+    def _on_persisted(
+        self, message: Message, fields: dict[str, Any], failed: bool, route: Route | None
+    ) -> bool:
+        sub_id = route.sub_id if route is not None else None
+        sequence = fields.get("seq")
+        if sub_id is not None and sequence is None:
+            if self._bookmark_store is not None and not failed and "bookmark" in fields:
+                self._bookmark_store.persisted(sub_id, str(fields["bookmark"]))
+            return True
+        store = self._publish_store
+        if failed:
+            stored = store.find(sequence) if store is not None and isinstance(sequence, int) else None
+            self.stats.failed_writes += 1
+            told = Message(stored.encode()[4:]) if stored is not None else message
+            self._events.append(FailedWrite(told, message.reason or "", message))
+        if store is not None and isinstance(sequence, int):
+            if sequence > store.last_persisted():
+                store.discard_up_to(sequence)
+            return True
+        return failed
+
+    # Logon
+
+    def _on_logon_ack(self, ticket: Ticket, ack: Message, now: float) -> None:
+        del self._tickets[ticket.command_id]
+        self._logon = None
+        status = (ack.status or "").lower()
+        if status == "retry":
+            self._on_challenge(ticket, ack)
+        elif status != "success":
+            self._refuse_logon(
+                ticket, exception_for(ack.reason, "logon", command_id=ack.command_id, message=ack)
+            )
+        elif self.logged_on:
+            self._settle(ticket, ack)
+        else:
+            self._on_logged_on(ticket, ack, now)
+
+    def _on_challenge(self, ticket: Ticket, ack: Message) -> None:
+        self._challenges += 1
+        if self._challenges > MAX_CHALLENGES:
+            text = f"the server asked for another password {self._challenges} times"
+            self._refuse_logon(ticket, AuthenticationException(text, reason=ack.reason, message=ack))
+            return
+        fields = ack._fields()
+        ticket.challenge = (str(fields.get("user_id", "")), str(fields.get("password", "")))
+        self._logon = ticket
+        self._events.append(Retry(ticket, *ticket.challenge))
+
+    def _on_logged_on(self, ticket: Ticket, ack: Message, now: float) -> None:
+        store = self._publish_store
+        try:
+            if store is not None:
+                store.discard_up_to(ack.sequence or 0)
+        except PublishStoreGapException as error:
+            self._refuse_logon(ticket, error)
+            self._events.append(Close(error))
+            return
+        self.server_version = ack.version
+        self.stats.reconnects += self._logged_on_before
+        self._logged_on_before = True
+        self.phase = Phase.REPLAYING
+        self._events.append(State(ConnectionState.LOGGED_ON))
+        if self.config.heartbeat_s is not None:
+            self.start_heartbeat(now)
+        self._replay_at = store.lowest_unpersisted() if store is not None else 0
+        if self._replay_at == 0:
+            self._replay_done()
+        self._settle(ticket, ack)
+
+    def _refuse_logon(self, ticket: Ticket, error: AMPSException) -> None:
+        ticket.done = True
+        ticket.error = error
+        if self.phase is Phase.LOGGING_ON:
+            self.phase = Phase.CONNECTED
+        self._events.append(TicketFailed(ticket, error))

@@ -1,0 +1,208 @@
+"""Keyword arguments of the subscribing and querying calls, and how they become `opts` and headers.
+
+The order of the option tokens is fixed (it is the order of `_TOKENS`), the caller's own `options=` text
+comes last and verbatim but for a trailing comma. Nothing here knows commands or connections.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypedDict
+
+from amps.client.enums import DEFAULT, AckType, Timeout
+
+OnFull = Literal["pause", "drop_oldest", "raise"]
+
+
+class _CommonArgs(TypedDict, total=False):
+    replace: bool
+    oof: bool
+    timestamp: bool
+    no_sowkey: bool
+    non_regex_topic: bool
+    live: bool
+    pause: bool
+    send_keys: bool
+    no_empties: bool
+    with_bookmarks: bool
+    conflation: str | float
+    conflation_key: Sequence[str]
+    select: Sequence[str]
+    rate: int | str
+    top_n: int
+    options: str
+    sub_id: str
+    ack_type: AckType | str
+    timeout: Timeout
+    control: bool
+    resubscribe: bool
+    max_depth: int
+    on_full: OnFull
+    conflate: bool
+
+
+class BookmarkSubscribeArgs(_CommonArgs, total=False):
+    """Keywords of bookmark_subscribe."""
+
+    max_backlog: int
+    bookmark_not_found: Literal["now", "epoch", "fail"]
+    fully_durable: bool
+    rate_max_gap: str | float
+
+
+class SubscribeArgs(BookmarkSubscribeArgs, total=False):
+    """Keywords of subscribe and delta_subscribe (which takes no bookmark)."""
+
+    bookmark: str
+
+
+class QueryArgs(_CommonArgs, total=False):
+    """Keywords of sow, sow_and_subscribe and sow_and_delta_subscribe."""
+
+    bookmark: str
+
+    order_by: str
+    batch_size: int
+    sow_keys: str | Iterable[str]
+    query_id: str
+    skip_n: int
+    grouping: Sequence[str]
+    projection: Sequence[str]
+
+
+@dataclass(slots=True)
+class CallSettings:
+    """Keyword arguments sorted by what they are for."""
+
+    options: str
+    headers: dict[str, Any]
+    timeout: Timeout
+    control: bool
+    resubscribe: bool
+    max_depth: int | None
+    on_full: OnFull | None
+    conflate: bool
+    replace: bool
+
+
+def interval_text(value: str | float) -> str:
+    """An interval as an option value: texts as they are, seconds in the largest exact unit of s, ms, us."""
+    if isinstance(value, str):
+        return value
+    if value < 0:
+        raise ValueError(f"an interval cannot be negative: {value}")
+    microseconds = round(value * 1_000_000)
+    if microseconds % 1_000_000 == 0:
+        return f"{microseconds // 1_000_000}s"
+    if microseconds % 1000 == 0:
+        return f"{microseconds // 1000}ms"
+    return f"{microseconds}us"
+
+
+def _word(name: str) -> Callable[[Any], str]:
+    return lambda value: name if value else ""
+
+
+def _interval(name: str) -> Callable[[Any], str]:
+    return lambda value: f"{name}={interval_text(value)}"
+
+
+def _list(name: str) -> Callable[[Any], str]:
+    def token(value: str | Sequence[str]) -> str:
+        items = [value] if isinstance(value, str) else list(value)
+        return f"{name}=[{','.join(items)}]"
+
+    return token
+
+
+def _count(name: str) -> Callable[[Any], str]:
+    def token(value: int) -> str:
+        if value < 0:
+            raise ValueError(f"{name} cannot be negative: {value}")
+        return f"{name}={value}"
+
+    return token
+
+
+def _value(name: str) -> Callable[[Any], str]:
+    return lambda value: f"{name}={value}"
+
+
+_WORDS = (
+    "replace",
+    "oof",
+    "timestamp",
+    "no_sowkey",
+    "non_regex_topic",
+    "live",
+    "fully_durable",
+    "pause",
+    "send_keys",
+    "no_empties",
+)
+_TOKENS: dict[str, Callable[[Any], str]] = {
+    **{name: _word(name) for name in _WORDS},
+    "with_bookmarks": _word("bookmark"),
+    "conflation": _interval("conflation"),
+    "rate_max_gap": _interval("rate_max_gap"),
+    **{name: _list(name) for name in ("conflation_key", "select", "grouping", "projection")},
+    "max_backlog": _count("max_backlog"),
+    "skip_n": _count("skip_n"),
+    "rate": _value("rate"),
+    "bookmark_not_found": _value("bookmark_not_found"),
+}
+_HEADERS = ("sub_id", "bookmark", "query_id", "order_by", "batch_size", "sow_keys", "ack_type")
+_SETTINGS = ("options", "top_n", "timeout", "control", "resubscribe", "max_depth", "on_full", "conflate")
+SUBSCRIBE_KEYWORDS = frozenset(SubscribeArgs.__annotations__)
+QUERY_KEYWORDS = frozenset(QueryArgs.__annotations__)
+
+
+def join_options(*parts: str) -> str:
+    """One option string; empty parts and trailing commas disappear."""
+    return ",".join(stripped for part in parts if (stripped := part.strip().rstrip(",").rstrip()))
+
+
+def option_names(options: str) -> set[str]:
+    """The names of the options in an option string; commas inside brackets do not separate."""
+    names: set[str] = set()
+    depth = 0
+    item = ""
+    for character in options + ",":
+        if character == "," and depth == 0:
+            name = item.partition("=")[0].strip()
+            if name:
+                names.add(name)
+            item = ""
+            continue
+        depth += (character in "[(") - (character in "])")
+        item += character
+    return names
+
+
+def split_keywords(
+    keywords: Mapping[str, Any], *, query: bool, call: str, forbidden: Iterable[str] = ()
+) -> CallSettings:
+    """Sort the keyword arguments of one call; a keyword the call does not know raises TypeError."""
+    allowed = (QUERY_KEYWORDS if query else SUBSCRIBE_KEYWORDS) - frozenset(forbidden)
+    for name in keywords:
+        if name not in allowed:
+            raise TypeError(f"{call}() got an unexpected keyword argument {name!r}")
+    tokens = [token(keywords[name]) for name, token in _TOKENS.items() if keywords.get(name) is not None]
+    headers = {name: keywords[name] for name in _HEADERS if keywords.get(name) is not None}
+    top_n = keywords.get("top_n")
+    if top_n is not None:
+        if query:
+            tokens.append(_count("top_n")(top_n))
+        else:
+            headers["top_n"] = top_n
+    options = join_options(*tokens, keywords.get("options") or "")
+    return CallSettings(
+        options=options,
+        headers=headers,
+        timeout=keywords.get("timeout", DEFAULT),
+        control=bool(keywords.get("control", False)),
+        resubscribe=bool(keywords.get("resubscribe", True)),
+        max_depth=keywords.get("max_depth"),
+        on_full=keywords.get("on_full"),
+        conflate=bool(keywords.get("conflate", False)),
+        replace="replace" in option_names(options),
+    )

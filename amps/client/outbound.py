@@ -1,0 +1,72 @@
+"""What the library adds to a command before it is sent: ids, defaults, acknowledgements, resolved
+bookmarks."""
+
+from amps.client.command import QUERIES, SUBSCRIPTIONS, Command
+from amps.client.engine_types import Route, RouteKind
+from amps.client.enums import EPOCH, MOST_RECENT, NOW, AckType
+from amps.client.stores.bookmark import BookmarkStore
+
+_AWAITED = {
+    "unsubscribe": AckType.PROCESSED,
+    "sow": AckType.PROCESSED,
+    "sow_delete": AckType.PROCESSED,
+    "flush": AckType.COMPLETED,
+    **dict.fromkeys(SUBSCRIPTIONS, AckType.PROCESSED),
+}
+
+
+def prepare(
+    command: Command,
+    route: Route | None,
+    *,
+    batch_size: int,
+    bookmarks: BookmarkStore | None,
+    awaited: AckType | None,
+) -> AckType:
+    """Complete a command that has its command id, and its route with it; the ack types to wait for."""
+    name = command.command
+    asked = command.ack_type
+    waits_for = _AWAITED.get(name, AckType.NONE)
+    if name == "sow_delete" and command.bookmark is not None:
+        waits_for = AckType.NONE  # a queue acknowledgement
+    added = waits_for
+    if awaited is not None:
+        added = added | awaited if awaited else AckType.NONE
+        waits_for = awaited
+    if name in QUERIES:
+        command.query_id = command.query_id or command.command_id
+        if command.batch_size is None:
+            command.batch_size = batch_size
+    if name in SUBSCRIPTIONS and route is not None:
+        command.sub_id = command.sub_id or command.command_id
+    bookmarked = name in SUBSCRIPTIONS and command.bookmark is not None
+    if command.bookmark is not None:
+        command.bookmark = _resolve(command.bookmark, command.sub_id, bookmarks)
+    if bookmarked and route is not None:
+        if bookmarks is not None:
+            added |= AckType.PERSISTED
+        if name == "subscribe" and (command.top_n is not None or str(command.bookmark)[:1] in ("[", "(")):
+            added |= AckType.COMPLETED
+            route.ends_after_replay = True
+            route.remaining = command.top_n
+    if route is not None:
+        route.asked = route.outstanding = asked
+        route.topic = command.topic
+        route.bookmarked = bookmarked and bookmarks is not None
+        if name in SUBSCRIPTIONS:
+            route.kind = RouteKind.SUBSCRIPTION
+            route.sub_id = command.sub_id
+        if name in QUERIES:
+            route.query_id = command.query_id
+            route.group_ended = False
+            route.ends_after_group = name == "sow"
+        route.command_id = route.command_id or command.command_id
+    command.ack_type = asked | added
+    return waits_for
+
+
+def _resolve(bookmark: str, sub_id: str | None, bookmarks: BookmarkStore | None) -> str:
+    if bookmark.lower() == MOST_RECENT:
+        known = bookmarks.get_most_recent(sub_id) if bookmarks is not None and sub_id is not None else None
+        return known or EPOCH
+    return NOW if bookmark == "0|1" else bookmark

@@ -1,0 +1,549 @@
+"""What keeps a blocking client running: its threads, its locks, and the way events reach the application.
+
+Threads of a connected client:
+- `amps-rx:<name>` receives, lets the engine work it out, and runs handlers, listeners and stream buffers.
+  It never sends what could block; a new one starts with each connection.
+- `amps-tx:<name>` sends what a burst of publishes left over and what the receive thread has to say
+  (heartbeats, acknowledgement batches).
+- `amps-timer`, one per process, only wakes the above.
+- `amps-dispatch:<name>` runs the handlers instead of the receive thread if the client was made so.
+
+Locks: the engine lock guards the engine and is never held while anything blocks; the send lock is held
+while bytes are written, so that order of the engine's output is order on the wire. The engine lock is
+taken inside the send lock, never the other way round. A publish sends at once if the last one was a while
+ago; in a burst it leaves its bytes to the sending thread until enough have gathered. Threads refer to the
+client weakly: a client that is dropped while open is collected, warns and closes.
+"""
+
+import logging
+import os
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, Literal
+
+from amps.client.dispatcher import Dispatcher
+from amps.client.engine import Engine
+from amps.client.engine_types import (
+    Close,
+    Deliver,
+    Duplicate,
+    Event,
+    FailedWrite,
+    Global,
+    LastChance,
+    Retry,
+    Route,
+    State,
+    StreamEnd,
+    Ticket,
+    TicketDone,
+    TicketFailed,
+)
+from amps.client.enums import ConnectionState, Handler, Timeout
+from amps.client.errors import (
+    AMPSException,
+    ConnectionException,
+    DisconnectedException,
+    StreamException,
+    TimedOutException,
+    UsageException,
+)
+from amps.client.message import Message
+from amps.client.streams import StreamBuffer
+from amps.client.timers import process_timer
+from amps.client.transport import SocketTransport
+
+BURST_GAP_S = 0.00005
+SEND_AT_BYTES = 64 * 1024
+JOIN_S = 5.0
+
+_forks = 0
+"""How often this process is a fork: clients made before are unusable here."""
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_count_fork)
+
+
+class ClientRuntime:
+    """Threads, sending, waiting and dispatch under a Client."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        name: str,
+        dispatch: Literal["inline", "thread"],
+        max_depth: int,
+        logger: logging.Logger,
+    ) -> None:
+        self._engine = engine
+        self._name = name
+        self._logger = logger
+        self._lock = threading.Lock()
+        self._send_lock = threading.Lock()
+        self._connect_lock = threading.Lock()
+        self._room = threading.Condition()
+        self._waiting_commands = 0
+        self._transport: SocketTransport | None = None
+        self._rx: threading.Thread | None = None
+        self._tx: threading.Thread | None = None
+        self._tx_queue: SimpleQueue[Route | Literal["stop"] | None] = SimpleQueue()
+        self._tx_signalled = False
+        self._last_publish = 0.0
+        self._leaving = False
+        self._closed = False
+        self._forks = _forks
+        self._state = ConnectionState.DISCONNECTED
+        self._bytes_in = 0
+        self._bytes_out = 0
+        self._handler_errors = 0
+        self._exception_listener: Callable[[BaseException], object] | None = None
+        self._last_chance_handler: Handler | None = None
+        self._duplicate_handler: Handler | None = None
+        self._global_handlers: dict[str, Handler] = {}
+        self._failed_write_handler: Callable[[Message, str], object] | None = None
+        self._transport_filter: Callable[[bytes, bool], object] | None = None
+        self._receive_started: Callable[[], object] | None = None
+        self._state_listeners: list[Callable[[ConnectionState], object]] = []
+        self._dispatch_settings = (dispatch, max_depth)
+        self._dispatcher: Dispatcher | None = None
+
+    def __del__(self) -> None:
+        transport = getattr(self, "_transport", None)
+        if transport is not None and self._forks == _forks:
+            warnings.warn(
+                f"client {self._name!r} was never closed", ResourceWarning, source=self, stacklevel=2
+            )
+            transport.shutdown()
+        if getattr(self, "_tx", None) is not None:
+            self._tx_queue.put("stop")
+
+    # Connection
+
+    def _check_usable(self) -> None:
+        if self._forks != _forks:
+            raise UsageException("this client was made before a fork: make a new one in the child process")
+        if self._closed:
+            raise UsageException("this client is closed: make a new one")
+
+    def _check_may_wait(self, what: str) -> None:
+        """A call that waits for the server cannot be made on the thread that reads its answer."""
+        self._check_usable()
+        if threading.current_thread() is self._rx:
+            raise UsageException(
+                f"{what} waits for the server and was called on the receive thread, which would never read"
+                ' the answer: use another thread, or make the client with dispatch="thread"'
+            )
+
+    def _attach(self, transport: SocketTransport, made: Callable[[float], None]) -> None:
+        """Take over a connected transport; `made` tells the engine."""
+        if self._dispatch_settings[0] == "thread" and self._dispatcher is None:
+            reference = weakref.ref(self)
+
+            def run(event: Event) -> None:
+                client = reference()
+                if client is not None:
+                    client._run_event(event)
+
+            self._dispatcher = Dispatcher(self._name, run, self._dispatch_settings[1])
+        with self._lock:
+            self._transport = transport
+            self._leaving = False
+            made(time.monotonic())
+            events = self._engine.events()
+        self._dispatch(events)
+        self._rx = threading.Thread(
+            target=_receive_loop,
+            args=(weakref.ref(self), transport),
+            name=f"amps-rx:{self._name}",
+            daemon=True,
+        )
+        self._rx.start()
+        if self._tx is None:
+            self._tx = threading.Thread(
+                target=_send_loop,
+                args=(weakref.ref(self), self._tx_queue),
+                name=f"amps-tx:{self._name}",
+                daemon=True,
+            )
+            self._tx.start()
+
+    def _leave(self) -> None:
+        """End the connection on the application's behalf; the receive thread does the rest."""
+        with self._lock:
+            transport = self._transport
+            self._leaving = True
+            if transport is not None:
+                self._engine.flush_acks()
+        if transport is None:
+            return
+        self._pump()
+        transport.shutdown()
+        rx = self._rx
+        if rx is not None and rx is not threading.current_thread() and self._on_dispatch_thread() is False:
+            rx.join(JOIN_S)
+            if rx.is_alive():
+                self._logger.warning("client %s: a handler has been running for %g s", self._name, JOIN_S)
+
+    def _on_dispatch_thread(self) -> bool:
+        return self._dispatcher is not None and threading.current_thread() is self._dispatcher.thread
+
+    def _lost(self, transport: SocketTransport, error: AMPSException | None) -> None:
+        """The connection is gone; runs on the receive thread."""
+        with self._lock:
+            if self._transport is not transport:
+                return
+            self._transport = None
+            leaving = self._leaving
+            failure = error
+            if failure is None and not leaving:
+                failure = DisconnectedException("the server closed the connection")
+            self._engine.connection_lost(time.monotonic(), failure)
+            events = self._engine.events()
+        self._dispatch(events)
+        with self._room:
+            self._room.notify_all()
+        self._rx = None  # from here on this is a thread like any other: the disconnect handler may reconnect
+        if not leaving and isinstance(failure, AMPSException):
+            self._on_disconnect(failure)
+
+    def _on_disconnect(self, error: AMPSException) -> None:
+        """The connection was lost against the application's will."""
+
+    def _received(self, transport: SocketTransport, data: bytes | memoryview | None) -> bool:
+        """Work on received bytes (None: there were none in time); whether to go on receiving."""
+        engine = self._engine
+        now = time.monotonic()
+        if data is not None:
+            self._bytes_in += len(data)
+            if self._transport_filter is not None:
+                self._call(self._transport_filter, bytes(data), False)
+        with self._lock:
+            if self._transport is not transport:
+                return False
+            if data is None:
+                engine.tick(now, reading=True)
+            else:
+                engine.receive(data, now)
+            events = engine.events()
+            signal = engine.has_outgoing
+        if signal:
+            self._signal_tx()
+        closing: AMPSException | None = None
+        for event in events:
+            if type(event) is Close:
+                closing = event.error
+            else:
+                self._dispatch_one(event)
+        self._schedule()
+        if closing is not None:
+            if not isinstance(closing, ConnectionException):
+                closing = DisconnectedException(str(closing))
+            transport.shutdown()
+            self._lost(transport, closing)
+            return False
+        return True
+
+    def _silence_left(self) -> float | None:
+        deadline = self._engine.silence_deadline()
+        return None if deadline is None else deadline - time.monotonic()
+
+    # Sending
+
+    def _pump(self, wait: bool = True) -> None:
+        """Send what the engine has ready. Without `wait` a thread that is sending already does it instead."""
+        engine = self._engine
+        while engine.has_outgoing:
+            if not self._send_lock.acquire(wait):
+                return  # the holder looks again after it has let go
+            try:
+                with self._lock:
+                    transport = self._transport
+                    chunks = engine.outgoing()
+                    events = engine.events() if engine.has_events else None
+                if chunks and transport is not None:
+                    self._write(transport, chunks)
+            finally:
+                self._send_lock.release()
+            if events:
+                self._dispatch(events)
+
+    def _write(self, transport: SocketTransport, chunks: list[bytes]) -> None:
+        self._bytes_out += sum(map(len, chunks))
+        if self._transport_filter is not None:
+            self._call(self._transport_filter, b"".join(chunks), True)
+        try:
+            transport.send(chunks)
+        except OSError:
+            transport.shutdown()  # the receive thread notices and does what a lost connection needs
+
+    def _signal_tx(self) -> None:
+        if not self._tx_signalled:
+            self._tx_signalled = True
+            self._tx_queue.put(None)
+
+    def _sent_publish(self, pending_bytes: int) -> None:
+        """Decide when the bytes of a publish go out; see the module docstring."""
+        now = time.monotonic()
+        if now - self._last_publish > BURST_GAP_S or pending_bytes > SEND_AT_BYTES:
+            self._pump()
+            self._last_publish = time.monotonic()
+        else:
+            self._last_publish = now
+            if not self._tx_signalled:
+                self._signal_tx()
+
+    def _after_call(self) -> None:
+        """After an engine call of the application: send, tell, and plan."""
+        self._pump()
+        with self._lock:
+            events = self._engine.events() if self._engine.has_events else None
+        if events:
+            self._dispatch(events)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        deadline = self._engine.deadline()
+        if deadline is not None:
+            process_timer().schedule(self, deadline)
+
+    def on_timer(self, now: float) -> float | None:
+        """Heartbeats and timed acknowledgement batches; runs on the timer thread, so it only signals."""
+        with self._lock:
+            self._engine.tick(now)
+            signal = self._engine.has_outgoing
+            following = self._engine.deadline()
+        if signal:
+            self._signal_tx()
+        return following
+
+    # Waiting
+
+    def _await(self, ticket: Ticket, timeout: Timeout) -> Message | None:
+        """Wait until a ticket is settled; its ack, or the exception it failed with."""
+        if not ticket.awaited:
+            return None
+        waiter: threading.Event = ticket.waiter
+        self._begin_wait()
+        try:
+            settled = waiter.wait(timeout)
+        except BaseException:
+            self._abandon(ticket)
+            raise
+        finally:
+            self._end_wait()
+        if not settled:
+            self._abandon(ticket)
+        if ticket.error is not None:
+            raise ticket.error
+        if ticket.ack is None and ticket.challenge is None:
+            raise TimedOutException(f"no answer to {ticket.command} in time", command_id=ticket.command_id)
+        return ticket.ack
+
+    def _abandon(self, ticket: Ticket) -> None:
+        with self._lock:
+            self._engine.abandon(ticket, time.monotonic())
+        self._after_call()
+
+    def _begin_wait(self) -> None:
+        with self._room:
+            self._waiting_commands += 1
+            self._room.notify_all()
+        if self._dispatcher is not None:
+            self._dispatcher.overfill(True)
+
+    def _end_wait(self) -> None:
+        with self._room:
+            self._waiting_commands -= 1
+        if self._dispatcher is not None:
+            self._dispatcher.overfill(False)
+
+    # What streams ask for
+
+    def wait_for_room(self, buffer: StreamBuffer) -> None:
+        """Stop reading until the buffer has room, unless a thread of this client waits for an answer."""
+        with self._room:
+            self._room.wait_for(lambda: buffer.has_room or self._waiting_commands or self._leaving)
+
+    def notice_room(self) -> None:
+        """A buffer has room again."""
+        with self._room:
+            self._room.notify_all()
+
+    def end_stream(self, route: Route) -> None:
+        """End the subscription or query of a stream that is closed."""
+        with self._lock:
+            self._engine.cancel(route)
+        self._after_call()
+
+    def end_stream_later(self, route: Route) -> None:
+        """A stream was dropped without close(): runs in a finaliser, where no lock may be taken."""
+        if not route.closed:
+            self._tx_queue.put(route)
+
+    # Events
+
+    def _dispatch(self, events: list[Event]) -> None:
+        for event in events:
+            self._dispatch_one(event)
+
+    def _dispatch_one(self, event: Event) -> None:
+        kind = type(event)
+        if kind is Deliver:
+            sink = event.route.sink  # type: ignore[union-attr]
+            if sink is not None:
+                sink.put(event.messages)  # type: ignore[union-attr]
+                return
+        elif kind is TicketDone or kind is TicketFailed or kind is Retry:
+            waiter = event.ticket.waiter  # type: ignore[union-attr]
+            if waiter is not None:
+                waiter.set()
+            return
+        elif kind is StreamEnd:
+            sink = event.route.sink  # type: ignore[union-attr]
+            if sink is not None:
+                sink.end(event.error)  # type: ignore[union-attr]
+            return
+        if self._dispatcher is not None:
+            self._dispatcher.put(event)
+        else:
+            self._run_event(event)
+
+    def _run_event(self, event: Event) -> None:
+        """Run the application's code for an event."""
+        match event:
+            case Deliver(route, messages):
+                self._deliver(route, messages)
+            case State(state):
+                self._state = state
+                for listener in list(self._state_listeners):
+                    self._call(listener, state)
+            case Global(message):
+                handler = self._global_handlers.get(message.command)
+                if handler is not None:
+                    self._call(handler, message)
+            case LastChance(message):
+                self._last_chance(message)
+            case Duplicate(message):
+                if self._duplicate_handler is not None:
+                    self._call(self._duplicate_handler, message)
+            case FailedWrite(message, reason, ack):
+                if self._failed_write_handler is not None:
+                    self._call(self._failed_write_handler, message, reason)
+                else:
+                    self._logger.warning(
+                        "client %s: a %s was refused: %s (sequence %s)",
+                        self._name, message.command, reason or "no reason given", ack.sequence,
+                    )  # fmt: skip
+                    self._last_chance(ack)
+            case _:
+                raise AssertionError(f"unhandled event {event!r}")
+
+    def _deliver(self, route: Route, messages: list[Message]) -> None:
+        handler = route.handler
+        if handler is None:
+            return
+        if route.auto_ack:
+            self._deliver_auto_ack(route, handler, messages)
+            return
+        for message in messages:
+            if route.cancelled:
+                self._last_chance(message)
+                continue
+            try:
+                handler(message)
+            except Exception as error:
+                self._handler_failed(handler, error)
+
+    def _deliver_auto_ack(self, route: Route, handler: Handler, messages: list[Message]) -> None:
+        for message in messages:
+            if route.cancelled:
+                self._last_chance(message)
+                continue
+            try:
+                handler(message)
+            except Exception as error:
+                self._handler_failed(handler, error)
+                message.ack("cancel")
+            else:
+                message.ack()
+
+    def _last_chance(self, message: Message) -> None:
+        if self._last_chance_handler is not None:
+            self._call(self._last_chance_handler, message)
+
+    def _call(self, function: Callable[..., object], *args: Any) -> None:
+        try:
+            function(*args)
+        except Exception as error:
+            self._handler_failed(function, error)
+
+    def _handler_failed(self, function: Callable[..., object], error: Exception) -> None:
+        self._handler_errors += 1
+        listener = self._exception_listener
+        if listener is None:
+            self._logger.warning("client %s: %r raised", self._name, function, exc_info=error)
+            return
+        try:
+            listener(error)
+        except Exception:
+            self._logger.exception("client %s: the exception listener raised", self._name)
+
+
+def _receive_loop(reference: "weakref.ref[ClientRuntime]", transport: SocketTransport) -> None:
+    """The receive thread of one connection."""
+    client = reference()
+    if client is not None and client._receive_started is not None:
+        client._call(client._receive_started)
+    going = True
+    while going:
+        client = reference()
+        if client is None:
+            break
+        silence_s = client._silence_left()
+        del client
+        failure: AMPSException | None = None
+        try:
+            data = transport.receive(silence_s)
+        except OSError as error:
+            data, failure = b"", DisconnectedException(f"the connection was lost: {error}")
+        client = reference()
+        if client is None:
+            break
+        try:
+            if data is not None and not len(data):
+                client._lost(transport, None if client._leaving else failure)
+                going = False
+            else:
+                going = client._received(transport, data)
+        except Exception as error:
+            client._logger.exception("client %s: the receive thread failed", client._name)
+            client._lost(transport, StreamException(f"the receive thread failed: {error}"))
+            going = False
+        del client
+    transport.shutdown()
+    transport.close()
+
+
+def _send_loop(
+    reference: "weakref.ref[ClientRuntime]", queue: "SimpleQueue[Route | Literal['stop'] | None]"
+) -> None:
+    """The sending thread: sends when signalled, ends dropped streams."""
+    while (item := queue.get()) != "stop":
+        client = reference()
+        if client is None:
+            return
+        if item is None:
+            client._tx_signalled = False
+            client._pump(wait=False)
+        else:
+            client.end_stream(item)
+        del client

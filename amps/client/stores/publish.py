@@ -1,0 +1,207 @@
+"""Publish stores: numbering of everything that changes stored state, and its safekeeping until it is
+persisted.
+
+A store assigns sequence numbers without gaps between its messages, keeps each encoded frame until the
+server has acknowledged it, and hands back what is left after a reconnect. Its numbers start above both
+what it gave out itself and the number in the logon acknowledgement. The engine calls it with the engine
+lock held, so that order of numbers is order on the wire; no call may wait. Waiting for room is the
+client's business.
+"""
+
+import threading
+from collections.abc import Callable
+from typing import Literal, Protocol
+
+from amps._core.wire import parse_header
+from amps.client.command import Command
+from amps.client.errors import PublishStoreGapException, StoreException, StoreFullException
+
+OnFullStore = Literal["wait", "raise"]
+
+
+class PublishStore(Protocol):
+    """What the engine and the clients ask of a publish store. Thread-safe."""
+
+    error_on_publish_gap: bool
+    on_full: OnFullStore
+
+    def open(self, client_name: str) -> None:
+        """Bind the store to a client name; StoreException if it belongs to another."""
+
+    def store(self, command: Command) -> int:
+        """Assign `command.sequence`, keep the encoded command; StoreFullException if full."""
+
+    def sync(self, sequence: int) -> None:
+        """Make everything up to this number durable; called before publish returns."""
+
+    def discard_up_to(self, sequence: int) -> None:
+        """Drop everything up to this number; a number above all known ones raises the numbering floor."""
+
+    def replay(self, replayer: Callable[[bytes, int], None]) -> None:
+        """Hand every kept frame and its number to `replayer`, ascending."""
+
+    def replay_single(self, replayer: Callable[[bytes, int], None], sequence: int) -> bool:
+        """The same for one number; False if it is not kept."""
+
+    def find(self, sequence: int) -> Command | None:
+        """The command with this number, while the store has it."""
+
+    def unpersisted_count(self) -> int:
+        """How many messages are kept."""
+
+    def lowest_unpersisted(self) -> int:
+        """The lowest kept number; 0 = none."""
+
+    def highest_unpersisted(self) -> int:
+        """The highest kept number; 0 = none."""
+
+    def last_persisted(self) -> int:
+        """The highest number known to be persisted; 0 = none."""
+
+    def set_discard_listener(self, fn: Callable[[int], None] | None) -> None:
+        """Call `fn` with the last persisted number whenever it moves."""
+
+    def close(self) -> None:
+        """Finish; the store is not used afterwards."""
+
+
+def command_from_frame(frame: bytes) -> Command:
+    """The publish or delete that a stored frame holds."""
+    payload = frame[4:]
+    fields, body_at = parse_header(payload)
+    command = Command(
+        str(fields["cmd"]),
+        fields.get("topic"),
+        filter=fields.get("filter"),
+        bookmark=fields.get("bookmark"),
+        sow_key=fields.get("sow_key"),
+        sow_keys=fields.get("sow_keys"),
+        correlation_id=fields.get("correlation_id"),
+        expiration=fields.get("expiration"),
+        sequence=fields.get("seq"),
+        options=fields.get("opts", ""),
+        ack_type=fields.get("ack_type", ""),
+        data=payload[body_at:],
+    )
+    if command.command == "p":
+        command.command = "publish"
+    return command
+
+
+class MemoryPublishStore:
+    """Keeps messages in memory: survives the loss of the server, not of this process.
+
+    `max_bytes` bounds the kept frames (one message may go over it); `on_full` says whether publishing then
+    waits or raises StoreFullException. `error_on_publish_gap` makes logging on to a server that knows less
+    than was already persisted an error.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_bytes: int | None = None,
+        on_full: OnFullStore = "wait",
+        error_on_publish_gap: bool = False,
+    ) -> None:
+        if max_bytes is not None and max_bytes <= 0:
+            raise ValueError(f"max_bytes must be positive: {max_bytes}")
+        if on_full not in ("wait", "raise"):
+            raise ValueError(f"on_full must be 'wait' or 'raise': {on_full!r}")
+        self.max_bytes = max_bytes
+        self.on_full: OnFullStore = on_full
+        self.error_on_publish_gap = error_on_publish_gap
+        self._lock = threading.Lock()
+        self._frames: list[bytes] = []  # numbers are contiguous: _frames[i] has _next - len + i
+        self._next = 1
+        self._persisted = 0
+        self._kept_bytes = 0
+        self._name: str | None = None
+        self._listener: Callable[[int], None] | None = None
+
+    def open(self, client_name: str) -> None:
+        if self._name not in (None, client_name):
+            raise StoreException(
+                f"this publish store belongs to client {self._name!r}; use another store for {client_name!r}"
+            )
+        self._name = client_name
+
+    def store(self, command: Command) -> int:
+        with self._lock:
+            if self.max_bytes is not None and self._kept_bytes >= self.max_bytes:
+                raise StoreFullException(
+                    f"the publish store holds {self._kept_bytes} of {self.max_bytes} bytes"
+                )
+            sequence = command.sequence = self._next
+            frame = command.encode()
+            self._frames.append(frame)
+            self._kept_bytes += len(frame)
+            self._next = sequence + 1
+        return sequence
+
+    def sync(self, sequence: int) -> None:
+        """Nothing to do in memory."""
+
+    def discard_up_to(self, sequence: int) -> None:
+        with self._lock:
+            if sequence < self._persisted:
+                if self.error_on_publish_gap:
+                    raise PublishStoreGapException(
+                        f"the server has persisted up to {sequence} of this client, another server up to"
+                        f" {self._persisted}: this server lags behind"
+                    )
+                return
+            frames = self._frames
+            done = min(len(frames), max(0, sequence - (self._next - len(frames)) + 1))
+            self._kept_bytes -= sum(map(len, frames[:done]))
+            del frames[:done]
+            self._persisted = sequence
+            self._next = max(self._next, sequence + 1)
+            listener = self._listener
+        if listener is not None:
+            listener(sequence)
+
+    def replay(self, replayer: Callable[[bytes, int], None]) -> None:
+        with self._lock:
+            frames = list(self._frames)
+            first = self._next - len(frames)
+        for at, frame in enumerate(frames):
+            replayer(frame, first + at)
+
+    def replay_single(self, replayer: Callable[[bytes, int], None], sequence: int) -> bool:
+        frame = self._frame(sequence)
+        if frame is None:
+            return False
+        replayer(frame, sequence)
+        return True
+
+    def _frame(self, sequence: int) -> bytes | None:
+        with self._lock:
+            at = sequence - (self._next - len(self._frames))
+            return self._frames[at] if 0 <= at < len(self._frames) else None
+
+    def find(self, sequence: int) -> Command | None:
+        frame = self._frame(sequence)
+        return None if frame is None else command_from_frame(frame)
+
+    def unpersisted_count(self) -> int:
+        return len(self._frames)
+
+    def lowest_unpersisted(self) -> int:
+        with self._lock:
+            return self._next - len(self._frames) if self._frames else 0
+
+    def highest_unpersisted(self) -> int:
+        with self._lock:
+            return self._next - 1 if self._frames else 0
+
+    def last_persisted(self) -> int:
+        return self._persisted
+
+    def set_discard_listener(self, fn: Callable[[int], None] | None) -> None:
+        self._listener = fn
+
+    def close(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._frames.clear()
+            self._kept_bytes = 0

@@ -1,0 +1,322 @@
+"""Message streams: reading messages in the calling thread, through a bounded buffer.
+
+The receive thread puts messages into a StreamBuffer, one consumer thread takes them out of it through a
+MessageStream. The buffer belongs to the route, the stream to the application: a stream that is dropped
+without being closed is noticed, because nothing inside the client refers to it. The usual case takes no
+lock on either side: deque operations are atomic, and the condition is only for an empty or a full buffer.
+"""
+
+import threading
+import weakref
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from typing import Any, Protocol, Self
+
+from amps.client.command import Command
+from amps.client.engine_types import Route
+from amps.client.enums import Timeout
+from amps.client.errors import AMPSException, StreamException
+from amps.client.message import Message
+from amps.client.options import OnFull
+
+
+class StreamOwner(Protocol):
+    """What a stream needs of its client."""
+
+    def wait_for_room(self, buffer: "StreamBuffer") -> None:
+        """Called on the receive thread: stop reading until the buffer has room or must grow."""
+
+    def notice_room(self) -> None:
+        """Called by consumers: a buffer that was full has room again."""
+
+    def end_stream(self, route: Route) -> None:
+        """End the subscription or query behind a stream."""
+
+    def end_stream_later(self, route: Route) -> None:
+        """The same from a finaliser: takes no lock."""
+
+    def ack(self, target: Message, *, options: str = "") -> None:
+        """Acknowledge a queue message."""
+
+
+class StreamBuffer:
+    """What has been received for a stream and not been read."""
+
+    def __init__(
+        self, owner: StreamOwner, route: Route, max_depth: int, on_full: OnFull, control: bool
+    ) -> None:
+        self.max_depth = max_depth
+        self.on_full: OnFull = on_full
+        self.control = control
+        self.dropped = 0
+        self.error: AMPSException | None = None
+        self.ended = False
+        self.stream: weakref.ref[MessageStream] | None = None
+        self._owner = owner
+        self._route = route
+        self._messages: deque[Message] = deque()
+        self._latest: OrderedDict[object, Message] | None = None  # instead of _messages when conflating
+        self._condition = threading.Condition()
+        self._consumer_waits = False
+        self._producer_waits = False
+
+    def __len__(self) -> int:
+        return len(self._messages) + (0 if self._latest is None else len(self._latest))
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a paused receive thread may go on: half empty, so that it does not for each message."""
+        return self.ended or not self.max_depth or len(self) <= self.max_depth // 2
+
+    # Receive thread
+
+    def put(self, messages: list[Message]) -> None:
+        """Take messages; a full buffer does what `on_full` says."""
+        if not self.control:
+            messages = [message for message in messages if message.is_content]
+        if self._latest is not None:
+            self._conflate(messages)
+            return
+        if self.max_depth and len(self._messages) + len(messages) > self.max_depth:
+            self._put_bounded(messages)
+        elif not self.ended:
+            self._messages.extend(messages)
+            self._wake_consumer()
+
+    def _put_bounded(self, messages: list[Message]) -> None:
+        at = 0
+        while at < len(messages) and not self.ended:
+            room = max(0, self.max_depth - len(self)) if self.max_depth else len(messages)
+            if room == 0 and self.on_full == "pause":
+                self._producer_waits = True
+                self._owner.wait_for_room(self)
+                self._producer_waits = False
+                # No room even now: somebody waits for an answer that is behind these messages.
+                room = max(1, self.max_depth - len(self))
+            elif room == 0 and self.on_full == "raise":
+                error = StreamException(f"the stream's buffer of {self.max_depth} messages is full")
+                self.end(error)
+                self._owner.end_stream(self._route)
+                return
+            elif room == 0:
+                self._drop_oldest()
+                room = 1
+            part = messages[at : at + room]
+            at += len(part)
+            if self._latest is None:
+                self._messages.extend(part)
+            else:
+                self._conflate(part)
+            self._wake_consumer()
+
+    def _drop_oldest(self) -> None:
+        try:
+            self._messages.popleft()
+        except IndexError:
+            return  # the consumer was faster
+        self.dropped += 1
+
+    def _conflate(self, messages: list[Message]) -> None:
+        with self._condition:
+            latest = self._latest
+            if self.ended or latest is None:
+                return
+            self._absorb(latest)
+            for message in messages:
+                latest[self._key(message)] = message
+            self._condition.notify()
+        while self.max_depth and len(self) > self.max_depth and self.on_full == "pause" and not self.ended:
+            before = len(self)
+            self._producer_waits = True
+            self._owner.wait_for_room(self)
+            self._producer_waits = False
+            if len(self) >= before:
+                return  # it had to grow
+
+    def _absorb(self, latest: OrderedDict[object, Message]) -> None:
+        """Move what came before conflation was switched on."""
+        while self._messages:
+            message = self._messages.popleft()
+            latest[self._key(message)] = message
+
+    def _key(self, message: Message) -> object:
+        return object() if message.sow_key is None else (message.topic, message.sow_key)
+
+    def _wake_consumer(self) -> None:
+        if self._consumer_waits:
+            with self._condition:
+                self._condition.notify()
+
+    def end(self, error: AMPSException | None = None) -> None:
+        """Nothing more will come; what is buffered can still be read."""
+        with self._condition:
+            if not self.ended:
+                self.error = error
+                self.ended = True
+            self._condition.notify_all()
+        self._owner.notice_room()
+
+    # Consumer thread
+
+    def conflate(self) -> None:
+        """From now on an unread message is replaced by a newer one with the same topic and SOW key."""
+        with self._condition:
+            if self._latest is None:
+                self._latest = OrderedDict()
+
+    def take(self, timeout: Timeout) -> Message | None:
+        """The next message; None if none came in time; EOFError (or the error) at the end."""
+        message = self._pop()
+        if message is not None:
+            return message
+        with self._condition:
+            self._consumer_waits = True
+            try:
+                self._condition.wait_for(lambda: len(self) or self.ended, timeout)
+            finally:
+                self._consumer_waits = False
+        message = self._pop()
+        if message is None and self.ended:
+            message = self._pop()  # the last one may have come with the end
+            if message is None:
+                if self.error is not None:
+                    raise self.error
+                raise EOFError("the stream has ended")
+        return message
+
+    def _pop(self) -> Message | None:
+        try:
+            if self._latest is None:
+                message = self._messages.popleft()
+            else:
+                with self._condition:
+                    self._absorb(self._latest)
+                    message = self._latest.popitem(last=False)[1]
+        except (IndexError, KeyError):
+            return None
+        if self._producer_waits and self.has_room:
+            self._owner.notice_room()
+        return message
+
+
+class MessageStream(Iterator[Message]):
+    """Iterate over it, or call `get`; use `with`, or `close` it when done. For one consumer thread."""
+
+    def __init__(self, owner: StreamOwner, command: Command, route: Route, buffer: StreamBuffer) -> None:
+        self.command = command
+        self.closed = False
+        self._owner = owner
+        self._route = route
+        self._buffer = buffer
+        self._timeout: Timeout = None
+        self._unacknowledged: Message | None = None
+        buffer.stream = weakref.ref(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if not self.closed:
+            self._owner.end_stream_later(self._route)
+
+    @property
+    def sub_id(self) -> str | None:
+        """The subscription id, for unsubscribe and replace."""
+        return self._route.sub_id
+
+    @property
+    def query_id(self) -> str | None:
+        """The query id."""
+        return self._route.query_id
+
+    @property
+    def depth(self) -> int:
+        """How many messages are buffered."""
+        return len(self._buffer)
+
+    @property
+    def max_depth(self) -> int:
+        """The bound of the buffer; 0 = none."""
+        return self._buffer.max_depth
+
+    @property
+    def max_backlog(self) -> int | None:
+        """The effective backlog of a queue subscription, as the server told it."""
+        return self._route.max_backlog
+
+    @property
+    def dropped(self) -> int:
+        """How many messages `on_full="drop_oldest"` has thrown away."""
+        return self._buffer.dropped
+
+    @property
+    def error(self) -> AMPSException | None:
+        """Why the stream ended, if that was not expected."""
+        return self._buffer.error
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Message:
+        # With set_timeout the iterator yields None too; the annotation tells what loops without it see.
+        try:
+            return self._next(self._timeout)  # type: ignore[return-value]
+        except EOFError:
+            raise StopIteration from None
+
+    def _next(self, timeout: Timeout) -> Message | None:
+        unacknowledged = self._unacknowledged
+        if unacknowledged is not None:
+            self._unacknowledged = None
+            self._owner.ack(unacknowledged)
+        message = self._buffer.take(timeout)
+        if self._route.auto_ack:
+            self._unacknowledged = message
+        return message
+
+    def get(self, timeout: Timeout = None) -> Message | None:
+        """The next message; None if nothing came in time; EOFError at the end."""
+        return self._next(timeout)
+
+    def drain(self) -> list[Message]:
+        """All that is buffered, without waiting."""
+        messages = []
+        while len(self._buffer):
+            message = self._next(0)
+            if message is not None:
+                messages.append(message)
+        return messages
+
+    def set_timeout(self, seconds: float) -> Self:
+        """Make iteration yield None when nothing comes for so long; 0 = wait for ever."""
+        self._timeout = seconds or None
+        return self
+
+    def set_max_depth(self, n: int) -> Self:
+        """Bound the buffer; 0 = no bound."""
+        self._buffer.max_depth = n
+        self._owner.notice_room()
+        return self
+
+    def conflate(self) -> Self:
+        """Keep only the newest unread message of each SOW key, in the place of the first."""
+        self._buffer.conflate()
+        return self
+
+    def to_list(self) -> list[Message]:
+        """All messages to the end."""
+        return list(self)
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """All messages to the end, as dictionaries."""
+        return [message.to_dict() for message in self]
+
+    def close(self) -> None:
+        """End the subscription or query; safe to call again."""
+        if not self.closed:
+            self.closed = True
+            self._buffer.end()
+            self._owner.end_stream(self._route)

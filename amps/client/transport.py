@@ -1,0 +1,296 @@
+"""Blocking byte transports: tcp, tls and unix sockets, and the HTTP exchange that opens a way through
+proxies.
+
+A transport moves bytes and knows nothing of messages. One thread receives while others send (one at a
+time: the caller holds a send lock), so a TLS connection is driven through memory buffers under its own
+short lock: a blocked send never stops reading.
+"""
+
+import contextlib
+import select
+import socket
+import ssl
+import struct
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+
+from amps.client.errors import (
+    AMPSException,
+    ConnectionRefusedException,
+    InvalidTransportOptionsException,
+    TimedOutException,
+)
+from amps.client.uri import ConnectionUri
+
+RECEIVE_BYTES = 256 * 1024
+SEND_TOGETHER_BYTES = 256 * 1024
+MAX_PREFLIGHT_ANSWER_BYTES = 64 * 1024
+
+
+class SocketTransport:
+    """A connected stream socket."""
+
+    def __init__(self, sock: socket.socket, early: bytes = b"") -> None:
+        self._socket = sock
+        self._early = early  # bytes that came together with the preflight answer
+        self._buffer = memoryview(bytearray(RECEIVE_BYTES))
+        self._poll = select.poll()
+        self._poll.register(sock, select.POLLIN)
+
+    def receive(self, timeout_s: float | None = None) -> bytes | memoryview | None:
+        """What has come, valid until the next call; empty at the end, None if nothing comes in time."""
+        if self._early:
+            early, self._early = self._early, b""
+            return early
+        if timeout_s is not None and not self._poll.poll(max(0.0, timeout_s) * 1000):
+            return None
+        return self._buffer[: self._socket.recv_into(self._buffer)]
+
+    def send(self, chunks: Sequence[bytes]) -> None:
+        """Send all of the chunks in order; blocks while the peer does not read."""
+        for part in together(chunks):
+            self._socket.sendall(part)
+
+    def shutdown(self) -> None:
+        """End both directions: a blocked receive or send returns. Any thread may call this."""
+        with contextlib.suppress(OSError):  # the peer may have been first
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Release the socket, when no thread uses it any more."""
+        self._socket.close()
+
+
+class TlsTransport(SocketTransport):
+    """TLS over a connected socket."""
+
+    def __init__(
+        self, sock: socket.socket, context: ssl.SSLContext, host: str, deadline: float | None
+    ) -> None:
+        super().__init__(sock)
+        self._lock = threading.Lock()
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
+        self._handshake(deadline)
+
+    def _handshake(self, deadline: float | None) -> None:
+        while True:
+            try:
+                self._tls.do_handshake()
+                self._flush()
+                return
+            except ssl.SSLWantReadError:
+                self._flush()
+                self._socket.settimeout(remaining(deadline))
+                data = self._socket.recv(RECEIVE_BYTES)
+                if not data:
+                    raise ConnectionRefusedException(
+                        "the server closed the connection in the TLS handshake"
+                    ) from None
+                self._incoming.write(data)
+
+    def _flush(self) -> None:
+        data = self._outgoing.read()
+        if data:
+            self._socket.sendall(data)
+
+    def _decrypted(self) -> bytes:
+        parts = []
+        while True:
+            try:
+                part = self._tls.read(RECEIVE_BYTES)
+            except ssl.SSLWantReadError:
+                break
+            except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
+                self._incoming.write_eof()
+                break
+            if not part:
+                break
+            parts.append(part)
+        return b"".join(parts)
+
+    def receive(self, timeout_s: float | None = None) -> bytes | memoryview | None:
+        if self._early:
+            return super().receive()
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            with self._lock:
+                data = self._decrypted()
+                if data or self._incoming.eof:
+                    return data
+            raw = super().receive(None if deadline is None else deadline - time.monotonic())
+            if raw is None:
+                return None
+            with self._lock:
+                if len(raw):
+                    self._incoming.write(raw)
+                else:
+                    self._incoming.write_eof()
+
+    def send(self, chunks: Sequence[bytes]) -> None:
+        for part in together(chunks):
+            with self._lock:
+                self._tls.write(part)
+                encrypted = self._outgoing.read()
+            self._socket.sendall(encrypted)
+
+    def shutdown(self) -> None:
+        with self._lock:
+            with contextlib.suppress(ssl.SSLError, ValueError):
+                self._tls.unwrap()  # only the closing alert is wanted, not the answer to it
+            alert = self._outgoing.read()
+        with contextlib.suppress(OSError):  # a full or dead connection goes without it
+            self._socket.send(alert, socket.MSG_DONTWAIT)
+        super().shutdown()
+
+
+def together(chunks: Sequence[bytes]) -> Iterable[bytes]:
+    """Join small chunks, so that a burst costs few system calls; large ones pass uncopied."""
+    if len(chunks) == 1:
+        yield chunks[0]
+        return
+    group: list[bytes] = []
+    size = 0
+    for chunk in chunks:
+        if size and size + len(chunk) > SEND_TOGETHER_BYTES:
+            yield group[0] if len(group) == 1 else b"".join(group)
+            group, size = [], 0
+        group.append(chunk)
+        size += len(chunk)
+    if group:
+        yield group[0] if len(group) == 1 else b"".join(group)
+
+
+def remaining(deadline: float | None) -> float | None:
+    """Seconds left; TimedOutException if none are."""
+    if deadline is None:
+        return None
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimedOutException("the connection was not made in time")
+    return left
+
+
+def dial(
+    uri: ConnectionUri,
+    *,
+    timeout_s: float | None,
+    tls: ssl.SSLContext | None = None,
+    http_headers: Iterable[str] | Mapping[str, str] = (),
+) -> SocketTransport:
+    """Connect as the connection string says, within the time limit."""
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    sock: socket.socket | None = None
+    try:
+        sock = _connect_unix(uri, deadline) if uri.scheme == "unix" else _connect_tcp(uri, deadline)
+        transport: SocketTransport
+        if uri.scheme == "tcps":
+            transport = TlsTransport(sock, tls or ssl.create_default_context(), uri.host, deadline)
+        else:
+            transport = SocketTransport(sock)
+        if uri.http_preflight:
+            _preflight(transport, uri, http_headers, deadline)
+        sock.settimeout(None)
+        return transport
+    except AMPSException:
+        if sock is not None:
+            sock.close()
+        raise
+    except (OSError, ValueError) as error:
+        if sock is not None:
+            sock.close()
+        if isinstance(error, TimeoutError):
+            raise TimedOutException(f"{uri.safe_text}: the connection was not made in time") from error
+        raise ConnectionRefusedException(f"cannot connect to {uri.safe_text}: {error}") from error
+
+
+def _connect_unix(uri: ConnectionUri, deadline: float | None) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.settimeout(remaining(deadline))
+        sock.connect(uri.path or "")
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _connect_tcp(uri: ConnectionUri, deadline: float | None) -> socket.socket:
+    addresses = socket.getaddrinfo(uri.host, uri.port, type=socket.SOCK_STREAM)
+    first = socket.AF_INET6 if uri.ip_protocol_prefer == "ipv6" else socket.AF_INET
+    addresses.sort(key=lambda address: address[0] != first)
+    failure: OSError = OSError("the host has no address")
+    for family, kind, protocol, _, address in addresses:
+        sock = socket.socket(family, kind, protocol)
+        try:
+            _set_options(sock, uri)
+            sock.settimeout(remaining(deadline))
+            sock.connect(address)
+        except OSError as error:
+            sock.close()
+            failure = error
+            continue
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+    raise failure
+
+
+def _set_options(sock: socket.socket, uri: ConnectionUri) -> None:
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, uri.tcp_keepalive)
+        if uri.tcp_nodelay is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, uri.tcp_nodelay)
+        if uri.tcp_rcvbuf is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, uri.tcp_rcvbuf)
+        if uri.tcp_sndbuf is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, uri.tcp_sndbuf)
+        if uri.tcp_linger is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, uri.tcp_linger))
+        if uri.bind is not None:
+            sock.bind((uri.bind, 0))
+    except (OSError, OverflowError) as error:
+        raise InvalidTransportOptionsException(f"{uri.safe_text}: {error}") from error
+
+
+def preflight_request(uri: ConnectionUri, headers: Iterable[str] | Mapping[str, str]) -> bytes:
+    """The HTTP request that asks a proxy to let the connection through."""
+    path = "/".join(part for part in (uri.proxy_path, uri.protocol, uri.message_type or "") if part)
+    host = f"[{uri.host}]" if ":" in uri.host else uri.host
+    lines = [f"GET /{path} HTTP/1.1", f"Host: {host}:{uri.port}", "Connection: Upgrade", "Upgrade: websocket"]
+    if isinstance(headers, Mapping):
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+    else:
+        lines += list(headers)
+    for line in lines:
+        if "\r" in line or "\n" in line:
+            raise InvalidTransportOptionsException(f"an HTTP header cannot hold a line break: {line!r}")
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+
+
+def _preflight(
+    transport: SocketTransport,
+    uri: ConnectionUri,
+    headers: Iterable[str] | Mapping[str, str],
+    deadline: float | None,
+) -> None:
+    transport.send([preflight_request(uri, headers)])
+    answer = b""
+    while b"\r\n\r\n" not in answer:
+        data = transport.receive(remaining(deadline))
+        if data is None:
+            raise TimedOutException(f"{uri.safe_text}: no answer to the HTTP preflight in time")
+        if not len(data):
+            raise ConnectionRefusedException(f"{uri.safe_text}: closed during the HTTP preflight")
+        answer += bytes(data)
+        if len(answer) > MAX_PREFLIGHT_ANSWER_BYTES:
+            raise ConnectionRefusedException(f"{uri.safe_text}: the HTTP preflight answer never ends")
+    head, _, early = answer.partition(b"\r\n\r\n")
+    status = head.split(b"\r\n", 1)[0].decode("latin-1")
+    words = status.split()
+    if len(words) < 2 or not words[0].startswith("HTTP/") or words[1] != "101":
+        raise ConnectionRefusedException(f"{uri.safe_text}: the HTTP preflight was answered {status!r}")
+    transport._early = early
