@@ -95,7 +95,7 @@ def login_name() -> str:
         return "amps"
 
 
-class YesNo(click.ParamType):
+class YesNo(click.ParamType[bool]):
     """`true`/`1`/`yes` or `false`/`0`/`no`."""
 
     name = "true|false"

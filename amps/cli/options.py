@@ -29,7 +29,8 @@ class HelpfulCommand(click.Command):
         self.example = example
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        required, optional = [], []
+        required: list[tuple[str, str]] = []
+        optional: list[tuple[str, str]] = []
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
             if record is None:
@@ -47,7 +48,8 @@ class HelpfulCommand(click.Command):
 
 def once_each(names: str) -> str:
     """`-topic, --topic TEXT` as `-topic TEXT`: the second spelling goes without saying."""
-    spelled, metavar = [], ""
+    spelled: list[str] = []
+    metavar = ""
     for part in names.split(", "):
         word, _, rest = part.partition(" ")
         metavar = rest or metavar
@@ -57,7 +59,7 @@ def once_each(names: str) -> str:
     return f"{', '.join(spelled)} {metavar}".strip()
 
 
-class PositiveNumber(click.ParamType):
+class PositiveNumber(click.ParamType[float]):
     """A positive decimal number."""
 
     name = "number"

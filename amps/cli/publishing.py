@@ -63,14 +63,12 @@ class ReliablePublisher:
 
     def publish(self, topic: str, data: bytes) -> None:
         """Hand over one message; returns when it is in the store and, if the server is there, on its way."""
-        stored_before = self.store.highest_unpersisted()
-        try:
-            self.client.publish(topic, data)
-        except DisconnectedException:
-            kept = self.store.highest_unpersisted() != stored_before
-            self.reconnect()
-            if not kept:
+        while True:
+            try:
                 self.client.publish(topic, data)
+                break
+            except DisconnectedException:  # raised only before the message is in the store
+                self.reconnect()
         self.published += 1
 
     def reconnect(self) -> Resumption:
@@ -93,14 +91,20 @@ class ReliablePublisher:
             delay_s = min(delay_s * 2, LONGEST_DELAY_S)
 
     def finish(self, timeout_s: float | None = None) -> None:
-        """Wait until every message is acknowledged, over as many reconnects as it takes."""
+        """Wait until every message is acknowledged, over as many reconnects as it takes.
+
+        `timeout_s` bounds the time in which nothing is acknowledged.
+        """
         while True:
+            open_before = self.store.unpersisted_count()
             try:
                 self.client.publish_flush(timeout=timeout_s)
                 return
             except DisconnectedException:
                 self.reconnect()
             except TimedOutException as error:
+                if self.store.unpersisted_count() < open_before:
+                    continue
                 raise PublishFailed(
                     f"{self.store.unpersisted_count()} messages are not acknowledged after {timeout_s:g} s"
                 ) from error

@@ -9,14 +9,16 @@ import json
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from xml.sax.saxutils import escape
 
 from amps.version import VERSION
 from perf.load import FIRST_NUMBER, build
-from perf.peers.base import LivePair, Peer, Reader
+from perf.peers.base import START_S, LivePair, Peer, Reader
 from perf.pump import Lane, PeerError, connect
 
+READY_MARK = "00-0015"
 ACK_CONFLATION = "10ms"
 CLIENT_NUMBERS = itertools.count(1)
 
@@ -101,8 +103,12 @@ class AmpsPeer(Peer):
         return [sys.executable, "-m", "amps.server.main", str(config)]
 
     def prepare(self) -> None:
-        """A logon is answered only when recovery is over and the journal files are ready."""
-        self.open().close()
+        """A port may answer before the server is ready; its log says when it is."""
+        deadline = time.monotonic() + START_S
+        while READY_MARK not in (self.directory / "output.txt").read_text(errors="replace"):
+            if time.monotonic() > deadline:
+                raise PeerError(f"{self.name} is not ready after {START_S:g} s:\n{self.output()}")
+            time.sleep(0.02)
 
     def open(self) -> socket.socket:
         sock = connect(self.port)

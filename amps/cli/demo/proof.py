@@ -20,7 +20,7 @@ class TopicSum:
     """Count and checksum of one topic."""
 
     count: int = 0
-    checksum: "hashlib._Hash" = field(default_factory=lambda: hashlib.blake2b(digest_size=8))
+    checksum: hashlib.blake2b = field(default_factory=lambda: hashlib.blake2b(digest_size=8))
 
     def add(self, body: bytes) -> None:
         self.count += 1

@@ -14,6 +14,7 @@ import psutil
 READY_MARK = "00-0015"
 START_S = 30.0
 STOP_S = 20.0
+PACKAGE_PARENT = Path(__file__).resolve().parents[3]
 OUTPUT_NAME = "server-output.txt"
 
 
@@ -37,7 +38,9 @@ class DemoServer:
         with self.output.open("ab") as output:
             beginning = output.tell()
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "amps.cli.main", *arguments],
+                # -P and PYTHONPATH: this package, not a directory `amps` that happens to be where we are.
+                [sys.executable, "-P", "-m", "amps.cli.main", *arguments],
+                env={**os.environ, "PYTHONPATH": str(PACKAGE_PARENT)},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -61,24 +64,23 @@ class DemoServer:
 
     def kill(self) -> list[str]:
         """SIGKILL to every process, the supervisor first so that it restarts none. Returns their titles."""
-        if self._process is None:
-            return []
-        with contextlib.suppress(psutil.NoSuchProcess):
-            root = psutil.Process(self._process.pid)
-            family = [root, *root.children(recursive=True)]
-            titles = [title(process) for process in family]
-            for process in family:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process.kill()
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-            psutil.wait_procs(family[1:], timeout=STOP_S)
-            self._process = None
-            return titles
-        self._process.wait()
+        supervisor = self._process
         self._process = None
-        return []
+        if supervisor is None:
+            return []
+        family: list[psutil.Process] = []
+        with contextlib.suppress(psutil.NoSuchProcess):
+            root = psutil.Process(supervisor.pid)
+            family = [root, *root.children(recursive=True)]
+        titles = [title(process) for process in family]
+        for process in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(supervisor.pid, signal.SIGKILL)
+        supervisor.wait()
+        psutil.wait_procs(family[1:], timeout=STOP_S)
+        return titles
 
     def stop(self) -> None:
         """Ask the server to end; if it does not, end it."""

