@@ -317,7 +317,7 @@ def test_protocol_27_options_without_what_they_need_fail(client: RawClient, topi
 @pytest.mark.parametrize(
     "options",
     ["", "none", "timestamp,", ",,timestamp, ,", " timestamp , bookmark ", "none,timestamp", "oof",
-     "no_sowkey", "max_backlog= 7", "live", "bookmark", "non_regex_topic", "send_keys"],
+     "no_sowkey", "max_backlog= 7", "live", "bookmark", "non_regex_topic"],
 )  # fmt: skip
 def test_protocol_27_empty_items_and_blanks_are_fine(client: RawClient, topic: str, options: str) -> None:
     """protocol.md §21 27, §10: and options that cannot act here are accepted (D35)."""
