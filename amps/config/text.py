@@ -304,7 +304,13 @@ class _Expander:
 
     def _wants_comment(self, attributes: str | None, origin: Origin, path: str) -> bool:
         """The `comment` attribute of an Include, or the default."""
-        element = etree.fromstring(f"<Include{attributes or ''}/>".encode(), new_parser())
+        try:
+            element = etree.fromstring(f"<Include{attributes or ''}/>".encode(), new_parser())
+        except etree.XMLSyntaxError as error:  # a prefix that an outer element declared
+            self._error(
+                origin, f"the attributes cannot be read: {error.msg}; Include knows only comment", path
+            )
+            return False
         for name in element.attrib:
             if name != "comment":
                 self._error(origin, f"unknown attribute {shown(str(name))}; Include knows only comment", path)

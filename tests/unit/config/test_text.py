@@ -171,6 +171,7 @@ def test_the_size_guard_stops_growth(tmp_path: Path) -> None:
         ("<AMPSConfig><Include/></AMPSConfig>", "Include is empty"),
         ("<AMPSConfig><Include as='x'>main.xml</Include></AMPSConfig>", "knows only comment"),
         ("<AMPSConfig><Include>.</Include></AMPSConfig>", "Is a directory"),
+        ("<AMPSConfig xmlns:a='b'><Include a:c='1'>x</Include></AMPSConfig>", "knows only comment"),
     ],
 )
 def test_texts_that_are_refused(tmp_path: Path, text: str, message: str) -> None:
