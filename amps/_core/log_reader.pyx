@@ -237,8 +237,16 @@ cdef class LogCursor:
         """Start at a log position inside file `number`. The file's topics before it must be learnt by the caller."""
         self.directory = directory
         self.file = directory.file(number)
-        self.position = max(position, self.file.start_position + FILE_HEADER_BYTES)
+        self.position = max(position, <uint64_t>(self.file.start_position + FILE_HEADER_BYTES))
         self.verify = verify
+
+    def directory_of(self):
+        """The LogDirectory it reads."""
+        return self.directory
+
+    def place(self):
+        """(file number, log position): where another cursor would have to start."""
+        return self.file.number, self.position
 
     cdef const RecordHeader* next(self, uint64_t limit) except? NULL:
         """The record at the cursor, or NULL at the limit. Topic and end-of-file records are dealt with here."""
@@ -277,6 +285,20 @@ cdef class LogCursor:
         result = make_record(record, self.file.topic(record.topic_id))
         self.skip(record)
         return result
+
+    def skip_to(self, uint64_t position):
+        """Move to a log position, learning the topics on the way. Returns the last bookmark passed, or None."""
+        cdef const RecordHeader* record
+        cdef uint64_t publisher = 0
+        cdef uint64_t sequence = 0
+        while True:
+            record = self.next(position)
+            if record == NULL:
+                return (publisher, sequence) if publisher else None
+            if record.publisher_id:
+                publisher = record.publisher_id
+                sequence = record.sequence
+            self.skip(record)
 
     def find(self, uint64_t publisher_id, uint64_t sequence, uint64_t limit):
         """Move to just after the record with that bookmark; False if there is none before the limit."""

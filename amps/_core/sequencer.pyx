@@ -216,9 +216,10 @@ cdef class LogWriter:
         memcpy(payload + TOPIC_PREFIX_BYTES + len(message_type), <const char*>name, len(name))
         record.checksum = record_checksum(record)
         self.last_topic_offset = self.position - self.start_position
-        if self.index is not None:
-            self.index.add(record, self.last_topic_offset)
         self.write(<const uint8_t*>record, align8(length))
+        if self.index is not None:
+            # After the write: readers follow the chain of topic records from what the index says.
+            self.index.add(record, self.last_topic_offset)
         self._grow(topic)
         self.places[topic].file_plus_one = self.number + 1
         self.places[topic].topic_id = self.next_topic_id

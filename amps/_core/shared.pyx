@@ -236,6 +236,13 @@ cdef class Ring:
         """Producer: position after the last record pushed, published or not."""
         return self.pending_head
 
+    def publish_pushed(self):
+        """Producer: make everything pushed visible. True: there was something."""
+        if self.pending_head == load_relaxed(&self.data.head):
+            return False
+        self.publish()
+        return True
+
     def attach_producer(self):
         """Start producing at the published head, dropping what a dead producer left unpublished."""
         self.pending_head = load_acquire(&self.data.head)

@@ -301,11 +301,8 @@ cdef object field_value(const HeaderView* view, int field):
     cdef const Slice* slice_ = &view.field[field]
     cdef object text = decode_string(slice_.data, slice_.length, view.escaped & bit)
     cdef int kind = _kinds[field]
-    if kind == 1 and slice_.length <= 20:
-        try:
-            return int(text)
-        except ValueError:
-            return text
+    if kind == 1 and slice_.length <= 20 and text.isascii() and text.removeprefix("-").isdigit():
+        return int(text)
     if kind == 2:
         if text == "true":
             return True

@@ -5,6 +5,7 @@ failed, a line that begins with `failed` and holds the exit code and the reason.
 """
 
 import contextlib
+import io
 import os
 import sys
 from collections.abc import Callable
@@ -33,9 +34,7 @@ def run_as_daemon(run: Callable[[int], int]) -> int:
     os.close(read_end)
     if outcome.startswith(_FAILED):
         code_text, _, reason = outcome.removeprefix(_FAILED).decode("utf-8", "replace").partition(" ")
-        if reason.strip():
-            print(f"Error: {reason.strip()}", file=sys.stderr)
-        print("The server did not start.", file=sys.stderr)
+        print("\n".join([*reason.splitlines(), "The server did not start."]), file=sys.stderr)
         return int(code_text)
     if not outcome:
         print("Error: the server ended before it was ready; see its log", file=sys.stderr)
@@ -60,7 +59,7 @@ def _become_daemon(run: Callable[[int], int], write_end: int) -> None:
     if os.fork() != 0:
         os._exit(0)
     code = 1
-    reason = ""
+    said = io.StringIO()
     own_end = os.dup(write_end)  # the supervisor may close the one it is given
     try:
         os.write(write_end, b"%d\n" % os.getpid())
@@ -68,10 +67,11 @@ def _become_daemon(run: Callable[[int], int], write_end: int) -> None:
         for descriptor in (0, 1, 2):
             os.dup2(nothing, descriptor)
         os.close(nothing)
+        sys.stderr = said  # what the supervisor says of a failed start is for the parent to print
         code = run(write_end)
     except Exception as error:
-        reason = f"{type(error).__name__}: {error}"
+        said.write(f"Error: {type(error).__name__}: {error}\n")
     finally:
         with contextlib.suppress(OSError):  # after readiness the parent is gone, and nobody listens
-            os.write(own_end, _FAILED + f"{code} {reason}".encode("utf-8", "replace"))
+            os.write(own_end, _FAILED + f"{code} {said.getvalue()}".encode("utf-8", "replace"))
         os._exit(code)

@@ -104,6 +104,9 @@ CATALOGUE: Mapping[str, Entry] = {
         "warning", "the next journal was not ready in time; publishers waited {milliseconds} ms."
     ),
     "1D-0009": Entry("info", "journal {path} is in use."),
+    "1D-0010": Entry("info", "{text}"),
+    "1D-0011": Entry("warning", "{text}"),
+    "1D-0012": Entry("warning", "{text}"),
     "1F-0004": Entry(
         "info",
         "[{connection}] AMPS client session logon for: {client}\n"
@@ -130,6 +133,8 @@ CATALOGUE: Mapping[str, Entry] = {
     "30-0000": Entry(
         "warning", "thread {thread} has made no progress for {seconds} seconds and appears stuck."
     ),
+    "2C-0003": Entry("critical", "{text}"),
+    "2C-0004": Entry("warning", "{text}"),
     "31-0010": Entry("info", "queue diagnostics:\n{data}"),
     "70-0004": Entry("error", "client[{client}] is not consuming messages, disconnecting slow client"),
     "70-0011": Entry("warning", "client[{client}] slow consumption detected, offline messages."),

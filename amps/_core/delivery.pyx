@@ -1,0 +1,422 @@
+"""Delivery: from log records to frames for subscribers, without a Python object per message.
+
+A *tailer* reads a log up to a watermark and hands each message to the routes of its topic. Three kinds exist in a
+transport: one live tailer (journal and transient log merged by transaction id, up to what is written), one durable
+tailer (journal, up to what is durable; it serves all bookmark subscriptions that have caught up), and one tailer per
+replay. A *group* is the set of subscriptions that one tailer serves, with the routes it has worked out per topic.
+
+An *outlet* collects the frames of one connection in large chunks, which the event loop sends as they are. A large
+payload is not copied: the outlet passes a view of the mapped log file on.
+
+Invariants: a tailer never passes its limit. All subscriptions of a group have seen exactly the messages before the
+group's position; that is what makes moving a subscription from a replay to the durable group gapless.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+from amps._core.log_reader cimport LogCursor
+from amps._core.record cimport (
+    KIND_DELTA_PUBLISH,
+    KIND_PUBLISH,
+    RecordHeader,
+    record_correlation_id,
+    record_payload,
+    record_user_id,
+)
+from amps._core.topic_table cimport TopicEntry
+
+
+cdef enum:
+    CHUNK_BYTES = 131072
+    COPY_BYTES_MAX = 32768         # larger payloads are passed as views of the log file
+    FRAME_EXTRA_BYTES = 256        # room for the numbers and keys of a frame's header
+
+# Route flags.
+WANT_BOOKMARK = 1
+WANT_TIMESTAMP = 2
+
+cdef enum:
+    BOOKMARK = 1
+    TIMESTAMP = 2
+
+
+cdef inline uint32_t write_u64(uint8_t* at, uint64_t value) noexcept nogil:
+    """Decimal digits; returns how many."""
+    cdef uint8_t digits[20]
+    cdef uint32_t count = 0
+    cdef uint32_t index
+    while True:
+        digits[count] = <uint8_t>(c'0' + value % 10)
+        count += 1
+        value //= 10
+        if value == 0:
+            break
+    for index in range(count):
+        at[index] = digits[count - 1 - index]
+    return count
+
+
+cdef inline void write_digits(uint8_t* at, uint32_t value, uint32_t count) noexcept nogil:
+    while count:
+        count -= 1
+        at[count] = <uint8_t>(c'0' + value % 10)
+        value //= 10
+
+
+cdef uint64_t cached_second = 0
+cdef uint8_t cached_text[16]
+
+
+cdef uint32_t write_timestamp(uint8_t* at, uint64_t timestamp_ns) noexcept nogil:
+    """`YYYYmmddTHHMMSS.ffffffZ`, UTC; returns its length, 23."""
+    cdef uint64_t second = timestamp_ns // 1000000000
+    cdef int64_t days
+    cdef int64_t era
+    cdef int64_t day_of_era
+    cdef int64_t year_of_era
+    cdef int64_t day_of_year
+    cdef int64_t month
+    cdef int64_t year
+    global cached_second
+    if second != cached_second:
+        # Civil date from days since 1970-01-01, with years that begin in March.
+        days = <int64_t>(second // 86400) + 719468
+        era = days // 146097
+        day_of_era = days - era * 146097
+        year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36524 - day_of_era // 146096) // 365
+        year = year_of_era + era * 400
+        day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
+        month = (5 * day_of_year + 2) // 153
+        write_digits(&cached_text[6], <uint32_t>(day_of_year - (153 * month + 2) // 5 + 1), 2)
+        month = month + 3 if month < 10 else month - 9
+        if month <= 2:
+            year += 1
+        write_digits(&cached_text[0], <uint32_t>year, 4)
+        write_digits(&cached_text[4], <uint32_t>month, 2)
+        cached_text[8] = c'T'
+        write_digits(&cached_text[9], <uint32_t>(second % 86400 // 3600), 2)
+        write_digits(&cached_text[11], <uint32_t>(second % 3600 // 60), 2)
+        write_digits(&cached_text[13], <uint32_t>(second % 60), 2)
+        cached_second = second
+    memcpy(at, cached_text, 15)
+    at[15] = c'.'
+    write_digits(at + 16, <uint32_t>(timestamp_ns % 1000000000 // 1000), 6)
+    at[22] = c'Z'
+    return 23
+
+
+def format_timestamp(uint64_t timestamp_ns):
+    """The wire form of a time: `YYYYmmddTHHMMSS.ffffffZ`, UTC (protocol.md §12.1)."""
+    cdef uint8_t text[32]
+    cdef uint32_t length = write_timestamp(text, timestamp_ns)
+    return (<const char*>text)[:length].decode()
+
+
+cdef class Outlet:
+    """Frames on their way to one connection.
+
+    `take` hands over what has collected, as a list of bytes-like objects. `on_first` is called when the first bytes
+    arrive after a `take`: the owner then knows that it has something to send.
+    """
+
+    cdef bytes chunk
+    cdef uint8_t* start
+    cdef uint64_t used
+    cdef uint64_t capacity
+    cdef list sealed
+    cdef readonly uint64_t pending_bytes       # collected since the last take
+    cdef readonly uint64_t frames              # ever
+    cdef object on_first
+    cdef public bint closed                    # nothing is collected any more
+
+    def __init__(self, on_first):
+        self.chunk = None
+        self.used = 0
+        self.capacity = 0
+        self.sealed = []
+        self.pending_bytes = 0
+        self.frames = 0
+        self.on_first = on_first
+        self.closed = False
+
+    cdef uint8_t* reserve(self, uint64_t length) except NULL:
+        """Room for `length` more bytes."""
+        if self.pending_bytes == 0:
+            self.on_first()
+        if self.capacity - self.used < length:
+            self.seal()
+            self.capacity = max(<uint64_t>CHUNK_BYTES, length)
+            self.chunk = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>self.capacity)
+            self.start = <uint8_t*>PyBytes_AS_STRING(self.chunk)
+        return self.start + self.used
+
+    cdef int seal(self) except -1:
+        """The chunk takes no more bytes."""
+        cdef object chunk
+        if self.used:
+            chunk = self.chunk
+            self.chunk = None
+            if self.used * 2 < self.capacity:
+                # Copy what is little, so that a small frame does not hold a large chunk.
+                chunk = PyBytes_FromStringAndSize(<char*>self.start, <Py_ssize_t>self.used)
+            elif self.used < self.capacity:
+                chunk = memoryview(chunk)[:self.used]
+            self.sealed.append(chunk)
+        self.chunk = None
+        self.start = NULL
+        self.used = 0
+        self.capacity = 0
+        return 0
+
+    def append(self, data):
+        """Add bytes as they are: acknowledgements, heartbeats."""
+        cdef const unsigned char[::1] view = data
+        cdef uint64_t length = <uint64_t>view.shape[0]
+        if self.closed or length == 0:
+            return
+        memcpy(self.reserve(length), &view[0], length)
+        self.used += length
+        self.pending_bytes += length
+        self.frames += 1
+
+    def take(self):
+        """What has collected, in order; the outlet is empty afterwards."""
+        cdef list result
+        self.seal()
+        result = self.sealed
+        self.sealed = []
+        self.pending_bytes = 0
+        return result
+
+    cdef int publish(self, bytes prefix, uint32_t flags, const RecordHeader* record, LogCursor cursor) except -1:
+        """Append one message as a `publish` frame. `prefix` is its header up to and including `sids`."""
+        cdef uint64_t payload_length = record.payload_length
+        cdef bint by_reference = payload_length > COPY_BYTES_MAX
+        cdef uint64_t header_room = (
+            len(prefix) + FRAME_EXTRA_BYTES + record.correlation_id_length + record.user_id_length
+        )
+        cdef uint8_t* start
+        cdef uint8_t* at
+        cdef uint32_t length
+        if self.closed:
+            return 0
+        start = self.reserve(header_room + (0 if by_reference else payload_length))
+        at = start + 4
+        memcpy(at, PyBytes_AS_STRING(prefix), len(prefix))
+        at += len(prefix)
+        if flags & BOOKMARK:
+            memcpy(at, b',"bm":"', 7)
+            at += 7
+            at += write_u64(at, record.publisher_id)
+            at[0] = c'|'
+            at += 1
+            at += write_u64(at, record.sequence)
+            memcpy(at, b'|"', 2)
+            at += 2
+        if flags & TIMESTAMP:
+            memcpy(at, b',"ts":"', 7)
+            at += 7
+            at += write_timestamp(at, record.timestamp_ns)
+            at[0] = c'"'
+            at += 1
+        if record.correlation_id_length:
+            memcpy(at, b',"x":"', 6)
+            at += 6
+            memcpy(at, record_correlation_id(record), record.correlation_id_length)
+            at += record.correlation_id_length
+            at[0] = c'"'
+            at += 1
+        if record.user_id_length:
+            memcpy(at, b',"user_id":"', 12)
+            at += 12
+            memcpy(at, record_user_id(record), record.user_id_length)
+            at += record.user_id_length
+            at[0] = c'"'
+            at += 1
+        memcpy(at, b',"l":', 5)
+        at += 5
+        at += write_u64(at, payload_length)
+        at[0] = c'}'
+        at += 1
+        length = <uint32_t>((at - start - 4) + payload_length)
+        start[0] = <uint8_t>(length >> 24)
+        start[1] = <uint8_t>(length >> 16)
+        start[2] = <uint8_t>(length >> 8)
+        start[3] = <uint8_t>length
+        if by_reference:
+            self.used += at - start
+            self.seal()
+            self.sealed.append(
+                cursor.file.memory_view(record_payload(record) - cursor.file.data, payload_length)
+            )
+        else:
+            memcpy(at, record_payload(record), payload_length)
+            self.used += (at - start) + payload_length
+        self.pending_bytes += (at - start) + payload_length
+        self.frames += 1
+        return 0
+
+
+cdef class Route:
+    """What one connection gets for messages of one topic."""
+
+    cdef Outlet outlet
+    cdef bytes prefix
+    cdef uint32_t flags
+
+    def __init__(self, Outlet outlet, bytes prefix, uint32_t flags):
+        """`prefix`: the frame's header from `{` to the end of `sids`, without the closing brace."""
+        self.outlet = outlet
+        self.prefix = prefix
+        self.flags = flags
+
+
+cdef class Group:
+    """The subscriptions of one tailer, as routes per topic.
+
+    make_routes(TopicEntry) -> list[Route], asked once per topic and again after `changed`.
+    """
+
+    cdef object make_routes
+    cdef list routes               # by topic number: list of Route, or None
+    cdef readonly uint64_t delivered
+
+    def __init__(self, make_routes):
+        self.make_routes = make_routes
+        self.routes = []
+        self.delivered = 0
+
+    def changed(self, TopicEntry entry=None):
+        """The subscriptions changed: forget the routes, of one topic or of all."""
+        if entry is None:
+            self.routes = []
+        elif entry.number < <uint32_t>len(self.routes):
+            self.routes[entry.number] = None
+
+    cdef list routes_of(self, TopicEntry entry):
+        cdef list found
+        if entry.number < <uint32_t>len(self.routes):
+            found = <list>self.routes[entry.number]
+            if found is not None:
+                return found
+        while <uint32_t>len(self.routes) <= entry.number:
+            self.routes.append(None)
+        found = self.make_routes(entry)
+        self.routes[entry.number] = found
+        return found
+
+    cdef int deliver(self, const RecordHeader* record, LogCursor cursor) except -1:
+        cdef TopicEntry entry
+        cdef list routes
+        cdef Route route
+        if record.kind != KIND_PUBLISH and record.kind != KIND_DELTA_PUBLISH:
+            return 0
+        entry = <TopicEntry?>cursor.file.topic(record.topic_id)
+        routes = self.routes_of(entry)
+        for route in routes:
+            route.outlet.publish(route.prefix, route.flags, record, cursor)
+            self.delivered += 1
+        return 0
+
+
+cdef class JournalTailer:
+    """Reads the journal for one group: the durable tailer, or a replay."""
+
+    cdef readonly LogCursor cursor
+    cdef readonly Group group
+    cdef readonly uint64_t last_publisher_id   # bookmark of the last record evaluated; 0 = none yet
+    cdef readonly uint64_t last_sequence
+    cdef readonly uint64_t last_timestamp_ns
+
+    def __init__(self, LogCursor cursor, Group group, uint64_t last_publisher_id, uint64_t last_sequence):
+        self.cursor = cursor
+        self.group = group
+        self.last_publisher_id = last_publisher_id
+        self.last_sequence = last_sequence
+        self.last_timestamp_ns = 0
+
+    @property
+    def position(self):
+        return self.cursor.position
+
+    def run(self, uint64_t limit, uint64_t bytes_max):
+        """Evaluate records up to `limit`, at most about `bytes_max` bytes of log. True: the limit was reached."""
+        cdef const RecordHeader* record
+        cdef uint64_t begin = self.cursor.position
+        while True:
+            record = self.cursor.next(limit)
+            if record == NULL:
+                return True
+            if self.cursor.position - begin > bytes_max:
+                return False
+            self.group.deliver(record, self.cursor)
+            if record.publisher_id:
+                self.last_publisher_id = record.publisher_id
+                self.last_sequence = record.sequence
+                self.last_timestamp_ns = record.timestamp_ns
+            self.cursor.skip(record)
+
+    def run_for(self, Outlet outlet, uint64_t limit, uint64_t log_bytes_max, uint64_t output_bytes_max):
+        """As `run`, for a replay: stops too when the outlet holds `output_bytes_max`. True: the limit was reached."""
+        cdef const RecordHeader* record
+        cdef uint64_t begin = self.cursor.position
+        while True:
+            record = self.cursor.next(limit)
+            if record == NULL:
+                return True
+            if self.cursor.position - begin > log_bytes_max or outlet.pending_bytes >= output_bytes_max:
+                return False
+            self.group.deliver(record, self.cursor)
+            if record.publisher_id:
+                self.last_publisher_id = record.publisher_id
+                self.last_sequence = record.sequence
+                self.last_timestamp_ns = record.timestamp_ns
+            self.cursor.skip(record)
+
+
+cdef class LiveTailer:
+    """Reads journal and transient log together, in the order of the instance, for ordinary subscriptions."""
+
+    cdef LogCursor journal         # None without a transaction log
+    cdef LogCursor transient
+    cdef readonly Group group
+
+    def __init__(self, LogCursor journal, LogCursor transient, Group group):
+        self.journal = journal
+        self.transient = transient
+        self.group = group
+
+    @property
+    def transient_position(self):
+        return self.transient.position
+
+    @property
+    def journal_position(self):
+        return self.journal.position if self.journal is not None else 0
+
+    def run(self, uint64_t journal_limit, uint64_t transient_limit, uint64_t bytes_max):
+        """Evaluate records below both limits; True: both were reached. The limits must be one reading (watermarks)."""
+        cdef const RecordHeader* recorded = NULL
+        cdef const RecordHeader* passing = NULL
+        cdef uint64_t seen = 0
+        while True:
+            if self.journal is not None and recorded == NULL:
+                recorded = self.journal.next(journal_limit)
+            if passing == NULL:
+                passing = self.transient.next(transient_limit)
+            if recorded == NULL and passing == NULL:
+                return True
+            if seen > bytes_max:
+                return False
+            if passing == NULL or (recorded != NULL and recorded.txid < passing.txid):
+                seen += recorded.length
+                self.group.deliver(recorded, self.journal)
+                self.journal.skip(recorded)
+                recorded = NULL
+            else:
+                seen += passing.length
+                self.group.deliver(passing, self.transient)
+                self.transient.skip(passing)
+                passing = NULL

@@ -1,0 +1,493 @@
+"""What a connection sends: frames cut out of the byte stream, publishes put into the ring without a Python object.
+
+One Ingress per client connection. The event loop asks it for memory to receive into, then tells how much came;
+`parse` then works through the frames. A plain publish is scanned, checked and laid out in the ring right here. Anything
+else (other commands, and the rarer forms of publish) is returned to Python as a COMMAND, and so are the moments where
+policy has to decide (a new topic, a permission, a full ring).
+
+Memory: idle connections hold none. Bytes are received into a scratch buffer shared by all connections of the
+process and parsed there; only the piece of a frame whose rest has not come is kept, in memory that grows as the
+bytes arrive, never by what a length field promises, and is given back when the frame is done.
+
+Invariants: a frame is consumed exactly when its effect is in the ring or Python has taken it; on RING_FULL, NEW_TOPIC,
+PERMISSION and SPILL nothing is consumed and parsing the same frame again is safe.
+"""
+
+from cpython.buffer cimport PyBUF_WRITE
+from cpython.memoryview cimport PyMemoryView_FromMemory
+from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcmp, memcpy, memmove, memset
+
+from amps._core.record cimport (
+    FLAG_DELTA,
+    FLAG_DERIVED_PUBLISHER,
+    KIND_PUBLISH,
+    NO_EXPIRATION,
+    RECORD_HEADER_BYTES,
+    RecordHeader,
+    align8,
+)
+from amps._core.shared cimport Ring
+from amps._core.topic_table cimport TopicEntry, TopicTable
+from amps._core.wire cimport (
+    FIELD_ACK_TYPE,
+    FIELD_CMD,
+    FIELD_CORRELATION_ID,
+    FIELD_EXPIRATION,
+    FIELD_SEQ,
+    FIELD_SOW_KEY,
+    FIELD_TOPIC,
+    HeaderView,
+    Slice,
+    field_u64,
+    scan_header,
+)
+from amps._core.wire import parse_header
+
+# Results of `parse`.
+NEED_MORE = 0          # no whole frame left
+COMMAND = 1            # `header` and `body` hold a command for Python
+RING_FULL = 2          # the core must take something first; parse again later
+NEW_TOPIC = 3          # `topic_name` was never published to: make its entry, parse again
+PERMISSION = 4         # `topic_entry`: ask the entitlement, `set_permission`, parse again
+DENIED = 5             # a publish to `topic_entry` that is not allowed; consumed; `sequence` is its number
+SPILL = 6              # a message too large for the ring: `write_spill`, then `finish_spill`
+BAD_HEADER = 7         # no header where one must be: close the connection
+TOO_LARGE = 8          # a frame over the limit: close the connection
+
+cdef enum:
+    SCRATCH_BYTES = 262144
+    ORIGIN_BYTES = 16
+    PART_LIMIT = 65535     # longest correlation id, user id or SOW key: records count them in 16 bits
+
+cdef uint8_t* scratch = <uint8_t*>malloc(SCRATCH_BYTES)
+
+
+cdef class Ingress:
+    cdef readonly uint32_t slot
+    cdef readonly uint32_t serial
+    cdef Ring ring
+    cdef TopicTable table
+    cdef uint64_t frame_bytes_max
+    # identity, set at logon
+    cdef readonly bint ready               # logged on: plain publishes are taken here
+    cdef bint numbered                     # publishes without a sequence are numbered by the server
+    cdef bint conflated                    # persisted acknowledgements are conflated
+    cdef bint checked                      # publishes need a permission
+    cdef uint32_t message_type_id
+    cdef uint64_t publisher_id
+    cdef uint64_t derived_id
+    cdef bytes user_id
+    # bytes received and not parsed: data[at:end], in scratch or in `kept`
+    cdef uint8_t* data
+    cdef uint64_t at
+    cdef uint64_t end
+    cdef uint8_t* kept
+    cdef uint64_t kept_capacity
+    # the current frame
+    cdef HeaderView view
+    cdef uint32_t header_length
+    cdef const uint8_t* frame
+    cdef uint32_t frame_length
+    cdef readonly TopicEntry topic_entry
+    cdef TopicEntry last_entry
+    cdef bint wants_ack                    # the current publish takes part in conflated acknowledgements
+    cdef uint8_t* permissions              # by topic number: 0 unknown, 1 allowed, 2 denied
+    cdef uint32_t permission_count
+    # what acknowledgements are made of
+    cdef readonly uint64_t sequence        # of the last publish with a number
+    cdef readonly uint64_t ack_sequence    # of the last one that asked for `persisted`
+    cdef readonly uint64_t ack_position    # ring position after it
+    cdef readonly uint64_t ack_requests    # how many asked for it
+    cdef readonly uint64_t messages
+    cdef readonly uint64_t bytes_received
+
+    def __cinit__(self):
+        self.kept = NULL
+        self.permissions = NULL
+
+    def __init__(self, uint32_t slot, uint32_t serial, Ring ring, TopicTable table, uint64_t frame_bytes_max):
+        self.slot = slot
+        self.serial = serial
+        self.ring = ring
+        self.table = table
+        self.frame_bytes_max = frame_bytes_max
+        self.ready = False
+        self.data = scratch
+        self.at = 0
+        self.end = 0
+        self.kept_capacity = 0
+        self.permission_count = 0
+        self.last_entry = None
+        self.user_id = b""
+        self.sequence = 0
+        self.ack_sequence = 0
+        self.ack_position = 0
+        self.ack_requests = 0
+        self.messages = 0
+        self.bytes_received = 0
+
+    def __dealloc__(self):
+        free(self.kept)
+        free(self.permissions)
+
+    def log_on(self, str message_type, uint64_t publisher_id, uint64_t derived_id, bytes user_id, bint numbered,
+               bint conflated, bint checked, bint plain):
+        """The connection is logged on. `user_id` as it stands inside the quotes of a header.
+
+        numbered: publishes without a sequence get one. conflated: persisted acknowledgements are. checked: publishes need
+        a permission. plain: plain publishes are taken here; else Python sees every one.
+        """
+        if len(user_id) > PART_LIMIT:
+            raise ValueError("the user id is too long")
+        self.message_type_id = self.table.message_type_id(message_type)
+        self.publisher_id = publisher_id
+        self.derived_id = derived_id
+        self.user_id = user_id
+        self.numbered = numbered
+        self.conflated = conflated
+        self.checked = checked
+        self.ready = plain
+
+    # --- receiving ------------------------------------------------------------------------------------
+
+    def receive_buffer(self):
+        """Memory to receive into, until the next call."""
+        cdef uint64_t wanted
+        cdef uint64_t capacity
+        cdef uint8_t* grown
+        if self.data != self.kept or self.end == self.at:
+            self.data = scratch
+            self.at = self.end = 0
+            return PyMemoryView_FromMemory(<char*>scratch, SCRATCH_BYTES, PyBUF_WRITE)
+        if self.kept_capacity - self.end < 65536:
+            # Grow by what has arrived, not by what the length field says.
+            capacity = max(self.kept_capacity * 2, <uint64_t>131072)
+            wanted = self.frame_bytes_max + 4 + 65536
+            if capacity > wanted:
+                capacity = wanted
+            if capacity - self.end < 4096:
+                capacity = self.end + 65536
+            grown = <uint8_t*>realloc(self.kept, capacity)
+            if grown == NULL:
+                raise MemoryError()
+            self.kept = grown
+            self.kept_capacity = capacity
+            self.data = grown
+        return PyMemoryView_FromMemory(<char*>self.kept + self.end, <Py_ssize_t>(self.kept_capacity - self.end), PyBUF_WRITE)
+
+    def received(self, uint64_t count):
+        """That many bytes were received into the buffer."""
+        self.end += count
+        self.bytes_received += count
+
+    def keep(self):
+        """Parsing stops here for now: take unparsed bytes out of the scratch buffer, move them together."""
+        cdef uint64_t left = self.end - self.at
+        cdef uint8_t* grown
+        if left == 0:
+            self.at = self.end = 0
+            self.data = scratch
+            free(self.kept)
+            self.kept = NULL
+            self.kept_capacity = 0
+            return
+        if self.data == self.kept:
+            if self.at:
+                memmove(self.kept, self.kept + self.at, left)
+                self.at = 0
+                self.end = left
+            return
+        if self.kept_capacity < left + 65536:
+            grown = <uint8_t*>realloc(self.kept, left + 65536)
+            if grown == NULL:
+                raise MemoryError()
+            self.kept = grown
+            self.kept_capacity = left + 65536
+        memcpy(self.kept, self.data + self.at, left)
+        self.data = self.kept
+        self.at = 0
+        self.end = left
+
+    @property
+    def unparsed_bytes(self):
+        """Bytes received and not parsed."""
+        return self.end - self.at
+
+    @property
+    def first_bytes(self):
+        """Up to 4 KiB of what was received and not parsed: to tell HTTP from frames."""
+        return (<const char*>self.data + self.at)[: min(self.end - self.at, <uint64_t>4096)]
+
+    def discard(self, uint64_t count):
+        """Drop bytes that were something else than frames."""
+        self.at += min(count, self.end - self.at)
+
+    # --- parsing --------------------------------------------------------------------------------------
+
+    def parse(self):
+        """Work through the frames received; returns when Python is needed or nothing whole is left."""
+        cdef uint8_t* bytes_
+        cdef uint64_t length
+        cdef int32_t header_length
+        cdef int result
+        while True:
+            if self.end - self.at < 4:
+                return NEED_MORE
+            bytes_ = self.data + self.at
+            length = (<uint64_t>bytes_[0] << 24) | (<uint64_t>bytes_[1] << 16) | (<uint64_t>bytes_[2] << 8) | bytes_[3]
+            if length > self.frame_bytes_max:
+                return TOO_LARGE
+            if self.end - self.at < 4 + length:
+                return NEED_MORE
+            if length == 0:
+                self.at += 4
+                continue
+            self.frame = bytes_ + 4
+            self.frame_length = <uint32_t>length
+            header_length = scan_header(<const char*>self.frame, self.frame_length, &self.view)
+            if header_length < 0 or not self.view.present & (<uint64_t>1 << <int>FIELD_CMD):
+                return BAD_HEADER
+            self.header_length = <uint32_t>header_length
+            if not self.ready or not self.is_plain_publish():
+                self.at += 4 + length
+                return COMMAND
+            result = self.put_publish()
+            if result == 0:
+                self.at += 4 + length
+                continue
+            if result == DENIED:
+                self.at += 4 + length
+            return result
+
+    cdef inline bint is_plain_publish(self) noexcept nogil:
+        """A publish that needs no acknowledgement of its own."""
+        cdef const Slice* command = &self.view.field[<int>FIELD_CMD]
+        cdef const Slice* ack
+        cdef uint64_t number
+        if not (
+            (command.length == 1 and command.data[0] == c'p')
+            or (command.length == 7 and memcmp(command.data, b"publish", 7) == 0)
+            or (command.length == 13 and memcmp(command.data, b"delta_publish", 13) == 0)
+        ):
+            return False
+        if self.view.escaped & ((<uint64_t>1 << <int>FIELD_TOPIC) | (<uint64_t>1 << <int>FIELD_CMD)):
+            return False
+        if self.part_length(<int>FIELD_CORRELATION_ID) > PART_LIMIT or self.part_length(<int>FIELD_SOW_KEY) > PART_LIMIT:
+            return False
+        if self.view.present & (<uint64_t>1 << <int>FIELD_SEQ):
+            if field_u64(&self.view, FIELD_SEQ, &number) < 0 or number == 0:
+                return False
+        if self.view.present & (<uint64_t>1 << <int>FIELD_EXPIRATION):
+            if field_u64(&self.view, FIELD_EXPIRATION, &number) < 0 or number >= NO_EXPIRATION:
+                return False
+        if self.view.present & (<uint64_t>1 << <int>FIELD_ACK_TYPE):
+            ack = &self.view.field[<int>FIELD_ACK_TYPE]
+            if ack.length == 4 and memcmp(ack.data, b"none", 4) == 0:
+                return True
+            return (
+                self.conflated
+                and ack.length == 9
+                and memcmp(ack.data, b"persisted", 9) == 0
+                and self.view.present & (<uint64_t>1 << <int>FIELD_SEQ) != 0
+            )
+        return True
+
+    cdef int put_publish(self) except -1:
+        """Lay the current frame out in the ring. 0 = done; else what `parse` returns."""
+        cdef const Slice* topic = &self.view.field[<int>FIELD_TOPIC]
+        cdef TopicEntry entry = self.last_entry
+        cdef uint64_t hash_
+        if not self.view.present & (<uint64_t>1 << <int>FIELD_TOPIC) or topic.length == 0:
+            self.topic_entry = None
+            field_u64(&self.view, FIELD_SEQ, &self.sequence)
+            return DENIED
+        if (
+            entry is None
+            or <uint32_t>len(entry.raw_name) != topic.length
+            or memcmp(<const char*>entry.raw_name, topic.data, topic.length) != 0
+        ):
+            hash_ = self.table.hash_of(self.message_type_id, <const uint8_t*>topic.data, topic.length)
+            entry = self.table.find(self.message_type_id, <const uint8_t*>topic.data, topic.length, hash_)
+            if entry is None or not entry.declared:
+                return NEW_TOPIC
+            self.last_entry = entry
+        # A plain publish asks for nothing, for `none`, or for `persisted`.
+        return self.put_publish_to(entry, self.part_length(<int>FIELD_ACK_TYPE) == 9)
+
+    cdef int put_publish_to(self, TopicEntry entry, bint wants_ack) except -1:
+        cdef uint64_t sequence = 0
+        cdef uint64_t length
+        cdef uint8_t* room
+        cdef uint32_t permission
+        self.topic_entry = entry
+        self.wants_ack = wants_ack
+        field_u64(&self.view, FIELD_SEQ, &sequence)
+        if entry.refusal is not None:
+            self.sequence = sequence
+            return DENIED
+        if self.checked:
+            permission = self.permissions[entry.number] if entry.number < self.permission_count else 0
+            if permission == 0:
+                return PERMISSION
+            if permission == 2:
+                self.sequence = sequence
+                return DENIED
+        if not entry.discarded:
+            length = self.record_length()
+            if align8(length) > self.ring.capacity // 8:
+                return SPILL
+            room = self.ring.reserve(<uint32_t>length)
+            if room == NULL:
+                return RING_FULL
+            self.fill_record(<RecordHeader*>room, <uint32_t>length, entry.number, sequence)
+            self.ring.commit(<uint32_t>length)
+        self.note_publish(sequence)
+        return 0
+
+    cdef inline int note_publish(self, uint64_t sequence) noexcept:
+        self.messages += 1
+        if sequence:
+            self.sequence = sequence
+            if self.wants_ack:
+                self.ack_sequence = sequence
+                self.ack_position = self.ring.pending_head
+                self.ack_requests += 1
+        return 0
+
+    cdef inline uint32_t part_length(self, int field) noexcept nogil:
+        return self.view.field[field].length if self.view.present & (<uint64_t>1 << field) else 0
+
+    cdef uint64_t record_length(self) noexcept:
+        cdef uint64_t length = RECORD_HEADER_BYTES + len(self.user_id)
+        length += self.part_length(<int>FIELD_CORRELATION_ID)
+        length += self.part_length(<int>FIELD_SOW_KEY)
+        length += self.frame_length - self.header_length
+        if self.numbered and not self.view.present & (<uint64_t>1 << <int>FIELD_SEQ):
+            length += ORIGIN_BYTES
+        return length
+
+    cdef int fill_record(self, RecordHeader* record, uint32_t length, uint32_t topic_number, uint64_t sequence) except -1:
+        cdef uint8_t* at = <uint8_t*>record + RECORD_HEADER_BYTES
+        cdef uint32_t part
+        cdef uint64_t expiration
+        memset(record, 0, RECORD_HEADER_BYTES)
+        # The record is padded to a multiple of 8; what follows its last byte goes to the log too.
+        (<uint64_t*>(<uint8_t*>record + align8(length) - 8))[0] = 0
+        record.length = length
+        record.position = self.slot | (<uint64_t>self.serial << 32)
+        record.topic_id = topic_number
+        record.kind = KIND_PUBLISH
+        record.expiration_s = NO_EXPIRATION
+        if field_u64(&self.view, FIELD_EXPIRATION, &expiration) == 0:
+            record.expiration_s = <uint32_t>expiration
+        if self.view.field[<int>FIELD_CMD].length == 13:
+            record.flags |= FLAG_DELTA
+        record.publisher_id = self.publisher_id
+        record.sequence = sequence
+        if sequence == 0 and self.numbered:
+            record.flags |= FLAG_DERIVED_PUBLISHER
+            record.publisher_id = self.derived_id
+            record.origin_length = ORIGIN_BYTES
+            (<uint64_t*>at)[0] = self.publisher_id
+            (<uint64_t*>(at + 8))[0] = 0
+            at += ORIGIN_BYTES
+        part = self.part_length(<int>FIELD_CORRELATION_ID)
+        record.correlation_id_length = part
+        memcpy(at, self.view.field[<int>FIELD_CORRELATION_ID].data, part)
+        at += part
+        part = <uint32_t>len(self.user_id)
+        record.user_id_length = part
+        memcpy(at, <const char*>self.user_id, part)
+        at += part
+        part = self.part_length(<int>FIELD_SOW_KEY)
+        record.sow_key_length = part
+        memcpy(at, self.view.field[<int>FIELD_SOW_KEY].data, part)
+        at += part
+        part = self.frame_length - self.header_length
+        record.payload_length = part
+        memcpy(at, self.frame + self.header_length, part)
+        return 0
+
+    # --- the current frame, for Python ----------------------------------------------------------------
+
+    @property
+    def header(self):
+        """The current frame's header as a dictionary of long names. Raises HeaderError."""
+        return parse_header((<const char*>self.frame)[: self.header_length])[0]
+
+    @property
+    def raw_header(self):
+        """The current frame's header as bytes."""
+        return (<const char*>self.frame)[: self.header_length]
+
+    @property
+    def body(self):
+        """The current frame's body as bytes."""
+        return (<const char*>self.frame + self.header_length)[: self.frame_length - self.header_length]
+
+    @property
+    def body_length(self):
+        return self.frame_length - self.header_length
+
+    @property
+    def topic_name(self):
+        """The current frame's topic. Raises UnicodeDecodeError."""
+        return self.header.get("topic", "")
+
+    @property
+    def parts_fit(self):
+        """Whether correlation id and SOW key of the current frame are short enough for a record."""
+        return (
+            self.part_length(<int>FIELD_CORRELATION_ID) <= PART_LIMIT
+            and self.part_length(<int>FIELD_SOW_KEY) <= PART_LIMIT
+        )
+
+    def publish_current(self, TopicEntry entry, bint wants_ack):
+        """Put the current frame (a publish returned as COMMAND) into the ring under a declared topic.
+
+        `wants_ack`: it takes part in conflated acknowledgements. 0 = done, else as `parse`.
+        """
+        return self.put_publish_to(entry, wants_ack)
+
+    def unread(self):
+        """Make the current frame the next one again."""
+        self.at -= 4 + self.frame_length
+
+    def set_permission(self, TopicEntry entry, bint allowed):
+        """Remember whether this connection may publish to a topic."""
+        cdef uint8_t* grown
+        cdef uint32_t count
+        if entry.number >= self.permission_count:
+            count = max(64, entry.number + 1, self.permission_count * 2)
+            grown = <uint8_t*>realloc(self.permissions, count)
+            if grown == NULL:
+                raise MemoryError()
+            memset(grown + self.permission_count, 0, count - self.permission_count)
+            self.permissions = grown
+            self.permission_count = count
+        self.permissions[entry.number] = 1 if allowed else 2
+
+    def spill_length(self):
+        """Bytes of the current frame's record, padding included."""
+        return align8(self.record_length())
+
+    def write_spill(self, memory):
+        """Lay the current frame's record out in a file's memory of `spill_length` bytes."""
+        cdef unsigned char[::1] view = memory
+        cdef uint64_t sequence = 0
+        field_u64(&self.view, FIELD_SEQ, &sequence)
+        if <uint64_t>view.shape[0] < align8(self.record_length()):
+            raise ValueError("the spill file is too small")
+        self.fill_record(<RecordHeader*>&view[0], <uint32_t>self.record_length(), self.topic_entry.number, sequence)
+
+    def finish_spill(self):
+        """The spilled message's control record is in the ring: the frame is done."""
+        cdef uint64_t sequence = 0
+        field_u64(&self.view, FIELD_SEQ, &sequence)
+        self.note_publish(sequence)
+
+    def consume(self):
+        """Move past the current frame, for results of `parse` that do not."""
+        self.at += 4 + self.frame_length

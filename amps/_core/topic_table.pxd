@@ -1,0 +1,37 @@
+# See topic_table.pyx.
+
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+
+cdef class TopicEntry:
+    """A topic of one message type, as one transport knows it."""
+
+    cdef readonly uint32_t number          # this transport's number for it
+    cdef readonly str name
+    cdef readonly bytes raw_name           # UTF-8
+    cdef readonly str message_type
+    cdef readonly uint32_t message_type_id
+    cdef readonly bytes json_name          # quoted, as it stands in headers
+    cdef readonly bint logged              # recorded in the journal
+    cdef readonly bint discarded           # accepted and dropped: /AMPS/devnull
+    cdef readonly str refusal              # why nothing can be published to it, or None
+    cdef readonly bint declared            # the core knows the number
+
+
+cdef struct TableSlot:
+    uint64_t hash
+    uint32_t number_plus_one               # 0 = free
+
+
+cdef class TopicTable:
+    cdef readonly list entries             # by number
+    cdef TableSlot* slots
+    cdef uint64_t capacity
+    cdef object classify
+    cdef dict _message_types
+
+    cdef int _insert(self, uint64_t hash_, uint32_t number) except -1
+    cdef void _place(self, uint64_t hash_, uint32_t number_plus_one) noexcept nogil
+
+    cdef TopicEntry find(self, uint32_t message_type_id, const uint8_t* name, uint32_t length, uint64_t hash_)
+    cdef uint64_t hash_of(self, uint32_t message_type_id, const uint8_t* name, uint32_t length) noexcept nogil

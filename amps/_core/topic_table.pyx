@@ -1,0 +1,112 @@
+"""The topics that one transport knows, found by name without making a Python object.
+
+Publishing looks a topic up by its bytes in the receive buffer; delivery gets the entry from the log's topic records.
+Numbers are dense and never reused, so other modules keep per-topic state in arrays.
+"""
+
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcmp
+
+import json
+
+from amps._core.identity cimport hash_bytes
+
+
+cdef class TopicEntry:
+
+    def __repr__(self):
+        return f"TopicEntry({self.name!r}, {self.message_type!r}, number={self.number})"
+
+    def mark_declared(self):
+        """The core has been told the number."""
+        self.declared = True
+
+
+cdef class TopicTable:
+    """All topics met so far.
+
+    classify(topic, message_type) -> (logged, discarded, refusal | None), asked once per topic.
+    """
+
+    def __cinit__(self):
+        self.capacity = 256
+        self.slots = <TableSlot*>calloc(self.capacity, sizeof(TableSlot))
+        if self.slots == NULL:
+            raise MemoryError()
+
+    def __init__(self, classify):
+        self.entries = []
+        self.classify = classify
+        self._message_types = {}
+
+    def __dealloc__(self):
+        free(self.slots)
+
+    def message_type_id(self, str message_type):
+        """A small number for a message type."""
+        return self._message_types.setdefault(message_type, len(self._message_types))
+
+    cdef uint64_t hash_of(self, uint32_t message_type_id, const uint8_t* name, uint32_t length) noexcept nogil:
+        return hash_bytes(name, length, message_type_id)
+
+    cdef TopicEntry find(self, uint32_t message_type_id, const uint8_t* name, uint32_t length, uint64_t hash_):
+        """The entry, or None if the topic is new."""
+        cdef uint64_t at = hash_ & (self.capacity - 1)
+        cdef TopicEntry entry
+        while self.slots[at].number_plus_one:
+            if self.slots[at].hash == hash_:
+                entry = <TopicEntry>self.entries[self.slots[at].number_plus_one - 1]
+                if (
+                    entry.message_type_id == message_type_id
+                    and <uint32_t>len(entry.raw_name) == length
+                    and memcmp(<const char*>entry.raw_name, name, length) == 0
+                ):
+                    return entry
+            at = (at + 1) & (self.capacity - 1)
+        return None
+
+    def entry(self, str name, str message_type):
+        """The entry of a topic, made if it is new."""
+        cdef bytes raw = name.encode("utf-8", "surrogatepass")
+        cdef uint32_t type_id = self.message_type_id(message_type)
+        cdef uint64_t hash_ = self.hash_of(type_id, <const uint8_t*><const char*>raw, <uint32_t>len(raw))
+        cdef TopicEntry entry = self.find(type_id, <const uint8_t*><const char*>raw, <uint32_t>len(raw), hash_)
+        if entry is not None:
+            return entry
+        entry = TopicEntry()
+        entry.number = <uint32_t>len(self.entries)
+        entry.name = name
+        entry.raw_name = raw
+        entry.message_type = message_type
+        entry.message_type_id = type_id
+        entry.json_name = json.dumps(name, ensure_ascii=False).encode("utf-8", "surrogatepass")
+        entry.logged, entry.discarded, entry.refusal = self.classify(name, message_type)
+        entry.declared = False
+        self.entries.append(entry)
+        self._insert(hash_, entry.number)
+        return entry
+
+    cdef int _insert(self, uint64_t hash_, uint32_t number) except -1:
+        cdef TableSlot* old = self.slots
+        cdef uint64_t old_capacity = self.capacity
+        cdef uint64_t index
+        cdef TableSlot* grown
+        if <uint64_t>len(self.entries) * 2 > self.capacity:
+            grown = <TableSlot*>calloc(old_capacity * 2, sizeof(TableSlot))
+            if grown == NULL:
+                raise MemoryError()
+            self.slots = grown
+            self.capacity = old_capacity * 2
+            for index in range(old_capacity):
+                if old[index].number_plus_one:
+                    self._place(old[index].hash, old[index].number_plus_one)
+            free(old)
+        self._place(hash_, number + 1)
+        return 0
+
+    cdef void _place(self, uint64_t hash_, uint32_t number_plus_one) noexcept nogil:
+        cdef uint64_t at = hash_ & (self.capacity - 1)
+        while self.slots[at].number_plus_one:
+            at = (at + 1) & (self.capacity - 1)
+        self.slots[at].hash = hash_
+        self.slots[at].number_plus_one = number_plus_one

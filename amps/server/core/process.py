@@ -1,0 +1,310 @@
+"""The core process: the loop around the sequencer.
+
+One turn: take what the transports pushed, in batches; write; publish the watermarks; free the rings; wake whoever
+sleeps. Without work the core says that it sleeps, looks once more, and waits for its doorbell. Everything that
+decides is in `amps._core.sequencer`; this module does its I/O and talks to the supervisor.
+
+Talk with the supervisor (one msgpack list per datagram): in `["transport died", i]`, `["drain"]`; out
+`["ready", seconds]`, `["transport drained", i]`, `["refused", text]`, `["failed", text]`.
+
+The core exits with 0 after a drain. It exits with EXIT_STORAGE when the journal's device fails or the disk is full
+(nothing more may be acknowledged, transaction_log.md §20, 35) and with EXIT_REFUSED when recovery refuses: in both
+cases a restart would not help and the supervisor ends the instance.
+"""
+
+import contextlib
+import fcntl
+import mmap
+import os
+import select
+import signal
+import socket
+import time
+from pathlib import Path
+from collections.abc import Callable
+
+import msgpack
+
+from amps._core.bookmark_index import IndexBuilder
+from amps._core.sequencer import LogWriter, Sequencer
+from amps._core.shared import CORE_DRAINED, CORE_FAILED, CORE_RECOVERING, CORE_RUNNING, Ring
+from amps.config import ServerConfig
+from amps.server.core.flusher import Flusher, open_watermark_file
+from amps.server.core.journal_files import JournalFiles, StorageFailure
+from amps.server.core.recovery import FileInfo, Recovered, RecoveryRefused, recover
+from amps.server.core.transient_files import TransientFiles
+from amps.server.eventlog import EventLog
+from amps.server.journal_names import watermark_path
+from amps.server.records import control_record
+from amps.server.runtime import Runtime
+from amps.server.topics import TopicMatcher
+
+EXIT_STORAGE = 74
+EXIT_REFUSED = 78
+BATCH_BYTES = 1 << 20
+IDLE_WAIT_MS = 100
+LOCK_WAIT_S = 10.0
+
+
+class Core:
+    """Everything of the core process. Made in the child after the fork."""
+
+    def __init__(self, config: ServerConfig, runtime: Runtime, log: EventLog, supervisor: socket.socket) -> None:
+        self._config = config
+        self._runtime = runtime
+        self._log = log
+        self._supervisor = supervisor
+        self._journal_files: JournalFiles | None = None
+        self._flusher: Flusher | None = None
+        self._transient_files = TransientFiles(runtime, config.name)
+        self._egress: list[Ring] = runtime.egress
+        self._waiting_replies: list[list[bytes]] = [[] for _ in runtime.egress]
+        self._draining = False
+        self.sequencer: Sequencer
+
+    def run(self) -> int:
+        """Recover, then serve until drained. Returns the exit code of the process."""
+        began = time.monotonic()
+        control = self._runtime.control
+        control.state = CORE_RECOVERING
+        try:
+            self._open()
+        except (RecoveryRefused, StorageFailure, OSError) as problem:
+            control.state = CORE_FAILED
+            directory = self._config.transaction_log.journal_directory if self._config.transaction_log else "memory"
+            self._log.log("1D-0009", directory=directory, reason=problem)
+            self._tell("refused", f"the transaction log cannot be opened: {problem}")
+            return EXIT_REFUSED
+        for index, ring in enumerate(self._runtime.ingress):
+            self.sequencer.attach_transport(index, ring)
+        self.sequencer.publish_watermarks(control)
+        control.state = CORE_RUNNING
+        self._tell("ready", time.monotonic() - began)
+        try:
+            self._serve()
+            self._close()
+        except StorageFailure as problem:
+            control.state = CORE_FAILED
+            self._log.log("1D-0007", text=f"{problem}. Nothing more is acknowledged; the server shuts down.")
+            self._tell("failed", str(problem))
+            return EXIT_STORAGE
+        control.state = CORE_DRAINED
+        return 0
+
+    # --- opening and closing ------------------------------------------------------------------------------
+
+    def _report(self, event: str, text: str) -> None:
+        self._log.log(event, text=text)
+
+    def _open(self) -> None:
+        config = self._config
+        now_ns = time.time_ns()
+        transient = LogWriter(self._transient_files, False)
+        journal: LogWriter | None = None
+        recovered = Recovered()
+        settings = config.transaction_log
+        if settings is not None:
+            settings.journal_directory.mkdir(parents=True, exist_ok=True)
+            self._lock = lock_directory(settings.journal_directory, config.name)
+            watermark_file = open_watermark_file(watermark_path(settings.journal_directory, config.name))
+            self._flusher = Flusher(self._runtime, settings.flush_interval_s, watermark_file)
+            files = self._journal_files = JournalFiles(
+                settings.journal_directory,
+                config.name,
+                settings.journal_size_bytes,
+                settings.preallocated_journal_files,
+                self._runtime,
+                self._flusher,
+                self._report,
+            )
+            index: IndexBuilder | None = None
+
+            def make_index(info: FileInfo) -> IndexBuilder:
+                nonlocal index
+                index = IndexBuilder(
+                    files.index_memory(info.number, info.size), info.number, info.start_position, info.size
+                )
+                return index
+
+            recovered = recover(settings.journal_directory, config.name, make_index, self._report)
+            journal = LogWriter(files, True)
+        next_txid = max(recovered.last_txid + 1, now_ns // 1_000_000_000 * 1_000_000_000 + 1)
+        transient.open_first(0, 0, next_txid)
+        if journal is not None and self._journal_files is not None and self._flusher is not None:
+            self._open_journal(journal, index, recovered, next_txid)
+        matcher = TopicMatcher(config)
+        self.sequencer = Sequencer(
+            journal, transient, matcher.is_logged, self._open_spill, next_txid, recovered.publishers, now_ns
+        )
+        for topic_id, (topic, message_type) in enumerate(recovered.topics):
+            if journal is not None and not recovered.finished:
+                journal.note_topic(self.sequencer.topic_number(topic, message_type), topic_id)
+        if journal is not None and self._journal_files is not None:
+            self._journal_files.wait_for_spares()
+
+    def _open_journal(
+        self, journal: LogWriter, index: IndexBuilder | None, recovered: Recovered, next_txid: int
+    ) -> None:
+        files, flusher = self._journal_files, self._flusher
+        assert files is not None
+        assert flusher is not None
+        active = recovered.active
+        self._runtime.control.first_journal_number = recovered.first_number
+        self._runtime.control.recovered_bookmark = recovered.last_bookmark
+        if active is None:
+            files.start(recovered.spares, recovered.first_number - 1)
+            journal.open_first(recovered.first_number, 0, next_txid)
+        elif recovered.finished:
+            assert index is not None
+            files.start(recovered.spares, active.number)
+            files.finish_file(active.number, index)
+            journal.open_first(active.number + 1, active.start_position + active.size, next_txid)
+        else:
+            files.start(recovered.spares, active.number)
+            files.resume(active.number)
+            journal.resume(
+                active.number, active.start_position, active.size, recovered.position, index, len(recovered.topics)
+            )
+        # What was recovered may never have been synced: nothing counts as durable before this process synced it.
+        flusher.start(journal.position if active is None else active.start_position, active is None)
+        flusher.written(journal.position)
+
+    def _close(self) -> None:
+        if self._flusher is not None:
+            self._flusher.drain()
+            self._check_flusher()
+        if self._journal_files is not None:
+            self._journal_files.stop()
+
+    def _open_spill(self, token: bytes) -> mmap.mmap:
+        path = self._runtime.spill_path(token.decode())
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            path.unlink()
+            return mmap.mmap(descriptor, 0)
+        finally:
+            os.close(descriptor)
+
+    # --- the loop -----------------------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        poller = select.poll()
+        poller.register(self._runtime.core_bell.fd, select.POLLIN)
+        poller.register(self._supervisor, select.POLLIN)
+        control = self._runtime.control
+        while True:
+            control.core_beat(time.monotonic_ns())
+            worked = self._turn()
+            if worked:
+                continue
+            if self._draining and not self._pending():
+                return
+            control.set_core_sleeping(True)
+            if not self._pending():
+                poller.poll(IDLE_WAIT_MS)
+            control.set_core_sleeping(False)
+            self._runtime.core_bell.clear()
+            self._listen()
+            self._check_flusher()
+
+    def _pending(self) -> bool:
+        if not self._room_in_transient_log():
+            return False
+        return any(ring.head != ring.tail for ring in self._runtime.ingress)
+
+    def _room_in_transient_log(self) -> bool:
+        return self._transient_files.trim()
+
+    def _turn(self) -> bool:
+        """One batch from every transport. True: there was something to do."""
+        if not self._room_in_transient_log():
+            return False
+        sequencer = self.sequencer
+        control = self._runtime.control
+        now_ns = time.time_ns()
+        durable = control.durable
+        taken_of = [sequencer.process(i, now_ns, durable, BATCH_BYTES) for i in range(self._runtime.transports)]
+        if not any(taken_of):
+            return False
+        sequencer.publish_watermarks(control)
+        for index, taken in enumerate(taken_of):
+            if taken:
+                sequencer.release(index, taken)
+        if self._flusher is not None:
+            self._flusher.written(sequencer.journal.position)
+        self._send_replies()
+        for index, bell in enumerate(self._runtime.transport_bells):
+            if control.transport_sleeping(index):
+                bell.ring()
+        return True
+
+    def _send_replies(self) -> None:
+        for index, reply in self.sequencer.take_replies():
+            self._waiting_replies[index].append(control_record(reply))
+        for index, waiting in enumerate(self._waiting_replies):
+            while waiting and self._egress[index].push(waiting[0]):
+                del waiting[0]
+
+    def _check_flusher(self) -> None:
+        if self._flusher is not None and self._flusher.failed:
+            raise StorageFailure(f"syncing a journal failed: {os.strerror(self._flusher.failed)}")
+        if any(self._waiting_replies):
+            self._send_replies()
+
+    # --- supervisor ---------------------------------------------------------------------------------------
+
+    def _tell(self, *message: object) -> None:
+        # A dead supervisor is noticed by `_listen`.
+        with contextlib.suppress(OSError):
+            self._supervisor.send(msgpack.packb(message))
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                data = self._supervisor.recv(65536, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return
+            if not data:
+                # Without a supervisor nobody restarts or stops anything: drain and end.
+                self._draining = True
+                return
+            message = msgpack.unpackb(data)
+            if message[0] == "drain":
+                self._draining = True
+            elif message[0] == "transport died":
+                self._replace_transport(message[1])
+
+    def _replace_transport(self, index: int) -> None:
+        """A transport died: take what it had published, forget its sessions, say that its ring is free."""
+        while self._turn():
+            pass
+        self._waiting_replies[index].clear()
+        self.sequencer.attach_transport(index, self._runtime.ingress[index])
+        self._tell("transport drained", index)
+
+
+def lock_directory(directory: Path, instance_name: str) -> int:
+    """Make sure that no other core writes there; waits for one that is just draining. Raises RecoveryRefused."""
+    path = directory / f"{instance_name}.lock"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+    give_up_s = time.monotonic() + LOCK_WAIT_S
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > give_up_s:
+                os.close(descriptor)
+                raise RecoveryRefused(f"another server uses {directory} ({path} is locked); stop it first") from None
+            time.sleep(0.05)
+        else:
+            return descriptor
+
+
+def run_core(config: ServerConfig, runtime: Runtime, log: EventLog, supervisor: socket.socket) -> int:
+    """Body of the core process; returns its exit code."""
+    # The supervisor decides when to stop: signals to the whole process group must not end the core early.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    return Core(config, runtime, log, supervisor).run()
+
+

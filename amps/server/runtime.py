@@ -1,0 +1,126 @@
+"""What the processes of one instance share before they are forked: memory, doorbells, the runtime directory.
+
+The supervisor makes one Runtime and forks; every process then uses its own side of it. Nothing here survives the
+instance: what must survive is in the journal directory.
+
+The runtime directory holds memory-backed files: the transient log (topics that are not recorded), the index of
+the journal in use, spill files of large messages. It lies on tmpfs (`/dev/shm`, or `AMPS_RUNTIME_DIRECTORY`) and is
+removed at shutdown; what a killed instance left behind is removed by the next start, which recognises it by
+the lock that nobody holds any more.
+"""
+
+import contextlib
+import fcntl
+import os
+import secrets
+import shutil
+import tempfile
+from pathlib import Path
+
+from amps._core.shared import ControlPage, Ring
+
+RING_BYTES = 8 << 20
+EGRESS_RING_BYTES = 1 << 20
+PREFIX = "amps-run-"
+
+
+class RuntimeDirectory:
+    """A private directory in memory that its owner's death makes garbage."""
+
+    def __init__(self) -> None:
+        base = runtime_base()
+        remove_stale(base)
+        self.path = base / f"{PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
+        self.path.mkdir(mode=0o700)
+        # Children inherit the descriptor, and with it the lock: the directory is stale once all are gone.
+        self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def clear(self) -> None:
+        """Remove what a stopped tree left, before the tree is started anew."""
+        for entry in self.path.iterdir():
+            if entry.name != "lock":
+                entry.unlink(missing_ok=True)
+
+    def remove(self) -> None:
+        """Remove the directory; the instance has ended."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
+
+
+def runtime_base() -> Path:
+    """Where runtime directories are made."""
+    configured = os.environ.get("AMPS_RUNTIME_DIRECTORY")
+    if configured:
+        return Path(configured)
+    shared_memory = Path("/dev/shm")
+    if shared_memory.is_dir() and os.access(shared_memory, os.W_OK | os.X_OK):
+        return shared_memory
+    return Path(tempfile.gettempdir())
+
+
+def remove_stale(base: Path) -> None:
+    """Remove the runtime directories of instances that are gone."""
+    for path in base.glob(PREFIX + "*"):
+        with contextlib.suppress(OSError):
+            descriptor = os.open(path / "lock", os.O_RDWR | os.O_CLOEXEC)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path, ignore_errors=True)
+            finally:
+                os.close(descriptor)
+
+
+class Doorbell:
+    """An event descriptor: `ring` wakes whoever waits for `fd` to become readable."""
+
+    def __init__(self) -> None:
+        self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    def ring(self) -> None:
+        """Wake the other side; ringing twice before it looks counts once."""
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_write(self.fd, 1)
+
+    def clear(self) -> None:
+        """Take note of all rings so far."""
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self.fd)
+
+
+class Runtime:
+    """Everything shared. `transports` is the number of transport workers."""
+
+    def __init__(self, transports: int) -> None:
+        self.directory = RuntimeDirectory()
+        self.control = ControlPage()
+        self.core_bell = Doorbell()
+        self.transport_bells = [Doorbell() for _ in range(transports)]
+        self.ingress = [Ring(RING_BYTES) for _ in range(transports)]
+        self.egress = [Ring(EGRESS_RING_BYTES) for _ in range(transports)]
+        self.transports = transports
+
+    def reset(self) -> None:
+        """Fresh memory for a tree that is started anew; no process of the old tree may be left."""
+        self.control.reset()
+        self.ingress = [Ring(RING_BYTES) for _ in range(self.transports)]
+        self.egress = [Ring(EGRESS_RING_BYTES) for _ in range(self.transports)]
+        self.core_bell.clear()
+        for bell in self.transport_bells:
+            bell.clear()
+        self.directory.clear()
+
+    # Paths inside the runtime directory, in one place because several processes must agree on them.
+
+    @property
+    def transient_prefix(self) -> str:
+        """Prefix of the transient log's files."""
+        return f"{self.directory.path}/transient."
+
+    def index_path(self, number: int) -> Path:
+        """Index of the journal file in use."""
+        return self.directory.path / f"index.{number:010d}"
+
+    def spill_path(self, token: str) -> Path:
+        """A large message on its way from a transport to the core."""
+        return self.directory.path / f"spill.{token}"

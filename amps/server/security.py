@@ -1,0 +1,138 @@
+"""Who may log on, and who may read and write what: the built-in modules (operations.md §8.2, §8.5).
+
+An authenticator decides once per connection; an entitlement answers per topic and permission, and its answers are
+cached by the connection. Modules that the documented system loads as libraries come as Python objects with these
+two interfaces.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from amps.config import ModuleUse, ServerConfig, TransportConfig
+from amps.server.topics import topic_predicate
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Outcome of an authentication. `identity` is the authenticated user name; `reason` goes into the ack."""
+
+    accepted: bool
+    identity: str = ""
+    reason: str | None = None
+
+
+class Authenticator(Protocol):
+    """Decides about logons. `implicit_logon`: commands without a logon are allowed."""
+
+    implicit_logon: bool
+
+    def authenticate(self, user: str, password: str) -> Decision:
+        """Decide about these credentials."""
+
+
+class Entitlement(Protocol):
+    """Answers whether a user may do something. `allows_all`: it never refuses, so nobody needs to ask."""
+
+    allows_all: bool
+
+    def may_log_on(self, user: str) -> bool:
+        """Permission to log on."""
+
+    def allows(self, user: str, permission: str, topic: str) -> bool:
+        """`permission` is `read` or `write`."""
+
+
+def _enabled(use: ModuleUse, option: str, default: bool) -> bool:
+    text = use.options.get(option)
+    if text is None:
+        return default
+    return str(text).strip().lower() in ("true", "enabled", "1", "yes", "on")
+
+
+class DefaultAuthenticator:
+    """Accepts anybody; identity empty unless AllowSpoofing."""
+
+    def __init__(self, use: ModuleUse, implicit: bool) -> None:
+        self.implicit_logon = implicit or not _enabled(use, "RequireLogon", True)
+        self._spoofing = _enabled(use, "AllowSpoofing", False)
+        self._require_user = _enabled(use, "RequireUsername", False)
+
+    def authenticate(self, user: str, password: str) -> Decision:
+        """Accept, unless a user name is required and missing."""
+        if self._require_user and not user:
+            return Decision(False, reason="auth failure")
+        return Decision(True, user if self._spoofing else "", "authentication disabled")
+
+
+class RefusingAuthenticator:
+    """`amps-default-no-authentication-module`: always refuses."""
+
+    implicit_logon = False
+
+    def authenticate(self, user: str, password: str) -> Decision:
+        """Refuse."""
+        return Decision(False, reason="auth failure")
+
+
+class FixedEntitlement:
+    """The default entitlement modules: all or nothing."""
+
+    def __init__(self, allow: bool) -> None:
+        self.allows_all = allow
+
+    def may_log_on(self, user: str) -> bool:
+        """All or nothing."""
+        return self.allows_all
+
+    def allows(self, user: str, permission: str, topic: str) -> bool:
+        """All or nothing."""
+        return self.allows_all
+
+
+class SimpleAccessEntitlement:
+    """`libamps_simple_access_entitlement`: topics by expression, denied before allowed."""
+
+    allows_all = False
+
+    def __init__(self, use: ModuleUse) -> None:
+        self._allowed = self._predicates(use, "AllowedTopics")
+        self._denied = self._predicates(use, "DeniedTopics")
+        granted = use.options.get("GrantedPermissions")
+        texts = [granted] if isinstance(granted, str) else list(granted or [])
+        words = {word.strip().lower() for text in texts for word in text.replace(",", " ").split()}
+        self._permissions = words or {"read", "write"}
+
+    @staticmethod
+    def _predicates(use: ModuleUse, option: str) -> list[Callable[[str], bool]]:
+        value = use.options.get(option)
+        texts = [value] if isinstance(value, str) else list(value or [])
+        return [topic_predicate(text, True) or (lambda topic, text=text: text in topic) for text in texts]  # type: ignore[misc]
+
+    def may_log_on(self, user: str) -> bool:
+        """Everybody may log on."""
+        return True
+
+    def allows(self, user: str, permission: str, topic: str) -> bool:
+        """Permission granted, topic not denied, and allowed if a list of allowed topics exists."""
+        if permission not in self._permissions or any(denied(topic) for denied in self._denied):
+            return False
+        return not self._allowed or any(allowed(topic) for allowed in self._allowed)
+
+
+def make_authenticator(config: ServerConfig, transport: TransportConfig) -> Authenticator:
+    """The authenticator of a transport: its own, else the instance's, else the default module."""
+    use = transport.authentication or config.authentication or ModuleUse("amps-default-authentication-module")
+    if use.module == "amps-default-no-authentication-module":
+        return RefusingAuthenticator()
+    return DefaultAuthenticator(use, use.module == "amps-implicit-authentication-module")
+
+
+def make_entitlement(config: ServerConfig, transport: TransportConfig) -> Entitlement:
+    """The entitlement of a transport: its own, else the instance's, else the default module."""
+    use = transport.entitlement or config.entitlement or ModuleUse("amps-default-entitlement-module")
+    if use.module == "amps-default-no-entitlement-module":
+        return FixedEntitlement(False)
+    if use.module == "amps-default-entitlement-module":
+        return FixedEntitlement(True)
+    return SimpleAccessEntitlement(use)

@@ -1,0 +1,456 @@
+"""The supervisor: forks the processes of one instance, watches them, restarts what dies, stops everything in order.
+
+It owns the listening sockets, the shared memory and the signals, and touches no message. It has no threads, because
+it forks. All waiting is in one place (`_wait`), all reactions follow from what happened there.
+
+Start: log process, listening sockets, core; when the core says that it is ready, the transports; when all of them are,
+the ready line 00-0015 and the service manager's notification.
+
+What dies:
+    a transport   the core is told, takes what the dead one had published and answers; then a new one is forked
+    the core      the transports cannot work without it: all are killed and the tree starts anew from the journal
+    the log       is forked again; records wait in the socket meanwhile
+    too often     a process that dies five times within a minute ends the instance
+Stop (SIGTERM, SIGINT, SIGHUP): transports drain, then the core, then the log. A second signal does not hurt.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgpack
+from setproctitle import setproctitle
+
+from amps.config import LoadedConfig
+from amps.server.core.process import EXIT_REFUSED, EXIT_STORAGE, run_core
+from amps.server.eventlog import EventLog, minimum_level, open_log_channel, run_log_process, shared_counters
+from amps.server.runtime import Runtime
+from amps.server.startup import log_startup
+from amps.server.transport.listeners import ListenFailure, open_listeners
+from amps.server.transport.worker import run_transport
+
+RESTARTS_MAX = 5
+RESTART_WINDOW_S = 60.0
+TRANSPORT_DRAIN_S = 8.0
+CORE_DRAIN_S = 60.0
+STUCK_WARNING_S = 10.0
+STUCK_KILL_S = 60.0
+WORKERS_MAX_DEFAULT = 8
+
+
+def default_workers() -> int:
+    """Transport workers without configuration: half of the CPUs, at least one."""
+    return max(1, min(WORKERS_MAX_DEFAULT, (os.cpu_count() or 1) // 2))
+
+
+def notify_service_manager(text: str) -> None:
+    """Tell systemd something, if it asked to be told (sd_notify)."""
+    path = os.environ.get("NOTIFY_SOCKET")
+    if not path:
+        return
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notifier:
+        notifier.sendto(text.encode(), "\0" + path[1:] if path.startswith("@") else path)
+
+
+class GiveUp(Exception):
+    """The instance cannot go on; the text says why."""
+
+
+@dataclass(slots=True)
+class Child:
+    """One forked process. `ours` is the supervisor's end of the channel; None for the log process."""
+
+    title: str
+    pid: int
+    ours: socket.socket | None
+    ready: bool = False
+    warned: bool = False
+
+
+@dataclass(slots=True)
+class RestartCounter:
+    """When a kind of process died."""
+
+    times: deque[float] = field(default_factory=deque)
+
+    def too_often(self) -> bool:
+        """Count one death now; whether there were too many."""
+        now = time.monotonic()
+        self.times.append(now)
+        while now - self.times[0] > RESTART_WINDOW_S:
+            self.times.popleft()
+        return len(self.times) >= RESTARTS_MAX
+
+
+class Supervisor:
+    """One instance."""
+
+    def __init__(self, loaded: LoadedConfig) -> None:
+        self._loaded = loaded
+        self._config = loaded.config
+        self._began_s = time.monotonic()
+        workers = self._config.tuning.transport_workers or default_workers()
+        self._runtime = Runtime(workers)
+        self._log_sender, self._log_receiver = open_log_channel()
+        self._minimum_level = minimum_level(self._config.logging)
+        self._log_counters = shared_counters(len(self._config.logging))
+        self.log = EventLog(self._log_sender, 1, self._minimum_level)
+        self._listeners: dict[str, list[socket.socket]] = {}
+        self._core: Child | None = None
+        self._log_process: Child | None = None
+        self._transports: list[Child | None] = [None] * workers
+        self._deaths: dict[str, RestartCounter] = {}
+        self._stopping_for: str | None = None
+        self._ready = False
+        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        watchdog_us = os.environ.get("WATCHDOG_USEC", "")
+        self._watchdog_s = int(watchdog_us) / 2_000_000 if watchdog_us.isdigit() else 0.0
+        self._next_watchdog_s = 0.0
+        self.on_ready: Callable[[], None] = lambda: None
+
+    # --- running ------------------------------------------------------------------------------------------
+
+    def run(self) -> int:
+        """Start, watch until a signal or a failure ends it, stop. Returns the exit code."""
+        setproctitle(self._config.process_name or f"amps: supervisor {self._config.name}")
+        self._catch_signals()
+        code = 0
+        try:
+            self._log_process = self._fork_log()
+            log_startup(self.log, self._loaded)
+            self._open_listeners()
+            self._start_core()
+            while self._stopping_for is None:
+                self._wait(0.5)
+                self._check_health()
+        except (GiveUp, ListenFailure) as problem:
+            self.log.log("00-0009", reason=problem)
+            print(f"Error: {problem}", file=sys.stderr, flush=True)
+            code = 1
+        finally:
+            self._stop()
+        return code
+
+    def _catch_signals(self) -> None:
+        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+
+        def stop(number: int, frame: object) -> None:
+            self._stopping_for = self._stopping_for or signal.Signals(number).name
+
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, stop)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        # They switch authentication and entitlement by actions, which are not there yet: they must not kill.
+        for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGPIPE):
+            signal.signal(number, signal.SIG_IGN)
+
+    def _open_listeners(self) -> None:
+        for transport in self._config.transports:
+            self._listeners[transport.name] = open_listeners(transport)
+            for listening in self._listeners[transport.name]:
+                name = listening.getsockname()
+                address = f"{name[0]}:{name[1]}" if isinstance(name, tuple) else name
+                self.log.log("11-0001", transport=transport.name, address=address)
+
+    # --- forking ------------------------------------------------------------------------------------------
+
+    def _fork(self, title: str, body: Callable[[socket.socket], int]) -> Child:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid == 0:
+            code = 70
+            try:
+                self._become_child(title)
+                ours.close()
+                code = body(theirs)
+            except BaseException:
+                import traceback
+
+                self.log.log("01-0005", place=title, data=traceback.format_exc())
+                traceback.print_exc()
+            finally:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(code)
+        theirs.close()
+        self.log.log("01-0001", process=title, pid=pid)
+        return Child(title, pid, ours)
+
+    def _become_child(self, title: str) -> None:
+        setproctitle(f"amps: {title}")
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.close(self._wake_read)
+        os.close(self._wake_write)
+        # A child must see the end of its own channel when the supervisor dies, so nobody else may hold it open.
+        for child in (self._core, *self._transports):
+            if child is not None and child.ours is not None:
+                child.ours.close()
+        if not title.startswith("transport"):
+            for sockets in self._listeners.values():
+                for listening in sockets:
+                    listening.close()
+
+    def _child_log(self, thread_number: int) -> EventLog:
+        return self.log.with_thread(thread_number)
+
+    def _fork_log(self) -> Child:
+        def body(channel: socket.socket) -> int:
+            channel.close()
+            self._log_sender.close()
+            run_log_process(
+                self._config.logging, self._config.name, self._log_receiver, self._log_counters
+            )
+            return 0
+
+        child = self._fork("log", body)
+        child.ready = True
+        return child
+
+    def _start_core(self) -> None:
+        def body(channel: socket.socket) -> int:
+            self._log_receiver.close()
+            return run_core(self._config, self._runtime, self._child_log(2), channel)
+
+        self._core = self._fork("core", body)
+
+    def _start_transport(self, index: int) -> None:
+        def body(channel: socket.socket) -> int:
+            self._log_receiver.close()
+            log = self._child_log(3 + index)
+            return run_transport(self._config, self._runtime, index, log, channel, self._listeners)
+
+        self._transports[index] = self._fork(f"transport {index}", body)
+
+    # --- waiting ------------------------------------------------------------------------------------------
+
+    def _children(self) -> list[Child]:
+        return [c for c in (self._log_process, self._core, *self._transports) if c is not None]
+
+    def _wait(self, timeout_s: float) -> None:
+        """Wait for a signal, a word from a child or a child's death, and react."""
+        channels = {c.ours.fileno(): c for c in self._children() if c.ours is not None}
+        poller = select.poll()
+        poller.register(self._wake_read, select.POLLIN)
+        for descriptor in channels:
+            poller.register(descriptor, select.POLLIN)
+        for descriptor, _ in poller.poll(timeout_s * 1000):
+            if descriptor == self._wake_read:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(self._wake_read, 4096)
+            else:
+                self._hear(channels[descriptor])
+        self._reap()
+
+    def _hear(self, child: Child) -> None:
+        assert child.ours is not None
+        while True:
+            try:
+                data = child.ours.recv(65536)
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            if not data:
+                child.ours.close()
+                child.ours = None
+                return
+            message = msgpack.unpackb(data)
+            if message[0] == "ready":
+                child.ready = True
+                if child is self._core:
+                    for index in range(len(self._transports)):
+                        self._start_transport(index)
+                self._announce_if_ready()
+            elif message[0] == "transport drained":
+                self._clear_spills(message[1])
+                self._start_transport(message[1])
+            elif message[0] in ("refused", "failed"):
+                raise GiveUp(message[1])
+
+    def _announce_if_ready(self) -> None:
+        if self._ready or not all(c is not None and c.ready for c in (self._core, *self._transports)):
+            return
+        self._ready = True
+        self.log.log("00-0015", seconds=f"{time.monotonic() - self._began_s:.3f}")
+        notify_service_manager(f"READY=1\nMAINPID={os.getpid()}\nSTATUS=serving\n")
+        self.on_ready()
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            code = os.waitstatus_to_exitcode(status)
+            for child in self._children():
+                if child.pid == pid:
+                    if child.ours is not None:
+                        self._hear_last(child)
+                    self._died(child, code)
+
+    def _hear_last(self, child: Child) -> None:
+        """What a dead child still said: the reason, if it ended on purpose."""
+        self._hear(child)
+        if child.ours is not None:
+            child.ours.close()
+            child.ours = None
+
+    def _died(self, child: Child, code: int) -> None:
+        status = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        if child is self._log_process:
+            self._log_process = None
+            if self._stopping_for is None:
+                self._log_process = self._fork_log()
+                self.log.log("01-0002", process=child.title, pid=child.pid, status=status)
+                self._give_up_if_too_often(child, status)
+        elif child is self._core:
+            self._core = None
+            if self._stopping_for is None:
+                self._core_died(child, code, status)
+        else:
+            index = self._transports.index(child)
+            self._transports[index] = None
+            self._runtime.control.set_transport_alive(index, False)
+            if self._stopping_for is None:
+                self.log.log("01-0002", process=child.title, pid=child.pid, status=status)
+                self._give_up_if_too_often(child, status)
+                self._tell(self._core, "transport died", index)
+
+    def _give_up_if_too_often(self, child: Child, status: str) -> None:
+        if self._deaths.setdefault(child.title, RestartCounter()).too_often():
+            self.log.log("01-0003", process=child.title, status=status)
+            raise GiveUp(f"process {child.title!r} died {RESTARTS_MAX} times within {RESTART_WINDOW_S:.0f} s ({status})")
+
+    def _core_died(self, child: Child, code: int, status: str) -> None:
+        if code in (EXIT_REFUSED, EXIT_STORAGE):
+            raise GiveUp(f"the core ended ({status}); the log says why")
+        self.log.log("01-0004", status=status)
+        for transport in self._transports:
+            if transport is not None:
+                self._kill(transport)
+        self._transports = [None] * len(self._transports)
+        self._give_up_if_too_often(child, status)
+        self._runtime.reset()
+        self._start_core()
+
+    def _kill(self, child: Child) -> None:
+        """End a child at once and reap it."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child.pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(child.pid, 0)
+        if child.ours is not None:
+            child.ours.close()
+            child.ours = None
+
+    def _clear_spills(self, index: int) -> None:
+        """Large messages that a dead transport had not handed over yet: they were never acknowledged."""
+        for path in self._runtime.directory.path.glob(f"spill.{index}.*"):
+            path.unlink(missing_ok=True)
+
+    def _tell(self, child: Child | None, *message: object) -> None:
+        if child is not None and child.ours is not None:
+            with contextlib.suppress(OSError):
+                child.ours.send(msgpack.packb(message))
+
+    # --- health -------------------------------------------------------------------------------------------
+
+    def _check_health(self) -> None:
+        """Look at the heartbeats; a process that is stuck for long is killed, and then restarted as any dead one."""
+        control = self._runtime.control
+        now_ns = time.monotonic_ns()
+        beats = [(self._core, control.core_heartbeat_ns)]
+        beats += [(child, control.transport_heartbeat_ns(i)) for i, child in enumerate(self._transports)]
+        healthy = self._ready
+        for child, beat_ns in beats:
+            if child is None or not child.ready or beat_ns == 0:
+                healthy = healthy and child is not None
+                continue
+            silent_s = (now_ns - beat_ns) / 1e9
+            if silent_s < STUCK_WARNING_S:
+                child.warned = False
+                continue
+            healthy = False
+            if not child.warned:
+                child.warned = True
+                self.log.log("30-0000", thread=child.title, seconds=int(silent_s))
+            if silent_s > STUCK_KILL_S:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(child.pid, signal.SIGKILL)
+        now_s = time.monotonic()
+        if self._watchdog_s and healthy and now_s >= self._next_watchdog_s:
+            self._next_watchdog_s = now_s + self._watchdog_s
+            notify_service_manager("WATCHDOG=1")
+
+    # --- stopping -----------------------------------------------------------------------------------------
+
+    def _stop(self) -> None:
+        cause = self._stopping_for
+        self._stopping_for = cause or "failure"
+        notify_service_manager("STOPPING=1")
+        self.log.log("FF-0001", cause=cause)
+        for sockets in self._listeners.values():
+            for listening in sockets:
+                listening.close()
+        for child in self._transports:
+            self._tell(child, "drain")
+        self._wait_for_end(lambda: [c for c in self._transports if c is not None], TRANSPORT_DRAIN_S)
+        self.log.log("FF-0002")
+        self._tell(self._core, "drain")
+        self._runtime.core_bell.ring()
+        self._wait_for_end(lambda: [c for c in (self._core,) if c is not None], CORE_DRAIN_S)
+        for transport in self._config.transports:
+            if transport.file_name is not None and self._listeners.get(transport.name):
+                with contextlib.suppress(OSError):
+                    transport.file_name.unlink()
+        self.log.log("FF-0003")
+        self.log.finish()
+        self._log_sender.close()
+        self._wait_for_end(lambda: [c for c in (self._log_process,) if c is not None], 10.0)
+        self._runtime.directory.remove()
+
+    def _wait_for_end(self, left: Callable[[], list[Child]], timeout_s: float) -> None:
+        deadline_s = time.monotonic() + timeout_s
+        while left() and time.monotonic() < deadline_s:
+            with contextlib.suppress(GiveUp):
+                self._wait(0.1)
+        for child in left():
+            self.log.log("FF-0004", process=child.title)
+            self._kill(child)
+            if child is self._core:
+                self._core = None
+            elif child is self._log_process:
+                self._log_process = None
+            else:
+                self._transports[self._transports.index(child)] = None
+
+
+def run(loaded: LoadedConfig, *, ready_fd: int | None = None) -> int:
+    """Run an instance until its shutdown. Returns the exit code.
+
+    ready_fd: a descriptor to which one line is written when the instance is ready, then closed.
+    """
+    supervisor = Supervisor(loaded)
+    if ready_fd is not None:
+
+        def announce() -> None:
+            os.write(ready_fd, b"ready\n")
+            os.close(ready_fd)
+
+        supervisor.on_ready = announce
+    return supervisor.run()

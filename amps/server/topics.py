@@ -1,0 +1,72 @@
+"""Topics: which names are expressions, what they match, which topics are recorded.
+
+A topic that holds one of `^ $ . * ? + | ( ) [ ] { } \\` is a PCRE expression, unanchored and case-sensitive
+(protocol.md §8), unless RegexTopicSupport is off or the command says `non_regex_topic`. Core and transports use the
+same rule, so that they agree on what is recorded.
+"""
+
+from collections.abc import Callable
+
+import pcre2
+
+from amps.config import ServerConfig
+
+REGEX_CHARACTERS = frozenset("^$.*?+|()[]{}\\")
+# Topics that begin so belong to the server.
+RESERVED_PREFIX = "/AMPS"
+
+
+class BadTopicExpression(ValueError):
+    """A topic with regex characters that is no valid expression."""
+
+
+def has_regex_characters(topic: str) -> bool:
+    """Whether a topic would be taken as an expression."""
+    return not REGEX_CHARACTERS.isdisjoint(topic)
+
+
+def topic_predicate(topic: str, regex_allowed: bool) -> Callable[[str], bool] | None:
+    """A test for topic names, or None if the topic is literal. Raises BadTopicExpression."""
+    if not regex_allowed or not has_regex_characters(topic):
+        return None
+    try:
+        pattern = pcre2.compile(topic)
+    except (pcre2.PatternError, UnicodeError, ValueError) as error:
+        raise BadTopicExpression(f"{topic!r}: {error}") from error
+
+    def matches(name: str) -> bool:
+        try:
+            return pattern.search(name) is not None
+        except pcre2.LibraryError:
+            # The expression ran into the engine's limits on this name: it does not match.
+            return False
+
+    return matches
+
+
+class TopicMatcher:
+    """What the transaction log takes."""
+
+    def __init__(self, config: ServerConfig) -> None:
+        self._literal: set[tuple[str, str]] = set()
+        self._predicates: list[tuple[str, Callable[[str], bool]]] = []
+        log = config.transaction_log
+        for entry in log.topics if log is not None else ():
+            predicate = topic_predicate(entry.name, config.regex_topic_support)
+            if predicate is None:
+                self._literal.add((entry.name, entry.message_type))
+            else:
+                self._predicates.append((entry.message_type, predicate))
+
+    @property
+    def records_anything(self) -> bool:
+        """Whether any topic can be recorded: then persisted acknowledgements are conflated (protocol.md §5.3)."""
+        return bool(self._literal or self._predicates)
+
+    def is_logged(self, topic: str, message_type: str) -> bool:
+        """Whether messages of that topic go to the journal. Topics of the server itself never do."""
+        if topic.startswith(RESERVED_PREFIX):
+            return False
+        if (topic, message_type) in self._literal:
+            return True
+        return any(kind == message_type and predicate(topic) for kind, predicate in self._predicates)

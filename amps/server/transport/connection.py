@@ -1,0 +1,409 @@
+"""One client connection: the event loop's side of it, input, output and the end.
+
+Commands are carried out by commands.py; this module owns the byte streams. Input stops (is *held*) while the ring
+is full or a command waits for the core; then nothing more is read from the socket, which is the back-pressure that
+the client feels. Output collects in the outlet and is handed to the event loop once per turn.
+
+The life of a connection: CONNECTED, LOGGING_ON while authentication and the core answer, READY, CLOSED.
+"""
+
+import asyncio
+import contextlib
+import enum
+import json
+import mmap
+import os
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from amps._core import ingress as inbound
+from amps._core.delivery import Outlet
+from amps._core.wire import HeaderError, encode_frame
+from amps.server.records import KIND_DISCONNECT, KIND_SPILLED_PUBLISH, control_record, raw_control_record
+from amps.server.transport import preflight
+from amps.server.transport.bookmarks import format_bookmark
+from amps.server.transport.commands import Commands
+from amps.server.transport.publisher_acks import PublisherAcks
+from amps.server.transport.subscriptions import Subscription
+
+if TYPE_CHECKING:
+    from amps.server.transport.worker import Listener, Worker
+
+OUTPUT_HIGH_BYTES = 1 << 20
+OUTPUT_LOW_BYTES = 256 << 10
+
+
+class Phase(enum.Enum):
+    """Where a connection is in its life."""
+
+    CONNECTED = "connected"
+    LOGGING_ON = "logging on"
+    READY = "ready"
+    CLOSED = "closed"
+
+
+class Connection(asyncio.BufferedProtocol):
+    """The protocol object of one client socket."""
+
+    def __init__(self, worker: "Worker", listener: "Listener") -> None:
+        self.worker = worker
+        self.listener = listener
+        self.phase = Phase.CONNECTED
+        self.transport: asyncio.Transport | None = None
+        self.slot, self.serial = worker.new_slot(self)
+        self.name = worker.connection_name(listener, self.serial)
+        self.client_name = ""
+        self.identity = ""
+        self.message_type = ""
+        self.client_version = ""
+        self.correlation_id = ""
+        self.address = ""
+        self.publisher_id = 0
+        self.subscriptions: dict[str, Subscription] = {}
+        self.ingress = inbound.Ingress(
+            self.slot, self.serial, worker.ring, worker.topics, worker.message_bytes_max
+        )
+        self.outlet = Outlet(self._output_waits)
+        self.acks = PublisherAcks(self.ingress, self, 1.0)
+        self.commands = Commands(self)
+        self.writable = True
+        self.held = False
+        self.last_input_s = worker.now_s()
+        self.last_output_s = self.last_input_s
+        self.close_reason: str | None = None
+        self._permissions: dict[tuple[str, str], bool] = {}
+        self._spill: tuple[str, bytes] | None = None
+        self._oldest_unsent_s: float | None = None
+        self._started = False
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    # --- asyncio ------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client connected."""
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(OUTPUT_HIGH_BYTES, OUTPUT_LOW_BYTES)
+        peer = transport.get_extra_info("peername")
+        self.address = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "local"
+        self.worker.connected(self)
+        self.worker.log.log("07-0001", connection=self.name, transport=self.listener.name, address=self.address)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Memory for the event loop to receive into."""
+        return cast(memoryview, self.ingress.receive_buffer())
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes were received."""
+        self.ingress.received(nbytes)
+        self.last_input_s = self.worker.now_s()
+        if self.phase is Phase.CLOSED or self.held:
+            # Bytes of a read that was under way when input was held; they wait, or go nowhere.
+            self.ingress.keep()
+            return
+        self.pump()
+
+    def eof_received(self) -> bool:
+        """The client has finished sending: what it sent is carried out, then the connection ends."""
+        return False
+
+    def pause_writing(self) -> None:
+        """The client does not keep up with its output."""
+        self.writable = False
+        self.worker.stopped_reading(self)
+
+    def resume_writing(self) -> None:
+        """The client has caught up."""
+        self.writable = True
+        self._oldest_unsent_s = None
+        self.worker.reads_again(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is closed."""
+        self.ended()
+
+    # --- input --------------------------------------------------------------------------------------------
+
+    def pump(self) -> None:
+        """Work through what was received, until nothing whole is left or input is held."""
+        ingress = self.ingress
+        if not self._started and not self._begin():
+            return
+        try:
+            while not self.held and self.phase is not Phase.CLOSED:
+                result = ingress.parse()
+                if result == inbound.NEED_MORE:
+                    break
+                if result == inbound.COMMAND:
+                    self.commands.execute()
+                else:
+                    self._handle(result)
+        except HeaderError as error:
+            self.protocol_violation(str(error))
+        except UnicodeError as error:
+            self.protocol_violation(f"invalid text: {error}")
+        ingress.keep()
+        self.worker.pushed()
+        if self.acks.pending:
+            self.worker.acknowledge(self)
+
+    def _begin(self) -> bool:
+        """Tell an HTTP preflight from frames. False: more bytes are needed, or the connection was closed."""
+        first = self.ingress.first_bytes
+        if first[:4] != b"GET "[: len(first)]:
+            self._started = True
+            return True
+        if len(first) < 4:
+            self.ingress.keep()
+            return False
+        answer = preflight.answer(first)
+        if answer.consumed:
+            self.ingress.discard(answer.consumed)
+            self._started = True
+        if answer.response:
+            self.outlet.append(answer.response)
+        if answer.close:
+            self.close(None)
+        if not self._started:
+            self.ingress.keep()
+        return self._started
+
+    def _handle(self, result: int) -> None:
+        """What `parse` leaves to policy."""
+        ingress = self.ingress
+        if result == inbound.RING_FULL:
+            self.hold()
+            self.worker.wait_for_ring(self)
+        elif result == inbound.NEW_TOPIC:
+            self.declare_topic(ingress.topic_name)
+        elif result == inbound.PERMISSION:
+            entry = ingress.topic_entry
+            ingress.set_permission(entry, self.may("write", entry.name))
+        elif result == inbound.DENIED:
+            self.commands.publish_denied()
+        elif result == inbound.SPILL:
+            self.spill()
+        elif result == inbound.BAD_HEADER:
+            self.protocol_violation("the header cannot be parsed or has no command")
+        elif result == inbound.TOO_LARGE:
+            limit = self.worker.message_bytes_max
+            self.protocol_violation(f"a message is longer than the maximum of {limit} bytes")
+
+    def declare_topic(self, name: str) -> bool:
+        """Make a topic known to the core. False: the ring is full, input is held."""
+        entry = self.worker.topics.entry(name, self.message_type)
+        if entry.declared or entry.discarded or entry.refusal is not None:
+            entry.mark_declared()
+            return True
+        if not self.worker.declare(entry):
+            self.hold()
+            self.worker.wait_for_ring(self)
+            return False
+        entry.mark_declared()
+        return True
+
+    def spill(self) -> bool:
+        """Pass a message that is too large for the ring in a file. False: the ring is full, input is held."""
+        ingress = self.ingress
+        if self._spill is None:
+            token = self.worker.spill_token()
+            path = self.worker.runtime.spill_path(token)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            try:
+                length = ingress.spill_length()
+                os.posix_fallocate(descriptor, 0, length)
+                with mmap.mmap(descriptor, length) as memory:
+                    ingress.write_spill(memory)
+            finally:
+                os.close(descriptor)
+            self._spill = (
+                token,
+                raw_control_record(token.encode(), KIND_SPILLED_PUBLISH, self.slot, self.serial),
+            )
+        if not self.worker.ring.push(self._spill[1]):
+            self.hold()
+            self.worker.wait_for_ring(self)
+            return False
+        self._spill = None
+        ingress.finish_spill()
+        ingress.consume()
+        return True
+
+    def hold(self) -> None:
+        """Read nothing more for now."""
+        if not self.held:
+            self.held = True
+            if self.transport is not None and not self.transport.is_closing():
+                self.transport.pause_reading()
+
+    def release(self) -> None:
+        """Go on reading, first what was received already."""
+        if self.held and self.phase is not Phase.CLOSED:
+            self.held = False
+            self.pump()
+            if not self.held and self.transport is not None and not self.transport.is_closing():
+                self.transport.resume_reading()
+
+    def stop_input(self) -> None:
+        """Take nothing more from the client: the server is shutting down."""
+        self.held = True
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.pause_reading()
+
+    def protocol_violation(self, detail: str) -> None:
+        """Something that is no command: the documented answer is to disconnect (protocol.md §3)."""
+        self.worker.log.log("02-0001", client=self.shown_name, reason=detail)
+        self.close("unknown command")
+
+    # --- output -------------------------------------------------------------------------------------------
+
+    @property
+    def shown_name(self) -> str:
+        """What log messages call the client: the connection's name until the logon."""
+        return self.client_name or self.name
+
+    def send(self, header: Mapping[str, Any], body: bytes = b"") -> None:
+        """Append one frame to the output."""
+        if self.phase is not Phase.CLOSED:
+            self.outlet.append(encode_frame(header, body))
+
+    def acknowledge(self, kind: str, command_id: str | None, failure: str | None = None, **extra: Any) -> None:
+        """Send one acknowledgement; `failure` is the reason of one."""
+        header: dict[str, Any] = {"cmd": "ack", "cmd_id": command_id, "ack_type": kind}
+        header["status"] = "failure" if failure is not None else "success"
+        header["reason"] = failure
+        header.update(extra)
+        self.send(header)
+        if self.worker.trace:
+            self.worker.log.log("17-0002", client=self.shown_name, data=json.dumps(header))
+
+    def persisted(self, sequence: int, reason: str | None) -> None:
+        """A persisted acknowledgement for this publisher, conflated: without a command id."""
+        bookmark = f"{self.publisher_id}|{sequence}|"
+        self.acknowledge("persisted", None, reason, seq=sequence, bookmark=bookmark)
+
+    def send_completed(self, subscription: Subscription, bookmark: tuple[int, int]) -> None:
+        """The replay of a subscription has reached the point where the subscribe arrived."""
+        self.acknowledge(
+            "completed",
+            self.commands.completed_ids.pop(subscription.sub_id, None),
+            sub_id=subscription.sub_id,
+            bookmark=format_bookmark(*bookmark),
+        )
+
+    def _output_waits(self) -> None:
+        self.worker.dirty.append(self)
+
+    def flush(self) -> None:
+        """Hand the collected output to the event loop."""
+        transport = self.transport
+        if transport is None or transport.is_closing():
+            self.outlet.take()
+            return
+        chunks = self.outlet.take()
+        if chunks:
+            self.last_output_s = self.worker.now_s()
+            transport.writelines(chunks)
+            if not self.writable and self._oldest_unsent_s is None:
+                self._oldest_unsent_s = self.last_output_s
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Output that the client has not taken yet."""
+        if self.transport is None:
+            return 0
+        return self.transport.get_write_buffer_size() + int(self.outlet.pending_bytes)
+
+    def unsent_age_s(self, now_s: float) -> float:
+        """How long the client has not kept up; 0 while it does."""
+        return 0.0 if self._oldest_unsent_s is None else now_s - self._oldest_unsent_s
+
+    # --- logon --------------------------------------------------------------------------------------------
+
+    def logging_on(self, client_name: str) -> None:
+        """Credentials are accepted; the core is being asked for the name."""
+        self.phase = Phase.LOGGING_ON
+        self.client_name = client_name
+
+    def ready(self, derived_id: int, user: bytes, interval_s: float) -> None:
+        """Logged on. `user`: the identity as it stands inside the quotes of a header."""
+        self.phase = Phase.READY
+        self.acks = PublisherAcks(self.ingress, self, interval_s)
+        # With tracing every publish goes through Python, which logs it.
+        self.ingress.log_on(
+            self.message_type,
+            self.publisher_id,
+            derived_id,
+            user,
+            self.worker.has_journal,
+            self.worker.conflated,
+            not self.listener.entitlement.allows_all,
+            not self.worker.trace,
+        )
+
+    # --- permissions --------------------------------------------------------------------------------------
+
+    def may(self, permission: str, topic: str) -> bool:
+        """Whether this connection may read or write a topic; cached."""
+        if self.listener.entitlement.allows_all:
+            return True
+        key = (permission, topic)
+        answer = self._permissions.get(key)
+        if answer is None:
+            answer = self._permissions[key] = self.listener.entitlement.allows(self.identity, permission, topic)
+            if not answer:
+                self.worker.log.log(
+                    "25-0002", client=self.shown_name, user=self.identity, permission=permission, resource=topic
+                )
+        return answer
+
+    # --- the end ------------------------------------------------------------------------------------------
+
+    def close(self, reason: str | None) -> None:
+        """End the connection from our side; what was already put out is still sent."""
+        if self.phase is Phase.CLOSED:
+            return
+        self.close_reason = reason
+        self.flush()
+        self.ended()
+        if self.transport is not None:
+            self.transport.close()
+
+    def abort(self, reason: str | None) -> None:
+        """End the connection at once, dropping its output."""
+        if self.phase is Phase.CLOSED:
+            return
+        self.close_reason = reason
+        self.ended()
+        if self.transport is not None:
+            self.transport.abort()
+
+    def ended(self) -> None:
+        """Give everything back; idempotent."""
+        if self.phase is Phase.CLOSED:
+            return
+        known_to_core = self.commands.known_to_core
+        self.phase = Phase.CLOSED
+        self.outlet.closed = True
+        self.outlet.take()
+        for subscription in list(self.subscriptions.values()):
+            self.worker.remove_subscription(subscription)
+        self.subscriptions.clear()
+        self.commands.cancel()
+        if self._spill is not None:
+            with contextlib.suppress(OSError):
+                self.worker.runtime.spill_path(self._spill[0]).unlink()
+        if known_to_core:
+            self.worker.push_control(control_record(None, KIND_DISCONNECT, self.slot, self.serial))
+        self.worker.disconnected(self)
+        self.worker.log.log("07-0013", client=self.shown_name, reason=self.close_reason)
+
+
+def now_name_number() -> int:
+    """The number in a connection's name: microseconds of the time it was made, on the scale of journal dumps."""
+    return time.time_ns() // 1000 + 210866803200000000

@@ -1,0 +1,204 @@
+"""The `o` header: options of a command (protocol.md §10).
+
+Comma-delimited; values with lists stand in brackets and may hold commas; blanks around items and `=` and empty
+items are ignored. An unknown option fails the command with `invalid options`, and so does a documented conflict
+(D12). Documented options of features that are not built yet fail with a reason that says so.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from amps.server.transport.failures import CommandFailure, not_supported_yet
+
+# Commands by the letters of protocol.md §10.
+COLUMNS = {
+    "subscribe": "S",
+    "delta_subscribe": "D",
+    "sow": "Q",
+    "sow_and_subscribe": "B",
+    "sow_and_delta_subscribe": "E",
+    "sow_delete": "X",
+    "logon": "L",
+    "heartbeat": "H",
+}
+
+# token -> (columns where it is documented, takes a value)
+TOKENS: dict[str, tuple[str, bool]] = {
+    "none": ("SDQBEXLH", False),
+    "replace": ("SDQBE", False),
+    "pause": ("SDB", False),
+    "resume": ("SDB", False),
+    "bookmark": ("SDBE", False),
+    "bookmark_not_found": ("SB", True),
+    "fully_durable": ("SB", False),
+    "live": ("SDBE", False),
+    "rate": ("SDB", True),
+    "rate_max_gap": ("SB", True),
+    "conflation": ("SDBE", True),
+    "conflation_key": ("SDBE", True),
+    "oof": ("SDQBE", False),
+    "timestamp": ("SDQBE", False),
+    "no_sowkey": ("SDQBE", False),
+    "send_keys": ("DQBE", False),
+    "no_empties": ("DE", False),
+    "non_regex_topic": ("SDQBEX", False),
+    "select": ("SDQBE", True),
+    "top_n": ("QBE", True),
+    "skip_n": ("QBE", True),
+    "grouping": ("QBE", True),
+    "projection": ("QBE", True),
+    "max_backlog": ("SD", True),
+    "cancel": ("X", False),
+    "expire": ("X", False),
+    "lease_extension": ("X", True),
+    "ack_conflation": ("L", True),
+    "pretty": ("L", False),
+}
+
+_INTERVAL_S = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of one command, checked. Those of features that have no effect without a SOW are accepted."""
+
+    replace: bool = False
+    bookmark: bool = False
+    timestamp: bool = False
+    non_regex_topic: bool = False
+    live: bool = False
+    fully_durable: bool = False
+    bookmark_not_found: str = "now"
+    ack_conflation_s: float = 1.0
+
+
+def split_options(text: str) -> Iterator[str]:
+    """The items of an option string, without blanks; brackets, parentheses and quotes keep commas together."""
+    depth = 0
+    quote = ""
+    item: list[str] = []
+    for character in text:
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "\"'":
+            quote = character
+        elif character in "[(":
+            depth += 1
+        elif character in "])":
+            depth = max(0, depth - 1)
+        elif character == "," and depth == 0:
+            yield "".join(item).strip()
+            item = []
+            continue
+        item.append(character)
+    yield "".join(item).strip()
+
+
+def parse_interval(text: str) -> float:
+    """Seconds of an interval such as `500ms`; a bare number is seconds (D34). Raises ValueError."""
+    match = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)", text.strip().lower())
+    if match is None or (match[2] and match[2] not in _INTERVAL_S):
+        raise ValueError(f"{text!r} is no interval")
+    return float(match[1]) * _INTERVAL_S[match[2] or "s"]
+
+
+def tokenize(text: str, command: str) -> dict[str, str]:
+    """Option name → value, checked against the table. Raises CommandFailure."""
+    column = COLUMNS[command]
+    found: dict[str, str] = {}
+    for item in split_options(text):
+        if not item:
+            continue
+        name, equals, value = (part.strip() for part in item.partition("="))
+        known = TOKENS.get(name)
+        if known is None or column not in known[0]:
+            raise CommandFailure("invalid options", f"{command} has no option {name!r}")
+        if known[1] and not value:
+            raise CommandFailure("invalid options", f"option {name!r} needs a value")
+        if equals and not known[1] and name != "pretty":
+            raise CommandFailure("invalid options", f"option {name!r} takes no value")
+        found[name] = value
+    return found
+
+
+def parse_options(text: str, command: str, bookmark: bool) -> Options:
+    """Options of a subscription or query command. `bookmark`: the command has one. Raises CommandFailure."""
+    found = tokenize(text, command)
+    _check_conflicts(found, bookmark)
+    not_found = found.get("bookmark_not_found", "now")
+    if not_found not in ("epoch", "now", "fail"):
+        raise CommandFailure("invalid options", f"bookmark_not_found={not_found}")
+    if "max_backlog" in found and not found["max_backlog"].isdigit():
+        raise CommandFailure("invalid options", f"max_backlog={found['max_backlog']}")
+    for name, what in (
+        ("pause", "pausing subscriptions"),
+        ("resume", "pausing subscriptions"),
+        ("rate", "rate control of replays"),
+        ("conflation", "conflation"),
+        ("select", "select lists"),
+        ("top_n", "pagination"),
+        ("grouping", "aggregated subscriptions"),
+    ):
+        if name in found and not (name == "conflation" and found[name] == "none"):
+            raise not_supported_yet(what)
+    return Options(
+        replace="replace" in found,
+        bookmark="bookmark" in found,
+        timestamp="timestamp" in found,
+        non_regex_topic="non_regex_topic" in found,
+        live="live" in found and bookmark,
+        fully_durable="fully_durable" in found,
+        bookmark_not_found=not_found,
+    )
+
+
+def _check_conflicts(found: dict[str, str], bookmark: bool) -> None:
+    """Documented conflicts (protocol.md §10; transaction_log.md §20, 22)."""
+    conflicts = [
+        ("live", "rate"),
+        ("live", "pause"),
+        ("live", "resume"),
+        ("live", "fully_durable"),
+        ("pause", "resume"),
+        ("select", "projection"),
+    ]
+    for first, second in conflicts:
+        if first in found and second in found:
+            raise CommandFailure("invalid options", f"{first} with {second}")
+    if not bookmark:
+        for name in ("rate", "fully_durable", "bookmark_not_found", "pause"):
+            if name in found:
+                raise CommandFailure("invalid options", f"{name} is for bookmark subscriptions")
+    for name, needed in (
+        ("rate_max_gap", "rate"),
+        ("grouping", "projection"),
+        ("projection", "grouping"),
+        ("skip_n", "top_n"),
+        ("conflation_key", "conflation"),
+    ):
+        if name in found and needed not in found:
+            raise CommandFailure("invalid options", f"{name} without {needed}")
+    if bookmark and "projection" in found:
+        raise CommandFailure("invalid options", "projection on a bookmark subscription")
+    if "rate" in found and not _is_rate(found["rate"]):
+        raise CommandFailure("invalid options", f"rate={found['rate']}")
+    if found.get("conflation", "none") not in ("none", "auto"):
+        try:
+            parse_interval(found["conflation"])
+        except ValueError as error:
+            raise CommandFailure("invalid options", str(error)) from error
+
+
+def _is_rate(text: str) -> bool:
+    match = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)(x|[kmg]b?)?", text.lower())
+    return match is not None and float(match[1]) > 0
+
+
+def parse_logon_options(text: str) -> Options:
+    """Options of logon. Raises CommandFailure."""
+    found = tokenize(text, "logon")
+    try:
+        return Options(ack_conflation_s=parse_interval(found.get("ack_conflation", "1s")))
+    except ValueError as error:
+        raise CommandFailure("invalid options", str(error)) from error

@@ -1,0 +1,685 @@
+"""The transport worker: one process with an event loop, its connections, and its view of the instance.
+
+Everything happens in *turns*. A turn takes the core's answers, lets barriers pass that the watermarks allow, runs the
+tailers, sends acknowledgements and hands output to the event loop. Turns are started by received input, by the
+doorbell and by timers; a turn that leaves work behind (more log to read than one turn may) schedules the next one, so
+that sockets are served in between. Before the worker sleeps it says so in shared memory and looks once more.
+
+Order matters inside a turn: watermarks are read after the ring's tail (what was consumed is then below them), and
+every tailer stops at the one reading.
+"""
+
+import asyncio
+import heapq
+import itertools
+import signal
+import socket
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgpack
+import uvloop
+
+from amps._core.delivery import JournalTailer, LiveTailer
+from amps._core.log_reader import LogCursor, LogDamaged, LogDirectory
+from amps._core.topic_table import TopicEntry, TopicTable
+from amps.config import ServerConfig, TransportConfig
+from amps.server.eventlog import EventLog
+from amps.server.journal_names import JOURNAL_SUFFIX, journal_prefix
+from amps.server.records import KIND_DECLARE_TOPIC, control_payload, control_record
+from amps.server.runtime import Runtime
+from amps.server.security import Authenticator, Entitlement, make_authenticator, make_entitlement
+from amps.server.topics import RESERVED_PREFIX, TopicMatcher
+from amps.server.transport.bookmarks import StartPoint, format_bookmark
+from amps.server.transport.connection import Connection, now_name_number
+from amps.server.transport.listeners import tls_context
+from amps.server.transport.replay import JournalView, Replay
+from amps.server.transport.slow_clients import MemoryPool
+from amps.server.transport.subscriptions import Place, Subscription, SubscriptionSet
+
+MESSAGE_BYTES_MAX = 200 * 2**20
+LOG_BYTES_PER_TURN = 4 << 20
+TICK_S = 0.1
+PERSISTED_INTERVAL_S = 1.0
+DRAIN_WAIT_S = 5.0
+SERIAL_MASK = 0xFFFFFFFF
+
+
+@dataclass(slots=True)
+class Listener:
+    """One configured transport, as connections see it."""
+
+    name: str
+    config: TransportConfig
+    message_type: str | None
+    authenticator: Authenticator
+    entitlement: Entitlement
+    pool: MemoryPool
+
+
+class Worker:
+    """One transport process. Made in the child after the fork."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        runtime: Runtime,
+        index: int,
+        log: EventLog,
+        supervisor: socket.socket,
+        sockets: dict[str, list[socket.socket]],
+    ) -> None:
+        """`sockets`: listening sockets by transport name."""
+        self.config = config
+        self.runtime = runtime
+        self.index = index
+        self.log = log
+        self.trace = log.enabled("trace")
+        self.ring = runtime.ingress[index]
+        self.ring.attach_producer()
+        self.matcher = TopicMatcher(config)
+        self.has_journal = config.transaction_log is not None
+        self.conflated = self.matcher.records_anything
+        self.message_bytes_max = MESSAGE_BYTES_MAX
+        self.topics = TopicTable(self._classify)
+        self.dirty: list[Connection] = []
+        self.loop: asyncio.AbstractEventLoop
+        self._egress = runtime.egress[index]
+        self._bell = runtime.transport_bells[index]
+        self._supervisor = supervisor
+        self._sockets = sockets
+        self._servers: list[asyncio.Server] = []
+        self._connections: dict[int, Connection] = {}
+        self._free_slots: list[int] = []
+        self._slot_count = 0
+        self._serial = time.monotonic_ns() // 1000 & SERIAL_MASK
+        self._spill_number = itertools.count()
+        self._control_waiting: deque[bytes] = deque()
+        self._ring_waiters: dict[Connection, None] = {}
+        self._barriers: deque[tuple[int, Callable[[], None]]] = deque()
+        self._durable_waiters: list[tuple[int, int, Callable[[], None]]] = []
+        self._waiter_number = itertools.count()
+        self._acks_active: dict[Connection, None] = {}
+        self._acks_due: list[tuple[float, int, Connection]] = []
+        self._acks_scheduled: set[Connection] = set()
+        self._turn_scheduled = False
+        self._in_turn = False
+        self._draining = False
+        self._watermarks: tuple[int, int, int, int, int] = runtime.control.watermarks()
+        self._consumed = self.ring.tail
+        self._durable = runtime.control.durable
+        # tailers and who they serve
+        self._live = SubscriptionSet(combine=True)
+        self._live_tailer: LiveTailer | None = None
+        self._durable_set = SubscriptionSet(combine=False)
+        self._durable_tailer: JournalTailer | None = None
+        self._replays: deque[Replay] = deque()
+        self._paused_replays: dict[Connection, list[Replay]] = {}
+        self._transient = LogDirectory(runtime.transient_prefix, ".log", self.topics.entry)
+        self._journal: JournalView | None = None
+        settings = config.transaction_log
+        if settings is not None:
+            prefix = journal_prefix(settings.journal_directory, config.name)
+            directory = LogDirectory(prefix, JOURNAL_SUFFIX, self.topics.entry)
+            self._journal = JournalView(directory, settings.journal_directory, config.name, runtime)
+        instance_pool = MemoryPool(self, config.message_memory_limit_bytes // max(1, runtime.transports))
+        self._listeners = {t.name: self._listener(t, instance_pool) for t in config.transports}
+
+    def _listener(self, transport: TransportConfig, instance_pool: MemoryPool) -> Listener:
+        pool = instance_pool
+        if transport.message_memory_limit_bytes is not None:
+            pool = MemoryPool(self, transport.message_memory_limit_bytes // max(1, self.runtime.transports))
+        return Listener(
+            transport.name,
+            transport,
+            transport.message_type,
+            make_authenticator(self.config, transport),
+            make_entitlement(self.config, transport),
+            pool,
+        )
+
+    def _classify(self, topic: str, message_type: str) -> tuple[bool, bool, str | None]:
+        """For the topic table: recorded, discarded, refusal."""
+        if topic == "/AMPS/devnull":
+            return False, True, None
+        if topic.startswith(RESERVED_PREFIX):
+            return False, False, "invalid topic"
+        return self.has_journal and self.matcher.is_logged(topic, message_type), False, None
+
+    # --- life -------------------------------------------------------------------------------------------------
+
+    def run(self) -> int:
+        """Serve until told to drain. Returns the exit code of the process."""
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(self._main())
+
+    async def _main(self) -> int:
+        self.loop = asyncio.get_running_loop()
+        self._stopped = self.loop.create_future()
+        control = self.runtime.control
+        control.set_transient_read(self.index, self._watermarks[1])
+        control.set_transport_alive(self.index, True)
+        self.loop.add_reader(self._bell.fd, self._rung)
+        self.loop.add_reader(self._supervisor.fileno(), self._listen)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            # The supervisor says when to stop; a signal to the whole process group must not end workers early.
+            self.loop.add_signal_handler(number, lambda: None)
+        for name, sockets in self._sockets.items():
+            await self._serve(self._listeners[name], sockets)
+        self._tell("ready")
+        self._tick()
+        code: int = await self._stopped
+        return code
+
+    async def _serve(self, listener: Listener, sockets: list[socket.socket]) -> None:
+        context = tls_context(listener.config.tls) if listener.config.tls is not None else None
+        for listening in sockets:
+            if listening.family == socket.AF_UNIX:
+                server = await self.loop.create_unix_server(
+                    lambda: Connection(self, listener), sock=listening.dup(), ssl=context, start_serving=True
+                )
+            else:
+                server = await self.loop.create_server(
+                    lambda: Connection(self, listener), sock=listening.dup(), ssl=context, start_serving=True
+                )
+            self._servers.append(server)
+
+    def _tell(self, *message: object) -> None:
+        try:
+            self._supervisor.send(msgpack.packb(message))
+        except OSError:
+            self._drain()
+
+    def _listen(self) -> None:
+        try:
+            data = self._supervisor.recv(65536, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return
+        if not data or msgpack.unpackb(data)[0] == "drain":
+            self._drain()
+
+    def _drain(self) -> None:
+        """Accept nobody, let what was received be sequenced and acknowledged, then close everything."""
+        if self._draining:
+            return
+        self._draining = True
+        for server in self._servers:
+            server.close()
+        for connection in list(self._connections.values()):
+            connection.stop_input()
+        self._drain_until_s = self.now_s() + DRAIN_WAIT_S
+        self.when_consumed(self.ring.pushed, lambda: self.when_durable(self.written(), self._drained))
+        self.loop.call_later(DRAIN_WAIT_S, self._finish)
+        self.schedule()
+
+    def _drained(self) -> None:
+        now = self.now_s()
+        for connection in list(self._connections.values()):
+            connection.acks.advance(self, now, force=True)
+            connection.close(None)
+        self.loop.call_later(0.05, self._finish_when_flushed)
+
+    def _finish_when_flushed(self) -> None:
+        if self._connections_flushed() or self.now_s() >= self._drain_until_s:
+            self._finish()
+        else:
+            self.loop.call_later(0.05, self._finish_when_flushed)
+
+    def _connections_flushed(self) -> bool:
+        return not self._control_waiting and self.ring.head == self.ring.pushed
+
+    def _finish(self) -> None:
+        if not self._stopped.done():
+            self.ring.publish_pushed()
+            self.runtime.core_bell.ring()
+            self.runtime.control.set_transport_alive(self.index, False)
+            self._stopped.set_result(0)
+
+    # --- connections ------------------------------------------------------------------------------------------
+
+    def new_slot(self, connection: Connection) -> tuple[int, int]:
+        """A slot and a serial number for a connection; the slot is used again only after its end was announced."""
+        if self._free_slots:
+            slot = self._free_slots.pop()
+        else:
+            slot = self._slot_count
+            self._slot_count += 1
+        self._serial = (self._serial + 1) & SERIAL_MASK
+        self._connections[slot] = connection
+        return slot, self._serial
+
+    def connection_name(self, listener: Listener, serial: int) -> str:
+        """`<instance>-<transport>-<worker>-<number>` (protocol.md §6)."""
+        return f"{self.config.name}-{listener.name}-{self.index}-{now_name_number() + serial % 1000}"
+
+    def connected(self, connection: Connection) -> None:
+        """A connection exists."""
+        self.runtime.control.set_connections(self.index, len(self._connections))
+
+    def disconnected(self, connection: Connection) -> None:
+        """A connection has ended; forget everything about it."""
+        self._ring_waiters.pop(connection, None)
+        self._acks_active.pop(connection, None)
+        self._acks_scheduled.discard(connection)
+        self._paused_replays.pop(connection, None)
+        self._connections.pop(connection.slot, None)
+        self._free_slots.append(connection.slot)
+        self.runtime.control.set_connections(self.index, len(self._connections))
+
+    def now_s(self) -> float:
+        """The event loop's clock."""
+        return time.monotonic()
+
+    def spill_token(self) -> str:
+        """Name of a new spill file."""
+        return f"{self.index}.{self._serial}.{next(self._spill_number)}"
+
+    # --- ring -------------------------------------------------------------------------------------------------
+
+    def pushed(self) -> None:
+        """Records may have been pushed: let the core see them, and schedule a turn."""
+        if self.ring.publish_pushed() and self.runtime.control.core_needs_bell():
+            self.runtime.core_bell.ring()
+        if not self._in_turn:
+            self.schedule()
+
+    def push_control(self, record: bytes) -> None:
+        """Push a control record, now or as soon as there is room; order is kept."""
+        if self._control_waiting or not self.ring.push(record):
+            self._control_waiting.append(record)
+        elif self.runtime.control.core_needs_bell():
+            self.runtime.core_bell.ring()
+
+    def declare(self, entry: TopicEntry) -> bool:
+        """Tell the core a topic's number. False: no room in the ring."""
+        record = control_record(
+            (entry.raw_name, entry.message_type.encode()), KIND_DECLARE_TOPIC, topic=entry.number
+        )
+        return not self._control_waiting and bool(self.ring.push(record))
+
+    def wait_for_ring(self, connection: Connection) -> None:
+        """Release the connection's input when the core has taken something."""
+        self._ring_waiters[connection] = None
+        self.schedule()
+
+    # --- barriers ---------------------------------------------------------------------------------------------
+
+    def when_consumed(self, position: int, action: Callable[[], None]) -> None:
+        """Run `action` once the core has consumed the ring up to a position; at once if it has."""
+        if not self._barriers and self.ring.tail >= position:
+            self._read_shared()
+            action()
+        else:
+            self._barriers.append((position, action))
+            self.schedule()
+
+    def when_durable(self, position: int, action: Callable[[], None]) -> None:
+        """Run `action` once the journal is durable up to a position; at once if it is."""
+        if not self.has_journal or self.runtime.control.durable >= position:
+            action()
+        else:
+            heapq.heappush(self._durable_waiters, (position, next(self._waiter_number), action))
+            self.schedule()
+
+    def _read_shared(self) -> None:
+        """One reading of the shared state: first what was consumed, then the watermarks."""
+        self._consumed = self.ring.tail
+        self._watermarks = self.runtime.control.watermarks()
+        self._durable = self.runtime.control.durable
+
+    def consumed(self) -> int:
+        """Ring position up to which the core has taken records."""
+        return self._consumed
+
+    def written(self) -> int:
+        """Log position up to which the journal is written."""
+        return self._watermarks[0]
+
+    def durable(self) -> int:
+        """Log position up to which the journal is durable."""
+        return self._durable
+
+    # --- acknowledgements -------------------------------------------------------------------------------------
+
+    def acknowledge(self, connection: Connection) -> None:
+        """The connection has persisted acknowledgements to come."""
+        if connection not in self._acks_scheduled:
+            self._acks_active[connection] = None
+
+    def _send_acks(self) -> None:
+        now = self.now_s()
+        while self._acks_due and self._acks_due[0][0] <= now:
+            _, _, connection = heapq.heappop(self._acks_due)
+            if connection in self._acks_scheduled:
+                self._acks_scheduled.discard(connection)
+                self._acks_active[connection] = None
+        for connection in list(self._acks_active):
+            due = connection.acks.advance(self, now)
+            if due == 0.0:
+                continue
+            del self._acks_active[connection]
+            if due is not None:
+                self._acks_scheduled.add(connection)
+                heapq.heappush(self._acks_due, (due, next(self._waiter_number), connection))
+                self.loop.call_later(max(0.0, due - now), self.schedule)
+
+    # --- turns ------------------------------------------------------------------------------------------------
+
+    def schedule(self) -> None:
+        """Have a turn soon."""
+        if not self._turn_scheduled:
+            self._turn_scheduled = True
+            self.runtime.control.set_transport_sleeping(self.index, False)
+            self.loop.call_soon(self._turn)
+
+    def _rung(self) -> None:
+        self._bell.clear()
+        self.schedule()
+
+    def _turn(self) -> None:
+        self._turn_scheduled = False
+        self._in_turn = True
+        try:
+            more = self._work()
+        finally:
+            self._in_turn = False
+        if more or self._turn_scheduled:
+            self._turn_scheduled = False
+            self.schedule()
+            return
+        control = self.runtime.control
+        control.set_transport_sleeping(self.index, True)
+        if self._moved():
+            self.schedule()
+
+    def _moved(self) -> bool:
+        """Whether anything has moved since this turn's reading."""
+        return (
+            self.ring.tail != self._consumed
+            or self.runtime.control.watermarks() != self._watermarks
+            or self.runtime.control.durable != self._durable
+            or self._egress.head != self._egress.tail
+        )
+
+    def _work(self) -> bool:
+        """One turn. True: there is more to do at once."""
+        self._take_answers()
+        self._read_shared()
+        while self._control_waiting and self.ring.push(self._control_waiting[0]):
+            self._control_waiting.popleft()
+        if self._ring_waiters and not self._control_waiting:
+            waiters = list(self._ring_waiters)
+            self._ring_waiters.clear()
+            for connection in waiters:
+                connection.release()
+        while self._barriers and self._barriers[0][0] <= self._consumed:
+            self._barriers.popleft()[1]()
+        while self._durable_waiters and self._durable_waiters[0][0] <= self._durable:
+            heapq.heappop(self._durable_waiters)[2]()
+        more = self._run_tailers()
+        if self._acks_active or self._acks_due:
+            self._send_acks()
+        self._flush()
+        self.pushed()
+        return more
+
+    def _take_answers(self) -> None:
+        if self._egress.head == self._egress.tail:
+            return
+        for record in self._egress.pop_all():
+            message = control_payload(record)
+            assert isinstance(message, list)
+            kind, slot, serial, *rest = message
+            connection = self._connections.get(slot)
+            if connection is None or connection.serial != serial:
+                continue
+            if kind == "logon":
+                connection.commands.logon_answered(*rest)
+            elif kind == "kick":
+                name, user = rest
+                self.log.log("02-0025", client=name, user=user)
+                connection.abort("name in use")
+
+    def _flush(self) -> None:
+        while self.dirty:
+            waiting = self.dirty
+            self.dirty = []
+            for connection in waiting:
+                connection.flush()
+                if not connection.writable:
+                    connection.listener.pool.check(connection)
+
+    def _tick(self) -> None:
+        self.runtime.control.transport_beat(self.index, time.monotonic_ns())
+        now = self.now_s()
+        self._send_persisted(now)
+        for listener in self._listeners.values():
+            listener.pool.check_ages(now)
+        self.loop.call_later(TICK_S, self._tick)
+
+    # --- tailers ----------------------------------------------------------------------------------------------
+
+    def _run_tailers(self) -> bool:
+        more = False
+        if self._live_tailer is not None:
+            more = not self._run_live(LOG_BYTES_PER_TURN)
+            self.runtime.control.set_transient_read(self.index, self._live_tailer.transient_position)
+        else:
+            self.runtime.control.set_transient_read(self.index, self._watermarks[1])
+        if self._durable_tailer is not None:
+            more |= not self._run_durable(LOG_BYTES_PER_TURN)
+        if self._replays:
+            more |= self._run_replays()
+        return more
+
+    def _run_live(self, bytes_max: int) -> bool:
+        assert self._live_tailer is not None
+        return bool(self._live_tailer.run(self._watermarks[0], self._watermarks[1], bytes_max))
+
+    def _run_durable(self, bytes_max: int) -> bool:
+        assert self._durable_tailer is not None
+        return bool(self._durable_tailer.run(self._durable, bytes_max))
+
+    def _run_replays(self) -> bool:
+        more = False
+        for _ in range(len(self._replays)):
+            replay = self._replays.popleft()
+            subscription = replay.subscription
+            connection = subscription.connection
+            if subscription.replay is not replay:
+                continue
+            if not connection.writable:
+                self._paused_replays.setdefault(connection, []).append(replay)
+                continue
+            live = subscription.options.live
+            limit = self._watermarks[0] if live else self._durable
+            try:
+                reached = replay.run(limit)
+            except LogDamaged as damage:
+                self.journal_damaged(connection, damage)
+                continue
+            if not reached:
+                self._replays.append(replay)
+                more = True
+            elif replay.tailer.position <= limit and replay.completed_at is None:
+                self._caught_up(replay, live)
+            else:
+                # It begins beyond what is durable yet: wait for the watermark.
+                self._replays.append(replay)
+        return more
+
+    def _caught_up(self, replay: Replay, live: bool) -> None:
+        """A replay stands at the watermark: its subscription goes to the tailer that stands there too."""
+        subscription = replay.subscription
+        subscription.replay = None
+        if live:
+            self._catch_up_live()
+            subscription.place = Place.LIVE
+            subscription.start_bookmark = replay.last_bookmark
+            self._live.add(subscription)
+        else:
+            if self._durable_tailer is None:
+                cursor = LogCursor(replay.tailer.cursor.directory_of(), *replay.tailer.cursor.place(), False)
+                self._durable_tailer = JournalTailer(cursor, self._durable_set.group, *replay.last_bookmark)
+            else:
+                while not self._run_durable(1 << 62):
+                    pass
+            subscription.place = Place.DURABLE
+            subscription.start_bookmark = replay.last_bookmark
+            self._durable_set.add(subscription)
+        self.log.log("21-0002", client=subscription.connection.shown_name, sub_id=subscription.sub_id)
+
+    def _catch_up_live(self) -> None:
+        """Bring the live tailer to this turn's watermarks, making it if nobody needed it before."""
+        if self._live_tailer is None:
+            self._live_tailer = self._new_live_tailer()
+            self.runtime.control.set_transient_read(self.index, self._live_tailer.transient_position)
+        else:
+            while not self._run_live(1 << 62):
+                pass
+
+    def _new_live_tailer(self) -> LiveTailer:
+        journal_written, transient_written, _, _, transient_number = self._watermarks
+        journal = None
+        if self._journal is not None:
+            journal = self._journal.cursor_at(journal_written, False)
+        transient = LogCursor(self._transient, transient_number, 0, False)
+        transient.skip_to(transient_written)
+        return LiveTailer(journal, transient, self._live.group)
+
+    # --- subscriptions ----------------------------------------------------------------------------------------
+
+    def enter_live(self, subscription: Subscription) -> None:
+        """An ordinary subscription: everything sequenced after this moment."""
+        self._read_shared()
+        self._catch_up_live()
+        subscription.place = Place.LIVE
+        subscription.connection.subscriptions[subscription.sub_id] = subscription
+        self._live.add(subscription)
+
+    def prepare_replay(self, subscription: Subscription, start: StartPoint) -> Replay:
+        """Find where a bookmark subscription begins. Raises CommandFailure, LogDamaged."""
+        if self._journal is None:
+            raise AssertionError("a bookmark subscription without a journal")
+        self._read_shared()
+        cursor, bookmark = self._journal.start(start, subscription.options.bookmark_not_found)
+        replay = Replay(subscription, cursor, bookmark, None)
+        subscription.place = Place.REPLAY
+        subscription.replay = replay
+        subscription.start_bookmark = subscription.persisted_sent = bookmark
+        subscription.connection.subscriptions[subscription.sub_id] = subscription
+        return replay
+
+    def start_replay(self, replay: Replay) -> None:
+        """Begin to serve a prepared replay."""
+        subscription = replay.subscription
+        self.log.log(
+            "21-0001",
+            client=subscription.connection.shown_name,
+            sub_id=subscription.sub_id,
+            bookmark=format_bookmark(*replay.last_bookmark),
+        )
+        self._replays.append(replay)
+        self.schedule()
+
+    def replace_subscription(self, existing: Subscription, replacement: Subscription) -> None:
+        """Topic and options change at this point of the order; the place in the log stays (protocol.md §8.2)."""
+        self._read_shared()
+        if existing.place is Place.REPLAY:
+            existing.become(replacement)
+            assert existing.replay is not None
+            existing.replay.group.changed()
+            return
+        if existing.place is Place.LIVE:
+            self._catch_up_live()
+            members = self._live
+        else:
+            while not self._run_durable(1 << 62):
+                pass
+            members = self._durable_set
+        members.remove(existing)
+        existing.become(replacement)
+        members.add(existing)
+
+    def remove_subscription(self, subscription: Subscription) -> None:
+        """Nothing more is sent for it."""
+        subscription.connection.subscriptions.pop(subscription.sub_id, None)
+        subscription.replay = None
+        if subscription.place is Place.LIVE:
+            self._live.remove(subscription)
+            if not self._live:
+                self._live_tailer = None
+        elif subscription.place is Place.DURABLE:
+            self._durable_set.remove(subscription)
+            if not self._durable_set:
+                self._durable_tailer = None
+
+    def stopped_reading(self, connection: Connection) -> None:
+        """The client's output is full: its bookmark subscriptions leave the shared tailer and wait as replays."""
+        if self._durable_tailer is None:
+            return
+        for subscription in list(connection.subscriptions.values()):
+            if subscription.place is Place.DURABLE:
+                tailer = self._durable_tailer
+                cursor = LogCursor(tailer.cursor.directory_of(), *tailer.cursor.place(), True)
+                bookmark = (tailer.last_publisher_id, tailer.last_sequence)
+                replay = Replay(subscription, cursor, bookmark, None)
+                self._durable_set.remove(subscription)
+                subscription.place = Place.REPLAY
+                subscription.replay = replay
+                self._paused_replays.setdefault(connection, []).append(replay)
+        if not self._durable_set:
+            self._durable_tailer = None
+
+    def reads_again(self, connection: Connection) -> None:
+        """The client has taken its output."""
+        self._replays.extend(self._paused_replays.pop(connection, ()))
+        self.schedule()
+
+    def journal_damaged(self, connection: Connection, damage: LogDamaged) -> None:
+        """A replay met damage: it must not skip it, so the client is disconnected and the damage logged."""
+        self.log.log(
+            "1D-0006", path=damage.path, offset=damage.offset, reason=damage.detail + "; run 'amps journal verify'"
+        )
+        connection.close("journal damaged")
+
+    def _send_persisted(self, now_s: float) -> None:
+        """Periodic persisted acknowledgements of bookmark subscriptions (protocol.md §5.4, D10)."""
+        if now_s < self._next_persisted_s:
+            return
+        self._next_persisted_s = now_s + PERSISTED_INTERVAL_S
+        for connection in list(self._connections.values()):
+            for subscription in connection.subscriptions.values():
+                if subscription.wants_persisted:
+                    self._send_persisted_of(subscription)
+
+    _next_persisted_s = 0.0
+
+    def _send_persisted_of(self, subscription: Subscription) -> None:
+        if subscription.replay is not None:
+            bookmark = subscription.replay.last_bookmark
+        elif subscription.place is Place.DURABLE and self._durable_tailer is not None:
+            tailer = self._durable_tailer
+            bookmark = (tailer.last_publisher_id, tailer.last_sequence)
+        else:
+            return
+        if bookmark != subscription.persisted_sent and bookmark[0]:
+            subscription.persisted_sent = bookmark
+            subscription.connection.acknowledge(
+                "persisted", None, sub_id=subscription.sub_id, bookmark=format_bookmark(*bookmark)
+            )
+            self.schedule()
+
+
+def run_transport(
+    config: ServerConfig,
+    runtime: Runtime,
+    index: int,
+    log: EventLog,
+    supervisor: socket.socket,
+    sockets: dict[str, list[socket.socket]],
+) -> int:
+    """Body of a transport process; returns its exit code."""
+    return Worker(config, runtime, index, log, supervisor, sockets).run()
