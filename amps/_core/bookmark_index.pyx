@@ -17,10 +17,8 @@ import mmap
 
 import numpy
 
-from amps._core.platform cimport crc32c, crc32c_prepare, load_acquire, store_relaxed, store_release
+from amps._core.platform cimport crc32c, load_acquire, store_relaxed, store_release
 from amps._core.record cimport KIND_TOPIC
-
-crc32c_prepare()
 
 BLOCK_DTYPE = numpy.dtype(
     [("offset", "<u8"), ("txid", "<u8"), ("timestamp_ns", "<u8"), ("first_entry", "<u4"), ("overflow", "<u4")]

@@ -17,7 +17,7 @@ import os
 import weakref
 
 from amps._core.bookmark_index cimport IndexBuilder
-from amps._core.platform cimport crc32c, crc32c_prepare, debug_assert
+from amps._core.platform cimport crc32c, debug_assert
 from amps._core.record cimport (
     FILE_HEADER_BYTES,
     FILE_IN_USE,
@@ -37,8 +37,6 @@ from amps._core.record cimport (
     record_sow_key,
     record_user_id,
 )
-
-crc32c_prepare()
 
 FILE_HEADER_SIZE = FILE_HEADER_BYTES
 RECORD_HEADER_SIZE = RECORD_HEADER_BYTES

@@ -51,6 +51,7 @@ static uint32_t crc32c_software(uint32_t crc, const uint8_t *data, size_t length
 
 #if defined(__x86_64__)
 #include <nmmintrin.h>
+#define amps_cpu_init() __builtin_cpu_init()
 __attribute__((target("sse4.2"))) static uint32_t crc32c_hardware(uint32_t crc, const uint8_t *data, size_t length) {
     uint64_t wide = crc;
     while (length >= 8) {
@@ -68,20 +69,21 @@ static int crc32c_has_hardware(void) { return __builtin_cpu_supports("sse4.2"); 
 #else
 static uint32_t crc32c_hardware(uint32_t crc, const uint8_t *data, size_t length) { return crc32c_software(crc, data, length); }
 static int crc32c_has_hardware(void) { return 0; }
+#define amps_cpu_init() ((void)0)
 #endif
 
-static int crc32c_ready = 0;   /* 1 = software, 2 = hardware; set before any thread exists */
+/* Each extension module has its own copy of these; the constructor runs when it is loaded. */
+static int crc32c_use_hardware = 0;
 
-static inline void crc32c_prepare(void) {
-    if (!crc32c_ready) {
-        crc32c_fill_table();
-        crc32c_ready = crc32c_has_hardware() ? 2 : 1;
-    }
+__attribute__((constructor)) static void crc32c_prepare(void) {
+    crc32c_fill_table();
+    amps_cpu_init();
+    crc32c_use_hardware = crc32c_has_hardware();
 }
 
 static inline uint32_t crc32c(const void *data, size_t length) {
     const uint8_t *bytes = (const uint8_t *)data;
-    return ~(crc32c_ready == 2 ? crc32c_hardware(~0u, bytes, length) : crc32c_software(~0u, bytes, length));
+    return ~(crc32c_use_hardware ? crc32c_hardware(~0u, bytes, length) : crc32c_software(~0u, bytes, length));
 }
 
 #endif

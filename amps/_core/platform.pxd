@@ -13,5 +13,4 @@ cdef extern from "platform.h" nogil:
     void acquire_fence()
     void release_fence()
     void debug_assert(bint condition)
-    void crc32c_prepare()
     uint32_t crc32c(const void* data, size_t length)

@@ -299,7 +299,7 @@ cdef object decode_string(const char* data, uint32_t length, bint escaped):
 cdef object field_value(const HeaderView* view, int field):
     cdef uint64_t bit = <uint64_t>1 << field
     cdef const Slice* slice_ = &view.field[field]
-    cdef object text = decode_string(slice_.data, slice_.length, view.escaped & bit)
+    cdef object text = decode_string(slice_.data, slice_.length, (view.escaped & bit) != 0)
     cdef int kind = _kinds[field]
     if kind == 1 and slice_.length <= 20 and text.isascii() and text.removeprefix("-").isdigit():
         return int(text)

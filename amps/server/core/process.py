@@ -71,8 +71,7 @@ class Core:
             self._open()
         except (RecoveryRefused, StorageFailure, OSError) as problem:
             control.state = CORE_FAILED
-            directory = self._config.transaction_log.journal_directory if self._config.transaction_log else "memory"
-            self._log.log("1D-0009", directory=directory, reason=problem)
+            self._log.log("1D-0002", reason=problem)
             self._tell("refused", f"the transaction log cannot be opened: {problem}")
             return EXIT_REFUSED
         for index, ring in enumerate(self._runtime.ingress):
@@ -85,7 +84,7 @@ class Core:
             self._close()
         except StorageFailure as problem:
             control.state = CORE_FAILED
-            self._log.log("1D-0007", text=f"{problem}. Nothing more is acknowledged; the server shuts down.")
+            self._log.log("1D-0003", reason=problem)
             self._tell("failed", str(problem))
             return EXIT_STORAGE
         control.state = CORE_DRAINED

@@ -68,7 +68,7 @@ def recover(
     numbers = journal_numbers(directory, instance_name)
     if not numbers:
         if read_watermark(watermark_path(directory, instance_name)):
-            report("1D-0012", f"there are no journals in {directory} although there were some; the log begins anew")
+            report("1D-0007", f"there are no journals in {directory} although there were some; the log begins anew")
         return Recovered()
     for number, expected in zip(numbers, range(numbers[0], numbers[0] + len(numbers)), strict=True):
         if number != expected:
@@ -100,7 +100,7 @@ def _header(directory: Path, instance_name: str, number: int, report: Report) ->
         header = read_file_header(page, str(path))
     except LogDamaged as damage:
         if _is_torn_spare(path, directory, instance_name):
-            report("1D-0011", f"{path}: the header of an unused journal was torn; it is made anew")
+            report("1D-0006", f"{path}: the header of an unused journal was torn; it is made anew")
             path.unlink()
             return None
         raise RecoveryRefused(f"{damage}; {REPAIR_HINT}") from damage
@@ -167,9 +167,9 @@ def _add_older(directory: Path, instance_name: str, info: FileInfo, result: Reco
             raise IndexDamaged("it belongs to another journal")
         reader = candidate
     except FileNotFoundError:
-        report("1D-0010", f"{path} is missing; scanning the journal to rebuild it")
+        report("1D-0004", f"{path} is missing; scanning the journal to rebuild it")
     except (IndexDamaged, OSError) as problem:
-        report("1D-0010", f"{path} cannot be used ({problem}); scanning the journal to rebuild it")
+        report("1D-0004", f"{path} cannot be used ({problem}); scanning the journal to rebuild it")
     if reader is None:
         data = rebuild_index(journal_path(directory, instance_name, info.number), info)
         unfinished = path.with_suffix(".index.new")

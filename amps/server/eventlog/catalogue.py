@@ -104,9 +104,7 @@ CATALOGUE: Mapping[str, Entry] = {
         "warning", "the next journal was not ready in time; publishers waited {milliseconds} ms."
     ),
     "1D-0009": Entry("info", "journal {path} is in use."),
-    "1D-0010": Entry("info", "{text}"),
-    "1D-0011": Entry("warning", "{text}"),
-    "1D-0012": Entry("warning", "{text}"),
+    "1D-0010": Entry("critical", "journal {path} is damaged at offset {offset}: {reason}."),
     "1F-0004": Entry(
         "info",
         "[{connection}] AMPS client session logon for: {client}\n"

@@ -641,7 +641,7 @@ class Worker:
     def journal_damaged(self, connection: Connection, damage: LogDamaged) -> None:
         """A replay met damage: it must not skip it, so the client is disconnected and the damage logged."""
         self.log.log(
-            "1D-0006", path=damage.path, offset=damage.offset, reason=damage.detail + "; run 'amps journal verify'"
+            "1D-0010", path=damage.path, offset=damage.offset, reason=damage.detail + "; run 'amps journal verify'"
         )
         connection.close("journal damaged")
 
