@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from tests.support.peers import Peers
-from tests.support.server import ServerProcess, StartServer, Transport, package_path
+from tests.support.server import ServerProcess, StartServer, Transport, package_path, wait_until
 
 FINDING = re.compile(
     r"^(?P<file>.*?):(?P<line>\d+): (?P<severity>error|warning|info): (?P<path>\S+): (?P<text>.+)$"
@@ -169,7 +169,8 @@ def test_operations_6_a_log_file_beside_the_configuration(make_server: StartServ
         for line in process.stdout:
             if "00-0015" in line:
                 break
-        assert "00-0015" in (server.directory / "logs" / "a.log").read_text()
+        log = server.directory / "logs" / "a.log"
+        wait_until(lambda: "00-0015" in log.read_text(), 10, log.read_text)
         assert list(elsewhere.iterdir()) == []
     finally:
         process.terminate()
@@ -182,11 +183,11 @@ def test_operations_7_editing_the_file_changes_nothing(start_server: StartServer
     server = start_server(log_topics=("^L/",))
     (server.directory / "config.xml").write_text("<AMPSConfig/>")
     client = peers.logged_on(server)
-    client.subscribe("L/a", "s")
-    client.publish("L/a", b"1")
-    assert client.receive().body == b"1"
+    client.publish_persisted("L/a", [b"1"], 1)
+    old = {server.core_pid(), *server.transport_pids()}
     server.kill_core()
-    server.wait_for_new_tree([])
+    server.wait_for_new_tree(old)
+    server.log.wait_for("01-0001", "transport 1", count=2)
     client = peers.logged_on(server)
     client.subscribe("L/a", "s", bookmark="0")
     assert client.receive().body == b"1"

@@ -132,7 +132,7 @@ def test_operations_6_4_documented_records(make_server: StartServer, peers: Peer
     assert re.search(
         rf'trace: 12-0001 client\[{unique}\] publish command received: \{{"c":"p".*\}}\{{"n":1\}}', text
     )
-    assert re.search(r'trace: 12-0010 client\[[^]]+\] logon command received: \{"c":"logon"', text)
+    assert re.search(r'trace: 12-0010 client\[[^]]+\] logon command received: \{[^}]*"c":"logon"', text)
     assert re.search(rf'trace: 17-0002 client\[{unique}\] ack sent: \{{"c":"ack"', text)
     logon = re.search(
         rf"info: 1F-0004 \[(\S+)\] AMPS client session logon for: {unique}\n((?:.+\n){{6}})", text
@@ -152,7 +152,7 @@ def test_operations_48_rotation(make_server: StartServer, peers: Peers) -> None:
         target("same.log", Level="trace", RotationThreshold="10k"),
         target("kept.log", Level="info"),
     )
-    some_work(peers, server, 100)
+    some_work(peers, server, 300)
     server.stop()
     files = sorted(server.directory.glob("x-*.log"))
     assert len(files) > 2
@@ -175,7 +175,7 @@ def test_operations_49_compressed_logs(make_server: StartServer, peers: Peers) -
         target("z-%n.log", Protocol="gzip", Level="trace", RotationThreshold="10k"),
         target("all.log", Level="trace"),
     )
-    some_work(peers, server, 100)
+    some_work(peers, server, 300)
     server.stop()
     files = sorted(server.directory.glob("z-*.log.gz"))
     assert len(files) > 2

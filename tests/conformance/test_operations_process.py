@@ -144,7 +144,7 @@ def test_operations_10_service_manager(make_server: StartServer, tmp_path: Path)
 def test_operations_2_process_titles(start_server: StartServer) -> None:
     """Each process says what it is; `ProcessName` renames the first."""
     server = start_server(instance_xml="<ProcessName>desk-7</ProcessName>", transport_workers=2)
-    titles = sorted(" ".join(psutil.Process(pid).cmdline()) for pid in server.pids())
+    titles = sorted(" ".join(psutil.Process(pid).cmdline()).strip() for pid in server.pids())
     assert [title for title in titles if title.startswith("amps: transport")] == [
         "amps: transport 0",
         "amps: transport 1",

@@ -10,7 +10,6 @@ The life of a connection: CONNECTED, LOGGING_ON while authentication and the cor
 import asyncio
 import contextlib
 import enum
-import json
 import mmap
 import os
 import time
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from amps._core import ingress as inbound
 from amps._core.delivery import Outlet
-from amps._core.wire import HeaderError, encode_frame
+from amps._core.wire import HeaderError, build_header, encode_frame
 from amps.server.records import KIND_DISCONNECT, KIND_SPILLED_PUBLISH, control_record, raw_control_record
 from amps.server.transport import preflight
 from amps.server.transport.bookmarks import format_bookmark
@@ -280,7 +279,7 @@ class Connection(asyncio.BufferedProtocol):
         header.update(extra)
         self.send(header)
         if self.worker.trace:
-            self.worker.log.log("17-0002", client=self.shown_name, data=json.dumps(header))
+            self.worker.log.log("17-0002", client=self.shown_name, data=build_header(header))
 
     def persisted(self, sequence: int, reason: str | None) -> None:
         """A persisted acknowledgement for this publisher, conflated: without a command id."""
