@@ -31,8 +31,9 @@ def prepare(
         waits_for = AckType.NONE  # a queue acknowledgement
     added = waits_for
     if awaited is not None:
-        added = added | awaited if awaited else AckType.NONE
         waits_for = awaited
+        # A failure of anything but a flush shows in `processed`, so that stays asked for.
+        added = awaited if name == "flush" or not awaited else added | awaited
     if name in QUERIES:
         command.query_id = command.query_id or command.command_id
         if command.batch_size is None:

@@ -144,6 +144,7 @@ class Client(ClientRuntime):
         self._parsed_uri: ConnectionUri | None = None
         self._templates: dict[str, PublishTemplate] = {}
         self._discarded = threading.Condition()
+        self._discards = 0
         self._disconnect_handler: Callable[[Client, ConnectionException], object] | None = None
         if publish_store is not None:
             publish_store.set_discard_listener(self._notice_discard)
@@ -312,8 +313,7 @@ class Client(ClientRuntime):
 
     def _on_disconnect(self, error: AMPSException) -> None:
         handler = self._disconnect_handler
-        with self._discarded:
-            self._discarded.notify_all()
+        self._notice_discard(0)
         if handler is not None:
             self._call(handler, self, error)
 
@@ -505,15 +505,22 @@ class Client(ClientRuntime):
                 return self._engine.publish_body(template, body)
         self._pump()
         while True:
-            with self._discarded:
-                try:
-                    with self._lock:
-                        return self._engine.publish_body(template, body)
-                except StoreFullException:
-                    self._discarded.wait(1.0)
+            seen = self._discards
+            try:
+                with self._lock:
+                    return self._engine.publish_body(template, body)
+            except StoreFullException:
+                with self._discarded:
+                    while self._discards == seen:
+                        self._discarded.wait()
 
     def _notice_discard(self, sequence: int) -> None:
+        """The store has dropped messages (or the connection is gone): whoever waits for that looks again.
+
+        Runs with the engine lock held, so nobody may take that while holding the condition.
+        """
         with self._discarded:
+            self._discards += 1
             self._discarded.notify_all()
 
     def flush(self, ack_type: AckType = AckType.COMPLETED, *, timeout: Timeout = DEFAULT) -> None:

@@ -182,6 +182,7 @@ def dial(
 ) -> SocketTransport:
     """Connect as the connection string says, within the time limit."""
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    request = preflight_request(uri, http_headers) if uri.http_preflight else b""
     sock: socket.socket | None = None
     try:
         sock = _connect_unix(uri, deadline) if uri.scheme == "unix" else _connect_tcp(uri, deadline)
@@ -190,8 +191,8 @@ def dial(
             transport = TlsTransport(sock, tls or ssl.create_default_context(), uri.host, deadline)
         else:
             transport = SocketTransport(sock)
-        if uri.http_preflight:
-            _preflight(transport, uri, http_headers, deadline)
+        if request:
+            _preflight(transport, uri, request, deadline)
         sock.settimeout(None)
         return transport
     except AMPSException:
@@ -272,12 +273,9 @@ def preflight_request(uri: ConnectionUri, headers: Iterable[str] | Mapping[str, 
 
 
 def _preflight(
-    transport: SocketTransport,
-    uri: ConnectionUri,
-    headers: Iterable[str] | Mapping[str, str],
-    deadline: float | None,
+    transport: SocketTransport, uri: ConnectionUri, request: bytes, deadline: float | None
 ) -> None:
-    transport.send([preflight_request(uri, headers)])
+    transport.send([request])
     answer = b""
     while b"\r\n\r\n" not in answer:
         data = transport.receive(remaining(deadline))

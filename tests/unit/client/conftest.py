@@ -1,0 +1,59 @@
+"""Fixtures for client tests against a scripted peer."""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from amps.client import Client
+from tests.unit.client.peer import Connection, Outcome, ScriptedPeer
+
+
+@pytest.fixture
+def peer() -> Iterator[ScriptedPeer]:
+    scripted = ScriptedPeer()
+    yield scripted
+    scripted.close()
+
+
+@pytest.fixture
+def make_client(peer: ScriptedPeer) -> Iterator[Callable[..., Client]]:
+    """Makes clients of the peer that are closed with the test."""
+    made: list[Client] = []
+
+    def make(name: str = "tester", **options: Any) -> Client:
+        made.append(Client(name, options.pop("uri", peer.uri), **options))
+        return made[-1]
+
+    yield make
+    for client in made:
+        client.close()
+
+
+@pytest.fixture
+def logged_on(
+    peer: ScriptedPeer, make_client: Callable[..., Client]
+) -> Callable[..., tuple[Client, Connection]]:
+    """Makes a logged-on client and the peer's side of its connection."""
+
+    def make(*, seq: int = 0, **options: Any) -> tuple[Client, Connection]:
+        client = make_client(**options)
+        opening = Outcome(client.open, (), {})
+        connection = peer.accept()
+        connection.logon(seq)
+        opening.result()
+        return client, connection
+
+    return make
+
+
+@pytest.fixture(autouse=True)
+def no_leaked_threads() -> Iterator[None]:
+    """Closing clients ends their threads."""
+    before = set(threading.enumerate())
+    yield
+    for thread in threading.enumerate():
+        if thread not in before and thread.name.startswith(("amps-rx:", "amps-tx:", "amps-dispatch:")):
+            thread.join(5)
+            assert not thread.is_alive(), thread
