@@ -270,7 +270,7 @@ class Supervisor:
             message = msgpack.unpackb(data)
             if message[0] == "ready":
                 child.ready = True
-                if child is self._core:
+                if child is self._core and self._stopping_for is None:
                     for index in range(len(self._transports)):
                         self._start_transport(index)
                 self._announce_if_ready()

@@ -63,6 +63,19 @@ def test_operations_70_a_second_signal_does_no_harm(start_server: StartServer) -
     server.kill_all()
 
 
+@pytest.mark.parametrize("delay_s", [0.3, 0.7, 1.2])
+def test_operations_70_shutdown_before_the_server_is_ready(make_server: StartServer, delay_s: float) -> None:
+    """A signal while large journals are being made ends the start in order."""
+    server = make_server(log_topics=("^L/",), journal_size="1GB")
+    process = server.launch()
+    time.sleep(delay_s)
+    process.send_signal(signal.SIGTERM)
+    # Before the supervisor is there to catch it, the signal simply ends the process.
+    assert process.wait(60) in (0, -signal.SIGTERM), server.output()
+    assert "Traceback" not in server.output()
+    server.kill_all()
+
+
 def test_operations_1_9_killed_by_a_signal(start_server: StartServer) -> None:
     """operations.md §1.9: 128+N as a shell shows it."""
     server = start_server()

@@ -1,5 +1,6 @@
 """The event log end to end: senders in several processes, one log process, every kind of target."""
 
+import ast
 import gzip
 import os
 import re
@@ -104,6 +105,29 @@ def test_every_id_that_the_server_logs_is_in_the_catalogue() -> None:
     for source in [*package.rglob("*.py"), *package.rglob("*.pyx")]:
         for record_id in re.findall(r'"([0-9A-F]{2}-[0-9A-F]{4})"', source.read_text()):
             assert record_id in CATALOGUE, f"{source}: {record_id}"
+
+
+def test_every_message_gets_the_values_its_text_needs() -> None:
+    """A value that is missing would show as a question mark in the log."""
+    checked = 0
+    for source in Path(amps.__path__[0]).rglob("*.py"):
+        for call in ast.walk(ast.parse(source.read_text())):
+            if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+                continue
+            if call.func.attr != "log" or not call.args or not isinstance(call.args[0], ast.Constant):
+                continue
+            given = {keyword.arg for keyword in call.keywords}
+            if call.args[0].value not in CATALOGUE or given & {"text", None}:
+                continue
+            template = CATALOGUE[call.args[0].value].template
+            optional = set(re.findall(r"\{(\w+)\}", "".join(re.findall(r"\[\[.*?\]\]", template))))
+            needed = set(re.findall(r"\{(\w+)\}", template)) - optional
+            assert needed <= given, f"{source}:{call.lineno} lacks {needed - given}"
+            assert given <= needed | optional, (
+                f"{source}:{call.lineno} gives {given - needed - optional} in vain"
+            )
+            checked += 1
+    assert checked > 10
 
 
 @pytest.mark.parametrize(
