@@ -131,8 +131,6 @@ CATALOGUE: Mapping[str, Entry] = {
     "30-0000": Entry(
         "warning", "thread {thread} has made no progress for {seconds} seconds and appears stuck."
     ),
-    "2C-0003": Entry("critical", "{text}"),
-    "2C-0004": Entry("warning", "{text}"),
     "31-0010": Entry("info", "queue diagnostics:\n{data}"),
     "70-0004": Entry("error", "client[{client}] is not consuming messages, disconnecting slow client"),
     "70-0011": Entry("warning", "client[{client}] slow consumption detected, offline messages."),

@@ -7,7 +7,8 @@ record whose level nobody wants costs a dictionary look-up and a comparison.
 Nothing is lost under load: when the socket is full the sender waits, which slows the server down to the
 pace of its log. The supervisor keeps both ends open, so a log process that dies leaves the records in the
 socket for its successor. Only when nobody reads for `SEND_TIMEOUT_S` is a record dropped, because a server
-that hangs over its log is worse; the number of dropped records is logged as soon as that works again.
+that hangs over its log is worse. From then on records that cannot be sent at once are dropped too, until one
+gets through; the number of dropped ones is logged then.
 """
 
 import contextlib
@@ -22,8 +23,9 @@ from amps.server.eventlog.catalogue import CATALOGUE, LEVEL_NUMBERS, NOTHING, fi
 from amps.server.eventlog.records import KIND_END, pack
 from amps.server.eventlog.targets import selects
 
-SEND_TIMEOUT_S = 10
+SEND_TIMEOUT_S = 5
 _SOCKET_BUFFER_BYTES = 2**20
+_WHILE_DROPPING = socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT
 
 _LEVEL_AND_TEMPLATE = {key: (LEVEL_NUMBERS[entry.level], entry.template) for key, entry in CATALOGUE.items()}
 
@@ -104,7 +106,7 @@ class EventLog:
         assert self._socket is not None
         packet = pack(time.time_ns(), self._thread_number, level_number, record_id, text)
         try:
-            self._socket.send(packet, socket.MSG_NOSIGNAL)
+            self._socket.send(packet, _WHILE_DROPPING if self._dropped_count else socket.MSG_NOSIGNAL)
         except OSError:  # waited in vain, or nobody will ever read again
             self._dropped_count += 1
             return

@@ -1,6 +1,7 @@
 """The event log end to end: senders in several processes, one log process, every kind of target."""
 
 import ast
+import contextlib
 import gzip
 import os
 import re
@@ -27,6 +28,7 @@ from amps.server.eventlog import (
     shared_counters,
     unwritable_targets,
 )
+from amps.server.eventlog import sender as sender_module
 from amps.server.eventlog.catalogue import LEVEL_NUMBERS, NOTHING, fill
 from amps.server.eventlog.records import MAX_TEXT_BYTES
 from amps.server.eventlog.targets import expand_mask, repair_gzip
@@ -272,6 +274,27 @@ def test_a_reader_that_is_gone_does_not_stop_the_sender() -> None:
     log.log("FF-0003")
     log.finish()
     sender.close()
+
+
+def test_a_reader_that_stalls_costs_one_wait_and_the_loss_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sender_module, "SEND_TIMEOUT_S", 1)
+    sender, receiver = open_log_channel()
+    with sender, receiver:
+        log = EventLog(sender, 0, 0)
+        began = time.monotonic()
+        for number in range(1000):
+            log.log("00-0001", text=f"{number} " + "x" * 10_000)
+        assert time.monotonic() - began < 30  # a thousand waits would take a thousand seconds
+        texts = []
+        receiver.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                texts.append(receiver.recv(2**17))
+        received = len(texts)
+        assert 0 < received < 1000
+        log.log("00-0001", text="again")
+        assert b"again" in receiver.recv(2**17)
+        assert f"{1000 - received} log records were lost".encode() in receiver.recv(2**17)
 
 
 @pytest.mark.parametrize(
