@@ -12,6 +12,7 @@ every tailer stops at the one reading.
 import asyncio
 import heapq
 import itertools
+import math
 import signal
 import socket
 import time
@@ -104,6 +105,7 @@ class Worker:
         self._acks_active: dict[Connection, None] = {}
         self._acks_due: list[tuple[float, int, Connection]] = []
         self._acks_scheduled: set[Connection] = set()
+        self._acks_timer_s = math.inf
         self._turn_scheduled = False
         self._in_turn = False
         self._draining = False
@@ -363,14 +365,23 @@ class Worker:
             if due is not None:
                 self._acks_scheduled.add(connection)
                 heapq.heappush(self._acks_due, (due, next(self._waiter_number), connection))
-                self.loop.call_later(max(0.0, due - now), self.schedule)
+        if self._acks_due and self._acks_due[0][0] < self._acks_timer_s:
+            # The event loop counts in milliseconds and may fire early: a millisecond more costs less than a miss.
+            self._acks_timer_s = self._acks_due[0][0]
+            self.loop.call_later(max(0.0, self._acks_timer_s - now) + 0.001, self._acks_timer)
+
+    def _acks_timer(self) -> None:
+        self._acks_timer_s = math.inf
+        self.schedule()
 
     # --- turns ------------------------------------------------------------------------------------------------
 
     def schedule(self) -> None:
-        """Have a turn soon."""
+        """Have a turn soon; during a turn: another one right after it."""
         if not self._turn_scheduled:
             self._turn_scheduled = True
+            if self._in_turn:
+                return
             self.runtime.control.set_transport_sleeping(self.index, False)
             self.loop.call_soon(self._turn)
 
@@ -386,8 +397,8 @@ class Worker:
         finally:
             self._in_turn = False
         if more or self._turn_scheduled:
-            self._turn_scheduled = False
-            self.schedule()
+            self._turn_scheduled = True
+            self.loop.call_soon(self._turn)
             return
         control = self.runtime.control
         control.set_transport_sleeping(self.index, True)
