@@ -226,7 +226,8 @@ def test_a_file_in_another_encoding_than_it_says_is_refused(tmp_path: Path) -> N
 def test_every_line_knows_its_origin(tmp_path: Path) -> None:
     main = write(
         tmp_path,
-        main="<AMPSConfig>\n<Name>n</Name> <Include>a.xml</Include> <Include>a.xml</Include>\n\n</AMPSConfig>",
+        main="<AMPSConfig>\n<Name>n</Name> <Include>a.xml</Include> <Include>a.xml</Include>\n\n"
+        "</AMPSConfig>",
         a="<Logging>\n</Logging>",
     )
     expanded = expand(main, {}, Findings(), None)
