@@ -23,27 +23,22 @@ import warnings
 import weakref
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any, Literal
+from typing import Literal
 
 from amps.client.dispatcher import Dispatcher
 from amps.client.engine import Engine
 from amps.client.engine_types import (
     Close,
     Deliver,
-    Duplicate,
     Event,
-    FailedWrite,
-    Global,
-    LastChance,
     Retry,
     Route,
-    State,
     StreamEnd,
     Ticket,
     TicketDone,
     TicketFailed,
 )
-from amps.client.enums import ConnectionState, Handler, Timeout
+from amps.client.enums import Handler, Timeout
 from amps.client.errors import (
     AMPSException,
     ConnectionException,
@@ -52,6 +47,7 @@ from amps.client.errors import (
     TimedOutException,
     UsageException,
 )
+from amps.client.handlers import EventHandlers
 from amps.client.message import Message
 from amps.client.streams import StreamBuffer
 from amps.client.timers import process_timer
@@ -73,7 +69,7 @@ def _count_fork() -> None:
 os.register_at_fork(after_in_child=_count_fork)
 
 
-class ClientRuntime:
+class ClientRuntime(EventHandlers):
     """Threads, sending, waiting and dispatch under a Client."""
 
     def __init__(
@@ -84,9 +80,8 @@ class ClientRuntime:
         max_depth: int,
         logger: logging.Logger,
     ) -> None:
+        super().__init__(name, logger)
         self._engine = engine
-        self._name = name
-        self._logger = logger
         self._lock = threading.Lock()
         self._send_lock = threading.Lock()
         self._connect_lock = threading.Lock()
@@ -101,18 +96,8 @@ class ClientRuntime:
         self._leaving = False
         self._closed = False
         self._forks = _forks
-        self._state = ConnectionState.DISCONNECTED
         self._bytes_in = 0
         self._bytes_out = 0
-        self._handler_errors = 0
-        self._exception_listener: Callable[[BaseException], object] | None = None
-        self._last_chance_handler: Handler | None = None
-        self._duplicate_handler: Handler | None = None
-        self._global_handlers: dict[str, Handler] = {}
-        self._failed_write_handler: Callable[[Message, str], object] | None = None
-        self._transport_filter: Callable[[bytes, bool], object] | None = None
-        self._receive_started: Callable[[], object] | None = None
-        self._state_listeners: list[Callable[[ConnectionState], object]] = []
         self._dispatch_settings = (dispatch, max_depth)
         self._dispatcher: Dispatcher | None = None
 
@@ -127,6 +112,11 @@ class ClientRuntime:
             self._tx_queue.put("stop")
 
     # Connection
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection, logged on or not."""
+        return self._engine.connected
 
     def _check_usable(self) -> None:
         if self._forks != _forks:
@@ -325,6 +315,15 @@ class ClientRuntime:
             self._signal_tx()
         return following
 
+    def set_global_handler(self, command: str, fn: Handler | None) -> None:
+        """Every message of one type (`ack`, `publish` …), before it goes its usual way."""
+        if fn is None:
+            self._global_handlers.pop(command, None)
+        else:
+            self._global_handlers[command] = fn
+        with self._lock:
+            self._engine.set_global(command, fn is not None)
+
     # Waiting
 
     def _await(self, ticket: Ticket, timeout: Timeout) -> Message | None:
@@ -416,86 +415,6 @@ class ClientRuntime:
             self._dispatcher.put(event)
         else:
             self._run_event(event)
-
-    def _run_event(self, event: Event) -> None:
-        """Run the application's code for an event."""
-        match event:
-            case Deliver(route, messages):
-                self._deliver(route, messages)
-            case State(state):
-                self._state = state
-                for listener in list(self._state_listeners):
-                    self._call(listener, state)
-            case Global(message):
-                handler = self._global_handlers.get(message.command)
-                if handler is not None:
-                    self._call(handler, message)
-            case LastChance(message):
-                self._last_chance(message)
-            case Duplicate(message):
-                if self._duplicate_handler is not None:
-                    self._call(self._duplicate_handler, message)
-            case FailedWrite(message, reason, ack):
-                if self._failed_write_handler is not None:
-                    self._call(self._failed_write_handler, message, reason)
-                else:
-                    self._logger.warning(
-                        "client %s: a %s was refused: %s (sequence %s)",
-                        self._name, message.command, reason or "no reason given", ack.sequence,
-                    )  # fmt: skip
-                    self._last_chance(ack)
-            case _:
-                raise AssertionError(f"unhandled event {event!r}")
-
-    def _deliver(self, route: Route, messages: list[Message]) -> None:
-        handler = route.handler
-        if handler is None:
-            return
-        if route.auto_ack:
-            self._deliver_auto_ack(route, handler, messages)
-            return
-        for message in messages:
-            if route.cancelled:
-                self._last_chance(message)
-                continue
-            try:
-                handler(message)
-            except Exception as error:
-                self._handler_failed(handler, error)
-
-    def _deliver_auto_ack(self, route: Route, handler: Handler, messages: list[Message]) -> None:
-        for message in messages:
-            if route.cancelled:
-                self._last_chance(message)
-                continue
-            try:
-                handler(message)
-            except Exception as error:
-                self._handler_failed(handler, error)
-                message.ack("cancel")
-            else:
-                message.ack()
-
-    def _last_chance(self, message: Message) -> None:
-        if self._last_chance_handler is not None:
-            self._call(self._last_chance_handler, message)
-
-    def _call(self, function: Callable[..., object], *args: Any) -> None:
-        try:
-            function(*args)
-        except Exception as error:
-            self._handler_failed(function, error)
-
-    def _handler_failed(self, function: Callable[..., object], error: Exception) -> None:
-        self._handler_errors += 1
-        listener = self._exception_listener
-        if listener is None:
-            self._logger.warning("client %s: %r raised", self._name, function, exc_info=error)
-            return
-        try:
-            listener(error)
-        except Exception:
-            self._logger.exception("client %s: the exception listener raised", self._name)
 
 
 def _receive_loop(reference: "weakref.ref[ClientRuntime]", transport: SocketTransport) -> None:

@@ -1,0 +1,239 @@
+"""Sending commands and waiting for their answers: the part of the client that everything else stands on.
+
+A command that brings messages gets a route: to a handler, or to the buffer of a stream. A command with
+`replace` keeps the route of the subscription it replaces.
+"""
+
+import threading
+import time
+from collections.abc import Iterable
+
+from amps.client.codecs import Codec, codec_for
+from amps.client.command import Command
+from amps.client.engine_types import Route, RouteKind, Ticket
+from amps.client.enums import DEFAULT, AckType, Data, Handler, Timeout
+from amps.client.message import Message
+from amps.client.options import OnFull, option_names
+from amps.client.runtime import ClientRuntime
+from amps.client.stores.bookmark import BookmarkStore
+from amps.client.streams import MessageStream, StreamBuffer
+from amps.client.uri import ConnectionUri
+
+_SUBSCRIBING = frozenset(
+    ("subscribe", "delta_subscribe", "sow", "sow_and_subscribe", "sow_and_delta_subscribe")
+)
+
+
+class Commanding(ClientRuntime):
+    """Commands in general. The attributes below are set by the client's constructor."""
+
+    name: str
+    timeout: Timeout
+    auto_ack: bool
+    bookmark_store: BookmarkStore | None
+    _stream_settings: tuple[int, OnFull]
+    _codec_choice: Codec | str | None
+    _parsed_uri: ConnectionUri | None
+
+    @property
+    def codec(self) -> Codec:
+        """How objects are turned into bodies: the codec asked for, else that of the message type."""
+        choice = self._codec_choice
+        if choice is None:
+            choice = self._parsed_uri.message_type if self._parsed_uri is not None else None
+        return codec_for(choice) if choice is None or isinstance(choice, str) else choice
+
+    def _encode(self, data: Data | object) -> bytes:
+        if isinstance(data, str):
+            return data.encode()
+        if isinstance(data, bytes | bytearray | memoryview):
+            return bytes(data)
+        return self.codec.encode(data)
+
+    def execute(
+        self, command: Command, *, control: bool = False, timeout: Timeout = DEFAULT
+    ) -> MessageStream:
+        """Send a command; its results as a stream. `control` lets group markers and acks through."""
+        return self._stream(command, timeout, control=control)
+
+    def execute_async(
+        self, command: Command, handler: Handler | None = None, *, timeout: Timeout = DEFAULT
+    ) -> str:
+        """Send a command whose results go to `handler`; returns its id once the server has accepted it."""
+        return self._handle(command, handler, timeout, resubscribe=True)
+
+    def execute_async_no_resubscribe(
+        self, command: Command, handler: Handler | None = None, *, timeout: Timeout = DEFAULT
+    ) -> str:
+        """As execute_async, for subscriptions that are not to outlive the connection."""
+        return self._handle(command, handler, timeout, resubscribe=False)
+
+    def send(self, command: Command) -> str:
+        """Send a command and wait for nothing; its command id. Answers go to the last chance handler."""
+        self._check_usable()
+        with self._lock:
+            command_id = self._engine.send(command, time.monotonic())
+        self._after_call()
+        return command_id
+
+    def _start(
+        self,
+        command: Command,
+        route: Route | None,
+        timeout: Timeout,
+        *,
+        resubscribe: bool = True,
+        awaited: AckType | None = None,
+    ) -> tuple[Ticket, Message | None]:
+        self._check_may_wait(command.command)
+        limit = command.timeout if timeout is DEFAULT else timeout
+        with self._lock:
+            ticket = self._engine.execute(
+                command, route, time.monotonic(), resubscribe=resubscribe, awaited=awaited
+            )
+            ticket.waiter = threading.Event()
+        self._after_call()
+        return ticket, self._await(ticket, self.timeout if limit is DEFAULT else limit)
+
+    def _replaced(self, command: Command) -> Route | None:
+        """The route that a command with `replace` keeps using."""
+        if command.sub_id is not None and "replace" in option_names(command.options):
+            return self._engine.route_of(command.sub_id)
+        return None
+
+    def _needs_route(self, command: Command) -> bool:
+        if command.command not in _SUBSCRIBING:
+            return bool(command.ack_type)
+        names = option_names(command.options)
+        known = command.sub_id is not None and self._engine.route_of(command.sub_id) is not None
+        return not ("resume" in names or ("pause" in names and known))
+
+    def _handle(
+        self, command: Command, handler: Handler | None, timeout: Timeout, *, resubscribe: bool
+    ) -> str:
+        route = self._replaced(command)
+        if route is not None:
+            route.handler = handler or route.handler
+        elif self._needs_route(command):
+            route = Route(RouteKind.COMMAND, owner=self, handler=handler, auto_ack=self.auto_ack)
+        ticket, _ = self._start(command, route, timeout, resubscribe=resubscribe)
+        return (
+            (ticket.sub_id or ticket.query_id or ticket.command_id)
+            if route is not None
+            else ticket.command_id
+        )
+
+    def _stream(
+        self,
+        command: Command,
+        timeout: Timeout,
+        *,
+        control: bool,
+        resubscribe: bool = True,
+        max_depth: int | None = None,
+        on_full: OnFull | None = None,
+        conflate: bool = False,
+    ) -> MessageStream:
+        route = self._replaced(command)
+        if route is not None and isinstance(route.sink, StreamBuffer):
+            stream = route.sink.stream() if route.sink.stream is not None else None
+            if stream is not None:
+                self._start(command, route, timeout, resubscribe=resubscribe)
+                return stream
+        new = route is None
+        if route is None:
+            route = Route(RouteKind.COMMAND, owner=self, auto_ack=self.auto_ack)
+        default_depth, default_on_full = self._stream_settings
+        buffer = StreamBuffer(
+            self,
+            route,
+            default_depth if max_depth is None else max_depth,
+            on_full or default_on_full,
+            control or command.command not in _SUBSCRIBING,
+        )
+        stream = MessageStream(self, command, route, buffer)
+        if conflate:
+            stream.conflate()
+        if new and self._needs_route(command):
+            route.sink = buffer
+            try:
+                self._start(command, route, timeout, resubscribe=resubscribe)
+            except BaseException:
+                stream.closed = True
+                raise
+        else:  # nothing will come through this stream
+            stream.closed = True
+            buffer.end()
+            self._start(command, None if new else route, timeout, resubscribe=resubscribe)
+        return stream
+
+    def flush(self, ack_type: AckType = AckType.COMPLETED, *, timeout: Timeout = DEFAULT) -> None:
+        """Wait until the server has dealt with everything sent before, as far as `ack_type` says."""
+        self._start(Command("flush"), None, timeout, awaited=ack_type)
+
+    def unsubscribe(self, *sub_ids: str, timeout: Timeout = DEFAULT) -> None:
+        """End subscriptions; all of them without arguments. Late messages go to the last chance handler."""
+        self._start(Command("unsubscribe", sub_id=",".join(sub_ids) or "all"), None, timeout)
+
+    def pause(self, *sub_ids: str) -> None:
+        """Pause bookmark subscriptions; messages already sent still arrive."""
+        self._pause("pause", sub_ids)
+
+    def resume(self, *sub_ids: str) -> None:
+        """Resume paused subscriptions; those resumed by one call share one replay."""
+        self._pause("resume", sub_ids)
+
+    def _pause(self, option: str, sub_ids: tuple[str, ...]) -> None:
+        if not sub_ids:
+            raise ValueError(f"{option} needs at least one subscription id")
+        self._start(Command("subscribe", sub_id=",".join(sub_ids), options=option), None, DEFAULT)
+
+    # Acknowledging and discarding
+
+    def ack(self, target: Message | str, bookmarks: str | Iterable[str] = (), options: str = "") -> None:
+        """Acknowledge a queue message, or bookmarks of a queue topic. Batched; never waits for the server."""
+        sub_id: str | None = None
+        if isinstance(target, Message):
+            route = target._route
+            leased = target.lease_period is not None or (route is not None and route.max_backlog is not None)
+            if target.command != "publish" or not leased or target.topic is None or target.bookmark is None:
+                return
+            topic, bookmark, sub_id = target.topic, target.bookmark, target.sub_id
+        else:
+            topic = target
+            bookmark = bookmarks if isinstance(bookmarks, str) else ",".join(bookmarks)
+            if not topic or not bookmark:
+                raise ValueError("ack needs a message, or a topic and bookmarks")
+        with self._lock:
+            self._engine.ack(topic, bookmark, options, sub_id, time.monotonic())
+        self._after_call()
+
+    def flush_acks(self) -> None:
+        """Send the queue acknowledgements that wait in batches."""
+        with self._lock:
+            self._engine.flush_acks()
+        self._after_call()
+
+    def discard(self, target: Message | str, store_seq: int = 0) -> None:
+        """Tell the bookmark store that a message is done with: a message, or its sub id and store_seq."""
+        if self.bookmark_store is None:
+            return
+        if isinstance(target, Message):
+            if target.store_seq and target.sub_id is not None:
+                self.bookmark_store.discard(target.sub_id, target.store_seq)
+        else:
+            self.bookmark_store.discard(target, store_seq)
+
+    def get_most_recent(self, sub_id: str) -> str | None:
+        """Where the bookmark store would resume this subscription; None = nothing known."""
+        return self.bookmark_store.get_most_recent(sub_id) if self.bookmark_store is not None else None
+
+
+def deadline_of(timeout: Timeout) -> float | None:
+    """When a time limit that starts now is over."""
+    return None if timeout is None else time.monotonic() + timeout
+
+
+def left_until(deadline: float | None) -> float | None:
+    """Seconds left, never negative."""
+    return None if deadline is None else max(0.0, deadline - time.monotonic())

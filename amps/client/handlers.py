@@ -1,0 +1,159 @@
+"""The application's handlers and listeners, and how events reach them.
+
+Whatever an application's function raises ends here: at the exception listener, or in one line of the log.
+It never disturbs the thread that called it, and never the next message.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from amps.client.engine_types import (
+    Deliver,
+    Duplicate,
+    Event,
+    FailedWrite,
+    Global,
+    LastChance,
+    Route,
+    State,
+)
+from amps.client.enums import ConnectionState, Handler
+from amps.client.message import Message
+
+
+class EventHandlers:
+    """Keeps the handlers; runs them when told."""
+
+    def __init__(self, name: str, logger: logging.Logger) -> None:
+        self._name = name
+        self._logger = logger
+        self._state = ConnectionState.DISCONNECTED
+        self._handler_errors = 0
+        self._exception_listener: Callable[[BaseException], object] | None = None
+        self._last_chance_handler: Handler | None = None
+        self._duplicate_handler: Handler | None = None
+        self._global_handlers: dict[str, Handler] = {}
+        self._failed_write_handler: Callable[[Message, str], object] | None = None
+        self._transport_filter: Callable[[bytes, bool], object] | None = None
+        self._receive_started: Callable[[], object] | None = None
+        self._state_listeners: list[Callable[[ConnectionState], object]] = []
+
+    def _run_event(self, event: Event) -> None:
+        """Run the application's code for an event."""
+        match event:
+            case Deliver(route, messages):
+                self._deliver(route, messages)
+            case State(state):
+                self._state = state
+                for listener in list(self._state_listeners):
+                    self._call(listener, state)
+            case Global(message):
+                handler = self._global_handlers.get(message.command)
+                if handler is not None:
+                    self._call(handler, message)
+            case LastChance(message):
+                self._last_chance(message)
+            case Duplicate(message):
+                if self._duplicate_handler is not None:
+                    self._call(self._duplicate_handler, message)
+            case FailedWrite(message, reason, ack):
+                if self._failed_write_handler is not None:
+                    self._call(self._failed_write_handler, message, reason)
+                else:
+                    self._logger.warning(
+                        "client %s: a %s was refused: %s (sequence %s)",
+                        self._name, message.command, reason or "no reason given", ack.sequence,
+                    )  # fmt: skip
+                    self._last_chance(ack)
+            case _:
+                raise AssertionError(f"unhandled event {event!r}")
+
+    def _deliver(self, route: Route, messages: list[Message]) -> None:
+        handler = route.handler
+        if handler is None:
+            return
+        if route.auto_ack:
+            self._deliver_auto_ack(route, handler, messages)
+            return
+        for message in messages:
+            if route.cancelled:
+                self._last_chance(message)
+                continue
+            try:
+                handler(message)
+            except Exception as error:
+                self._handler_failed(handler, error)
+
+    def _deliver_auto_ack(self, route: Route, handler: Handler, messages: list[Message]) -> None:
+        for message in messages:
+            if route.cancelled:
+                self._last_chance(message)
+                continue
+            try:
+                handler(message)
+            except Exception as error:
+                self._handler_failed(handler, error)
+                message.ack("cancel")
+            else:
+                message.ack()
+
+    def _last_chance(self, message: Message) -> None:
+        if self._last_chance_handler is not None:
+            self._call(self._last_chance_handler, message)
+
+    def _call(self, function: Callable[..., object], *args: Any) -> None:
+        try:
+            function(*args)
+        except Exception as error:
+            self._handler_failed(function, error)
+
+    def _handler_failed(self, function: Callable[..., object], error: Exception) -> None:
+        self._handler_errors += 1
+        listener = self._exception_listener
+        if listener is None:
+            self._logger.warning("client %s: %r raised", self._name, function, exc_info=error)
+            return
+        try:
+            listener(error)
+        except Exception:
+            self._logger.exception("client %s: the exception listener raised", self._name)
+
+    # Handlers: each setter takes None to remove
+
+    def set_exception_listener(self, fn: Callable[[BaseException], object] | None) -> None:
+        """What handlers and listeners raise goes here; without one it is logged."""
+        self._exception_listener = fn
+
+    def set_transport_filter(self, fn: Callable[[bytes, bool], object] | None) -> None:
+        """`fn(data, outgoing)` sees all bytes, before encryption and after decryption."""
+        self._transport_filter = fn
+
+    def set_last_chance_handler(self, fn: Handler | None) -> None:
+        """Messages nobody else took."""
+        self._last_chance_handler = fn
+
+    def set_duplicate_handler(self, fn: Handler | None) -> None:
+        """Messages the bookmark store has seen."""
+        self._duplicate_handler = fn
+
+    def set_failed_write_handler(self, fn: Callable[[Message, str], object] | None) -> None:
+        """`fn(message, reason)` for publishes and deletes that the server refused."""
+        self._failed_write_handler = fn
+
+    def set_receive_started_callback(self, fn: Callable[[], object] | None) -> None:
+        """Called on each new receive thread."""
+        self._receive_started = fn
+
+    def add_connection_state_listener(self, fn: Callable[[ConnectionState], object]) -> None:
+        """Told every connection state; must not wait for the server."""
+        self._state_listeners.append(fn)
+
+    def remove_connection_state_listener(self, fn: Callable[[ConnectionState], object]) -> None:
+        """No longer told."""
+        if fn in self._state_listeners:
+            self._state_listeners.remove(fn)
+
+    def clear_connection_state_listeners(self) -> None:
+        """Nobody is told any more."""
+        self._state_listeners.clear()

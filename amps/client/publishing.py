@@ -1,0 +1,153 @@
+"""Publishing: never waits for the server, but for room in a bounded publish store."""
+
+import threading
+import time
+
+from amps.client.command import Command, PublishTemplate, check_base64
+from amps.client.commanding import Commanding, deadline_of, left_until
+from amps.client.enums import DEFAULT, AckType, Data, Timeout
+from amps.client.errors import (
+    AMPSException,
+    DisconnectedException,
+    StoreFullException,
+    TimedOutException,
+)
+from amps.client.stores.publish import PublishStore
+
+MAX_TEMPLATES = 10_000
+
+
+class Publishing(Commanding):
+    """publish, delta_publish, publish_flush. The attributes below are set by the client's constructor."""
+
+    publish_store: PublishStore | None
+    _templates: dict[str, PublishTemplate]
+    _discarded: threading.Condition
+    _discards: int
+
+    @property
+    def unpersisted_count(self) -> int:
+        """How many publishes and deletes the publish store holds that the server has not acknowledged."""
+        return self.publish_store.unpersisted_count() if self.publish_store is not None else 0
+
+    def publish(
+        self,
+        topic: str,
+        data: Data | object = b"",
+        *,
+        expiration: int | None = None,
+        correlation_id: str | None = None,
+        sow_key: str | None = None,
+    ) -> int:
+        """Publish a message; its sequence number, 0 without a publish store. Never waits for the server."""
+        if expiration is None and correlation_id is None and sow_key is None:
+            template = self._templates.get(topic)
+            if template is None:
+                template = self._templates[topic] = PublishTemplate("publish", topic)
+                if len(self._templates) > MAX_TEMPLATES:
+                    self._templates.clear()
+        else:
+            template = _template("publish", topic, expiration, correlation_id, sow_key)
+        return self._publish(template, data)
+
+    def delta_publish(
+        self,
+        topic: str,
+        data: Data | object = b"",
+        *,
+        expiration: int | None = None,
+        correlation_id: str | None = None,
+        sow_key: str | None = None,
+    ) -> int:
+        """Publish changes to a record; as publish."""
+        return self._publish(_template("delta_publish", topic, expiration, correlation_id, sow_key), data)
+
+    def _publish(self, template: PublishTemplate, data: Data | object) -> int:
+        body = data if type(data) is bytes else self._encode(data)
+        store = self.publish_store
+        engine = self._engine
+        try:
+            with self._lock:
+                sequence = engine.publish_body(template, body)
+                pending_bytes = engine.pending_bytes
+        except StoreFullException:
+            sequence = self._publish_when_room(template, body)
+            pending_bytes = engine.pending_bytes
+        except AMPSException:
+            self._check_usable()
+            raise
+        if store is not None:
+            store.sync(sequence)
+        self._sent_publish(pending_bytes)
+        return sequence
+
+    def _publish_when_room(self, template: PublishTemplate, body: bytes) -> int:
+        """The publish store is full: wait for acknowledgements, unless that is not wanted or not possible."""
+        store = self.publish_store
+        assert store is not None
+        if store.on_full != "wait" or threading.current_thread() is self._rx:
+            with self._lock:
+                return self._engine.publish_body(template, body)
+        self._pump()
+        while True:
+            seen = self._discards
+            try:
+                with self._lock:
+                    return self._engine.publish_body(template, body)
+            except StoreFullException:
+                with self._discarded:
+                    while self._discards == seen:
+                        self._discarded.wait()
+
+    def _notice_discard(self, sequence: int) -> None:
+        """The store has dropped messages (or the connection is gone): whoever waits for that looks again.
+
+        Runs with the engine lock held, so nobody may take that while holding the condition.
+        """
+        with self._discarded:
+            self._discards += 1
+            self._discarded.notify_all()
+
+    def publish_flush(self, *, timeout: Timeout = DEFAULT) -> None:
+        """Wait until everything published before is acknowledged as persisted; without a store, flush()."""
+        store = self.publish_store
+        if store is None:
+            self.flush(timeout=timeout)
+            return
+        self._check_may_wait("publish_flush")
+        target = store.highest_unpersisted()
+        if target == 0:
+            return
+        if not self.connected:
+            raise DisconnectedException(f"publish_flush: not connected, {self.unpersisted_count} unpersisted")
+        with self._lock:  # makes the server report at once what it would report within its interval
+            self._engine.execute(Command("flush"), None, time.monotonic(), awaited=AckType.PERSISTED)
+        self._after_call()
+        deadline = deadline_of(self.timeout if timeout is DEFAULT else timeout)
+
+        def drained() -> bool:
+            return not 0 < store.lowest_unpersisted() <= target
+
+        self._begin_wait()
+        try:
+            with self._discarded:
+                self._discarded.wait_for(lambda: drained() or not self.connected, left_until(deadline))
+        finally:
+            self._end_wait()
+        if not drained():
+            count = self.unpersisted_count
+            if not self.connected:
+                raise DisconnectedException(f"publish_flush: connection lost, {count} unpersisted")
+            raise TimedOutException(f"publish_flush: {count} messages not persisted in time")
+
+
+def _template(
+    command: str, topic: str, expiration: int | None, correlation_id: str | None, sow_key: str | None
+) -> PublishTemplate:
+    if correlation_id is not None:
+        check_base64("correlation_id", correlation_id)
+    if sow_key is not None:
+        check_base64("sow_key", sow_key)
+    return PublishTemplate(
+        command, topic, expiration=expiration, correlation_id=correlation_id, sow_key=sow_key
+    )

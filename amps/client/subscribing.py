@@ -1,0 +1,209 @@
+"""Subscriptions, queries and deletes by name: keyword arguments in, a command and its stream or handler
+out."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Unpack, overload
+
+from amps.client.command import Command
+from amps.client.commanding import Commanding
+from amps.client.engine_types import Route, RouteKind
+from amps.client.enums import DEFAULT, MOST_RECENT, AckType, Data, Handler, Timeout
+from amps.client.message import Message
+from amps.client.options import BookmarkSubscribeArgs, QueryArgs, SubscribeArgs, split_keywords
+from amps.client.streams import MessageStream
+
+
+class Subscribing(Commanding):
+    """Each call returns a MessageStream, or with a handler the subscription (or query) id."""
+
+    def _subscribe(
+        self,
+        name: str,
+        topic: str,
+        filter: str | None,
+        handler: Handler | None,
+        keywords: Mapping[str, Any],
+        *,
+        query: bool = False,
+        call: str | None = None,
+        forbidden: Iterable[str] = (),
+        bookmark: str | None = None,
+    ) -> MessageStream | str:
+        settings = split_keywords(keywords, query=query, call=call or name, forbidden=forbidden)
+        if bookmark is not None:
+            settings.headers["bookmark"] = bookmark
+        command = Command(name, topic, filter=filter, options=settings.options, **settings.headers)
+        if handler is not None:
+            return self._handle(command, handler, settings.timeout, resubscribe=settings.resubscribe)
+        return self._stream(
+            command,
+            settings.timeout,
+            control=settings.control,
+            resubscribe=settings.resubscribe,
+            max_depth=settings.max_depth,
+            on_full=settings.on_full,
+            conflate=settings.conflate,
+        )
+
+    @overload
+    def subscribe(
+        self, topic: str, filter: str | None = None, *, handler: None = None, **kw: Unpack[SubscribeArgs]
+    ) -> MessageStream: ...
+    @overload
+    def subscribe(
+        self, topic: str, filter: str | None = None, *, handler: Handler, **kw: Unpack[SubscribeArgs]
+    ) -> str: ...
+    def subscribe(
+        self,
+        topic: str,
+        filter: str | None = None,
+        *,
+        handler: Handler | None = None,
+        **kw: Unpack[SubscribeArgs],
+    ) -> MessageStream | str:
+        """Subscribe to a topic or topic expression: a stream, or with a handler the subscription id."""
+        return self._subscribe("subscribe", topic, filter, handler, kw)
+
+    @overload
+    def bookmark_subscribe(
+        self,
+        topic: str,
+        bookmark: str = MOST_RECENT,
+        filter: str | None = None,
+        *,
+        handler: None = None,
+        **kw: Unpack[BookmarkSubscribeArgs],
+    ) -> MessageStream: ...
+    @overload
+    def bookmark_subscribe(
+        self,
+        topic: str,
+        bookmark: str = MOST_RECENT,
+        filter: str | None = None,
+        *,
+        handler: Handler,
+        **kw: Unpack[BookmarkSubscribeArgs],
+    ) -> str: ...
+    def bookmark_subscribe(
+        self,
+        topic: str,
+        bookmark: str = MOST_RECENT,
+        filter: str | None = None,
+        *,
+        handler: Handler | None = None,
+        **kw: Unpack[BookmarkSubscribeArgs],
+    ) -> MessageStream | str:
+        """Replay a recorded topic from a bookmark, then go on live. Pass a stable sub_id with MOST_RECENT."""
+        if bookmark.lower() == MOST_RECENT and self.bookmark_store is not None and "sub_id" not in kw:
+            self._logger.warning(
+                "client %s: MOST_RECENT without sub_id: the next run cannot find where this one stopped",
+                self.name,
+            )
+        return self._subscribe(
+            "subscribe", topic, filter, handler, kw,
+            call="bookmark_subscribe", forbidden=("bookmark",), bookmark=bookmark,
+        )  # fmt: skip
+
+    @overload
+    def delta_subscribe(
+        self, topic: str, filter: str | None = None, *, handler: None = None, **kw: Unpack[SubscribeArgs]
+    ) -> MessageStream: ...
+    @overload
+    def delta_subscribe(
+        self, topic: str, filter: str | None = None, *, handler: Handler, **kw: Unpack[SubscribeArgs]
+    ) -> str: ...
+    def delta_subscribe(
+        self,
+        topic: str,
+        filter: str | None = None,
+        *,
+        handler: Handler | None = None,
+        **kw: Unpack[SubscribeArgs],
+    ) -> MessageStream | str:
+        """Subscribe to the changed fields of records."""
+        return self._subscribe("delta_subscribe", topic, filter, handler, kw, forbidden=("bookmark",))
+
+    @overload
+    def sow(
+        self, topic: str, filter: str | None = None, *, handler: None = None, **kw: Unpack[QueryArgs]
+    ) -> MessageStream: ...
+    @overload
+    def sow(
+        self, topic: str, filter: str | None = None, *, handler: Handler, **kw: Unpack[QueryArgs]
+    ) -> str: ...
+    def sow(
+        self,
+        topic: str,
+        filter: str | None = None,
+        *,
+        handler: Handler | None = None,
+        **kw: Unpack[QueryArgs],
+    ) -> MessageStream | str:
+        """Query the current records: a stream that ends with them, or with a handler the query id."""
+        return self._subscribe("sow", topic, filter, handler, kw, query=True)
+
+    @overload
+    def sow_and_subscribe(
+        self, topic: str, filter: str | None = None, *, handler: None = None, **kw: Unpack[QueryArgs]
+    ) -> MessageStream: ...
+    @overload
+    def sow_and_subscribe(
+        self, topic: str, filter: str | None = None, *, handler: Handler, **kw: Unpack[QueryArgs]
+    ) -> str: ...
+    def sow_and_subscribe(
+        self,
+        topic: str,
+        filter: str | None = None,
+        *,
+        handler: Handler | None = None,
+        **kw: Unpack[QueryArgs],
+    ) -> MessageStream | str:
+        """Query the current records and go on with every change, without a gap."""
+        return self._subscribe("sow_and_subscribe", topic, filter, handler, kw, query=True)
+
+    @overload
+    def sow_and_delta_subscribe(
+        self, topic: str, filter: str | None = None, *, handler: None = None, **kw: Unpack[QueryArgs]
+    ) -> MessageStream: ...
+    @overload
+    def sow_and_delta_subscribe(
+        self, topic: str, filter: str | None = None, *, handler: Handler, **kw: Unpack[QueryArgs]
+    ) -> str: ...
+    def sow_and_delta_subscribe(
+        self,
+        topic: str,
+        filter: str | None = None,
+        *,
+        handler: Handler | None = None,
+        **kw: Unpack[QueryArgs],
+    ) -> MessageStream | str:
+        """Query the current records and go on with the changed fields."""
+        return self._subscribe("sow_and_delta_subscribe", topic, filter, handler, kw, query=True)
+
+    def sow_count(self, topic: str, filter: str | None = None, *, timeout: Timeout = DEFAULT) -> int:
+        """How many records match, without fetching them."""
+        command = Command("sow", topic, filter=filter, options="top_n=0")
+        _, ack = self._start(command, Route(RouteKind.QUERY, owner=self), timeout, awaited=AckType.STATS)
+        return (ack.matches if ack is not None else None) or 0
+
+    def sow_delete(
+        self,
+        topic: str,
+        *,
+        filter: str | None = None,
+        keys: Iterable[str] | None = None,
+        data: Data | object | None = None,
+        options: str = "",
+        stats: bool = True,
+        timeout: Timeout = DEFAULT,
+    ) -> Message:
+        """Delete records by exactly one of filter, keys and data; the `stats` (or `processed`) ack."""
+        if sum(selector is not None for selector in (filter, keys, data)) != 1:
+            raise ValueError("sow_delete takes exactly one of filter, keys and data")
+        body = b"" if data is None else self._encode(data)
+        if data is not None and not body:
+            raise ValueError("sow_delete by data needs a body")
+        command = Command("sow_delete", topic, filter=filter, sow_keys=keys, data=body, options=options)
+        _, ack = self._start(command, None, timeout, awaited=AckType.STATS if stats else AckType.PROCESSED)
+        assert ack is not None
+        return ack
