@@ -255,9 +255,7 @@ def test_transaction_log_12_connections_are_closed_at_shutdown(
     server = start_server(log_topics=TOPICS)
     client = peers.logged_on(server)
     client.subscribe("t1", "s", bm="0")
-    assert server.process is not None
-    server.process.send_signal(signal_number)
-    assert server.process.wait(20) == 0
+    server.stop(signal_number)
     with pytest.raises(ConnectionClosed):
         client.receive()
 

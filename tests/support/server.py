@@ -277,34 +277,36 @@ class ServerProcess:
         RUNNING.append(self)
         return self.process
 
-    def start_refused(self, timeout_s: float = START_TIMEOUT_S) -> str:
-        """Start a server that must refuse to: exit code 1, and everything it said is returned."""
-        said_before = len(self.output())
+    def start_refused(self, timeout_s: float = 15.0) -> str:
+        """Start a server that must refuse to: exit code 1, and what it said this time is returned."""
+        said_before = [len(text) for text in self._outputs()]
+        ready_before = len(self.log.find("00-0015"))
         process = self.launch()
-        try:
-            code = process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            self.kill_all()
-            raise AssertionError(f"the server should have refused to start\n{self.excerpt()}") from None
+        deadline = time.monotonic() + timeout_s
+        while process.poll() is None:
+            if time.monotonic() > deadline or len(self.log.find("00-0015")) > ready_before:
+                self.kill_all()
+                raise AssertionError(f"the server should have refused to start\n{self.excerpt()}")
+            time.sleep(0.02)
         self._forget()
-        said = self.output()[said_before:]
-        assert code == 1, f"expected exit code 1, got {code}\n{said}"
+        said = "".join(text[before:] for text, before in zip(self._outputs(), said_before, strict=True))
+        assert process.returncode == 1, f"expected exit code 1, got {process.returncode}\n{said}"
         return said
 
-    def stop(self) -> None:
-        """End the server in order (SIGTERM) and check that it ended well. No effect if it does not run."""
+    def stop(self, signal_number: int = signal.SIGTERM) -> None:
+        """End the server in order and check that it ended well. No effect if it does not run."""
         if self.process is None:
             return
         problems = self._problems_while_running()
         survivors = self._everyone()
-        self.process.send_signal(signal.SIGTERM)
+        self.process.send_signal(signal_number)
         try:
             code = self.process.wait(STOP_TIMEOUT_S)
             if code != 0:
-                problems.append(f"exit code {code} after SIGTERM")
+                problems.append(f"exit code {code} after signal {signal_number}")
         except subprocess.TimeoutExpired:
-            problems.append(f"still running {STOP_TIMEOUT_S} s after SIGTERM")
-        left = [process for process in psutil.wait_procs(survivors, timeout=5)[1] if process.is_running()]
+            problems.append(f"still running {STOP_TIMEOUT_S} s after signal {signal_number}")
+        left = _wait_until_ended(survivors, 5)
         if left:
             problems.append(f"processes left behind: {left}")
         excerpt = self.excerpt() if problems else ""
@@ -360,8 +362,8 @@ class ServerProcess:
         for process in everyone:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-        psutil.wait_procs(everyone, timeout=10)
         self.process.wait(10)
+        _wait_until_ended(everyone, 10)
         self._forget()
 
     def wait_for_new_tree(self, old_pids: Iterable[int], timeout_s: float = 20.0) -> None:
@@ -381,14 +383,17 @@ class ServerProcess:
     # Diagnosis
 
     def output(self) -> str:
+        """Everything it ever said."""
+        return "".join(self._outputs())
+
+    def _outputs(self) -> list[str]:
         errors = self.directory / "stderr.log"
-        return self.log.text() + (errors.read_text(errors="replace") if errors.exists() else "")
+        return [self.log.text(), errors.read_text(errors="replace") if errors.exists() else ""]
 
     def excerpt(self, lines: int = 60) -> str:
         """The end of what the server said, for error messages."""
-        errors = self.directory / "stderr.log"
-        stderr = errors.read_text(errors="replace").splitlines()[-lines:] if errors.exists() else []
-        return "\n".join(["--- stdout", *self.log.text().splitlines()[-lines:], "--- stderr", *stderr])
+        stdout, stderr = (text.splitlines()[-lines:] for text in self._outputs())
+        return "\n".join(["--- stdout", *stdout, "--- stderr", *stderr])
 
     def anonymous_bytes(self) -> int:
         """Private memory of all processes; mapped journal files are not counted."""
@@ -455,6 +460,24 @@ def wait_until(condition: Callable[[], bool], timeout_s: float, explain: Callabl
         if time.monotonic() > deadline:
             raise AssertionError(explain if isinstance(explain, str) else explain())
         time.sleep(POLL_S)
+
+
+def _wait_until_ended(processes: Iterable[psutil.Process], timeout_s: float) -> list[psutil.Process]:
+    """Wait until processes have ended, reaped or not; returns those that have not."""
+    deadline = time.monotonic() + timeout_s
+    left = list(processes)
+    while left := [process for process in left if _is_alive(process)]:
+        if time.monotonic() > deadline:
+            break
+        time.sleep(POLL_S)
+    return left
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def package_path() -> str:
