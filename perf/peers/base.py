@@ -21,6 +21,8 @@ import psutil
 from perf.pump import Lane, PeerError
 
 START_S = 30.0
+SETTLE_S = 0.5
+IDLE_SHARE = 0.1
 
 
 @dataclass
@@ -115,6 +117,7 @@ class Peer(ABC):
         try:
             self.wait_for_port()
             self.prepare()
+            self.settle()
         except BaseException:
             self.stop()
             raise
@@ -137,6 +140,15 @@ class Peer(ABC):
                 if self.process.poll() is not None or time.monotonic() > deadline:
                     raise PeerError(f"{self.name} did not start:\n{self.output()}") from None
                 time.sleep(0.02)
+
+    def settle(self) -> None:
+        """Wait until the server has finished what it does after a start, such as preparing files."""
+        deadline = time.monotonic() + START_S
+        while time.monotonic() < deadline:
+            before = self.cpu().total_s
+            time.sleep(SETTLE_S)
+            if self.cpu().total_s - before < SETTLE_S * IDLE_SHARE:
+                return
 
     def processes(self) -> list[psutil.Process]:
         assert self.process is not None

@@ -71,8 +71,8 @@ class Display:
         table.add_column("topic")
         for column in ("published", "replayed"):
             table.add_column(column, justify="right")
-        table.add_column("checksum of the source")
-        table.add_column("checksum of the replay")
+        table.add_column("source checksum")
+        table.add_column("replay checksum")
         table.add_column("")
         for topic in proof.topics:
             table.add_row(

@@ -198,7 +198,7 @@ def tell_story(
     )
     if figures.restart_s:
         display.say(
-            f"outages    {figures.outage_s:10.2f} s for {kills} kills, longest restart "
+            f"outages    {figures.outage_s:10.2f} s for {kills} kill{'s' * (kills != 1)}, longest restart "
             f"{max(figures.restart_s):.2f} s; {figures.resent:,} messages sent again"
         )
     display.say(
