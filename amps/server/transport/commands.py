@@ -16,8 +16,8 @@ from amps._core import ingress as inbound
 from amps._core.identity import derived_publisher_id, publisher_id
 from amps._core.log_reader import LogDamaged
 from amps.server.records import KIND_LOGON, control_record
-from amps.server.topics import BadTopicExpression, topic_predicate
-from amps.server.transport.bookmarks import StartPoint, parse_bookmark
+from amps.server.topics import BadTopicExpression, has_regex_characters, topic_predicate
+from amps.server.transport.bookmarks import StartPoint, format_bookmark, parse_bookmark
 from amps.server.transport.failures import CommandFailure, not_supported_yet
 from amps.server.transport.options import Options, parse_interval, parse_logon_options, parse_options
 from amps.server.transport.subscriptions import Subscription
@@ -407,13 +407,15 @@ class Commands:
             raise CommandFailure("invalid sub id", "an id holds no comma")
         if sub_id in connection.subscriptions and not options.replace:
             raise CommandFailure("subscription already exists")
+        # A topic whose only regex character is the dot may well be meant as a name: then it must be permitted.
+        as_name = predicate is None or not has_regex_characters(topic.replace(".", ""))
+        if as_name and not connection.may("read", topic):
+            if not options.replace:
+                raise CommandFailure("not entitled", f"to read {topic!r}")
+            predicate = _matches_nothing
         if predicate is None:
             if start is not None and not worker.matcher.is_logged(topic, connection.message_type):
                 raise CommandFailure("invalid topic", f"{topic!r} is not recorded in the transaction log")
-            if not connection.may("read", topic):
-                if not options.replace:
-                    raise CommandFailure("not entitled", f"to read {topic!r}")
-                predicate = _matches_nothing
         subscription = Subscription(
             connection,
             sub_id,
@@ -421,6 +423,7 @@ class Commands:
             predicate,
             options,
             None if bookmark is None else str(bookmark),
+            send_ids=header.get("send_matching_ids") is not False,
             wants_persisted=bookmark is not None and command == "subscribe" and "persisted" in wanted_acks(header),
         )
         return subscription, start
@@ -442,8 +445,11 @@ class Commands:
             worker.replace_subscription(existing, subscription)
         elif start is None:
             worker.enter_live(subscription)
-        else:
+        elif worker.has_journal:
             replay = worker.prepare_replay(subscription, start)
+        else:
+            # An expression, and nothing is recorded: there is nothing to deliver, now or later.
+            worker.enter_idle(subscription)
         query = command.startswith("sow_and")
         query_id = header.get("query_id") or command_id or subscription.sub_id
         extra: Header = {"sub_id": subscription.sub_id}
@@ -461,6 +467,8 @@ class Commands:
             elif replay is not None:
                 self.completed_ids[subscription.sub_id] = command_id
                 replay.completed_at = worker.written()
+            elif start is not None:
+                connection.acknowledge("completed", command_id, **extra, bookmark=format_bookmark(0, 0))
         if replay is not None:
             worker.start_replay(replay)
         worker.log.log(

@@ -24,7 +24,7 @@ from amps.server.transport import preflight
 from amps.server.transport.bookmarks import format_bookmark
 from amps.server.transport.commands import Commands
 from amps.server.transport.publisher_acks import PublisherAcks
-from amps.server.transport.subscriptions import Subscription
+from amps.server.transport.subscriptions import Place, Subscription
 
 if TYPE_CHECKING:
     from amps.server.transport.worker import Listener, Worker
@@ -317,6 +317,11 @@ class Connection(asyncio.BufferedProtocol):
         if self.transport is None:
             return 0
         return self.transport.get_write_buffer_size() + int(self.outlet.pending_bytes)
+
+    @property
+    def has_live_subscriptions(self) -> bool:
+        """Whether messages come whatever the client's pace is; replays wait for it."""
+        return any(subscription.place is Place.LIVE for subscription in self.subscriptions.values())
 
     def unsent_age_s(self, now_s: float) -> float:
         """How long the client has not kept up; 0 while it does."""

@@ -24,6 +24,8 @@ class MemoryPool:
 
     def check(self, connection: "Connection") -> None:
         """Look at a client that does not keep up, after more output was given to it."""
+        if not connection.has_live_subscriptions:
+            return
         self._slow[connection] = None
         listener = connection.listener
         share = listener.config.client_max_capacity

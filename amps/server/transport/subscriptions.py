@@ -41,6 +41,7 @@ class Subscription:
     predicate: Callable[[str], bool] | None
     options: Options
     bookmark: str | None = None
+    send_ids: bool = True
     place: Place = Place.LIVE
     replay: "Replay | None" = None
     # periodic persisted acknowledgements of bookmark subscriptions
@@ -72,13 +73,17 @@ class Subscription:
         self.topic = other.topic
         self.predicate = other.predicate
         self.options = other.options
+        self.send_ids = other.send_ids
         self._allowed = {}
 
 
-def route_prefix(entry: TopicEntry, sub_ids: list[str]) -> bytes:
-    """The constant beginning of a delivery's header."""
-    sids = json.dumps(",".join(sub_ids), ensure_ascii=False).encode("utf-8", "surrogatepass")
-    return b'{"c":"p","t":' + entry.json_name + b',"sids":' + sids
+def route_prefix(entry: TopicEntry, subscriptions: list[Subscription]) -> bytes:
+    """The constant beginning of a delivery's header; ids only of those that want them (`send_matching_ids`)."""
+    prefix: bytes = b'{"c":"p","t":' + entry.json_name
+    sub_ids = [subscription.sub_id for subscription in subscriptions if subscription.send_ids]
+    if sub_ids:
+        prefix += b',"sids":' + json.dumps(",".join(sub_ids), ensure_ascii=False).encode("utf-8", "surrogatepass")
+    return prefix
 
 
 class SubscriptionSet:
@@ -133,13 +138,11 @@ class SubscriptionSet:
             flags = 0
             for subscription in subscriptions:
                 flags |= subscription.flags(entry)
-            prefix = route_prefix(entry, [subscription.sub_id for subscription in subscriptions])
-            routes.append(Route(connection.outlet, prefix, flags))
+            routes.append(Route(connection.outlet, route_prefix(entry, subscriptions), flags))
         return routes
 
 
 def single_route(subscription: Subscription, entry: TopicEntry) -> Route:
     """The route of one subscription by itself."""
-    return Route(
-        subscription.connection.outlet, route_prefix(entry, [subscription.sub_id]), subscription.flags(entry)
-    )
+    prefix = route_prefix(entry, [subscription])
+    return Route(subscription.connection.outlet, prefix, subscription.flags(entry))

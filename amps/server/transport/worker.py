@@ -42,6 +42,7 @@ from amps.server.transport.subscriptions import Place, Subscription, Subscriptio
 
 MESSAGE_BYTES_MAX = 200 * 2**20
 LOG_BYTES_PER_TURN = 4 << 20
+DURABLE_STEP_BYTES = 256 << 10
 TICK_S = 0.1
 PERSISTED_INTERVAL_S = 1.0
 DRAIN_WAIT_S = 5.0
@@ -480,7 +481,7 @@ class Worker:
         else:
             self.runtime.control.set_transient_read(self.index, self._watermarks[1])
         if self._durable_tailer is not None:
-            more |= not self._run_durable(LOG_BYTES_PER_TURN)
+            more |= not self._run_durable_in_steps()
         if self._replays:
             more |= self._run_replays()
         return more
@@ -492,6 +493,14 @@ class Worker:
     def _run_durable(self, bytes_max: int) -> bool:
         assert self._durable_tailer is not None
         return bool(self._durable_tailer.run(self._durable, bytes_max))
+
+    def _run_durable_in_steps(self) -> bool:
+        """The durable tailer's turn. Between steps output goes out, so that who does not keep up leaves in time."""
+        for _ in range(LOG_BYTES_PER_TURN // DURABLE_STEP_BYTES):
+            if self._durable_tailer is None or self._run_durable(DURABLE_STEP_BYTES):
+                return True
+            self._flush()
+        return False
 
     def _run_replays(self) -> bool:
         more = False
@@ -570,6 +579,11 @@ class Worker:
         subscription.connection.subscriptions[subscription.sub_id] = subscription
         self._live.add(subscription)
 
+    def enter_idle(self, subscription: Subscription) -> None:
+        """A bookmark subscription on an instance without a journal: it exists and gets nothing."""
+        subscription.place = Place.REPLAY
+        subscription.connection.subscriptions[subscription.sub_id] = subscription
+
     def prepare_replay(self, subscription: Subscription, start: StartPoint) -> Replay:
         """Find where a bookmark subscription begins. Raises CommandFailure, LogDamaged."""
         if self._journal is None:
@@ -600,8 +614,8 @@ class Worker:
         self._read_shared()
         if existing.place is Place.REPLAY:
             existing.become(replacement)
-            assert existing.replay is not None
-            existing.replay.group.changed()
+            if existing.replay is not None:
+                existing.replay.group.changed()
             return
         if existing.place is Place.LIVE:
             self._catch_up_live()
