@@ -61,7 +61,7 @@ HEADER_FORMS = {
     "command not first": '{"a":"processed","cid":"7","t":"%s","c":"p"}',
     "last duplicate wins": '{"c":"flush","c":"p","t":"x","t":"%s","cid":"6","cid":"7","a":"processed"}',
     "numbers quoted or bare": '{"c":"p","t":"%s","cid":7,"a":"processed","e":"0","bs":"1"}',
-    "escapes": r'{"c":"p","t":"%s","cid":"\u0037","\u0061":"proc\u0065ssed"}',
+    "escapes": r'{"c":"p","t":"%s","cid":"\u0037","a":"proc\u0065ssed"}',
     "legacy keys": '{"c":"p","t":"%s","cid":"7","a":"processed","max_msgs":"1","src":"x","use_ns":false}',
 }
 

@@ -207,21 +207,50 @@ def test_transaction_log_20_33_damage_before_the_tail_prevents_the_start(
     assert replayed(peers, server) == bodies
 
 
-def test_transaction_log_20_33_damage_in_an_older_journal_prevents_the_start(
+def test_transaction_log_20_33_damage_in_an_older_journal_is_never_skipped(
     start_server: StartServer, peers: Peers
 ) -> None:
-    """transaction_log.md §20 33: whatever is damaged there, also the last record of that journal."""
+    """transaction_log.md §20 33: full journals are checked when they are read, not at each start.
+
+    A replay ends at the damage: all before it, nothing after it, a critical record, the connection closed.
+    Replays that don't pass the damage work.
+    """
     server = start_server(log_topics=TOPICS)
     bodies = fill(peers.logged_on(server), 1, 2500)
     server.stop()
     first_journal = server.journals()[0]
-    last_inside = numbers_in(first_journal)[-1] - 1
-    for number in (0, last_inside):
-        path, offset = locate(server, bodies[number])
-        assert path == first_journal
-        change_byte(path, offset + 3)
-        assert path.name in server.start_refused()
-        change_byte(path, offset + 3)
+    damaged = numbers_in(first_journal)[-1] - 1
+    path, offset = locate(server, bodies[damaged])
+    assert path == first_journal
+    change_byte(path, offset + 3)
+    server.start()
+
+    client = peers.logged_on(server)
+    client.subscribe("t1", "s", bm="0")
+    assert bodies_of(client.wait_for_close(timeout_s=60)) == bodies[:damaged]
+    server.log.wait_for("1D-0010", path.name)
+    server.log.wait_for("07-0013", client.client_name, "journal damaged")
+
+    whole = peers.logged_on(server)
+    whole.subscribe("t1", "s", bm="0|1|")
+    peers.logged_on(server).publish_persisted("t1", [b"new"], 1)
+    assert whole.receive().body == b"new"
+
+
+def test_transaction_log_20_33_a_cut_off_older_journal_prevents_the_start(
+    start_server: StartServer, peers: Peers
+) -> None:
+    """transaction_log.md §20 33: a file that is shorter than it was, or not a journal any more."""
+    server = start_server(log_topics=TOPICS)
+    bodies = fill(peers.logged_on(server), 1, 2500)
+    server.stop()
+    first_journal = server.journals()[0]
+    image = first_journal.read_bytes()
+    for broken in (image[: len(image) // 2], b"", bytes(len(image)), b"x" * 100 + image[100:]):
+        first_journal.write_bytes(broken)
+        assert first_journal.name in server.start_refused()
+        assert first_journal.read_bytes() == broken
+    first_journal.write_bytes(image)
     server.start()
     assert replayed(peers, server) == bodies
 

@@ -242,21 +242,38 @@ class ServerProcess:
 
     def start(self) -> Self:
         """Start and wait until the server says it is ready."""
+        if self.try_start() is not None:
+            raise AssertionError(f"the server refused to start\n{self.excerpt()}")
+        return self
+
+    def start_refused(self) -> str:
+        """Start a server that must refuse to: exit code 1, and what it said this time is returned."""
+        said = self.try_start()
+        if said is None:
+            self.kill_all()
+            raise AssertionError(f"the server should have refused to start\n{self.excerpt()}")
+        return said
+
+    def try_start(self) -> str | None:
+        """Start; None when the server is ready, what it said this time when it refused (exit code 1)."""
+        said_before = [len(text) for text in self._outputs()]
         ready_before = len(self.log.find("00-0015"))
         process = self.launch()
-
-        def ready() -> bool:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while b"00-0015" not in self.log.path.read_bytes() or len(self.log.find("00-0015")) <= ready_before:
             if process.poll() is not None:
-                raise AssertionError(f"ended with {process.returncode} while starting\n{self.excerpt()}")
-            return b"00-0015" in self.log.path.read_bytes() and len(self.log.find("00-0015")) > ready_before
-
-        try:
-            wait_until(ready, START_TIMEOUT_S, lambda: f"the server is not ready\n{self.excerpt()}")
-        except BaseException:
-            self.kill_all()
-            raise
+                said = "".join(
+                    text[before:] for text, before in zip(self._outputs(), said_before, strict=True)
+                )
+                self._forget()
+                assert process.returncode == 1, f"expected exit code 1, got {process.returncode}\n{said}"
+                return said
+            if time.monotonic() > deadline:
+                self.kill_all()
+                raise AssertionError(f"neither ready nor ended after {START_TIMEOUT_S} s\n{self.excerpt()}")
+            time.sleep(POLL_S)
         self._tree = self._children()
-        return self
+        return None
 
     def launch(self) -> subprocess.Popen[bytes]:
         """Start the process without waiting for anything."""
@@ -276,22 +293,6 @@ class ServerProcess:
         self._disturbed = False
         RUNNING.append(self)
         return self.process
-
-    def start_refused(self, timeout_s: float = 15.0) -> str:
-        """Start a server that must refuse to: exit code 1, and what it said this time is returned."""
-        said_before = [len(text) for text in self._outputs()]
-        ready_before = len(self.log.find("00-0015"))
-        process = self.launch()
-        deadline = time.monotonic() + timeout_s
-        while process.poll() is None:
-            if time.monotonic() > deadline or len(self.log.find("00-0015")) > ready_before:
-                self.kill_all()
-                raise AssertionError(f"the server should have refused to start\n{self.excerpt()}")
-            time.sleep(0.02)
-        self._forget()
-        said = "".join(text[before:] for text, before in zip(self._outputs(), said_before, strict=True))
-        assert process.returncode == 1, f"expected exit code 1, got {process.returncode}\n{said}"
-        return said
 
     def stop(self, signal_number: int = signal.SIGTERM) -> None:
         """End the server in order and check that it ended well. No effect if it does not run."""
