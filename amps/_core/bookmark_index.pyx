@@ -223,6 +223,11 @@ cdef class IndexBuilder:
         return self.header.last_txid
 
     @property
+    def last_timestamp_ns(self):
+        """Time of the last record indexed; 0 = none."""
+        return self.header.last_timestamp_ns
+
+    @property
     def end_offset(self):
         """File offset after the last record indexed; 0 = none."""
         return self.header.end_offset

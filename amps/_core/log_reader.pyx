@@ -40,6 +40,7 @@ from amps._core.record cimport (
 
 FILE_HEADER_SIZE = FILE_HEADER_BYTES
 RECORD_HEADER_SIZE = RECORD_HEADER_BYTES
+END_OF_FILE_KIND = KIND_END_OF_FILE
 FORMAT_VERSION = 1
 MAGIC = b"AMPSOJNL"
 EMPTY = b""
@@ -166,12 +167,20 @@ cdef class LogFile:
             offset = (<const uint64_t*>record_payload(record))[0]
 
 
+cdef inline bint topic_record_fits(const RecordHeader* record) noexcept nogil:
+    """Whether the parts of a topic record's payload add up to its length."""
+    cdef const uint8_t* payload = record_payload(record)
+    return record.payload_length >= TOPIC_PREFIX_BYTES and record.payload_length == (
+        <uint64_t>TOPIC_PREFIX_BYTES + (<const uint32_t*>(payload + 16))[0] + (<const uint32_t*>(payload + 20))[0]
+    )
+
+
 cdef tuple topic_of_record(const RecordHeader* record):
     """(message type, topic) of a topic record."""
     cdef const uint8_t* payload = record_payload(record)
     cdef uint32_t type_length = (<const uint32_t*>(payload + 16))[0]
     cdef uint32_t topic_length = (<const uint32_t*>(payload + 20))[0]
-    if <uint64_t>TOPIC_PREFIX_BYTES + type_length + topic_length != record.payload_length:
+    if not topic_record_fits(record):
         raise ValueError("malformed topic record")
     cdef const char* text = <const char*>payload + TOPIC_PREFIX_BYTES
     return text[:type_length].decode("utf-8", "surrogatepass"), (
@@ -383,6 +392,12 @@ def scan_file(memory, uint64_t start_position, IndexBuilder index=None, progress
         record = <const RecordHeader*>(data + offset)
         if not record_intact(record, start_position + offset, size - offset):
             break
+        if record.kind == KIND_TOPIC:
+            # Topic ids are dense. What breaks that was not written by this program, whatever its checksum says.
+            if record.topic_id != <uint32_t>len(result.topics) or not topic_record_fits(record):
+                break
+            message_type, topic = topic_of_record(record)
+            result.topics.append((topic, message_type))
         if record.durable_position > durable:
             durable = record.durable_position
         last_txid = max(last_txid, record.txid)
@@ -392,11 +407,6 @@ def scan_file(memory, uint64_t start_position, IndexBuilder index=None, progress
         count += 1
         if index is not None and record.kind != KIND_END_OF_FILE:
             index.add(record, offset)
-        if record.kind == KIND_TOPIC:
-            while <uint32_t>len(result.topics) <= record.topic_id:
-                result.topics.append(None)
-            message_type, topic = topic_of_record(record)
-            result.topics[record.topic_id] = (topic, message_type)
         offset += align8(record.length)
         if record.kind == KIND_END_OF_FILE:
             result.finished = True
@@ -438,3 +448,16 @@ cdef inline bint record_intact(const RecordHeader* record, uint64_t position, ui
         and align8(record.length) <= room
         and record.checksum == record_checksum(record)
     )
+
+
+def intact_record(memory, uint64_t start_position, uint64_t offset):
+    """(kind, transaction id) of the record at a file offset, None if no intact one is there."""
+    cdef const unsigned char[::1] view = memory
+    cdef uint64_t size = <uint64_t>view.shape[0]
+    cdef const RecordHeader* record
+    if offset > size or size - offset < RECORD_HEADER_BYTES:
+        return None
+    record = <const RecordHeader*>(&view[0] + offset)
+    if not record_intact(record, start_position + offset, size - offset):
+        return None
+    return record.kind, record.txid

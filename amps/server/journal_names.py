@@ -10,6 +10,7 @@ from pathlib import Path
 JOURNAL_SUFFIX = ".journal"
 INDEX_SUFFIX = ".index"
 NEW_SUFFIX = ".journal.new"
+NEW_INDEX_SUFFIX = ".index.new"
 
 
 def journal_prefix(directory: Path, instance_name: str) -> str:

@@ -8,7 +8,8 @@ Order after a sync: first the watermark file (survives the death of the process,
 must be there), then the durable watermark (which releases acknowledgements), then the doorbells.
 
 A failed sync is final: the kernel may have dropped the pages, so nothing after it can be believed. The error goes to
-the control page and the core stops.
+the control page and the core stops. That is also why nobody else syncs the files in use: the kernel reports an
+error once, and it must be this module that hears of it.
 """
 
 import mmap
@@ -18,6 +19,7 @@ import threading
 import time
 from pathlib import Path
 
+from amps.server.core.disk import Disk
 from amps.server.runtime import Runtime
 
 WATERMARK_FILE_BYTES = 4096
@@ -25,16 +27,28 @@ WATERMARK_FORMAT = struct.Struct("<8sQQ")
 WATERMARK_MAGIC = b"AMPSODUR"
 
 
-def open_watermark_file(path: Path) -> mmap.mmap:
-    """Map the watermark file, made if missing. It is written whole, so no later store needs a new block."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
-    try:
-        if os.fstat(descriptor).st_size < WATERMARK_FILE_BYTES:
-            os.pwrite(descriptor, bytes(WATERMARK_FILE_BYTES), 0)
-            os.fsync(descriptor)
-        return mmap.mmap(descriptor, WATERMARK_FILE_BYTES)
-    finally:
-        os.close(descriptor)
+class SyncFailed(OSError):
+    """What was written may not be on the device; nothing more can be promised."""
+
+
+class WatermarkFile:
+    """The watermark file, mapped. It is made whole, so no later store needs a new block."""
+
+    def __init__(self, path: Path) -> None:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        try:
+            if os.fstat(descriptor).st_size < WATERMARK_FILE_BYTES:
+                os.pwrite(descriptor, bytes(WATERMARK_FILE_BYTES), 0)
+                os.fsync(descriptor)
+            self._memory = mmap.mmap(descriptor, WATERMARK_FILE_BYTES)
+        finally:
+            os.close(descriptor)
+
+    def write(self, position: int) -> None:
+        """Everything before that log position is durable."""
+        self._memory[: WATERMARK_FORMAT.size] = WATERMARK_FORMAT.pack(
+            WATERMARK_MAGIC, position, position ^ 0xFFFFFFFFFFFFFFFF
+        )
 
 
 def read_watermark(path: Path) -> int:
@@ -47,34 +61,43 @@ def read_watermark(path: Path) -> int:
         return 0
     magic, position, inverse = WATERMARK_FORMAT.unpack(data)
     # A store torn by a machine crash does not match its inverse: then nothing is known.
-    return position if magic == WATERMARK_MAGIC and position ^ inverse == 0xFFFFFFFFFFFFFFFF else 0
+    return int(position) if magic == WATERMARK_MAGIC and position ^ inverse == 0xFFFFFFFFFFFFFFFF else 0
 
 
 class Flusher:
     """Syncs the journal's files in the order in which they were written."""
 
-    def __init__(self, runtime: Runtime, flush_interval_s: float, watermark_file: mmap.mmap) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        flush_interval_s: float,
+        watermark_file: WatermarkFile,
+        disk: Disk,
+        background: bool = True,
+    ) -> None:
+        """`background`: sync in a thread. Else the caller does every `step`, as the simulation does."""
         self._runtime = runtime
         self._flush_interval_s = flush_interval_s
         self._watermark_file = watermark_file
+        self._disk = disk
+        self._background = background
         self._wake = threading.Condition()
         self._target = 0
         self._synced = 0
         self._files: list[int] = []
         self._idle = False
+        self._urgent = False
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="flusher", daemon=True)
 
-    def start(self, durable: int, new_log: bool) -> None:
-        """Begin; everything before log position `durable` is on the device.
-
-        The watermark file keeps what an earlier process promised until this one has synced, unless the log is new.
-        """
+    def start(self, durable: int) -> None:
+        """Begin; everything before log position `durable` is on the device."""
         self._target = self._synced = durable
-        if new_log:
-            self._write_watermark(durable)
+        # The promise must be on record before the first acknowledgement that rests on it.
+        self._watermark_file.write(durable)
         self._runtime.control.durable = durable
-        self._thread.start()
+        if self._background:
+            self._thread.start()
 
     def use_file(self, descriptor: int) -> None:
         """What is written from now on goes to that file; earlier ones are synced once more, then closed."""
@@ -86,20 +109,65 @@ class Flusher:
         self._target = position
         if self._idle:
             with self._wake:
-                self._wake.notify()
+                self._wake.notify_all()
+
+    def wait_until_synced(self, position: int) -> None:
+        """Sync everything written so far, which ends at `position`; return when that is done. Raises SyncFailed."""
+        self._target = max(self._target, position)
+        if not self._background:
+            while self._synced < position and not self.failed:
+                self.step()
+        with self._wake:
+            self._urgent = True
+            self._wake.notify_all()
+            while self._synced < position and not self.failed:
+                # The timeout covers the moment between the thread's setting `failed` and this wait.
+                self._wake.wait(0.05)
+            self._urgent = False
+        if self.failed:
+            raise SyncFailed(self.failed, f"syncing a journal failed: {os.strerror(self.failed)}")
 
     def drain(self) -> None:
         """Sync everything and end."""
         with self._wake:
             self._stopping = True
-            self._wake.notify()
+            self._wake.notify_all()
         if self._thread.is_alive():
             self._thread.join()
+        if not self._background:
+            self.step()
 
     @property
     def failed(self) -> int:
         """errno of a failed sync, 0 = none."""
         return int(self._runtime.control.flush_failed)
+
+    def step(self) -> bool:
+        """Sync what was written since the last step. False: there was nothing to do, or the sync failed."""
+        if self.failed:
+            return False
+        with self._wake:
+            files = list(self._files)
+            target = self._target
+        if target <= self._synced:
+            return False
+        try:
+            for descriptor in files:
+                self._disk.sync(descriptor)
+        except OSError as error:
+            self._runtime.control.flush_failed = error.errno or -1
+            self._runtime.core_bell.ring()
+            return False
+        with self._wake:
+            # The file in use stays; those before it are complete and durable.
+            for descriptor in files[:-1]:
+                self._files.remove(descriptor)
+                self._disk.close(descriptor)
+        self._publish(target)
+        with self._wake:
+            self._synced = target
+            self._wake.notify_all()
+        return True
 
     def _run(self) -> None:
         while True:
@@ -111,33 +179,15 @@ class Flusher:
                 self._idle = False
                 if self._target <= self._synced:
                     return
-                files = list(self._files)
-                target = self._target
             began = time.monotonic()
-            try:
-                for descriptor in files:
-                    os.fdatasync(descriptor)
-            except OSError as error:
-                self._runtime.control.flush_failed = error.errno or -1
-                self._runtime.core_bell.ring()
+            if not self.step():
                 return
+            rest_s = min(time.monotonic() - began, self._flush_interval_s)
             with self._wake:
-                # The file in use stays; those before it are complete and durable.
-                for descriptor in files[:-1]:
-                    self._files.remove(descriptor)
-                    os.close(descriptor)
-            self._synced = target
-            self._publish(target)
-            if not self._stopping:
-                time.sleep(min(time.monotonic() - began, self._flush_interval_s))
-
-    def _write_watermark(self, position: int) -> None:
-        self._watermark_file[: WATERMARK_FORMAT.size] = WATERMARK_FORMAT.pack(
-            WATERMARK_MAGIC, position, position ^ 0xFFFFFFFFFFFFFFFF
-        )
+                self._wake.wait_for(lambda: self._urgent or self._stopping, rest_s)
 
     def _publish(self, position: int) -> None:
-        self._write_watermark(position)
+        self._watermark_file.write(position)
         control = self._runtime.control
         control.durable = position
         for index, bell in enumerate(self._runtime.transport_bells):

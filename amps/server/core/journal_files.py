@@ -5,9 +5,12 @@ Three parties work here. The core thread writes with `pwrite` into the file in u
 for the file system to find blocks. The *flusher* thread (flusher.py) syncs. Who owns what: the file in use belongs
 to the core thread; `_spares`, `_request` and `_failure` are shared under `_changed`.
 
-A crash may come anywhere. A spare is made under another name and renamed when it is whole, so a journal name always
-denotes a full-size file. A file comes into use by its header, written and synced together with its first records.
-The index of a full journal is written under a temporary name and renamed; without it the journal is scanned.
+A crash may come anywhere, of the process or of the machine; after the latter any part of what was not synced may be
+there. So: a spare is made under another name and renamed when it is whole and synced; a journal name always denotes a
+full-size file. A file comes into use by its header, and that is synced before the first record is written; so a spare
+holds nothing but zeros, and nothing old can ever follow what is new. Before that, the predecessor is synced to its
+end; so only the newest journal can have a torn tail. The index of a full journal is written under a temporary name
+and renamed; without it the journal is scanned.
 """
 
 import contextlib
@@ -22,8 +25,9 @@ from pathlib import Path
 from amps._core.bookmark_index import IndexBuilder, index_bytes
 from amps._core.identity import publisher_id
 from amps._core.log_reader import build_file_header
+from amps.server.core.disk import Disk
 from amps.server.core.flusher import Flusher
-from amps.server.journal_names import NEW_SUFFIX, index_path, journal_path
+from amps.server.journal_names import NEW_INDEX_SUFFIX, NEW_SUFFIX, index_path, journal_path
 from amps.server.runtime import Runtime
 
 MIB = 1 << 20
@@ -34,48 +38,32 @@ class StorageFailure(Exception):
     """The journal's device refuses: the core must stop, nothing more may be acknowledged."""
 
 
-def write_whole(descriptor: int, data: memoryview, offset: int) -> None:
-    """pwrite everything; raises OSError."""
-    written = os.pwrite(descriptor, data, offset)
-    while written < len(data):
-        written += os.pwrite(descriptor, data[written:], offset + written)
-
-
-def sync_directory(directory: Path) -> None:
-    """Make names in a directory durable."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def make_spare(directory: Path, instance_name: str, number: int, size_bytes: int) -> None:
+def make_spare(disk: Disk, directory: Path, instance_name: str, number: int, size_bytes: int) -> None:
     """Make one journal file, full of zeros and synced, under its final name. Raises OSError."""
     path = journal_path(directory, instance_name, number)
     unfinished = path.with_suffix(NEW_SUFFIX)
-    descriptor = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+    descriptor = disk.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
     try:
         # First ask for all blocks, so that a full disk is noticed before half of it is written.
-        os.posix_fallocate(descriptor, 0, size_bytes)
+        disk.allocate(descriptor, size_bytes)
         for offset in range(0, size_bytes, MIB):
-            write_whole(descriptor, memoryview(ZEROS)[: size_bytes - offset], offset)
+            disk.write(descriptor, memoryview(ZEROS)[: size_bytes - offset], offset)
             if offset % (16 * MIB) == 15 * MIB:
                 # Syncing piecemeal keeps the device free for the journal in use.
-                os.fdatasync(descriptor)
+                disk.sync(descriptor)
         header = build_file_header(
             number, size_bytes, 0, 0, time.time_ns(), publisher_id(instance_name), instance_name, False
         )
-        write_whole(descriptor, memoryview(header), 0)
-        os.fsync(descriptor)
+        disk.write(descriptor, memoryview(header), 0)
+        disk.sync(descriptor)
     except OSError:
         with contextlib.suppress(OSError):
-            unfinished.unlink()
+            disk.unlink(unfinished)
         raise
     finally:
-        os.close(descriptor)
-    unfinished.rename(path)
-    sync_directory(directory)
+        disk.close(descriptor)
+    disk.rename(unfinished, path)
+    disk.sync_directory(directory)
 
 
 class JournalFiles:
@@ -90,8 +78,13 @@ class JournalFiles:
         runtime: Runtime,
         flusher: Flusher,
         report: Callable[[str, str], None],
+        disk: Disk,
+        background: bool = True,
     ) -> None:
-        """`report(id, text)` logs; `size_bytes` is a multiple of 1 MiB; `preallocated` counts the file in use."""
+        """`report(id, text)` logs; `size_bytes` is a multiple of 1 MiB; `preallocated` counts the file in use.
+
+        `background`: make spares and indexes in a thread. Else the caller does every `step`, as the simulation does.
+        """
         self.directory = directory
         self.instance_name = instance_name
         self.size_bytes = size_bytes
@@ -99,6 +92,8 @@ class JournalFiles:
         self._runtime = runtime
         self._flusher = flusher
         self._report = report
+        self._disk = disk
+        self._background = background
         self._descriptor = -1
         self._number = -1
         self._changed = threading.Condition()
@@ -111,12 +106,31 @@ class JournalFiles:
 
     def start(self, spares: set[int], in_use: int) -> None:
         """Begin preallocating; `spares` exist already, `in_use` is the file in use (-1: none yet)."""
-        self._spares = set(spares)
+        self._spares = self._usable(spares)
         self._number = in_use
-        self._thread.start()
+        if self._background:
+            self._thread.start()
+
+    def _usable(self, spares: set[int]) -> set[int]:
+        """Spares of the configured size. Others (the size was changed, or was meant for a large message) are removed,
+        and with them all that follow: from the last one on, so that a crash leaves no gap in the numbers.
+        """
+        paths = {number: journal_path(self.directory, self.instance_name, number) for number in spares}
+        wrong = [number for number, path in paths.items() if path.stat().st_size != self.size_bytes]
+        if not wrong:
+            return set(spares)
+        for number in sorted(spares, reverse=True):
+            if number >= min(wrong):
+                self._disk.unlink(paths[number])
+                self._disk.sync_directory(self.directory)
+        return {number for number in spares if number < min(wrong)}
 
     def wait_for_spares(self) -> None:
         """Wait until as many files exist as configured. Raises StorageFailure."""
+        if not self._background:
+            while self._missing_spare() is not None:
+                if not self.step():
+                    self._raise_failure()
         with self._changed:
             while self._missing_spare() is not None:
                 self._raise_failure()
@@ -129,11 +143,13 @@ class JournalFiles:
             self._changed.notify_all()
         if self._thread.is_alive():
             self._thread.join()
+        if not self._background:
+            self.step()
 
     def resume(self, number: int) -> None:
         """Open the file that recovery found in use."""
-        self._descriptor = os.open(
-            journal_path(self.directory, self.instance_name, number), os.O_RDWR | os.O_CLOEXEC
+        self._descriptor = self._disk.open(
+            journal_path(self.directory, self.instance_name, number), os.O_RDWR
         )
         self._number = number
         self._flusher.use_file(self._descriptor)
@@ -144,21 +160,25 @@ class JournalFiles:
         self, number: int, start_position: int, minimum_bytes: int, first_txid: int
     ) -> tuple[int, mmap.mmap]:
         """Bring journal `number` into use; waits for the preallocator. Raises StorageFailure."""
+        disk = self._disk
+        path = journal_path(self.directory, self.instance_name, number)
         size = self.size_bytes
         try:
+            if self._descriptor >= 0:
+                self._flusher.wait_until_synced(start_position)
+            with self._changed:
+                self._wait_for(number)
             if minimum_bytes > size:
                 # A message larger than a journal gets one big enough (transaction_log.md §20, 28).
                 size = (minimum_bytes + MIB - 1) // MIB * MIB
-                with self._changed:
-                    self._wait_for(number)  # so that the preallocator does not make the same number meanwhile
-                make_spare(self.directory, self.instance_name, number, size)
+                make_spare(disk, self.directory, self.instance_name, number, size)
             with self._changed:
-                self._wait_for(number)
                 self._spares.discard(number)
                 self._number = number
                 self._changed.notify_all()
-            path = journal_path(self.directory, self.instance_name, number)
-            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            # An index left over from a log that was removed must not pass for this journal's.
+            disk.unlink(index_path(self.directory, self.instance_name, number))
+            descriptor = disk.open(path, os.O_RDWR)
             header = build_file_header(
                 number,
                 size,
@@ -169,7 +189,8 @@ class JournalFiles:
                 self.instance_name,
                 True,
             )
-            write_whole(descriptor, memoryview(header), 0)
+            disk.write(descriptor, memoryview(header), 0)
+            disk.sync(descriptor)
         except OSError as error:
             raise StorageFailure(f"journal {number} cannot be brought into use: {error}") from error
         self._descriptor = descriptor
@@ -192,7 +213,7 @@ class JournalFiles:
     def write(self, offset: int, data: memoryview) -> None:
         """Append to the file in use. Raises StorageFailure."""
         try:
-            write_whole(self._descriptor, data, offset)
+            self._disk.write(self._descriptor, data, offset)
         except OSError as error:
             raise StorageFailure(f"writing to journal {self._number} failed: {error}") from error
 
@@ -210,7 +231,10 @@ class JournalFiles:
         self._changed.notify_all()
         while number not in self._spares:
             self._raise_failure()
-            self._changed.wait()
+            if self._background:
+                self._changed.wait()
+            else:
+                self.step()
         self._request = None
 
     def _raise_failure(self) -> None:
@@ -231,44 +255,61 @@ class JournalFiles:
             with self._changed:
                 while not self._stopping and not self._indexes and self._missing_spare() is None:
                     self._changed.wait()
-                if self._indexes:
-                    number, index = self._indexes.pop(0)
-                    missing = None
-                elif self._stopping:
+                if self._stopping and not self._indexes:
                     return
-                else:
-                    missing = self._missing_spare()
-            if missing is None:
-                self._write_index(number, index)
-                continue
-            try:
-                make_spare(self.directory, self.instance_name, missing, self.size_bytes)
-            except OSError as error:
-                with self._changed:
-                    self._failure = error
-                    self._changed.notify_all()
-                self._report(
-                    "2C-0003",
-                    f"journal {missing} cannot be preallocated in {self.directory}: {os.strerror(error.errno or 0)}"
-                    + ("; free some space" if error.errno == errno.ENOSPC else ""),
-                )
+            self.step()
+            if self._failure is not None:
                 time.sleep(1)
-                continue
+
+    def step(self) -> bool:
+        """Do one piece of the housekeeping: write an index, or make a spare. False: there was nothing to do."""
+        with self._changed:
+            full = self._indexes.pop(0) if self._indexes else None
+            missing = self._missing_spare()
+        if full is not None:
+            self._write_index(*full)
+            return True
+        if missing is None or self._stopping:
+            return False
+        try:
+            make_spare(self._disk, self.directory, self.instance_name, missing, self.size_bytes)
+        except OSError as error:
             with self._changed:
-                self._failure = None
-                self._spares.add(missing)
+                self._failure = error
                 self._changed.notify_all()
+            self._report(
+                "2C-0003",
+                f"journal {missing} cannot be preallocated in {self.directory}: {os.strerror(error.errno or 0)}"
+                + ("; free some space" if error.errno == errno.ENOSPC else ""),
+            )
+            return False
+        with self._changed:
+            self._failure = None
+            self._spares.add(missing)
+            self._changed.notify_all()
+        return True
 
     def _write_index(self, number: int, index: IndexBuilder) -> None:
         path = index_path(self.directory, self.instance_name, number)
-        unfinished = path.with_suffix(".index.new")
         try:
-            unfinished.write_bytes(index.to_bytes())
-            unfinished.rename(path)
+            write_index(self._disk, path, index.to_bytes())
         except OSError as error:
             self._report("2C-0004", f"index {path} cannot be written ({error}); it is rebuilt at the next start")
-            with contextlib.suppress(OSError):
-                unfinished.unlink()
             return
         with contextlib.suppress(OSError):
             self._runtime.index_path(number).unlink()
+
+
+def write_index(disk: Disk, path: Path, data: bytes) -> None:
+    """Write the index of a full journal. Raises OSError. Not synced: its checksum tells whether it is whole."""
+    unfinished = path.with_suffix(NEW_INDEX_SUFFIX)
+    descriptor = disk.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+    try:
+        disk.write(descriptor, memoryview(data), 0)
+    except OSError:
+        with contextlib.suppress(OSError):
+            disk.unlink(unfinished)
+        raise
+    finally:
+        disk.close(descriptor)
+    disk.rename(unfinished, path)

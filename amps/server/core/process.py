@@ -7,6 +7,10 @@ decides is in `amps._core.sequencer`; this module does its I/O and talks to the 
 Talk with the supervisor (one msgpack list per datagram): in `["transport died", i]`, `["drain"]`; out
 `["ready", seconds]`, `["transport drained", i]`, `["refused", text]`, `["failed", text]`.
 
+A transport's records are released (its ring's tail moves) only after the answers to it are in its egress ring: a
+transport that sees its records consumed then also sees that one of its sessions was cut off meanwhile, and does not
+acknowledge what was dropped.
+
 The core exits with 0 after a drain. It exits with EXIT_STORAGE when the journal's device fails or the disk is full
 (nothing more may be acknowledged, transaction_log.md §20, 35) and with EXIT_REFUSED when recovery refuses: in both
 cases a restart would not help and the supervisor ends the instance.
@@ -20,8 +24,8 @@ import select
 import signal
 import socket
 import time
-from pathlib import Path
 from collections.abc import Callable
+from pathlib import Path
 
 import msgpack
 
@@ -29,7 +33,8 @@ from amps._core.bookmark_index import IndexBuilder
 from amps._core.sequencer import LogWriter, Sequencer
 from amps._core.shared import CORE_DRAINED, CORE_FAILED, CORE_RECOVERING, CORE_RUNNING, Ring
 from amps.config import ServerConfig
-from amps.server.core.flusher import Flusher, open_watermark_file
+from amps.server.core.disk import Disk
+from amps.server.core.flusher import Flusher, WatermarkFile
 from amps.server.core.journal_files import JournalFiles, StorageFailure
 from amps.server.core.recovery import FileInfo, Recovered, RecoveryRefused, recover
 from amps.server.core.transient_files import TransientFiles
@@ -43,13 +48,27 @@ EXIT_STORAGE = 74
 EXIT_REFUSED = 78
 BATCH_BYTES = 1 << 20
 IDLE_WAIT_MS = 100
+ANSWER_WAIT_MS = 1
+# How long the supervisor and the flusher may go unheard while there is work.
+LOOK_INTERVAL_NS = 10_000_000
 LOCK_WAIT_S = 10.0
 
 
 class Core:
     """Everything of the core process. Made in the child after the fork."""
 
-    def __init__(self, config: ServerConfig, runtime: Runtime, log: EventLog, supervisor: socket.socket) -> None:
+    def __init__(
+        self,
+        config: ServerConfig,
+        runtime: Runtime,
+        log: EventLog,
+        supervisor: socket.socket,
+        *,
+        disk: Disk | None = None,
+        now_ns: Callable[[], int] = time.time_ns,
+        background: bool = True,
+    ) -> None:
+        """Disk, clock and threads can be replaced for the simulation; `background`: see Flusher and JournalFiles."""
         self._config = config
         self._runtime = runtime
         self._log = log
@@ -59,7 +78,12 @@ class Core:
         self._transient_files = TransientFiles(runtime, config.name)
         self._egress: list[Ring] = runtime.egress
         self._waiting_replies: list[list[bytes]] = [[] for _ in runtime.egress]
+        self._disk = disk or Disk()
+        self._now_ns = now_ns
+        self._background = background
         self._draining = False
+        self._replacing: set[int] = set()  # transports that died and whose rings are not empty yet
+        self._taken = [0] * runtime.transports  # bytes taken from each ring and not released yet
         self.sequencer: Sequencer
 
     def run(self) -> int:
@@ -68,20 +92,17 @@ class Core:
         control = self._runtime.control
         control.state = CORE_RECOVERING
         try:
-            self._open()
+            self.open()
         except (RecoveryRefused, StorageFailure, OSError) as problem:
             control.state = CORE_FAILED
             self._log.log("1D-0002", reason=problem)
             self._tell("refused", f"the transaction log cannot be opened: {problem}")
             return EXIT_REFUSED
-        for index, ring in enumerate(self._runtime.ingress):
-            self.sequencer.attach_transport(index, ring)
-        self.sequencer.publish_watermarks(control)
         control.state = CORE_RUNNING
         self._tell("ready", time.monotonic() - began)
         try:
             self._serve()
-            self._close()
+            self.close()
         except StorageFailure as problem:
             control.state = CORE_FAILED
             self._log.log("1D-0003", reason=problem)
@@ -95,9 +116,10 @@ class Core:
     def _report(self, event: str, text: str) -> None:
         self._log.log(event, text=text)
 
-    def _open(self) -> None:
+    def open(self) -> None:
+        """Recover and get ready to serve. Raises RecoveryRefused, StorageFailure, OSError."""
         config = self._config
-        now_ns = time.time_ns()
+        now_ns = self._now_ns()
         transient = LogWriter(self._transient_files, False)
         journal: LogWriter | None = None
         recovered = Recovered()
@@ -105,8 +127,13 @@ class Core:
         if settings is not None:
             settings.journal_directory.mkdir(parents=True, exist_ok=True)
             self._lock = lock_directory(settings.journal_directory, config.name)
-            watermark_file = open_watermark_file(watermark_path(settings.journal_directory, config.name))
-            self._flusher = Flusher(self._runtime, settings.flush_interval_s, watermark_file)
+            self._flusher = Flusher(
+                self._runtime,
+                settings.flush_interval_s,
+                WatermarkFile(watermark_path(settings.journal_directory, config.name)),
+                self._disk,
+                self._background,
+            )
             files = self._journal_files = JournalFiles(
                 settings.journal_directory,
                 config.name,
@@ -115,6 +142,8 @@ class Core:
                 self._runtime,
                 self._flusher,
                 self._report,
+                self._disk,
+                self._background,
             )
             index: IndexBuilder | None = None
 
@@ -125,21 +154,26 @@ class Core:
                 )
                 return index
 
-            recovered = recover(settings.journal_directory, config.name, make_index, self._report)
+            recovered = recover(settings.journal_directory, config.name, make_index, self._report, self._disk)
             journal = LogWriter(files, True)
         next_txid = max(recovered.last_txid + 1, now_ns // 1_000_000_000 * 1_000_000_000 + 1)
         transient.open_first(0, 0, next_txid)
         if journal is not None and self._journal_files is not None and self._flusher is not None:
             self._open_journal(journal, index, recovered, next_txid)
         matcher = TopicMatcher(config)
+        # Times in the log rise, also over a restart with a clock that was set back.
+        began_ns = max(now_ns, recovered.last_timestamp_ns)
         self.sequencer = Sequencer(
-            journal, transient, matcher.is_logged, self._open_spill, next_txid, recovered.publishers, now_ns
+            journal, transient, matcher.is_logged, self._open_spill, next_txid, recovered.publishers, began_ns
         )
         for topic_id, (topic, message_type) in enumerate(recovered.topics):
             if journal is not None and not recovered.finished:
                 journal.note_topic(self.sequencer.topic_number(topic, message_type), topic_id)
-        if journal is not None and self._journal_files is not None:
+        if self._journal_files is not None:
             self._journal_files.wait_for_spares()
+        for transport, ring in enumerate(self._runtime.ingress):
+            self.sequencer.attach_transport(transport, ring)
+        self.sequencer.publish_watermarks(self._runtime.control)
 
     def _open_journal(
         self, journal: LogWriter, index: IndexBuilder | None, recovered: Recovered, next_txid: int
@@ -164,11 +198,11 @@ class Core:
             journal.resume(
                 active.number, active.start_position, active.size, recovered.position, index, len(recovered.topics)
             )
-        # What was recovered may never have been synced: nothing counts as durable before this process synced it.
-        flusher.start(journal.position if active is None else active.start_position, active is None)
-        flusher.written(journal.position)
+        # Recovery left everything on the device, and so did bringing a file into use.
+        flusher.start(journal.position)
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Make everything durable and end. Raises StorageFailure."""
         if self._flusher is not None:
             self._flusher.drain()
             self._check_flusher()
@@ -191,64 +225,75 @@ class Core:
         poller.register(self._runtime.core_bell.fd, select.POLLIN)
         poller.register(self._supervisor, select.POLLIN)
         control = self._runtime.control
+        look_ns = 0
         while True:
-            control.core_beat(time.monotonic_ns())
-            worked = self._turn()
-            if worked:
+            beat_ns = time.monotonic_ns()
+            control.core_beat(beat_ns)
+            worked = self.turn()
+            if worked and beat_ns < look_ns:
                 continue
-            if self._draining and not self._pending():
-                return
-            control.set_core_sleeping(True)
-            if not self._pending():
-                poller.poll(IDLE_WAIT_MS)
-            control.set_core_sleeping(False)
-            self._runtime.core_bell.clear()
-            self._listen()
-            self._check_flusher()
+            if not worked:
+                if self._draining and not self._pending():
+                    return
+                control.set_core_sleeping(True)
+                if not self._pending():
+                    poller.poll(ANSWER_WAIT_MS if any(self._waiting_replies) else IDLE_WAIT_MS)
+                control.set_core_sleeping(False)
+                self._runtime.core_bell.clear()
+            look_ns = beat_ns + LOOK_INTERVAL_NS
+            self.look()
 
     def _pending(self) -> bool:
         if not self._room_in_transient_log():
             return False
-        return any(ring.head != ring.tail for ring in self._runtime.ingress)
+        return any(
+            not taken and ring.head != ring.tail
+            for taken, ring in zip(self._taken, self._runtime.ingress, strict=True)
+        )
 
     def _room_in_transient_log(self) -> bool:
         return self._transient_files.trim()
 
-    def _turn(self) -> bool:
-        """One batch from every transport. True: there was something to do."""
-        if not self._room_in_transient_log():
-            return False
+    def turn(self) -> bool:
+        """One batch from every transport. True: there was something to do. Raises StorageFailure."""
         sequencer = self.sequencer
         control = self._runtime.control
-        now_ns = time.time_ns()
-        durable = control.durable
-        taken_of = [sequencer.process(i, now_ns, durable, BATCH_BYTES) for i in range(self._runtime.transports)]
-        if not any(taken_of):
-            return False
-        sequencer.publish_watermarks(control)
-        for index, taken in enumerate(taken_of):
-            if taken:
-                sequencer.release(index, taken)
-        if self._flusher is not None:
-            self._flusher.written(sequencer.journal.position)
+        worked = False
+        if self._room_in_transient_log():
+            now_ns = self._now_ns()
+            durable = control.durable
+            for index, taken in enumerate(self._taken):
+                if not taken:
+                    self._taken[index] = sequencer.process(index, now_ns, durable, BATCH_BYTES)
+                    worked |= self._taken[index] > 0
+        if worked:
+            sequencer.publish_watermarks(control)
+            if self._flusher is not None:
+                self._flusher.written(sequencer.journal.position)
         self._send_replies()
-        for index, bell in enumerate(self._runtime.transport_bells):
-            if control.transport_sleeping(index):
-                bell.ring()
-        return True
+        for index, taken in enumerate(self._taken):
+            if taken and not self._waiting_replies[index]:
+                self._taken[index] = 0
+                sequencer.release(index, taken)
+                worked = True
+        if worked:
+            for index, bell in enumerate(self._runtime.transport_bells):
+                if control.transport_sleeping(index):
+                    bell.ring()
+        return worked
 
     def _send_replies(self) -> None:
         for index, reply in self.sequencer.take_replies():
             self._waiting_replies[index].append(control_record(reply))
         for index, waiting in enumerate(self._waiting_replies):
+            if index in self._replacing:
+                waiting.clear()
             while waiting and self._egress[index].push(waiting[0]):
                 del waiting[0]
 
     def _check_flusher(self) -> None:
         if self._flusher is not None and self._flusher.failed:
             raise StorageFailure(f"syncing a journal failed: {os.strerror(self._flusher.failed)}")
-        if any(self._waiting_replies):
-            self._send_replies()
 
     # --- supervisor ---------------------------------------------------------------------------------------
 
@@ -256,6 +301,13 @@ class Core:
         # A dead supervisor is noticed by `_listen`.
         with contextlib.suppress(OSError):
             self._supervisor.send(msgpack.packb(message))
+
+    def look(self) -> None:
+        """See to what is not messages: the flusher, the supervisor, transports that died. Raises StorageFailure."""
+        self._check_flusher()
+        self._listen()
+        for index in list(self._replacing):
+            self._replace_transport(index)
 
     def _listen(self) -> None:
         while True:
@@ -271,14 +323,15 @@ class Core:
             if message[0] == "drain":
                 self._draining = True
             elif message[0] == "transport died":
-                self._replace_transport(message[1])
+                self._replacing.add(message[1])
 
     def _replace_transport(self, index: int) -> None:
-        """A transport died: take what it had published, forget its sessions, say that its ring is free."""
-        while self._turn():
-            pass
-        self._waiting_replies[index].clear()
-        self.sequencer.attach_transport(index, self._runtime.ingress[index])
+        """Once everything that a dead transport had published is taken: forget its sessions, say that its ring is free."""
+        ring = self._runtime.ingress[index]
+        if self._taken[index] or ring.head != ring.tail:
+            return
+        self._replacing.discard(index)
+        self.sequencer.attach_transport(index, ring)
         self._tell("transport drained", index)
 
 

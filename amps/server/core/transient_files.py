@@ -13,6 +13,7 @@ from pathlib import Path
 from amps._core.bookmark_index import IndexBuilder
 from amps._core.identity import publisher_id
 from amps._core.log_reader import build_file_header
+from amps.server.core.journal_files import StorageFailure
 from amps.server.runtime import Runtime
 
 SEGMENT_BYTES = 8 << 20
@@ -33,13 +34,15 @@ class TransientFiles:
     def next_file(
         self, number: int, start_position: int, minimum_bytes: int, first_txid: int
     ) -> tuple[int, None]:
-        """Make segment `number`."""
+        """Make segment `number`. Raises StorageFailure."""
         size = max(SEGMENT_BYTES, (minimum_bytes + 4095) // 4096 * 4096)
         path = self._path(number)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             os.posix_fallocate(descriptor, 0, size)
             self._memory = mmap.mmap(descriptor, size)
+        except OSError as error:
+            raise StorageFailure(f"no memory for messages that are not recorded, at {path}: {error}") from error
         finally:
             os.close(descriptor)
         name = self._instance_name
