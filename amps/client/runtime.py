@@ -33,12 +33,13 @@ from amps.client.engine_types import (
     Event,
     Retry,
     Route,
+    State,
     StreamEnd,
     Ticket,
     TicketDone,
     TicketFailed,
 )
-from amps.client.enums import Handler, Timeout
+from amps.client.enums import ConnectionState, Handler, Timeout
 from amps.client.errors import (
     AMPSException,
     ConnectionException,
@@ -94,6 +95,7 @@ class ClientRuntime(EventHandlers):
         self._tx_signalled = False
         self._last_publish = 0.0
         self._leaving = False
+        self._closing = False
         self._closed = False
         self._forks = _forks
         self._bytes_in = 0
@@ -176,15 +178,21 @@ class ClientRuntime(EventHandlers):
         if transport is None:
             return
         self._pump()
-        transport.shutdown()
-        rx = self._rx
-        if rx is not None and rx is not threading.current_thread() and self._on_dispatch_thread() is False:
-            rx.join(JOIN_S)
-            if rx.is_alive():
-                self._logger.warning("client %s: a handler has been running for %g s", self._name, JOIN_S)
+        self._begin_wait()  # nobody may wait for room in a buffer now
+        try:
+            transport.shutdown()
+            rx = self._rx
+            if rx is not None and not self._runs_handlers():
+                rx.join(JOIN_S)
+                if rx.is_alive():
+                    self._logger.warning("client %s: a handler has been running for %g s", self._name, JOIN_S)
+        finally:
+            self._end_wait()
 
-    def _on_dispatch_thread(self) -> bool:
-        return self._dispatcher is not None and threading.current_thread() is self._dispatcher.thread
+    def _runs_handlers(self) -> bool:
+        """Whether the calling thread is one that runs handlers."""
+        current = threading.current_thread()
+        return current is self._rx or (self._dispatcher is not None and current is self._dispatcher.thread)
 
     def _lost(self, transport: SocketTransport, error: AMPSException | None) -> None:
         """The connection is gone; runs on the receive thread."""
@@ -202,11 +210,25 @@ class ClientRuntime(EventHandlers):
         with self._room:
             self._room.notify_all()
         self._rx = None  # from here on this is a thread like any other: the disconnect handler may reconnect
-        if not leaving and isinstance(failure, AMPSException):
+        if self._closing:
+            self._finish_close()
+        elif not leaving and failure is not None:
             self._on_disconnect(failure)
 
     def _on_disconnect(self, error: AMPSException) -> None:
         """The connection was lost against the application's will."""
+
+    def _finish_close(self) -> None:
+        """The last steps of closing for good, when the connection is gone."""
+        with self._lock:
+            if not self._closing:
+                return  # another thread has done it
+            self._closing = False
+        self._dispatch([State(ConnectionState.SHUTDOWN)])
+        process_timer().forget(self)
+        self._tx_queue.put("stop")
+        if self._dispatcher is not None:
+            self._dispatcher.stop()
 
     def _received(self, transport: SocketTransport, data: bytes | memoryview | None) -> bool:
         """Work on received bytes (None: there were none in time); whether to go on receiving."""
@@ -443,7 +465,7 @@ def _receive_loop(reference: "weakref.ref[ClientRuntime]", transport: SocketTran
                 going = False
             else:
                 going = client._received(transport, data)
-        except Exception as error:
+        except BaseException as error:  # SystemExit in a handler too must not leave a client without a reader
             client._logger.exception("client %s: the receive thread failed", client._name)
             client._lost(transport, StreamException(f"the receive thread failed: {error}"))
             going = False

@@ -42,7 +42,6 @@ from amps.client.publishing import Publishing
 from amps.client.stores.bookmark import BookmarkStore
 from amps.client.stores.publish import PublishStore
 from amps.client.subscribing import Subscribing
-from amps.client.timers import process_timer
 from amps.client.transport import dial
 from amps.client.uri import ConnectionUri, parse_uri
 from amps.version import VERSION
@@ -262,15 +261,11 @@ class Client(Publishing, Subscribing):
                 "client %s: closed with %d messages not known to be persisted; publish_flush waits",
                 self.name, unpersisted,
             )  # fmt: skip
-        self._leave()
         self._closed = True
-        self._state = ConnectionState.SHUTDOWN
-        for listener in list(self._state_listeners):
-            self._call(listener, ConnectionState.SHUTDOWN)
-        process_timer().forget(self)
-        self._tx_queue.put("stop")
-        if self._dispatcher is not None:
-            self._dispatcher.stop()
+        self._closing = True
+        self._leave()
+        if self._transport is None:  # else a handler closes its own client: its thread does the rest
+            self._finish_close()
 
     def set_disconnect_handler(self, fn: "Callable[[Client, ConnectionException], object] | None") -> None:
         """`fn(client, error)` when the connection is lost; it may connect again."""

@@ -281,5 +281,5 @@ def test_many_threads_publish_in_order(
     client.publish_flush()
     with client.bookmark_subscribe(recorded_topic, EPOCH) as stream:
         got = [message.json()["n"] for message in take(stream, 2000)]
-    for thread in range(4):
-        assert [n for publisher, n in got if publisher == thread] == list(range(500))
+    for number in range(4):
+        assert [n for publisher, n in got if publisher == number] == list(range(500))

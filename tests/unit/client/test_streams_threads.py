@@ -13,6 +13,7 @@ import pytest
 from amps.client import (
     Client,
     Command,
+    ConnectionState,
     DisconnectedException,
     MemoryPublishStore,
     Message,
@@ -344,6 +345,8 @@ def test_handlers_run_on_the_receive_thread_and_may_send(logged_on: LoggedOn) ->
     client.disconnect()
     assert started == []
     names: list[str] = []
+    states: list[ConnectionState] = []
+    client.add_connection_state_listener(states.append)
 
     def handler(message: Message) -> None:
         names.append(threading.current_thread().name)
@@ -359,8 +362,42 @@ def test_handlers_run_on_the_receive_thread_and_may_send(logged_on: LoggedOn) ->
     second.publish(sub_id, b"question")
     assert second.expect("publish").body == b"question"
     second.expect_close()
-    wait_for(lambda: not client.connected)
+    wait_for(lambda: client.state is ConnectionState.SHUTDOWN)
     assert names == started == ["amps-rx:tester"]
+    assert states[-2:] == [ConnectionState.DISCONNECTED, ConnectionState.SHUTDOWN]
+
+
+def test_a_handler_that_exits_ends_the_connection_visibly(logged_on: LoggedOn) -> None:
+    client, connection = logged_on()
+    lost = threading.Event()
+    client.set_disconnect_handler(lambda _client, _error: lost.set())
+
+    def handler(message: Message) -> None:
+        raise SystemExit
+
+    sub_id = subscribe(client, connection, handler)
+    connection.publish(sub_id, b"x")
+    assert lost.wait(WAIT_S)
+    assert not client.connected
+
+
+def test_disconnecting_does_not_wait_for_full_buffers(logged_on: LoggedOn) -> None:
+    for dispatch in ("inline", "thread"):
+        client, connection = logged_on(max_depth=5, dispatch=dispatch, name=dispatch)
+        release = threading.Event()
+        stream = stream_of(client, connection)
+        sub_id = subscribe(client, connection, lambda _message, release=release: release.wait(WAIT_S))
+        for n in range(100):
+            connection.publish(str(stream.sub_id), b"%d" % n)
+            if dispatch == "thread":
+                connection.publish(sub_id, b"x")
+        while stream.depth < 5:
+            time.sleep(0.005)
+        started = time.monotonic()
+        client.disconnect()
+        assert time.monotonic() - started < 3
+        release.set()
+        assert len(stream.to_list()) >= 5
 
 
 def test_streams_are_for_use_in_another_thread_than_the_receiver(logged_on: LoggedOn) -> None:
