@@ -40,7 +40,8 @@ cdef struct TransportLine:
     uint64_t heartbeat_ns
     uint64_t alive                 # 0: nobody reads; the core ignores transient_read
     uint64_t connections           # open client connections
-    uint64_t unused[3]
+    uint64_t durable_wanted        # log position up to which somebody waits for durability
+    uint64_t unused[2]
 
 
 cdef struct ControlData:
@@ -87,3 +88,22 @@ cdef class Ring:
     cdef void commit(self, uint32_t length) noexcept nogil
     cdef void publish(self) noexcept nogil
     cdef RecordHeader* peek(self, uint64_t* at, uint64_t limit) noexcept nogil
+
+
+cdef class InstanceView:
+    cdef ControlPage control
+    cdef Ring ingress
+    cdef Ring egress
+    cdef TransportLine* line
+    cdef bint asleep
+    cdef readonly uint64_t consumed            # ring position up to which the core has taken records
+    cdef readonly uint64_t journal_written
+    cdef readonly uint64_t transient_written
+    cdef readonly uint64_t next_txid
+    cdef readonly uint64_t journal_number
+    cdef readonly uint64_t transient_number
+    cdef readonly uint64_t durable
+
+    cdef bint moved(self)
+    cpdef bint has_answers(self)
+    cpdef wake(self)

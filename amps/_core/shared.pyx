@@ -15,7 +15,7 @@ import mmap
 from libc.string cimport memcpy, memset
 
 from amps._core.platform cimport full_fence, load_acquire, load_relaxed, store_relaxed, store_release
-from amps._core.platform cimport acquire_fence, release_fence, debug_assert
+from amps._core.platform cimport acquire_fence, debug_assert, release_fence
 from amps._core.record cimport KIND_PAD, RECORD_HEADER_BYTES, align8
 
 cdef enum:
@@ -191,6 +191,14 @@ cdef class ControlPage:
     def transient_read(self, int index):
         return load_acquire(&self.data.transport[index].transient_read)
 
+    def durable_wanted(self, int transports):
+        """Core: log position up to which any of the first `transports` waits for durability."""
+        cdef uint64_t wanted = 0
+        cdef int index
+        for index in range(transports):
+            wanted = max(wanted, load_acquire(&self.data.transport[index].durable_wanted))
+        return wanted
+
     def set_connections(self, int index, uint64_t count):
         store_release(&self.data.transport[index].connections, count)
 
@@ -326,3 +334,75 @@ cdef class Ring:
             at += align8(record.length)
         store_release(&self.data.tail, at)
         return records
+
+
+cdef class InstanceView:
+    """One transport's reading of the shared state, and its word that it sleeps.
+
+    `read` takes what was consumed before the watermarks, so that whatever was consumed lies below them.
+    """
+
+    def __init__(self, ControlPage control, Ring ingress, Ring egress, int index):
+        self.control = control
+        self.ingress = ingress
+        self.egress = egress
+        self.line = &control.data.transport[index]
+        self.asleep = False
+        self.read()
+
+    def read(self):
+        """Take one reading."""
+        cdef Watermarks now
+        self.consumed = load_acquire(&self.ingress.data.tail)
+        self.control.read_watermarks(&now)
+        self.journal_written = now.journal_written
+        self.transient_written = now.transient_written
+        self.next_txid = now.next_txid
+        self.journal_number = now.journal_number
+        self.transient_number = now.transient_number
+        self.durable = load_acquire(&self.control.data.flush.durable)
+
+    cdef bint moved(self):
+        cdef Watermarks now
+        self.control.read_watermarks(&now)
+        return (
+            now.next_txid != self.next_txid
+            or now.journal_written != self.journal_written
+            or now.transient_written != self.transient_written
+            or load_acquire(&self.ingress.data.tail) != self.consumed
+            or load_acquire(&self.control.data.flush.durable) != self.durable
+            or self.has_answers()
+        )
+
+    cpdef bint has_answers(self):
+        """Whether the core has sent something."""
+        return load_acquire(&self.egress.data.head) != load_relaxed(&self.egress.data.tail)
+
+    def fall_asleep(self):
+        """Say that the doorbell must be rung from now on. False: something has moved since the last reading."""
+        if not self.asleep:
+            self.asleep = True
+            store_release(&self.line.sleeping, 1)
+            full_fence()
+        if self.moved():
+            self.wake()
+            return False
+        return True
+
+    cpdef wake(self):
+        """No doorbell is needed for now."""
+        if self.asleep:
+            self.asleep = False
+            store_release(&self.line.sleeping, 0)
+
+    def want_durable(self, uint64_t position):
+        """Somebody waits for durability up to `position`. True: the core must be woken to see to it."""
+        if position <= load_relaxed(&self.line.durable_wanted):
+            return False
+        store_release(&self.line.durable_wanted, position)
+        return self.control.core_needs_bell()
+
+    def set_transient_read(self, uint64_t position):
+        """Say how far the transient log was read; mostly unchanged."""
+        if load_relaxed(&self.line.transient_read) != position:
+            store_release(&self.line.transient_read, position)

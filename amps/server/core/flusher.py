@@ -1,8 +1,9 @@
 """The flusher: the thread that makes the journal durable and says so.
 
-Group commit: it syncs whatever has been written since its last sync, so the number of syncs adapts to the device and
-each one covers all that arrived meanwhile. After a sync it rests as long as the sync took, at most FlushInterval, so that
-a quick stream of small messages does not cost a sync each; nothing ever waits longer than that.
+Group commit: a sync covers whatever has been written since the last one. It is due at once when somebody waits for it (a
+publisher for an acknowledgement, a subscriber for durable messages), when a batch of BATCH_BYTES has collected, and
+in any case FlushInterval after the first message it will cover. Between two syncs the flusher rests as long as a sync
+took, so that a quick stream of small messages does not cost a sync each.
 
 Order after a sync: first the watermark file (survives the death of the process, and tells recovery which records
 must be there), then the durable watermark (which releases acknowledgements), then the doorbells.
@@ -22,6 +23,7 @@ from pathlib import Path
 from amps.server.core.disk import Disk
 from amps.server.runtime import Runtime
 
+BATCH_BYTES = 4 << 20
 WATERMARK_FILE_BYTES = 4096
 WATERMARK_FORMAT = struct.Struct("<8sQQ")
 WATERMARK_MAGIC = b"AMPSODUR"
@@ -34,7 +36,8 @@ class SyncFailed(OSError):
 class WatermarkFile:
     """The watermark file, mapped. It is made whole, so no later store needs a new block."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, disk: Disk) -> None:
+        self._disk = disk
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
         try:
             if os.fstat(descriptor).st_size < WATERMARK_FILE_BYTES:
@@ -46,9 +49,8 @@ class WatermarkFile:
 
     def write(self, position: int) -> None:
         """Everything before that log position is durable."""
-        self._memory[: WATERMARK_FORMAT.size] = WATERMARK_FORMAT.pack(
-            WATERMARK_MAGIC, position, position ^ 0xFFFFFFFFFFFFFFFF
-        )
+        inverse = position ^ 0xFFFFFFFFFFFFFFFF
+        self._disk.store(self._memory, WATERMARK_FORMAT.pack(WATERMARK_MAGIC, position, inverse))
 
 
 def read_watermark(path: Path) -> int:
@@ -87,6 +89,8 @@ class Flusher:
         self._files: list[int] = []
         self._idle = False
         self._urgent = False
+        self._wanted = 0
+        self._dirty_since_s = 0.0
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="flusher", daemon=True)
 
@@ -104,12 +108,26 @@ class Flusher:
         with self._wake:
             self._files.append(descriptor)
 
-    def written(self, position: int) -> None:
-        """The core has written up to that log position."""
+    def written(self, position: int, wanted: int) -> None:
+        """The core has written up to `position`; somebody waits for durability up to `wanted`."""
+        if self._target <= self._synced:
+            self._dirty_since_s = time.monotonic()
+            changed = True
+        else:
+            changed = wanted > self._wanted or position - self._synced >= BATCH_BYTES
+        self._wanted = wanted
         self._target = position
-        if self._idle:
+        if changed and self._idle:
             with self._wake:
                 self._wake.notify_all()
+
+    def demand(self, wanted: int) -> None:
+        """Somebody waits for durability up to that log position."""
+        if wanted > self._wanted:
+            self._wanted = wanted
+            if self._idle:
+                with self._wake:
+                    self._wake.notify_all()
 
     def wait_until_synced(self, position: int) -> None:
         """Sync everything written so far, which ends at `position`; return when that is done. Raises SyncFailed."""
@@ -173,9 +191,8 @@ class Flusher:
         while True:
             with self._wake:
                 self._idle = True
-                while self._target <= self._synced and not self._stopping:
-                    # The timeout covers the moment between the core's look at `_idle` and this wait.
-                    self._wake.wait(0.05)
+                while not self._stopping and (rest_s := self._rest_s()) > 0:
+                    self._wake.wait(rest_s)
                 self._idle = False
                 if self._target <= self._synced:
                     return
@@ -185,6 +202,15 @@ class Flusher:
             rest_s = min(time.monotonic() - began, self._flush_interval_s)
             with self._wake:
                 self._wake.wait_for(lambda: self._urgent or self._stopping, rest_s)
+
+    def _rest_s(self) -> float:
+        """How long the next sync may wait; 0 = it is due."""
+        if self._target <= self._synced:
+            # Nothing to do. Whoever writes wakes us; the limit only guards against a lost wake-up.
+            return 0.05
+        if self._urgent or self._wanted > self._synced or self._target - self._synced >= BATCH_BYTES:
+            return 0.0
+        return max(0.0, self._dirty_since_s + self._flush_interval_s - time.monotonic())
 
     def _publish(self, position: int) -> None:
         self._watermark_file.write(position)

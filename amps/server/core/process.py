@@ -130,7 +130,7 @@ class Core:
             self._flusher = Flusher(
                 self._runtime,
                 settings.flush_interval_s,
-                WatermarkFile(watermark_path(settings.journal_directory, config.name)),
+                WatermarkFile(watermark_path(settings.journal_directory, config.name), self._disk),
                 self._disk,
                 self._background,
             )
@@ -222,7 +222,8 @@ class Core:
 
     def _serve(self) -> None:
         poller = select.poll()
-        poller.register(self._runtime.core_bell.fd, select.POLLIN)
+        bell = self._runtime.core_bell.fd
+        poller.register(bell, select.POLLIN)
         poller.register(self._supervisor, select.POLLIN)
         control = self._runtime.control
         look_ns = 0
@@ -236,10 +237,16 @@ class Core:
                 if self._draining and not self._pending():
                     return
                 control.set_core_sleeping(True)
+                events = []
                 if not self._pending():
-                    poller.poll(ANSWER_WAIT_MS if any(self._waiting_replies) else IDLE_WAIT_MS)
+                    events = poller.poll(ANSWER_WAIT_MS if any(self._waiting_replies) else IDLE_WAIT_MS)
                 control.set_core_sleeping(False)
-                self._runtime.core_bell.clear()
+                if any(descriptor == bell for descriptor, _ in events):
+                    self._runtime.core_bell.clear()
+                if self._flusher is not None:
+                    self._flusher.demand(control.durable_wanted(self._runtime.transports))
+                if beat_ns < look_ns and len(events) == 1 and events[0][0] == bell:
+                    continue
             look_ns = beat_ns + LOOK_INTERVAL_NS
             self.look()
 
@@ -269,7 +276,9 @@ class Core:
         if worked:
             sequencer.publish_watermarks(control)
             if self._flusher is not None:
-                self._flusher.written(sequencer.journal.position)
+                self._flusher.written(
+                    sequencer.journal.position, control.durable_wanted(self._runtime.transports)
+                )
         self._send_replies()
         for index, taken in enumerate(self._taken):
             if taken and not self._waiting_replies[index]:

@@ -25,6 +25,7 @@ import uvloop
 
 from amps._core.delivery import JournalTailer, LiveTailer
 from amps._core.log_reader import LogCursor, LogDamaged, LogDirectory
+from amps._core.shared import InstanceView
 from amps._core.topic_table import TopicEntry, TopicTable
 from amps.config import ServerConfig, TransportConfig
 from amps.server.eventlog import EventLog
@@ -110,9 +111,7 @@ class Worker:
         self._turn_scheduled = False
         self._in_turn = False
         self._draining = False
-        self._watermarks: tuple[int, int, int, int, int] = runtime.control.watermarks()
-        self._consumed = self.ring.tail
-        self._durable = runtime.control.durable
+        self.view = InstanceView(runtime.control, self.ring, self._egress, index)
         # tailers and who they serve
         self._live = SubscriptionSet(combine=True)
         self._live_tailer: LiveTailer | None = None
@@ -162,7 +161,7 @@ class Worker:
         self.loop = asyncio.get_running_loop()
         self._stopped = self.loop.create_future()
         control = self.runtime.control
-        control.set_transient_read(self.index, self._watermarks[1])
+        self.view.set_transient_read(self.view.transient_written)
         control.set_transport_alive(self.index, True)
         self.loop.add_reader(self._bell.fd, self._rung)
         self.loop.add_reader(self._supervisor.fileno(), self._listen)
@@ -173,6 +172,8 @@ class Worker:
             await self._serve(self._listeners[name], sockets)
         self._tell("ready")
         self._tick()
+        # The first turn ends with the worker saying that it sleeps: from then on the core rings.
+        self.schedule()
         code: int = await self._stopped
         return code
 
@@ -285,7 +286,8 @@ class Worker:
         """Records may have been pushed: let the core see them, and schedule a turn."""
         if self.ring.publish_pushed() and self.runtime.control.core_needs_bell():
             self.runtime.core_bell.ring()
-        if not self._in_turn:
+        # What the core does with them starts a turn; only output needs one before.
+        if self.dirty and not self._in_turn:
             self.schedule()
 
     def push_control(self, record: bytes) -> None:
@@ -312,7 +314,7 @@ class Worker:
     def when_consumed(self, position: int, action: Callable[[], None]) -> None:
         """Run `action` once the core has consumed the ring up to a position; at once if it has."""
         if not self._barriers and self.ring.tail >= position:
-            self._read_shared()
+            self.view.read()
             action()
         else:
             self._barriers.append((position, action))
@@ -326,23 +328,17 @@ class Worker:
             heapq.heappush(self._durable_waiters, (position, next(self._waiter_number), action))
             self.schedule()
 
-    def _read_shared(self) -> None:
-        """One reading of the shared state: first what was consumed, then the watermarks."""
-        self._consumed = self.ring.tail
-        self._watermarks = self.runtime.control.watermarks()
-        self._durable = self.runtime.control.durable
-
     def consumed(self) -> int:
         """Ring position up to which the core has taken records."""
-        return self._consumed
+        return int(self.view.consumed)
 
     def written(self) -> int:
         """Log position up to which the journal is written."""
-        return self._watermarks[0]
+        return int(self.view.journal_written)
 
     def durable(self) -> int:
         """Log position up to which the journal is durable."""
-        return self._durable
+        return int(self.view.durable)
 
     # --- acknowledgements -------------------------------------------------------------------------------------
 
@@ -383,7 +379,7 @@ class Worker:
             self._turn_scheduled = True
             if self._in_turn:
                 return
-            self.runtime.control.set_transport_sleeping(self.index, False)
+            self.view.wake()
             self.loop.call_soon(self._turn)
 
     def _rung(self) -> None:
@@ -401,24 +397,15 @@ class Worker:
             self._turn_scheduled = True
             self.loop.call_soon(self._turn)
             return
-        control = self.runtime.control
-        control.set_transport_sleeping(self.index, True)
-        if self._moved():
+        if not self.view.fall_asleep():
             self.schedule()
-
-    def _moved(self) -> bool:
-        """Whether anything has moved since this turn's reading."""
-        return (
-            self.ring.tail != self._consumed
-            or self.runtime.control.watermarks() != self._watermarks
-            or self.runtime.control.durable != self._durable
-            or self._egress.head != self._egress.tail
-        )
 
     def _work(self) -> bool:
         """One turn. True: there is more to do at once."""
-        self._take_answers()
-        self._read_shared()
+        view = self.view
+        if view.has_answers():
+            self._take_answers()
+        view.read()
         while self._control_waiting and self.ring.push(self._control_waiting[0]):
             self._control_waiting.popleft()
         if self._ring_waiters and not self._control_waiting:
@@ -426,20 +413,25 @@ class Worker:
             self._ring_waiters.clear()
             for connection in waiters:
                 connection.release()
-        while self._barriers and self._barriers[0][0] <= self._consumed:
+        while self._barriers and self._barriers[0][0] <= view.consumed:
             self._barriers.popleft()[1]()
-        while self._durable_waiters and self._durable_waiters[0][0] <= self._durable:
+        while self._durable_waiters and self._durable_waiters[0][0] <= view.durable:
             heapq.heappop(self._durable_waiters)[2]()
         more = self._run_tailers()
         if self._acks_active or self._acks_due:
             self._send_acks()
-        self._flush()
+        if self.dirty:
+            self._flush()
         self.pushed()
+        if view.durable < view.journal_written and (
+            self._acks_active or self._durable_waiters or self._durable_tailer is not None or self._replays
+        ):
+            # Somebody waits for what is not durable yet.
+            if view.want_durable(view.journal_written):
+                self.runtime.core_bell.ring()
         return more
 
     def _take_answers(self) -> None:
-        if self._egress.head == self._egress.tail:
-            return
         for record in self._egress.pop_all():
             message = control_payload(record)
             assert isinstance(message, list)
@@ -477,9 +469,9 @@ class Worker:
         more = False
         if self._live_tailer is not None:
             more = not self._run_live(LOG_BYTES_PER_TURN)
-            self.runtime.control.set_transient_read(self.index, self._live_tailer.transient_position)
+            self.view.set_transient_read(self._live_tailer.transient_position)
         else:
-            self.runtime.control.set_transient_read(self.index, self._watermarks[1])
+            self.view.set_transient_read(self.view.transient_written)
         if self._durable_tailer is not None:
             more |= not self._run_durable_in_steps()
         if self._replays:
@@ -488,11 +480,11 @@ class Worker:
 
     def _run_live(self, bytes_max: int) -> bool:
         assert self._live_tailer is not None
-        return bool(self._live_tailer.run(self._watermarks[0], self._watermarks[1], bytes_max))
+        return bool(self._live_tailer.run(self.view.journal_written, self.view.transient_written, bytes_max))
 
     def _run_durable(self, bytes_max: int) -> bool:
         assert self._durable_tailer is not None
-        return bool(self._durable_tailer.run(self._durable, bytes_max))
+        return bool(self._durable_tailer.run(self.view.durable, bytes_max))
 
     def _run_durable_in_steps(self) -> bool:
         """The durable tailer's turn. Between steps output goes out, so that who does not keep up leaves in time."""
@@ -514,7 +506,7 @@ class Worker:
                 self._paused_replays.setdefault(connection, []).append(replay)
                 continue
             live = subscription.options.live
-            limit = self._watermarks[0] if live else self._durable
+            limit = self.view.journal_written if live else self.view.durable
             try:
                 reached = replay.run(limit)
             except LogDamaged as damage:
@@ -555,25 +547,25 @@ class Worker:
         """Bring the live tailer to this turn's watermarks, making it if nobody needed it before."""
         if self._live_tailer is None:
             self._live_tailer = self._new_live_tailer()
-            self.runtime.control.set_transient_read(self.index, self._live_tailer.transient_position)
+            self.view.set_transient_read(self._live_tailer.transient_position)
         else:
             while not self._run_live(1 << 62):
                 pass
 
     def _new_live_tailer(self) -> LiveTailer:
-        journal_written, transient_written, _, _, transient_number = self._watermarks
+        view = self.view
         journal = None
         if self._journal is not None:
-            journal = self._journal.cursor_at(journal_written, False)
-        transient = LogCursor(self._transient, transient_number, 0, False)
-        transient.skip_to(transient_written)
+            journal = self._journal.cursor_at(view.journal_written, False)
+        transient = LogCursor(self._transient, view.transient_number, 0, False)
+        transient.skip_to(view.transient_written)
         return LiveTailer(journal, transient, self._live.group)
 
     # --- subscriptions ----------------------------------------------------------------------------------------
 
     def enter_live(self, subscription: Subscription) -> None:
         """An ordinary subscription: everything sequenced after this moment."""
-        self._read_shared()
+        self.view.read()
         self._catch_up_live()
         subscription.place = Place.LIVE
         subscription.connection.subscriptions[subscription.sub_id] = subscription
@@ -588,7 +580,7 @@ class Worker:
         """Find where a bookmark subscription begins. Raises CommandFailure, LogDamaged."""
         if self._journal is None:
             raise AssertionError("a bookmark subscription without a journal")
-        self._read_shared()
+        self.view.read()
         cursor, bookmark = self._journal.start(start, subscription.options.bookmark_not_found)
         replay = Replay(subscription, cursor, bookmark, None)
         subscription.place = Place.REPLAY
@@ -611,7 +603,7 @@ class Worker:
 
     def replace_subscription(self, existing: Subscription, replacement: Subscription) -> None:
         """Topic and options change at this point of the order; the place in the log stays (protocol.md §8.2)."""
-        self._read_shared()
+        self.view.read()
         if existing.place is Place.REPLAY:
             existing.become(replacement)
             if existing.replay is not None:
