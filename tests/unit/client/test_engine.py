@@ -1,6 +1,7 @@
 """The protocol engine alone: bytes and clock readings in, bytes and events out."""
 
 import ast
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -51,6 +52,7 @@ from amps.client.engine_types import (
 )
 from amps.client.errors import BadFilterException, StreamException
 from amps.client.uri import parse_uri
+from tests.support.server import package_path
 from tests.unit.client.peer import Frame, encode, split_frames
 
 URI = parse_uri("tcp://h:1/amps/json")
@@ -704,5 +706,11 @@ def test_client_70_importing_the_client_brings_in_neither_asyncio_nor_the_server
         "import sys, amps.client;"
         " print([m for m in sys.modules if m == 'asyncio' or m.startswith('amps.server')])"
     )
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [sys.executable, "-P", "-c", program],  # the package under test, not sources in the working directory
+        env={**os.environ, "PYTHONPATH": package_path()},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert result.stdout.strip() == "[]"
