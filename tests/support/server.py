@@ -348,10 +348,15 @@ class ServerProcess:
         return self.pids("amps: transport")
 
     def kill_core(self) -> None:
-        self._kill(self.core_pid())
+        self.kill_process(self.core_pid())
 
     def kill_transport(self, number: int) -> None:
-        self._kill(self.transport_pid(number))
+        self.kill_process(self.transport_pid(number))
+
+    def kill_process(self, pid: int) -> None:
+        """SIGKILL one process of the tree; from now on dead processes are no surprise."""
+        self._disturbed = True
+        os.kill(pid, signal.SIGKILL)
 
     def kill_all(self) -> None:
         """SIGKILL the whole tree at once."""
@@ -430,10 +435,6 @@ class ServerProcess:
         matching = self.pids(title)
         assert len(matching) == 1, f"expected one process {title!r}, there are {self._children()}"
         return matching[0]
-
-    def _kill(self, pid: int) -> None:
-        self._disturbed = True
-        os.kill(pid, signal.SIGKILL)
 
     def _problems_while_running(self) -> list[str]:
         assert self.process is not None
