@@ -14,6 +14,7 @@ from amps.client.engine_types import Route, RouteKind, Ticket
 from amps.client.enums import DEFAULT, AckType, Data, Handler, Timeout
 from amps.client.message import Message
 from amps.client.options import OnFull, option_names
+from amps.client.outbound import awaited_by
 from amps.client.runtime import ClientRuntime
 from amps.client.stores.bookmark import BookmarkStore
 from amps.client.streams import MessageStream, StreamBuffer
@@ -85,7 +86,9 @@ class Commanding(ClientRuntime):
         resubscribe: bool = True,
         awaited: AckType | None = None,
     ) -> tuple[Ticket, Message | None]:
-        self._check_may_wait(command.command)
+        self._check_usable()
+        if awaited or awaited_by(command):
+            self._check_may_wait(command.command)
         limit = command.timeout if timeout is DEFAULT else timeout
         with self._lock:
             ticket = self._engine.execute(

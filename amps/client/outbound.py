@@ -15,6 +15,13 @@ _AWAITED = {
 }
 
 
+def awaited_by(command: Command) -> AckType:
+    """What a caller of this command waits for, if nothing else is said."""
+    if command.command == "sow_delete" and command.bookmark is not None:
+        return AckType.NONE  # a queue acknowledgement
+    return _AWAITED.get(command.command, AckType.NONE)
+
+
 def prepare(
     command: Command,
     route: Route | None,
@@ -26,9 +33,7 @@ def prepare(
     """Complete a command that has its command id, and its route with it; the ack types to wait for."""
     name = command.command
     asked = command.ack_type
-    waits_for = _AWAITED.get(name, AckType.NONE)
-    if name == "sow_delete" and command.bookmark is not None:
-        waits_for = AckType.NONE  # a queue acknowledgement
+    waits_for = awaited_by(command)
     added = waits_for
     if awaited is not None:
         waits_for = awaited

@@ -22,8 +22,6 @@ class Publishing(Commanding):
 
     publish_store: PublishStore | None
     _templates: dict[str, PublishTemplate]
-    _discarded: threading.Condition
-    _discards: int
 
     @property
     def unpersisted_count(self) -> int:
@@ -89,24 +87,19 @@ class Publishing(Commanding):
             with self._lock:
                 return self._engine.publish_body(template, body)
         self._pump()
-        while True:
-            seen = self._discards
-            try:
-                with self._lock:
-                    return self._engine.publish_body(template, body)
-            except StoreFullException:
-                with self._discarded:
-                    while self._discards == seen:
-                        self._discarded.wait()
-
-    def _notice_discard(self, sequence: int) -> None:
-        """The store has dropped messages (or the connection is gone): whoever waits for that looks again.
-
-        Runs with the engine lock held, so nobody may take that while holding the condition.
-        """
-        with self._discarded:
-            self._discards += 1
-            self._discarded.notify_all()
+        self._begin_wait()  # the acks waited for may be behind messages that nobody reads
+        try:
+            while True:
+                seen = self._discards
+                try:
+                    with self._lock:
+                        return self._engine.publish_body(template, body)
+                except StoreFullException:
+                    with self._discarded:
+                        while self._discards == seen:
+                            self._discarded.wait()
+        finally:
+            self._end_wait()
 
     def publish_flush(self, *, timeout: Timeout = DEFAULT) -> None:
         """Wait until everything published before is acknowledged as persisted; without a store, flush()."""

@@ -88,6 +88,8 @@ class ClientRuntime(EventHandlers):
         self._connect_lock = threading.Lock()
         self._room = threading.Condition()
         self._waiting_commands = 0
+        self._discarded = threading.Condition()
+        self._discards = 0
         self._transport: SocketTransport | None = None
         self._rx: threading.Thread | None = None
         self._tx: threading.Thread | None = None
@@ -207,8 +209,8 @@ class ClientRuntime(EventHandlers):
             self._engine.connection_lost(time.monotonic(), failure)
             events = self._engine.events()
         self._dispatch(events)
-        with self._room:
-            self._room.notify_all()
+        self.notice_room()
+        self._notice_discard(0)
         self._rx = None  # from here on this is a thread like any other: the disconnect handler may reconnect
         if self._closing:
             self._finish_close()
@@ -386,6 +388,15 @@ class ClientRuntime(EventHandlers):
             self._waiting_commands -= 1
         if self._dispatcher is not None:
             self._dispatcher.overfill(False)
+
+    def _notice_discard(self, sequence: int) -> None:
+        """The store has dropped messages (or the connection is gone): whoever waits for that looks again.
+
+        Runs with the engine lock held, so nobody may take that while holding the condition.
+        """
+        with self._discarded:
+            self._discards += 1
+            self._discarded.notify_all()
 
     # What streams ask for
 

@@ -121,8 +121,6 @@ class Client(Publishing, Subscribing):
         self._http_headers = dict(http_headers) if isinstance(http_headers, Mapping) else list(http_headers)
         self._parsed_uri: ConnectionUri | None = None
         self._templates: dict[str, PublishTemplate] = {}
-        self._discarded = threading.Condition()
-        self._discards = 0
         self._disconnect_handler: Callable[[Client, ConnectionException], object] | None = None
         if publish_store is not None:
             publish_store.set_discard_listener(self._notice_discard)
@@ -273,7 +271,6 @@ class Client(Publishing, Subscribing):
 
     def _on_disconnect(self, error: AMPSException) -> None:
         handler = self._disconnect_handler
-        self._notice_discard(0)
         if handler is not None:
             self._call(handler, self, error)
 

@@ -408,6 +408,31 @@ def test_a_publish_waiting_for_room_ends_with_the_connection(logged_on: LoggedOn
         call.result()
 
 
+def test_a_publish_waiting_for_room_ends_with_an_own_disconnect(logged_on: LoggedOn) -> None:
+    client, connection = logged_on(publish_store=MemoryPublishStore(max_bytes=1))
+    client.publish("t", b"1")
+    call = Outcome(client.publish, ("t", b"2"), {})
+    connection.expect("publish")
+    client.disconnect()
+    with pytest.raises(DisconnectedException):
+        call.result()
+
+
+def test_a_publish_waiting_for_room_is_not_held_up_by_an_unread_stream(logged_on: LoggedOn) -> None:
+    """client.md §19.4: push-back stops while a thread of the client waits for an ack"""
+    client, connection = logged_on(publish_store=MemoryPublishStore(max_bytes=1), max_depth=5)
+    with in_background(client.subscribe, "t") as subscribing:
+        connection.ack(connection.expect("subscribe"))
+    stream = subscribing.result()
+    client.publish("t", b"1")
+    for n in range(100):
+        connection.publish(stream.sub_id, b"%d" % n)
+    wait_for(lambda: stream.depth == 5)
+    call = Outcome(client.publish, ("t", b"2"), {})
+    connection.send({"c": "ack", "a": "persisted", "status": "success", "s": 1})
+    assert call.result() == 2
+
+
 def test_client_58_failed_writes(logged_on: LoggedOn) -> None:
     """client.md §21 58"""
     client, connection = logged_on(publish_store=MemoryPublishStore())

@@ -351,6 +351,7 @@ def test_handlers_run_on_the_receive_thread_and_may_send(logged_on: LoggedOn) ->
     def handler(message: Message) -> None:
         names.append(threading.current_thread().name)
         client.publish("answer", message.data)
+        client.execute_async(Command("publish", "answer", data=b"again"))
         client.close()
 
     call = Outcome(client.open, (), {})
@@ -361,6 +362,7 @@ def test_handlers_run_on_the_receive_thread_and_may_send(logged_on: LoggedOn) ->
     sub_id = subscribe(client, second, handler)
     second.publish(sub_id, b"question")
     assert second.expect("publish").body == b"question"
+    assert second.expect("publish").body == b"again"
     second.expect_close()
     wait_for(lambda: client.state is ConnectionState.SHUTDOWN)
     assert names == started == ["amps-rx:tester"]
