@@ -168,6 +168,60 @@ def test_transaction_log_3_rotation_under_replay(start_server: StartServer, peer
     assert replayed(peers, server) == bodies
 
 
+def test_transaction_log_3_bookmarks_are_found_in_every_journal(
+    start_server: StartServer, peers: Peers
+) -> None:
+    """transaction_log.md §7.2: also at the seams, live and after a restart without index files."""
+    server = start_server(log_topics=TOPICS)
+    numbered, plain = peers.logged_on(server, o="ack_conflation=1ms"), peers.logged_on(server)
+    bodies = []
+    for first in range(1, 3001, 100):
+        bodies += fill(numbered, first, 100)
+        more = [b"plain %d" % n + b"x" * 5000 for n in range(first, first + 20)]
+        plain.publish_all("t1", more)
+        plain.flush("persisted")
+        bodies += more
+    reader = peers.logged_on(server)
+    reader.subscribe("t1", "all", bm="0")
+    messages = reader.receive_published(len(bodies), timeout_s=60)
+    assert bodies_of(messages) == bodies
+    assert len(server.journals()) >= 4
+    starts = range(0, len(bodies) - 3, 61)
+    for again in range(2):
+        for start in starts:
+            reader = peers.logged_on(server)
+            reader.subscribe("t1", "s", bm=str(messages[start]["bm"]), o="bookmark_not_found=fail")
+            assert bodies_of(reader.receive_published(2)) == bodies[start + 1 : start + 3]
+            reader.close()
+        if again == 0:
+            server.stop()
+            for path in server.journal_directory.iterdir():
+                if path.suffix != ".journal":
+                    path.unlink()
+            server.start()
+
+
+@pytest.mark.parametrize("interval", [None, "1000ms", "1us"])
+def test_transaction_log_2_flush_interval_changes_no_promise(
+    start_server: StartServer, peers: Peers, interval: str | None
+) -> None:
+    """transaction_log.md §2: acks, flushes and bookmark subscribers get theirs whatever the interval."""
+    server = start_server(log_topics=TOPICS, flush_interval=interval)
+    publisher, subscriber = peers.logged_on(server), peers.logged_on(server)
+    subscriber.subscribe("t1", "s", bm="0")
+    publisher.publish("t1", b"nobody waits for an ack", s=1)
+    assert subscriber.receive(timeout_s=10).body == b"nobody waits for an ack"
+    publisher.publish_persisted("t1", numbered_bodies(50), 2)
+    publisher.publish("t1", b"a flush waits", s=52)
+    publisher.flush("persisted")
+    assert publisher.request({"c": "p", "t": "t1"}, b"own ack", ack="persisted").succeeded
+    expected = [*numbered_bodies(50), b"a flush waits", b"own ack"]
+    assert bodies_of(subscriber.receive_published(52)) == expected
+    server.kill_all()
+    server.start()
+    assert replayed(peers, server) == [b"nobody waits for an ack", *expected]
+
+
 def test_transaction_log_20_28_a_message_larger_than_a_journal(
     start_server: StartServer, peers: Peers
 ) -> None:
