@@ -244,6 +244,7 @@ cdef class TransportState:
     cdef Session* sessions
     cdef uint32_t session_capacity
     cdef list topics               # by the transport's number: Topic
+    cdef uint64_t taken            # bytes taken from the ring and not released yet
 
     def __cinit__(self):
         self.sessions = NULL
@@ -340,6 +341,7 @@ cdef class Sequencer:
             self.transports.append(None)
         state.ring = ring
         state.topics = []
+        state.taken = 0
         self.transports[index] = state
         for key in [key for key in self.names if key[0] == index]:
             self._give_up_name(key)
@@ -390,27 +392,67 @@ cdef class Sequencer:
 
     # --- the turn -------------------------------------------------------------------------------------
 
-    def process(self, int index, uint64_t now_ns, uint64_t durable, uint64_t bytes_max):
-        """Take at most about `bytes_max` bytes from the ring of transport `index`. Returns the bytes taken.
+    def turn(self, ControlPage control, uint64_t now_ns, uint64_t durable, uint64_t bytes_max):
+        """Take at most about `bytes_max` bytes from each ring and publish the watermarks. True: there was something.
 
-        The ring's tail is not moved: `release` does, after the watermarks are published.
+        What was taken is not released yet: a transport may see its records as consumed only when the answers to them
+        are on their way. A ring that still waits for that is passed over.
         """
+        cdef bint worked = False
+        cdef TransportState state
+        cdef int index
+        if now_ns > self.now_ns:
+            self.now_ns = now_ns
+        self.durable = durable
+        for index in range(len(self.transports)):
+            state = <TransportState>self.transports[index]
+            if state.taken == 0:
+                state.taken = self._process(index, state, bytes_max)
+                worked = worked or state.taken > 0
+        if worked:
+            self.publish_watermarks(control)
+        return worked
+
+    def release(self, blocked):
+        """Free what was taken, except from transports in `blocked` (their answers still wait). True: something was."""
+        cdef bint released = False
+        cdef TransportState state
+        cdef int index
+        for index in range(len(self.transports)):
+            state = <TransportState>self.transports[index]
+            if state.taken and index not in blocked:
+                store_release(&state.ring.data.tail, state.ring.data.tail + state.taken)
+                state.taken = 0
+                released = True
+        return released
+
+    def pending(self):
+        """Whether any ring holds something that the next turn would take."""
+        cdef TransportState state
+        for state in self.transports:
+            if state.taken == 0 and load_acquire(&state.ring.data.head) != state.ring.data.tail:
+                return True
+        return False
+
+    def ring_is_empty(self, int index):
+        """Whether everything that a transport has published is taken and released."""
         cdef TransportState state = self.transports[index]
+        return state.taken == 0 and load_acquire(&state.ring.data.head) == state.ring.data.tail
+
+    cdef uint64_t _process(self, int index, TransportState state, uint64_t bytes_max) except? 0xFFFFFFFFFFFFFFFF:
         cdef Ring ring = state.ring
         cdef uint64_t start = ring.data.tail
         cdef uint64_t at = start
         cdef uint64_t limit = load_acquire(&ring.data.head)
+        cdef uint64_t head = limit
         cdef RecordHeader* record
         if limit == start:
             return 0
         if limit - start > bytes_max:
             limit = start + bytes_max
-        if now_ns > self.now_ns:
-            self.now_ns = now_ns
-        self.durable = durable
         while at < limit:
             # A record is published whole, so the one at `at` may be read to its end whatever the limit says.
-            record = ring.peek(&at, load_acquire(&ring.data.head))
+            record = ring.peek(&at, head)
             if record == NULL:
                 break
             if record.kind < KIND_FIRST_CONTROL:
@@ -421,11 +463,6 @@ cdef class Sequencer:
             at += align8(record.length)
         self.flush_run()
         return at - start
-
-    def release(self, int index, uint64_t taken):
-        """Free what `process` took: the transport may see it as consumed."""
-        cdef Ring ring = (<TransportState>self.transports[index]).ring
-        store_release(&ring.data.tail, ring.data.tail + taken)
 
     def publish_watermarks(self, ControlPage control):
         """Let readers see what was written."""
@@ -584,6 +621,11 @@ cdef class Sequencer:
         if name is not None:
             del self.owners[name]
         return 0
+
+    @property
+    def has_replies(self):
+        """Whether `take_replies` has anything."""
+        return len(self.replies) > 0
 
     def take_replies(self):
         """[(transport index, tuple)] since the last call: logon answers and connections to close."""

@@ -216,6 +216,7 @@ class Flusher:
         self._watermark_file.write(position)
         control = self._runtime.control
         control.durable = position
+        sleeping = control.sleeping_transports(len(self._runtime.transport_bells))
         for index, bell in enumerate(self._runtime.transport_bells):
-            if control.transport_sleeping(index):
+            if sleeping >> index & 1:
                 bell.ring()

@@ -83,7 +83,7 @@ class Core:
         self._background = background
         self._draining = False
         self._replacing: set[int] = set()  # transports that died and whose rings are not empty yet
-        self._taken = [0] * runtime.transports  # bytes taken from each ring and not released yet
+        self._blocked: set[int] = set()  # transports whose answers do not fit into their egress ring yet
         self.sequencer: Sequencer
 
     def run(self) -> int:
@@ -239,7 +239,7 @@ class Core:
                 control.set_core_sleeping(True)
                 events = []
                 if not self._pending():
-                    events = poller.poll(ANSWER_WAIT_MS if any(self._waiting_replies) else IDLE_WAIT_MS)
+                    events = poller.poll(ANSWER_WAIT_MS if self._blocked else IDLE_WAIT_MS)
                 control.set_core_sleeping(False)
                 if any(descriptor == bell for descriptor, _ in events):
                     self._runtime.core_bell.clear()
@@ -251,12 +251,7 @@ class Core:
             self.look()
 
     def _pending(self) -> bool:
-        if not self._room_in_transient_log():
-            return False
-        return any(
-            not taken and ring.head != ring.tail
-            for taken, ring in zip(self._taken, self._runtime.ingress, strict=True)
-        )
+        return self._room_in_transient_log() and bool(self.sequencer.pending())
 
     def _room_in_transient_log(self) -> bool:
         return self._transient_files.trim()
@@ -265,31 +260,27 @@ class Core:
         """One batch from every transport. True: there was something to do. Raises StorageFailure."""
         sequencer = self.sequencer
         control = self._runtime.control
+        transports = self._runtime.transports
         worked = False
         if self._room_in_transient_log():
-            now_ns = self._now_ns()
-            durable = control.durable
-            for index, taken in enumerate(self._taken):
-                if not taken:
-                    self._taken[index] = sequencer.process(index, now_ns, durable, BATCH_BYTES)
-                    worked |= self._taken[index] > 0
+            worked = sequencer.turn(control, self._now_ns(), control.durable, BATCH_BYTES)
+            if worked and self._flusher is not None:
+                self._flusher.written(sequencer.journal.position, control.durable_wanted(transports))
+        if sequencer.has_replies or self._blocked:
+            self._send_replies()
+        if sequencer.release(self._blocked):
+            worked = True
         if worked:
-            sequencer.publish_watermarks(control)
-            if self._flusher is not None:
-                self._flusher.written(
-                    sequencer.journal.position, control.durable_wanted(self._runtime.transports)
-                )
-        self._send_replies()
-        for index, taken in enumerate(self._taken):
-            if taken and not self._waiting_replies[index]:
-                self._taken[index] = 0
-                sequencer.release(index, taken)
-                worked = True
-        if worked:
-            for index, bell in enumerate(self._runtime.transport_bells):
-                if control.transport_sleeping(index):
-                    bell.ring()
+            self._wake_transports(control.sleeping_transports(transports))
         return worked
+
+    def _wake_transports(self, sleeping: int) -> None:
+        index = 0
+        while sleeping:
+            if sleeping & 1:
+                self._runtime.transport_bells[index].ring()
+            sleeping >>= 1
+            index += 1
 
     def _send_replies(self) -> None:
         for index, reply in self.sequencer.take_replies():
@@ -299,6 +290,7 @@ class Core:
                 waiting.clear()
             while waiting and self._egress[index].push(waiting[0]):
                 del waiting[0]
+        self._blocked = {index for index, waiting in enumerate(self._waiting_replies) if waiting}
 
     def _check_flusher(self) -> None:
         if self._flusher is not None and self._flusher.failed:
@@ -337,7 +329,7 @@ class Core:
     def _replace_transport(self, index: int) -> None:
         """Once everything that a dead transport had published is taken: forget its sessions, say that its ring is free."""
         ring = self._runtime.ingress[index]
-        if self._taken[index] or ring.head != ring.tail:
+        if not self.sequencer.ring_is_empty(index):
             return
         self._replacing.discard(index)
         self.sequencer.attach_transport(index, ring)
