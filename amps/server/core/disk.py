@@ -4,6 +4,7 @@ So that all of the core's dealings with the device are in one place, and so that
 it keeps account of what a crash of the machine would leave, and lets the process die between any two calls.
 """
 
+import mmap
 import os
 from pathlib import Path
 
@@ -28,6 +29,10 @@ class Disk:
         written = os.pwrite(descriptor, data, offset)
         while written < len(data):
             written += os.pwrite(descriptor, data[written:], offset + written)
+
+    def store(self, memory: mmap.mmap, data: bytes) -> None:
+        """Put bytes at the beginning of a mapped file: there at once, on the device at some time."""
+        memory[: len(data)] = data
 
     def sync(self, descriptor: int) -> None:
         """Return when everything written to the file is on the device."""

@@ -345,6 +345,7 @@ def _make_durable(disk: Disk, path: Path, found: ScanResult, durable_offset: int
         last = _end_of_data(descriptor, found.end_offset, size) if found.damaged else found.end_offset
         for offset in range(found.end_offset, last, MIB):
             disk.write(descriptor, memoryview(ZEROS)[: last - offset], offset)
+        disk.write(descriptor, memoryview(os.pread(descriptor, FILE_HEADER_SIZE, 0)), 0)
         for offset in range(durable_offset, found.end_offset, MIB):
             data = os.pread(descriptor, min(MIB, found.end_offset - offset), offset)
             disk.write(descriptor, memoryview(data), offset)

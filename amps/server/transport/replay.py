@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from amps._core.bookmark_index import IndexDamaged, IndexReader
 from amps._core.delivery import Group, JournalTailer
-from amps._core.log_reader import LogCursor, LogDirectory
+from amps._core.log_reader import FILE_HEADER_SIZE, LogCursor, LogDirectory
 from amps._core.topic_table import TopicEntry
 from amps.server.journal_names import index_path
 from amps.server.runtime import Runtime
@@ -106,11 +106,10 @@ class JournalView:
             if start >= position:
                 continue
             index = self.index(number)
-            offset = position - start
-            while index is not None and offset > 0:
+            # A journal may be full without a message, when the first one was too large for it: nothing is indexed.
+            offset = position - start if index is None else min(position - start, index.end_offset)
+            while index is not None and offset > FILE_HEADER_SIZE:
                 first, _ = index.block_range(offset - 1)
-                if first >= offset:
-                    break
                 found = self._cursor_in(number, start + first, False).skip_to(min(position, start + offset))
                 if found is not None:
                     return int(found[0]), int(found[1])
