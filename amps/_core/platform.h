@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <time.h>
 
 static inline uint64_t load_acquire(const uint64_t *address) { return __atomic_load_n(address, __ATOMIC_ACQUIRE); }
 static inline void store_release(uint64_t *address, uint64_t value) { __atomic_store_n(address, value, __ATOMIC_RELEASE); }
@@ -16,6 +17,20 @@ static inline void store_relaxed(uint64_t *address, uint64_t value) { __atomic_s
 static inline void full_fence(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 static inline void acquire_fence(void) { __atomic_thread_fence(__ATOMIC_ACQUIRE); }
 static inline void release_fence(void) { __atomic_thread_fence(__ATOMIC_RELEASE); }
+#if defined(__x86_64__)
+static inline void spin_pause(void) { __builtin_ia32_pause(); }
+#elif defined(__aarch64__)
+static inline void spin_pause(void) { __asm__ __volatile__("yield"); }
+#else
+static inline void spin_pause(void) { }
+#endif
+
+static inline uint64_t monotonic_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
 static inline void debug_assert(int condition) { assert(condition); (void)condition; }
 
 /* CRC32C (Castagnoli, reflected polynomial 0x82F63B78). Hardware where the processor has it. */

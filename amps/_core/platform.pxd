@@ -12,5 +12,7 @@ cdef extern from "platform.h" nogil:
     void full_fence()
     void acquire_fence()
     void release_fence()
+    void spin_pause()
+    uint64_t monotonic_ns()
     void debug_assert(bint condition)
     uint32_t crc32c(const void* data, size_t length)

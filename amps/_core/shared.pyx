@@ -15,7 +15,7 @@ import mmap
 from libc.string cimport memcpy, memset
 
 from amps._core.platform cimport full_fence, load_acquire, load_relaxed, store_relaxed, store_release
-from amps._core.platform cimport acquire_fence, debug_assert, release_fence
+from amps._core.platform cimport acquire_fence, debug_assert, monotonic_ns, release_fence, spin_pause
 from amps._core.record cimport KIND_PAD, RECORD_HEADER_BYTES, align8
 
 cdef enum:
@@ -261,6 +261,19 @@ cdef class Ring:
         self.publish()
         return True
 
+    def spin_until_consumed(self, uint64_t limit_ns):
+        """Producer: wait actively until the consumer has taken everything published. False after `limit_ns`."""
+        cdef uint64_t head = load_relaxed(&self.data.head)
+        cdef uint64_t end_ns = monotonic_ns() + limit_ns
+        cdef int turn
+        while True:
+            for turn in range(32):
+                if load_acquire(&self.data.tail) == head:
+                    return True
+                spin_pause()
+            if monotonic_ns() > end_ns:
+                return False
+
     def attach_producer(self):
         """Start producing at the published head, dropping what a dead producer left unpublished."""
         self.pending_head = load_acquire(&self.data.head)
@@ -363,7 +376,11 @@ cdef class InstanceView:
     def read(self):
         """Take one reading."""
         cdef Watermarks now
-        self.consumed = load_acquire(&self.ingress.data.tail)
+        cdef uint64_t consumed = load_acquire(&self.ingress.data.tail)
+        if not self.has_answers():
+            # The core answers before it releases: with answers waiting (a name taken over, whose records were
+            # dropped) what was consumed must not count yet.
+            self.consumed = consumed
         self.control.read_watermarks(&now)
         self.journal_written = now.journal_written
         self.transient_written = now.transient_written

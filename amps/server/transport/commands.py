@@ -349,7 +349,8 @@ class Commands:
                     connection.hold()
                     worker.wait_for_ring(connection)
             else:
-                connection.acknowledge("persisted", command_id, failure.reason, seq=sequence)
+                number = sequence if type(sequence) is int else None
+                connection.acknowledge("persisted", command_id, failure.reason, seq=number)
 
     # --- subscriptions ------------------------------------------------------------------------------------
 

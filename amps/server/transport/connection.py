@@ -75,6 +75,8 @@ class Connection(asyncio.BufferedProtocol):
         self._spill: tuple[str, bytes] | None = None
         self._oldest_unsent_s: float | None = None
         self._started = False
+        self._pumping = False
+        self._paused = False
 
     def __hash__(self) -> int:
         return id(self)
@@ -133,6 +135,7 @@ class Connection(asyncio.BufferedProtocol):
         ingress = self.ingress
         if not self._started and not self._begin():
             return
+        self._pumping = True
         try:
             while not self.held and self.phase is not Phase.CLOSED:
                 result = ingress.parse()
@@ -146,7 +149,10 @@ class Connection(asyncio.BufferedProtocol):
             self.protocol_violation(str(error))
         except UnicodeError as error:
             self.protocol_violation(f"invalid text: {error}")
+        finally:
+            self._pumping = False
         ingress.keep()
+        self._pause_or_resume()
         self.worker.pushed()
         if self.acks.pending:
             self.worker.acknowledge(self)
@@ -235,24 +241,31 @@ class Connection(asyncio.BufferedProtocol):
 
     def hold(self) -> None:
         """Read nothing more for now."""
-        if not self.held:
-            self.held = True
-            if self.transport is not None and not self.transport.is_closing():
-                self.transport.pause_reading()
+        self.held = True
+        if not self._pumping:
+            self._pause_or_resume()
 
     def release(self) -> None:
         """Go on reading, first what was received already."""
         if self.held and self.phase is not Phase.CLOSED:
             self.held = False
-            self.pump()
-            if not self.held and self.transport is not None and not self.transport.is_closing():
-                self.transport.resume_reading()
+            # Inside `pump` its loop goes on by itself: a client may send any number of commands at once.
+            if not self._pumping:
+                self.pump()
+
+    def _pause_or_resume(self) -> None:
+        """Let the event loop read from the socket, or not."""
+        if self._paused == self.held or self.transport is None or self.transport.is_closing():
+            return
+        self._paused = self.held
+        if self.held:
+            self.transport.pause_reading()
+        else:
+            self.transport.resume_reading()
 
     def stop_input(self) -> None:
         """Take nothing more from the client: the server is shutting down."""
-        self.held = True
-        if self.transport is not None and not self.transport.is_closing():
-            self.transport.pause_reading()
+        self.hold()
 
     def protocol_violation(self, detail: str) -> None:
         """Something that is no command: the documented answer is to disconnect (protocol.md §3)."""

@@ -45,6 +45,9 @@ MESSAGE_BYTES_MAX = 200 * 2**20
 LOG_BYTES_PER_TURN = 4 << 20
 DURABLE_STEP_BYTES = 256 << 10
 TICK_S = 0.1
+SPIN_NS = 50_000
+SPIN_BATCH_BYTES = 16 << 10
+SPIN_FAILURES_MAX = 10
 PERSISTED_INTERVAL_S = 1.0
 DRAIN_WAIT_S = 5.0
 SERIAL_MASK = 0xFFFFFFFF
@@ -110,6 +113,8 @@ class Worker:
         self._acks_timer_s = math.inf
         self._turn_scheduled = False
         self._in_turn = False
+        self._spin_pause = 0
+        self._spin_failures = 0
         self._draining = False
         self.view = InstanceView(runtime.control, self.ring, self._egress, index)
         # tailers and who they serve
@@ -284,10 +289,36 @@ class Worker:
 
     def pushed(self) -> None:
         """Records may have been pushed: let the core see them, and schedule a turn."""
-        if self.ring.publish_pushed() and self.runtime.control.core_needs_bell():
+        published = self.ring.publish_pushed()
+        if published and self.runtime.control.core_needs_bell():
             self.runtime.core_bell.ring()
+        if self._in_turn:
+            return
         # What the core does with them starts a turn; only output needs one before.
-        if self.dirty and not self._in_turn:
+        if self.dirty:
+            self.schedule()
+        elif published and not self._turn_scheduled:
+            self._wait_briefly()
+
+    def _wait_briefly(self) -> None:
+        """After a small batch: wait actively for the core instead of going to sleep and being woken at once.
+
+        It pays while the core has a processor of its own. Where it does not answer in time, that is noticed, and the next
+        tries come ever more rarely.
+        """
+        if self._spin_pause:
+            self._spin_pause -= 1
+            return
+        if self.ring.pushed - self.view.consumed > SPIN_BATCH_BYTES or self._live_tailer is None:
+            return
+        self.view.wake()
+        if self.ring.spin_until_consumed(SPIN_NS):
+            self._spin_failures = 0
+            self._turn()
+            return
+        self._spin_failures = min(self._spin_failures + 1, SPIN_FAILURES_MAX)
+        self._spin_pause = 1 << self._spin_failures
+        if not self.view.fall_asleep():
             self.schedule()
 
     def push_control(self, record: bytes) -> None:
@@ -313,8 +344,8 @@ class Worker:
 
     def when_consumed(self, position: int, action: Callable[[], None]) -> None:
         """Run `action` once the core has consumed the ring up to a position; at once if it has."""
-        if not self._barriers and self.ring.tail >= position:
-            self.view.read()
+        self.view.read()
+        if not self._barriers and self.view.consumed >= position:
             action()
         else:
             self._barriers.append((position, action))
@@ -384,7 +415,9 @@ class Worker:
 
     def _rung(self) -> None:
         self._bell.clear()
-        self.schedule()
+        if not self._turn_scheduled:
+            self.view.wake()
+            self._turn()
 
     def _turn(self) -> None:
         self._turn_scheduled = False
