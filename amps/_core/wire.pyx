@@ -293,7 +293,8 @@ cdef int field_u64(const HeaderView* view, Field field, uint64_t* value) noexcep
 cdef object decode_string(const char* data, uint32_t length, bint escaped):
     if not escaped:
         return PyUnicode_DecodeUTF8(data, length, NULL)
-    return json.loads(b'"' + data[:length] + b'"', strict=False)
+    # Decoded first: json.loads would guess another encoding for bytes that hold a NUL.
+    return json.loads('"' + PyUnicode_DecodeUTF8(data, length, NULL) + '"', strict=False)
 
 
 cdef object field_value(const HeaderView* view, int field):

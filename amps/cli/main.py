@@ -6,6 +6,8 @@ from typing import Any
 import click
 
 from amps.cli.demo.run import demo
+from amps.cli.journal import journal
+from amps.cli.journal import journal
 from amps.cli.ping import ping
 from amps.cli.publish import publish
 from amps.cli.serve import serve
@@ -69,7 +71,7 @@ def show_help(context: click.Context, command: str | None) -> None:
         click.echo(found.get_help(its_context))
 
 
-for subcommand in (serve, publish, subscribe, ping, demo):
+for subcommand in (serve, publish, subscribe, ping, demo, journal):
     amps.add_command(subcommand)
 
 

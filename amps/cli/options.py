@@ -33,7 +33,7 @@ class HelpfulCommand(click.Command):
         optional: list[tuple[str, str]] = []
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
-            if record is None:
+            if record is None or not isinstance(parameter, click.Option):
                 continue
             names, text = record
             (required if parameter.required else optional).append((once_each(names), text))
