@@ -1,119 +1,12 @@
-"""`amps journal verify`: are journal files whole, and if not, where not?
+"""`amps journal`: examine the files of a transaction log, without a server."""
 
-Reads every record of every file and changes nothing. The verdict is what a server would say: damage that it
-would refuse to start with or that a replay would stop at fails; a torn end that holds nothing acknowledged is
-mentioned, the next start cuts it off.
-"""
-
-import mmap
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
+from rich.console import Console
+from rich.progress import Progress
 
-from amps._core.log_reader import FILE_HEADER_SIZE, LogDamaged, read_file_header, scan_file
 from amps.cli.options import HelpfulCommand
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """About one file: whether a server can use it, and a line for the reader."""
-
-    path: Path
-    usable: bool
-    text: str
-
-
-@dataclass(frozen=True)
-class JournalHeader:
-    """What a file says about itself; `in_use` is False for one that waits for its turn."""
-
-    number: int
-    size_bytes: int
-    start_position: int
-    instance_name: str
-    in_use: bool
-
-
-def read_header(path: Path) -> JournalHeader:
-    """Raises LogDamaged."""
-    with path.open("rb") as file:
-        header = read_file_header(file.read(FILE_HEADER_SIZE), str(path))
-    if header is None:
-        raise LogDamaged(str(path), 0, "the file header holds nothing but zeros")
-    number, size_bytes, start_position, _, instance_name, in_use = header
-    actual_bytes = path.stat().st_size
-    if actual_bytes != size_bytes:
-        raise LogDamaged(
-            str(path), min(actual_bytes, size_bytes), f"{actual_bytes} bytes instead of {size_bytes}"
-        )
-    return JournalHeader(number, size_bytes, start_position, instance_name, in_use)
-
-
-def verify(path: Path) -> Verdict:
-    """Check one file, with its neighbours for what they say about it."""
-    try:
-        header = read_header(path)
-    except LogDamaged as damage:
-        return Verdict(path, False, f"damaged at offset {damage.offset}: {damage.detail}")
-    if not header.in_use:
-        return Verdict(path, True, "not used yet")
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ) as memory:
-        found = scan_file(memory, header.start_position)
-    summary = (
-        f"{found.record_count} records, log positions {header.start_position} to "
-        f"{header.start_position + found.end_offset}, last transaction id {found.last_txid}"
-    )
-    if found.finished:
-        return Verdict(path, True, f"whole and full: {summary}")
-    beyond = f"; intact records again from offset {found.valid_after}" if found.valid_after else ""
-    acknowledged_offset = promised(path, header, found.durable_position) - header.start_position
-    if acknowledged_offset > found.end_offset or has_successor(path, header):
-        what = "no intact record" if found.damaged else "nothing"
-        return Verdict(
-            path,
-            False,
-            f"damaged at offset {found.end_offset}: {what} there where acknowledged ones were{beyond}; {summary}",
-        )
-    if found.damaged:
-        return Verdict(
-            path, True, f"torn at offset {found.end_offset}, nothing acknowledged is lost{beyond}; {summary}"
-        )
-    return Verdict(path, True, f"whole, in use: {summary}")
-
-
-def promised(path: Path, header: JournalHeader, position_in_records: int) -> int:
-    """Log position up to which messages were acknowledged, as far as this file and the watermark file know."""
-    from amps.server.core.flusher import read_watermark
-    from amps.server.journal_names import watermark_path
-
-    return max(position_in_records, read_watermark(watermark_path(path.parent, header.instance_name)))
-
-
-def has_successor(path: Path, header: JournalHeader) -> bool:
-    """Whether a later journal is in use: then this one was full."""
-    from amps.server.journal_names import journal_path
-
-    successor = journal_path(path.parent, header.instance_name, header.number + 1)
-    try:
-        return successor.is_file() and read_header(successor).in_use
-    except LogDamaged:
-        return False
-
-
-def journals(paths: tuple[Path, ...]) -> Iterator[Path]:
-    """Files as they are, directories as the journals in them."""
-    from amps.server.journal_names import JOURNAL_SUFFIX
-
-    for path in paths:
-        if not path.is_dir():
-            yield path
-            continue
-        found = sorted(path.glob(f"*{JOURNAL_SUFFIX}"))
-        if not found:
-            raise click.UsageError(f"there are no journals (*{JOURNAL_SUFFIX}) in {path}")
-        yield from found
 
 
 @click.group()
@@ -122,17 +15,35 @@ def journal() -> None:
 
 
 @journal.command("verify", cls=HelpfulCommand, example="amps journal verify ./amps-data/journal")
-@click.argument("paths", type=click.Path(exists=True, path_type=Path), nargs=-1, required=True)
+@click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.pass_context
-def verify_command(context: click.Context, paths: tuple[Path, ...]) -> None:
-    """Read every record of journal files, or of all in a directory, and say where one is damaged.
+def verify(context: click.Context, directory: Path) -> None:
+    """Read every record of every journal in a directory and say where one is damaged.
 
-    Changes nothing. Exit status 1 if a file is damaged.
+    Changes nothing. Exit status 1 if anything is damaged or missing.
     """
-    damaged = False
-    for path in journals(paths):
-        verdict = verify(path)
-        damaged |= not verdict.usable
-        click.echo(f"{path}: {verdict.text}")
-    if damaged:
+    # Only this command needs the server's modules; the others do not wait for them to be loaded.
+    from amps.server.journal_names import JOURNAL_SUFFIX
+    from amps.server.journal_verify import instance_names, verify_instance
+
+    names = instance_names(directory)
+    if not names:
+        click.echo(f"error: there are no journals (*{JOURNAL_SUFFIX}) in {directory}", err=True)
+        context.exit(1)
+    files = records = problems = 0
+    total_bytes = sum(path.stat().st_size for path in directory.glob(f"*{JOURNAL_SUFFIX}"))
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("reading", total=total_bytes)
+        for name in names:
+            for report in verify_instance(directory, name, lambda size: progress.advance(task, size)):
+                files += 1
+                records += report.records
+                problems += len(report.problems)
+                note = f" ({report.note})" if report.note else ""
+                lines = report.problems or [f"sound, {report.records:,} records{note}"]
+                for line in lines:
+                    click.echo(f"{report.path}: {line}")
+    click.echo(f"{files} files, {records:,} records, {problems} problems")
+    if problems:
         context.exit(1)

@@ -7,7 +7,6 @@ import click
 
 from amps.cli.demo.run import demo
 from amps.cli.journal import journal
-from amps.cli.journal import journal
 from amps.cli.ping import ping
 from amps.cli.publish import publish
 from amps.cli.serve import serve
