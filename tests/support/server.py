@@ -10,6 +10,7 @@ Every server alive is in `RUNNING`, so that a failing test can show the last lin
 """
 
 import contextlib
+import ctypes
 import json
 import os
 import re
@@ -289,6 +290,7 @@ class ServerProcess:
                 stdout=output,
                 stderr=errors,
                 start_new_session=True,
+                preexec_fn=_end_with_the_tests,
             )
         self._disturbed = False
         RUNNING.append(self)
@@ -462,6 +464,15 @@ def wait_until(condition: Callable[[], bool], timeout_s: float, explain: Callabl
         if time.monotonic() > deadline:
             raise AssertionError(explain if isinstance(explain, str) else explain())
         time.sleep(POLL_S)
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_PR_SET_PDEATHSIG = 1
+
+
+def _end_with_the_tests() -> None:
+    """Runs in the new process: a test run that is killed must not leave its servers behind."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _wait_until_ended(processes: Iterable[psutil.Process], timeout_s: float) -> list[psutil.Process]:
