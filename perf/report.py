@@ -79,11 +79,12 @@ def scenario_table(result: ScenarioResult) -> list[str]:
             f"| {ratio(own, peer, 'p99_us', False)} |"
             for peer in result.peers
         ]
+    most = max(run.messages for peer in result.peers for run in peer.runs)
+    details = [f"256-byte payloads, {most:,} messages"]
+    if result.scenario.name == "publish-persist":
+        details += [f"at most {settings.seconds:g} s", f"{settings.connections} connections"]
     lines = [
-        f"**{result.scenario.name}** (256-byte payloads, {settings.messages:,} messages "
-        f"or {settings.seconds:g} s, "
-        + (f"{settings.connections} connections, " if result.scenario.name == "publish-persist" else "")
-        + f"median of {settings.repetitions})",
+        f"**{result.scenario.name}** ({', '.join(details)}, median of {settings.repetitions})",
         "",
         "| peer | messages/s | ours is | server CPU µs/message | slowest … fastest run |",
         "| --- | ---: | ---: | ---: | ---: |",

@@ -10,7 +10,7 @@ class Settings:
     """What the user may choose."""
 
     seconds: float = 10.0
-    messages: int = 2_000_000
+    messages: int | None = None  # None: what the scenario finds right
     connections: int = 2
     rate: int = 10_000
     repetitions: int = 5

@@ -10,13 +10,14 @@ from perf.peers.base import Peer
 from perf.pump import RECEIVE_BYTES, PeerError, pump
 from perf.scenarios.common import Measurement, Settings
 
+DEFAULT_MESSAGES = 1_000_000
 LOADING_LIMIT_S = 120.0
 SETTLE_S = 1.0
 TAIL_BYTES = 1024
 
 
 def measure(peer: Peer, settings: Settings) -> Measurement:
-    messages = settings.messages
+    messages = settings.messages or DEFAULT_MESSAGES
     lanes = peer.publish_lanes(1, messages)
     stored = pump(lanes, LOADING_LIMIT_S).acknowledged
     for lane in lanes:
