@@ -237,14 +237,15 @@ class Core:
                 if self._draining and not self._pending():
                     return
                 control.set_core_sleeping(True)
+                if self._flusher is not None:
+                    # After saying that it sleeps: whoever wants more from now on rings.
+                    self._flusher.demand(control.durable_wanted(self._runtime.transports))
                 events = []
                 if not self._pending():
                     events = poller.poll(ANSWER_WAIT_MS if self._blocked else IDLE_WAIT_MS)
                 control.set_core_sleeping(False)
                 if any(descriptor == bell for descriptor, _ in events):
                     self._runtime.core_bell.clear()
-                if self._flusher is not None:
-                    self._flusher.demand(control.durable_wanted(self._runtime.transports))
                 if beat_ns < look_ns and len(events) == 1 and events[0][0] == bell:
                     continue
             look_ns = beat_ns + LOOK_INTERVAL_NS

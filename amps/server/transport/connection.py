@@ -153,9 +153,9 @@ class Connection(asyncio.BufferedProtocol):
             self._pumping = False
         ingress.keep()
         self._pause_or_resume()
-        self.worker.pushed()
         if self.acks.pending:
             self.worker.acknowledge(self)
+        self.worker.pushed()
 
     def _begin(self) -> bool:
         """Tell an HTTP preflight from frames. False: more bytes are needed, or the connection was closed."""

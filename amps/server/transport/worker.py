@@ -377,6 +377,9 @@ class Worker:
         """The connection has persisted acknowledgements to come."""
         if connection not in self._acks_scheduled:
             self._acks_active[connection] = None
+            if self.ring.pushed == self.ring.tail:
+                # Nothing is on its way to the core that would bring a turn.
+                self.schedule()
 
     def _send_acks(self) -> None:
         now = self.now_s()
