@@ -328,7 +328,7 @@ class Core:
                 self._replacing.add(message[1])
 
     def _replace_transport(self, index: int) -> None:
-        """Once everything that a dead transport had published is taken: forget its sessions, say that its ring is free."""
+        """When all that a dead transport had published is taken: forget its sessions, say that its ring is free."""
         ring = self._runtime.ingress[index]
         if not self.sequencer.ring_is_empty(index):
             return

@@ -17,6 +17,7 @@ taken for clean by the kernel. What nobody promised yet is therefore written onc
 """
 
 import contextlib
+import itertools
 import mmap
 import os
 import re
@@ -91,6 +92,8 @@ def recover(
 ) -> Recovered:
     """Recover. `make_index` gives the builder for the index of the file in use. Raises RecoveryRefused."""
     _remove_unfinished(disk, directory, instance_name)
+    # A process that was killed after it gave a file its name may not have made the name durable.
+    disk.sync_directory(directory)
     numbers = journal_numbers(directory, instance_name)
     if not numbers:
         _begin_anew(disk, directory, instance_name, report)
@@ -109,11 +112,10 @@ def recover(
         except LogDamaged as damage:
             torn[number] = damage
     files = [info for info in headers.values() if info is not None]
+    first_number = numbers[0]
     if torn:
         _discard_torn(disk, directory, instance_name, torn, files, numbers, report)
-    result = Recovered(
-        first_number=numbers[0], spares={n for n in numbers if headers.get(n, n) is None}
-    )
+    result = Recovered(first_number=first_number, spares={n for n in numbers if headers[n] is None})
     if not files:
         _check_watermark(directory, instance_name, 0)
         return result
@@ -215,7 +217,7 @@ def _check_chain(directory: Path, instance_name: str, files: list[FileInfo], num
             f"journal {journal_path(directory, instance_name, numbers[0])} was never used although a later one is: "
             f"it was replaced; {REPAIR_HINT}"
         )
-    for before, after in zip(files, files[1:], strict=False):
+    for before, after in itertools.pairwise(files):
         if after.number != before.number + 1 or after.start_position != before.start_position + before.size:
             raise RecoveryRefused(
                 f"{journal_path(directory, instance_name, after.number)} starts at log position "

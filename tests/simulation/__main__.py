@@ -1,0 +1,59 @@
+"""Run seeds by hand; see the package."""
+
+import argparse
+import itertools
+import random
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+from tests.simulation.run import DEFAULT_STEPS, run_seed
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--seed", type=int, help="run this seed alone")
+    parser.add_argument("--seeds", type=int, default=100, help="run that many seeds (default 100)")
+    parser.add_argument("--first", type=int, default=0, help="first of the seeds (default 0)")
+    parser.add_argument("--steps", type=int, default=DEFAULT_STEPS, help=f"steps per seed (default {DEFAULT_STEPS})")
+    parser.add_argument("--forever", action="store_true", help="random seeds until interrupted")
+    parser.add_argument("--trace", action="store_true", help="print everything that happens")
+    options = parser.parse_args()
+    seeds = (
+        [options.seed]
+        if options.seed is not None
+        else (random.SystemRandom().randrange(1 << 32) for _ in itertools.count())
+        if options.forever
+        else range(options.first, options.first + options.seeds)
+    )
+    failed: list[int] = []
+    began = time.monotonic()
+    count = 0
+    try:
+        for seed in seeds:
+            if options.forever:
+                print(f"seed {seed}", flush=True)
+            count += 1
+            with tempfile.TemporaryDirectory(prefix="simulation-", dir=scratch_base()) as directory:
+                try:
+                    run_seed(seed, Path(directory), options.steps, options.trace)
+                except Exception:
+                    failed.append(seed)
+                    traceback.print_exc()
+                    again = f"python -m tests.simulation --seed {seed} --steps {options.steps} --trace"
+                    print(f"FAILED: {again}", flush=True)
+    except KeyboardInterrupt:
+        pass
+    print(f"{count} seeds, {len(failed)} failed {failed[:20]}, {time.monotonic() - began:.1f} s")
+    return 1 if failed else 0
+
+
+def scratch_base() -> str | None:
+    """Memory, if there is any to be had: the simulation needs no real disk."""
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,136 @@
+"""What must hold of a log, whatever happened."""
+
+import itertools
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from amps._core.identity import derived_publisher_id, publisher_id
+from amps._core.log_reader import LogCursor, LogDirectory
+
+from amps.server.journal_names import JOURNAL_SUFFIX, journal_prefix
+from amps.server.runtime import Runtime
+from amps.server.transport.replay import JournalView
+from tests.simulation.clients import Client
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A message as a reader of the log gets it."""
+
+    position: int
+    txid: int
+    timestamp_ns: int
+    publisher_id: int
+    sequence: int
+    topic: str
+    body: bytes
+    correlation_id: bytes
+    user_id: bytes
+    expiration_s: int | None
+
+    @property
+    def bookmark(self) -> tuple[int, int]:
+        return self.publisher_id, self.sequence
+
+
+def entry_of(record: Any) -> Entry:
+    """The parts of a `Record` that must never change."""
+    return Entry(
+        record.position,
+        record.txid,
+        record.timestamp_ns,
+        record.publisher_id,
+        record.sequence,
+        record.topic[0],
+        record.payload,
+        record.correlation_id,
+        record.user_id,
+        record.expiration_s,
+    )
+
+
+class Log:
+    """The journal of one directory as readers see it."""
+
+    def __init__(self, directory: Path, instance_name: str, runtime: Runtime) -> None:
+        prefix = journal_prefix(directory, instance_name)
+        self._runtime = runtime
+        self._files = LogDirectory(prefix, JOURNAL_SUFFIX, lambda topic, message_type: (topic, message_type))
+        self.view = JournalView(self._files, directory, instance_name, runtime)
+
+    def cursor(self) -> LogCursor:
+        """At the first message."""
+        return self.view.cursor_at_start(True)
+
+    def read(self, cursor: LogCursor | None = None, limit: int | None = None) -> list[Entry]:
+        """Everything from a cursor (else from the start) up to what is written, every checksum verified."""
+        cursor = cursor or self.cursor()
+        end = self._runtime.control.watermarks()[0] if limit is None else limit
+        return list(steps(cursor, end))
+
+
+def steps(cursor: LogCursor, limit: int) -> Iterable[Entry]:
+    """The messages up to a limit."""
+    while True:
+        record = cursor.step(limit)
+        if record is None:
+            return
+        yield entry_of(record)
+
+
+def check_order(entries: list[Entry]) -> None:
+    """One total order; nothing twice; the sequences of a publisher only rise; times do not fall."""
+    highest: dict[int, int] = {}
+    for before, after in itertools.pairwise(entries):
+        assert before.txid < after.txid, f"transaction ids do not rise: {before}, {after}"
+        assert before.position < after.position
+        assert before.timestamp_ns <= after.timestamp_ns, f"times fall: {before}, {after}"
+    for entry in entries:
+        assert entry.sequence > highest.get(entry.publisher_id, 0), f"twice, or out of order: {entry}"
+        highest[entry.publisher_id] = entry.sequence
+
+
+def check_contents(entries: list[Entry], clients: Iterable[Client], instance_name: str) -> None:
+    """Nothing promised is missing, and nothing is there that nobody sent."""
+    by_publisher: dict[int, dict[int, Entry]] = {}
+    for entry in entries:
+        by_publisher.setdefault(entry.publisher_id, {})[entry.sequence] = entry
+    for client in clients:
+        found = by_publisher.pop(publisher_id(client.name), {})
+        for message in client.owed():
+            assert message.sequence in found, f"{client.name}: {message.sequence} was acknowledged and is missing"
+        for sequence, entry in found.items():
+            message = client.store[sequence]
+            assert (entry.topic, entry.body) == (message.topic, message.body), f"{client.name}: {sequence} changed"
+            assert entry.user_id == client.user.encode()
+            assert entry.expiration_s == (len(entry.body) if len(entry.body) % 5 == 0 else None)
+            if len(entry.body) % 3 == 0:
+                assert len(entry.correlation_id) == len(entry.body) % 20
+        derived = by_publisher.pop(derived_publisher_id(client.name, instance_name), {})
+        bodies = [entry.body for entry in derived.values()]
+        assert len(bodies) == len(set(bodies)), f"{client.name}: an unnumbered message is there twice"
+        assert set(bodies) <= client.sent_unnumbered.keys()
+        missing = client.promised_unnumbered.keys() - set(bodies)
+        assert not missing, f"{client.name}: {missing} were flushed and are missing"
+    assert not by_publisher, "messages of publishers that do not exist"
+
+
+def check_bookmarks(log: Log, entries: list[Entry], chance: random.Random, samples: int) -> None:
+    """A replay from a bookmark gives exactly what comes after it; unknown bookmarks are not found."""
+    places = range(len(entries))
+    for place in chance.sample(places, min(samples, len(entries))):
+        entry = entries[place]
+        cursor = log.view.find(*entry.bookmark)
+        assert cursor is not None, f"the bookmark of {entry} is not found"
+        assert log.read(cursor) == entries[place + 1 :], f"the replay after {entry} is not the rest"
+        before = entries[place - 1].bookmark if place else (0, 0)
+        assert log.view.last_bookmark_before(entry.position) == before
+    known = {entry.bookmark for entry in entries}
+    for _ in range(5):
+        publisher = chance.choice(entries).publisher_id if entries else 1
+        bookmark = (publisher, chance.randrange(1, 1 << 30))
+        if bookmark not in known:
+            assert log.view.find(*bookmark) is None

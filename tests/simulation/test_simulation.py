@@ -1,0 +1,111 @@
+"""The simulation's short form, and proof that it sees what it is for.
+
+The mutations take one precaution out of the code under test; some seed must then fail. A simulation that misses them
+would be quiet for the wrong reason.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amps.server.core import recovery
+from amps.server.core.flusher import Flusher
+from tests.simulation.run import run_seed
+from tests.simulation.transports import Transport
+from tests.simulation.world import World
+
+SEEDS = 200
+BATCHES = 8
+MUTATION_SEEDS = 200
+
+
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_simulation_seeds(tmp_path: Path, batch: int) -> None:
+    """Each seed begins a world of its own; see `world`."""
+    deaths = 0
+    for seed in range(batch * SEEDS // BATCHES, (batch + 1) * SEEDS // BATCHES):
+        directory = tmp_path / str(seed)
+        directory.mkdir()
+        deaths += run_seed(seed, directory).deaths
+    assert deaths > SEEDS // BATCHES, "so few deaths prove nothing"
+
+
+def test_simulation_a_seed_replays_exactly(tmp_path: Path) -> None:
+    worlds = []
+    for part in ("first", "second"):
+        directory = tmp_path / part
+        directory.mkdir()
+        worlds.append(run_seed(14, directory))
+    first, second = worlds
+    assert [entry.bookmark for entry in first.subscribers[0].seen] == [
+        entry.bookmark for entry in second.subscribers[0].seen
+    ]
+    assert len(first.subscribers[0].seen) > 20
+    assert [text.replace("first", "second") for text in first.history] == second.history
+
+
+def _no_sync_before_the_next_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Flusher, "wait_until_synced", lambda self, position: None)
+
+
+def _acknowledgements_before_the_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    def step(self: Any) -> bool:
+        self._publish(self._target)
+        self._synced = self._target
+        return True
+
+    monkeypatch.setattr(Flusher, "step", step)
+
+
+def _no_watermark_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recovery, "read_watermark", lambda path: 0)
+    monkeypatch.setattr(World, "damage_share", 1.0)
+
+
+def _tail_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recovery, "_make_durable", lambda disk, path, found, durable_offset: 0)
+
+
+def _consumed_before_the_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transport that looks at its ring without having taken the answers that came before."""
+
+    def read_shared(self: Any) -> None:
+        self._consumed = self._ring.tail
+        self._watermarks = self._runtime.control.watermarks()
+        self._durable = self._runtime.control.durable
+
+    def work_order(self: Any) -> None:
+        read_shared(self)
+        for session in list(self.sessions.values()):
+            if session.acks.pending:
+                session.acks.advance(self, 0.0, force=True)
+        work(self)
+
+    work = Transport.work
+    monkeypatch.setattr(Transport, "work", work_order)
+
+
+@pytest.mark.parametrize(
+    "mutate",
+    [
+        _no_sync_before_the_next_file,
+        _acknowledgements_before_the_sync,
+        _no_watermark_file,
+        _tail_not_cut,
+        _consumed_before_the_answers,
+    ],
+)
+def test_simulation_finds_a_missing_precaution(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mutate: Callable[[pytest.MonkeyPatch], None]
+) -> None:
+    mutate(monkeypatch)
+    for seed in range(MUTATION_SEEDS):
+        directory = tmp_path / str(seed)
+        directory.mkdir()
+        try:
+            run_seed(seed, directory)
+        except Exception:
+            return
+    raise AssertionError(f"{MUTATION_SEEDS} seeds did not notice")

@@ -1,0 +1,596 @@
+"""The world of one seed: a machine with a disk and a clock, a server on it, clients around it, and what befalls them.
+
+The server is the real `Core` with its real journal files, flusher and recovery; only disk, clock and threads are
+replaced, and instead of its loop a random schedule calls its steps. Everything random comes from one generator, so a
+seed replays exactly.
+
+After every death the server is started again on what is left (and may die while it recovers), and then all of
+`checks` must hold. A refusal to start without damage is a failure too.
+"""
+
+import contextlib
+import dataclasses
+import os
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import msgpack
+from amps._core.log_reader import FILE_HEADER_SIZE, LogCursor, LogDamaged, read_file_header
+from amps._core.shared import ControlPage, Ring
+
+import amps.config
+from amps.config import ServerConfig
+from amps.server.core import transient_files
+from amps.server.core.flusher import read_watermark
+from amps.server.core.journal_files import StorageFailure
+from amps.server.core.process import Core
+from amps.server.core.recovery import RecoveryRefused
+from amps.server.journal_names import journal_numbers, journal_path, watermark_path
+from amps.server.runtime import Runtime
+from tests.simulation.checks import Entry, Log, check_bookmarks, check_contents, check_order, steps
+from tests.simulation.clients import LOGGED_PATTERN, Client, Wire
+from tests.simulation.disk import Died, SimulatedDisk
+from tests.simulation.transports import Transport
+
+NAME = "sim"
+TRANSPORTS = 2
+YEAR_NS = 365 * 86400 * 10**9
+CONFIG = f"""<AMPSConfig><Name>{NAME}</Name>
+<Transports><Transport><Name>t</Name><Type>tcp</Type><Protocol>amps</Protocol><MessageType>json</MessageType>
+<InetAddr>127.0.0.1:9007</InetAddr></Transport></Transports>
+<TransactionLog><JournalDirectory>journal</JournalDirectory><JournalSize>10MB</JournalSize>
+<Topic><Name>{LOGGED_PATTERN}</Name><MessageType>json</MessageType></Topic></TransactionLog>
+<Logging><Target><Protocol>stdout</Protocol><Level>info</Level></Target></Logging></AMPSConfig>"""
+
+_loaded = amps.config.load("sim.xml", {}, text=CONFIG).config
+
+
+class SimulatedBell:
+    """A doorbell that nobody waits for."""
+
+    fd = -1
+
+    def ring(self) -> None:
+        """Nobody sleeps."""
+
+    def clear(self) -> None:
+        """Nothing to note."""
+
+
+class SimulatedRuntime(Runtime):
+    """The shared memory of one tree, with rings small enough to be full often."""
+
+    def __init__(self, path: Path, ring_bytes: int) -> None:
+        path.mkdir()
+        self._path = path
+        self.control = ControlPage()
+        self.core_bell = SimulatedBell()  # type: ignore[assignment]
+        self.transport_bells = [SimulatedBell() for _ in range(TRANSPORTS)]  # type: ignore[misc]
+        self.ingress = [Ring(ring_bytes) for _ in range(TRANSPORTS)]
+        self.egress = [Ring(4096) for _ in range(TRANSPORTS)]
+        self.transports = TRANSPORTS
+
+    @property
+    def transient_prefix(self) -> str:
+        return f"{self._path}/transient."
+
+    def index_path(self, number: int) -> Path:
+        return self._path / f"index.{number:010d}"
+
+    def spill_path(self, token: str) -> Path:
+        return self._path / f"spill.{token}"
+
+
+class SimulatedLog:
+    """The event log: what the core reports, kept."""
+
+    def __init__(self, trace: Callable[[str], None]) -> None:
+        self._trace = trace
+
+    def log(self, event: str, **values: object) -> None:
+        self._trace(f"log {event} {values}")
+
+
+class SimulatedSupervisor:
+    """The core's end of the channel."""
+
+    def __init__(self) -> None:
+        self.to_core: list[bytes] = []
+        self.from_core: list[list[object]] = []
+
+    def send(self, data: bytes) -> None:
+        self.from_core.append(msgpack.unpackb(data))
+
+    def recv(self, size: int, flags: int) -> bytes:
+        if not self.to_core:
+            raise BlockingIOError
+        return self.to_core.pop(0)
+
+
+class Server:
+    """One process tree, from recovery to its end."""
+
+    def __init__(self, world: "World", directory: Path, disk: SimulatedDisk, scratch: Path) -> None:
+        self.runtime = SimulatedRuntime(scratch, world.ring_bytes)
+        self.supervisor = SimulatedSupervisor()
+        log = world.config.transaction_log
+        assert log is not None
+        config = dataclasses.replace(
+            world.config, transaction_log=dataclasses.replace(log, journal_directory=directory)
+        )
+        self.core = Core(
+            config,
+            self.runtime,
+            SimulatedLog(world.trace),  # type: ignore[arg-type]
+            self.supervisor,  # type: ignore[arg-type]
+            disk=disk,
+            now_ns=world.now_ns,
+            background=False,
+        )
+        self.log = Log(directory, NAME, self.runtime)
+
+    def end(self) -> None:
+        """Give back what the kernel gives back when a process is gone."""
+        with contextlib.suppress(AttributeError):
+            os.close(self.core._lock)
+        shutil.rmtree(self.runtime._path)
+
+
+class Subscriber:
+    """A client with a bookmark store that asked for durable messages: what it has seen must stay as it was."""
+
+    def __init__(self) -> None:
+        self.seen: list[Entry] = []
+        self._cursor: LogCursor | None = None
+
+    def disconnect(self) -> None:
+        self._cursor = None
+
+    def run(self, log: Log, durable: int) -> None:
+        """Take what is durable now, connecting with the last bookmark if necessary."""
+        if self._cursor is None:
+            self._cursor = log.view.find(*self.seen[-1].bookmark) if self.seen else log.cursor()
+            assert self._cursor is not None, f"a delivered bookmark is unknown: {self.seen[-1]}"
+        self.seen += steps(self._cursor, durable)
+
+    def check(self, entries: list[Entry]) -> None:
+        assert entries[: len(self.seen)] == self.seen, "what was delivered is not what the log holds"
+
+
+class World:
+    """Everything of one seed. `directory` is empty and on a fast file system."""
+
+    damage_share = 0.4
+    """In how many starts damage is tried on a copy first."""
+
+    def __init__(self, seed: int, directory: Path, echo: bool = False) -> None:
+        self.chance = chance = random.Random(seed)
+        self.history: list[str] = []
+        self._echo = echo
+        self._directory = directory
+        self._journal = directory / "journal"
+        self._graves = directory / "graves"
+        self._graves.mkdir()
+        self._servers = 0
+        self.deaths = 0
+        self.refusals_of_damage = 0
+        self._clock_ns = 1_700_000_000 * 10**9 + seed
+        self.ring_bytes = chance.choice([4096, 8192, 65536])
+        journal_bytes = chance.choice([12288, 16384, 65536, 200_000])
+        preallocated = chance.choice([1, 2, 3])
+        log = _loaded.transaction_log
+        assert log is not None
+        self.config: ServerConfig = dataclasses.replace(
+            _loaded,
+            transaction_log=dataclasses.replace(
+                log,
+                journal_directory=self._journal,
+                journal_size_bytes=journal_bytes,
+                preallocated_journal_files=preallocated,
+            ),
+        )
+        transient_files.SEGMENT_BYTES = 65536
+        self.disk = SimulatedDisk(self._graves, chance)
+        largest = chance.choice([40, 400, 3000])
+
+        def size(chance: random.Random) -> int:
+            return chance.randrange(1 << 18) if chance.random() < 0.002 else chance.randrange(largest)
+
+        self.clients = [Client(f"client-{n}", f"user-{n % 2}", size) for n in range(chance.choice([1, 3, 6]))]
+        self.subscribers = [Subscriber(), Subscriber()]
+        self.server: Server
+        self._transports: list[Transport | None] = [None] * TRANSPORTS
+        self._dead_transports: list[int] = []  # died, the supervisor has not told the core
+        self._machine_crashed = False  # since the watermark file was last written
+        self._weights = {action: chance.choice([0.3, 1.0, 3.0]) * weight for action, weight in self._actions()}
+
+    # Running
+
+    def run(self, step_count: int) -> None:
+        """The whole of it: start, befall, end in order, final checks."""
+        try:
+            self._start()
+            actions, weights = list(self._weights), list(self._weights.values())
+            for action in self.chance.choices(actions, weights, k=step_count):
+                self._clock_ns += self.chance.randrange(2_000_000)
+                self._survive(action)
+            self._settle()
+        finally:
+            self.disk.release()
+
+    def now_ns(self) -> int:
+        return self._clock_ns
+
+    def trace(self, text: str) -> None:
+        self.history.append(text)
+        if self._echo:
+            print(f"{self.disk.calls:6} {text}", flush=True)
+
+    def _actions(self) -> list[tuple[Callable[[], None], float]]:
+        return [
+            (self._connect, 20),
+            (self._bustle, 30),
+            (self._send, 30),
+            (self._receive, 30),
+            (self._publish, 30),
+            (self._turn, 30),
+            (self._look, 8),
+            (self._flush_step, 15),
+            (self._housekeeping, 8),
+            (self._work, 30),
+            (self._flush_command, 5),
+            (self._deliver, 8),
+            (self._hang_up, 1),
+            (self._kill_transport, 0.8),
+            (self._tell_core, 10),
+            (self._kill_server, 0.4),
+            (self._crash_machine, 0.4),
+            (self._light_fuse, 0.8),
+            (self._fail_sync, 0.2),
+            (self._fill_disk, 0.2),
+            (self._stop_in_order, 0.4),
+            (self._jump_clock, 0.3),
+        ]
+
+    def _survive(self, action: Callable[[], None]) -> None:
+        """Do something; if the core dies of it, start again."""
+        try:
+            action()
+        except Died:
+            self.trace("the core died")
+            self._restart(machine=self.chance.random() < 0.5)
+        except StorageFailure as failure:
+            self.trace(f"the core ended: {failure}")
+            self._restart(machine=self.chance.random() < 0.3)
+
+    # What clients and transports do
+
+    def _connect(self) -> None:
+        client = self.chance.choice(self.clients)
+        transport = self.chance.choice(self._transports)
+        if transport is None:
+            return
+        user = client.user if self.chance.random() < 0.95 else "somebody else"
+        wire = Wire(client, user)
+        # Without the name in use, a wrong user would simply have it.
+        if user != client.user and (client.wire is None or client.wire.closed or not client.wire.ready):
+            return
+        if transport.connect(wire):
+            self.trace(f"{client.name} connects to transport {transport.index} as {user}")
+            if user == client.user:
+                client.wire = wire
+            else:
+                client.strangers += 1
+
+    def _send(self) -> None:
+        wires = [c.wire for c in self.clients if c.wire is not None and c.wire.ready and not c.wire.closed]
+        if wires:
+            wire = self.chance.choice(wires)
+            if len(wire.to_server) < 20_000:
+                wire.publish_some(self.chance)
+                if self.chance.random() < 0.1:
+                    wire.publish_again(self.chance)
+
+    def _bustle(self) -> None:
+        """Ordinary business: everything once, in the ordinary order."""
+        self._send()
+        for transport in self._transports:
+            if transport is not None:
+                transport.receive()
+                transport.publish()
+        self._turn()
+        if self.chance.random() < 0.5:
+            self._flush_step()
+        for transport in self._transports:
+            if transport is not None:
+                transport.work()
+
+    def _any_transport(self) -> Transport | None:
+        return self.chance.choice(self._transports)
+
+    def _receive(self) -> None:
+        if (transport := self._any_transport()) is not None:
+            transport.receive()
+
+    def _publish(self) -> None:
+        if (transport := self._any_transport()) is not None:
+            transport.publish()
+
+    def _work(self) -> None:
+        if (transport := self._any_transport()) is not None:
+            transport.work()
+
+    def _flush_command(self) -> None:
+        if (transport := self._any_transport()) is not None:
+            for session in list(transport.sessions.values()):
+                transport.flush(session)
+
+    def _hang_up(self) -> None:
+        transport = self._any_transport()
+        if transport is not None and transport.sessions:
+            transport.end(self.chance.choice(list(transport.sessions.values())))
+
+    def _deliver(self) -> None:
+        subscriber = self.chance.choice(self.subscribers)
+        if self.chance.random() < 0.2:
+            subscriber.disconnect()
+        subscriber.run(self.server.log, self.server.runtime.control.durable)
+
+    # What the core does
+
+    def _turn(self) -> None:
+        self.server.core.turn()
+
+    def _look(self) -> None:
+        self.server.core.look()
+        for message in self.server.supervisor.from_core:
+            assert message[0] == "transport drained", message
+            index = message[1]
+            assert isinstance(index, int)
+            assert self._transports[index] is None
+            self.trace(f"transport {index} starts again")
+            self._transports[index] = Transport(self.server.runtime, index, NAME, self.chance)
+        self.server.supervisor.from_core.clear()
+
+    def _flush_step(self) -> None:
+        flusher = self.server.core._flusher
+        assert flusher is not None
+        flusher.step()
+
+    def _housekeeping(self) -> None:
+        files = self.server.core._journal_files
+        assert files is not None
+        files.step()
+
+    # What befalls them
+
+    def _kill_transport(self) -> None:
+        index = self.chance.randrange(TRANSPORTS)
+        transport = self._transports[index]
+        if transport is not None:
+            self.trace(f"transport {index} is killed")
+            transport.die()
+            self._transports[index] = None
+            self._dead_transports.append(index)
+
+    def _tell_core(self) -> None:
+        """The supervisor has reaped dead transports: in any order, at any later time."""
+        if self._dead_transports:
+            index = self._dead_transports.pop(self.chance.randrange(len(self._dead_transports)))
+            self.server.runtime.control.set_transport_alive(index, False)
+            self.server.supervisor.to_core.append(msgpack.packb(["transport died", index]))
+
+    def _kill_server(self) -> None:
+        self.trace("the server is killed")
+        self._restart(machine=False)
+
+    def _crash_machine(self) -> None:
+        self.trace("the machine crashes")
+        self._restart(machine=True)
+
+    def _light_fuse(self) -> None:
+        self.disk.arm(self.chance.randint(1, 25))
+
+    def _fail_sync(self) -> None:
+        self.trace("the next sync fails")
+        self.disk.failing_syncs = 1
+
+    def _fill_disk(self) -> None:
+        self.disk.full = not self.disk.full
+        self.trace(f"the disk is {'full' if self.disk.full else 'free again'}")
+
+    def _jump_clock(self) -> None:
+        self._clock_ns += self.chance.choice([-1, 1]) * self.chance.randrange(YEAR_NS // 10)
+
+    def _stop_in_order(self) -> None:
+        self.trace("the server stops in order")
+        while self.server.core.turn():
+            pass
+        self.server.core.close()
+        self._restart(machine=self.chance.random() < 0.5)
+
+    # Dying and starting
+
+    def _restart(self, machine: bool) -> None:
+        """The process is dead, or the whole machine; start again on what is left."""
+        self.deaths += 1
+        for transport in self._transports:
+            if transport is not None:
+                transport.die()
+        self._transports = [None] * TRANSPORTS
+        self._dead_transports.clear()
+        for subscriber in self.subscribers:
+            subscriber.disconnect()
+        self.server.end()
+        self._end_of_process(machine)
+        self._start()
+
+    def _end_of_process(self, machine: bool) -> None:
+        self.disk.process_ended()
+        if machine:
+            self.trace("and with it the machine")
+            self.disk.machine_crashed()
+            self._machine_crashed = True
+
+    def _start(self) -> None:
+        if not self._machine_crashed and self._servers and self.chance.random() < self.damage_share:
+            self._start_on_damage()
+        while True:
+            server = Server(self, self._journal, self.disk, self._new_scratch())
+            if self.chance.random() < 0.3:
+                self.disk.arm(self.chance.randint(1, 30))
+            try:
+                server.core.open()
+                break
+            except Died:
+                self.trace("the core died while it started")
+                server.end()
+                self._end_of_process(self.chance.random() < 0.5)
+            except StorageFailure as failure:
+                self.trace(f"refused: {failure}")
+                if not self.disk.full and "Input/output error" not in str(failure):
+                    raise AssertionError(f"refused without a reason: {failure}") from failure
+                server.end()
+                self.disk.full = False
+                self._end_of_process(False)
+            except RecoveryRefused as refused:
+                raise AssertionError(f"refused without damage: {refused}") from refused
+        self._machine_crashed = False
+        self.server = server
+        self._transports = [Transport(server.runtime, i, NAME, self.chance) for i in range(TRANSPORTS)]
+        self.trace(f"started, the log ends at {server.runtime.control.durable}")
+        self._check()
+
+    def _new_scratch(self) -> Path:
+        self._servers += 1
+        return self._directory / f"run-{self._servers}"
+
+    def _start_on_damage(self) -> None:
+        """On a copy: one changed byte is refused, or found by the reader, or without meaning; never passed over."""
+        copy = self._directory / "copy"
+        shutil.copytree(self._journal, copy)
+        numbers = journal_numbers(copy, NAME)
+        if not numbers:
+            shutil.rmtree(copy)
+            return
+        promised = read_watermark(watermark_path(copy, NAME))
+        path, offset = self._place_of_damage(copy, numbers, promised)
+        with path.open("r+b") as file:
+            file.seek(offset)
+            byte = file.read(1)[0]
+            file.seek(offset)
+            file.write(bytes([byte ^ 1 << self.chance.randrange(8)]))
+        disk = SimulatedDisk(self._graves, self.chance)
+        server = Server(self, copy, disk, self._new_scratch())
+        try:
+            server.core.open()
+        except RecoveryRefused as refused:
+            self.refusals_of_damage += 1
+            if path.name not in str(refused) and "end at log position" not in str(refused):
+                raise AssertionError(f"damage in {path} is not named") from refused
+        else:
+            self._check_damaged(server, promised, f"{path.name} at {offset}")
+        finally:
+            server.end()
+            disk.release()
+            shutil.rmtree(copy)
+
+    def _place_of_damage(self, directory: Path, numbers: list[int], promised: int) -> tuple[Path, int]:
+        """Anywhere, near the beginning of a file, or just before the end of what was promised."""
+        kind = self.chance.randrange(3)
+        if kind == 2:
+            position = max(0, promised - self.chance.randrange(1, 500))
+            for number in numbers:
+                path = journal_path(directory, NAME, number)
+                header = read_file_header(path.read_bytes()[:FILE_HEADER_SIZE], path)
+                if header is not None and header[5] and 0 <= position - header[2] < header[1]:
+                    return path, position - header[2]
+        path = journal_path(directory, NAME, self.chance.choice(numbers))
+        size = path.stat().st_size
+        return path, self.chance.randrange(size if kind == 0 else min(size, 5000))
+
+    def _check_damaged(self, server: Server, promised: int, what: str) -> None:
+        read: list[Entry] = []
+        cursor = server.log.cursor()
+        whole = False
+        with contextlib.suppress(LogDamaged):
+            for entry in steps(cursor, server.runtime.control.watermarks()[0]):
+                read.append(entry)
+            whole = True
+        known = max((subscriber.seen for subscriber in self.subscribers), key=len)
+        common = min(len(known), len(read))
+        assert read[:common] == known[:common], f"damage in {what} changed what is read"
+        if whole:
+            end = server.runtime.control.watermarks()[0]
+            assert end >= promised, f"damage in {what}: the log ends at {end}, {promised} was promised"
+            check_order(read)
+            check_contents(read, self.clients, NAME)
+
+    # Checking
+
+    def _check(self) -> list[Entry]:
+        entries = self.server.log.read()
+        check_order(entries)
+        check_contents(entries, self.clients, NAME)
+        for subscriber in self.subscribers:
+            subscriber.check(entries)
+        check_bookmarks(self.server.log, entries, self.chance, 4)
+        for entry in entries:
+            assert self.server.core.sequencer.last_sequence(entry.publisher_id) >= entry.sequence
+        return entries
+
+    def _settle(self) -> None:
+        """Quiet weather: everybody sends everything, and everything is there."""
+        self.disk.full = False
+        self.trace("quiet from here on")
+        self._settle_with_fresh_server()
+        for client in self.clients:
+            self._publish_rest(client)
+        entries = self._check()
+        for client in self.clients:
+            assert client.acked == client.last or not client.store, f"{client.name} was never fully acknowledged"
+        for subscriber in self.subscribers:
+            subscriber.disconnect()
+            subscriber.run(self.server.log, self.server.runtime.control.durable)
+            assert subscriber.seen == entries
+        check_bookmarks(self.server.log, entries, self.chance, 60)
+        self.server.core.close()
+        self.server.end()
+
+    def _settle_with_fresh_server(self) -> None:
+        for transport in self._transports:
+            if transport is not None:
+                transport.die()
+        self._transports = [None] * TRANSPORTS
+        for subscriber in self.subscribers:
+            subscriber.disconnect()
+        self.server.end()
+        self.disk.process_ended()
+        self.server = Server(self, self._journal, self.disk, self._new_scratch())
+        self.server.core.open()
+        self._transports = [Transport(self.server.runtime, i, NAME, self.chance) for i in range(TRANSPORTS)]
+        self._check()
+
+    def _publish_rest(self, client: Client) -> None:
+        transport = self._transports[0]
+        assert transport is not None
+        wire = Wire(client, client.user)
+        assert transport.connect(wire)
+        for _ in range(100_000):
+            if wire.ready and not wire.to_server:
+                if client.acked >= client.last:
+                    break
+                rest = [s for s in client.store if s >= wire.next_sequence]
+                for sequence in rest[:20]:
+                    wire.to_server += client.store[sequence].frame(False)
+                    wire.next_sequence = sequence + 1
+            transport.receive()
+            transport.publish()
+            self.server.core.turn()
+            self._flush_step()
+            self._housekeeping()
+            transport.work()
+        session = next(iter(transport.sessions.values()))
+        transport.end(session)
