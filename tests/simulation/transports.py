@@ -11,12 +11,11 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from amps._core import ingress as inbound
 from amps._core.identity import derived_publisher_id, publisher_id
 from amps._core.ingress import Ingress
-from amps._core.shared import Ring
+from amps._core.shared import InstanceView, Ring
 from amps._core.topic_table import TopicTable
-
-from amps._core import ingress as inbound
 from amps.server.records import (
     KIND_DECLARE_TOPIC,
     KIND_DISCONNECT,
@@ -74,22 +73,20 @@ class Transport:
         self._barriers: deque[tuple[int, Callable[[], None]]] = deque()
         self._durable_waiters: list[tuple[int, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
-        self._watermarks: tuple[int, int, int, int, int] = runtime.control.watermarks()
-        self._consumed = self._ring.tail
-        self._durable = runtime.control.durable
-        runtime.control.set_transient_read(index, self._watermarks[1])
+        self._view = InstanceView(runtime.control, self._ring, self._egress, index)
+        self._view.set_transient_read(self._view.transient_written)
         runtime.control.set_transport_alive(index, True)
 
     # The clock of acknowledgements
 
     def consumed(self) -> int:
-        return self._consumed
+        return int(self._view.consumed)
 
     def written(self) -> int:
-        return self._watermarks[0]
+        return int(self._view.journal_written)
 
     def durable(self) -> int:
-        return self._durable
+        return int(self._view.durable)
 
     # Connections
 
@@ -144,20 +141,20 @@ class Transport:
     def work(self) -> None:
         """One turn."""
         self._take_answers()
-        self._read_shared()
+        self._view.read()
         while self._control_waiting and self._ring.push(self._control_waiting[0]):
             self._control_waiting.popleft()
         for session in list(self.sessions.values()):
             if session.ready:
                 self._pump(session)
-        while self._barriers and self._barriers[0][0] <= self._consumed:
+        while self._barriers and self._barriers[0][0] <= self.consumed():
             self._barriers.popleft()[1]()
-        while self._durable_waiters and self._durable_waiters[0][0] <= self._durable:
+        while self._durable_waiters and self._durable_waiters[0][0] <= self.durable():
             heapq.heappop(self._durable_waiters)[2]()
         for session in list(self.sessions.values()):
             if session.acks.pending:
                 session.acks.advance(self, 0.0, force=self._chance.random() < 0.7)
-        self._runtime.control.set_transient_read(self.index, self._watermarks[1])
+        self._view.set_transient_read(self._view.transient_written)
 
     def flush(self, session: Session) -> None:
         """A `flush` with `persisted`: answered when everything before it is durable."""
@@ -171,7 +168,7 @@ class Transport:
                 session.wire.flushed(bodies)
 
         self._barriers.append(
-            (self._ring.pushed, lambda: self._when_durable(self._watermarks[0], persisted))
+            (self._ring.pushed, lambda: self._when_durable(self.written(), persisted))
         )
 
     # Inside
@@ -261,10 +258,3 @@ class Transport:
             action()
         else:
             heapq.heappush(self._durable_waiters, (position, next(self._numbers), action))
-
-    def _read_shared(self) -> None:
-        consumed = self._ring.tail
-        if self._egress.head == self._egress.tail:
-            self._consumed = consumed
-        self._watermarks = self._runtime.control.watermarks()
-        self._durable = self._runtime.control.durable
