@@ -1,0 +1,61 @@
+"""Random deaths for as long as wanted: `python -m tests.fault --minutes N`. Every seed is printed before it runs."""
+
+import argparse
+import random
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+from tests.fault.storm import LOGGED, storm
+from tests.support.server import ServerProcess
+
+STRIKES = 12
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.fault", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=5.0, help="how long (default 5)")
+    parser.add_argument("--seed", type=int, help="run this seed alone; the moments are the same, not the schedule")
+    parser.add_argument("--strikes", type=int, default=STRIKES, help=f"deaths per seed (default {STRIKES})")
+    options = parser.parse_args()
+    end_s = time.monotonic() + options.minutes * 60
+    failed: list[int] = []
+    count = 0
+    while count == 0 or (options.seed is None and time.monotonic() < end_s):
+        seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 32)
+        count += 1
+        print(f"seed {seed}", flush=True)
+        if not run(seed, options.strikes):
+            failed.append(seed)
+    print(f"{count} seeds, {len(failed)} failed {failed}")
+    return 1 if failed else 0
+
+
+def run(seed: int, strikes: int) -> bool:
+    """One server, one storm. False: something was lost; the log is shown."""
+    chance = random.Random(seed)
+    with tempfile.TemporaryDirectory(prefix="fault-") as directory:
+        ready = chance.choice([1, 2, 4])
+        server = ServerProcess(
+            Path(directory) / "server",
+            log_topics=(LOGGED,),
+            transport_workers=chance.choice([1, 2, 3]),
+            journal_xml=f"<PreallocatedJournalFiles>{ready}</PreallocatedJournalFiles>",
+        )
+        try:
+            server.start()
+            storm(server, seed, strikes)
+            server.stop()
+        except Exception:
+            traceback.print_exc()
+            print(server.excerpt(100), flush=True)
+            return False
+        finally:
+            server.close()
+    return True
+
+
+if __name__ == "__main__":
+    sys.exit(main())
