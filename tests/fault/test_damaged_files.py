@@ -1,0 +1,186 @@
+"""Whole files damaged, missing, swapped or foreign: refused with the file's name, and nothing is changed by that.
+
+Index and watermark files are helpers: without them, or with rubbish in them, the log is the same.
+"""
+
+import random
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fault.load import replay
+from tests.support.peers import Peers
+from tests.support.server import ServerProcess, StartServer, numbered_bodies
+
+TOTAL = 2500
+BODIES = numbered_bodies(TOTAL, padding_bytes=10_000)
+"""25 MB: two full journals, half of a third, and a spare."""
+NEWEST = 2
+
+Files = dict[Path, bytes]
+
+
+@pytest.fixture(scope="module")
+def filled(start_module_server: StartServer) -> tuple[ServerProcess, Files]:
+    """A stopped server and the files it left; every body was acknowledged."""
+    server = start_module_server(log_topics=("t1",))
+    with Peers("writer") as peers:
+        peers.logged_on(server).publish_persisted("t1", BODIES, 1)
+    server.stop()
+    return server, {path: path.read_bytes() for path in server.journal_directory.iterdir() if path.is_file()}
+
+
+@pytest.fixture
+def server(filled: tuple[ServerProcess, Files]) -> Iterator[ServerProcess]:
+    """The server, its files as they were left."""
+    server, files = filled
+    yield server
+    server.kill_all()
+    for path in server.journal_directory.iterdir():
+        if path not in files:
+            path.unlink()
+    for path, content in files.items():
+        if not path.exists() or path.read_bytes() != content:
+            path.write_bytes(content)
+
+
+def journal(server: ServerProcess, number: int) -> Path:
+    return server.journal_directory / f"Test.{number:010d}.journal"
+
+
+def cut_to(path: Path, size: int) -> None:
+    with path.open("r+b") as file:
+        file.truncate(size)
+
+
+def zero(path: Path, begin: int, end: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(begin)
+        file.write(bytes(end - begin))
+
+
+def swap(first: Path, second: Path) -> None:
+    contents = first.read_bytes(), second.read_bytes()
+    first.write_bytes(contents[1])
+    second.write_bytes(contents[0])
+
+
+DAMAGES: dict[str, tuple[int, Callable[[ServerProcess], object]]] = {
+    "header zeroed, newest": (NEWEST, lambda s: zero(journal(s, NEWEST), 0, 4096)),
+    "header zeroed, first": (0, lambda s: zero(journal(s, 0), 0, 4096)),
+    "header and first records zeroed, newest": (NEWEST, lambda s: zero(journal(s, NEWEST), 0, 100_000)),
+    "first records zeroed, newest": (NEWEST, lambda s: zero(journal(s, NEWEST), 4096, 100_000)),
+    "last records zeroed, newest": (NEWEST, lambda s: zero(journal(s, NEWEST), 3_000_000, 10 << 20)),
+    "shortened, newest": (NEWEST, lambda s: cut_to(journal(s, NEWEST), 1 << 20)),
+    "shortened, first": (0, lambda s: cut_to(journal(s, 0), 1 << 20)),
+    "shortened to less than a header": (NEWEST, lambda s: cut_to(journal(s, NEWEST), 100)),
+    "emptied": (NEWEST, lambda s: cut_to(journal(s, NEWEST), 0)),
+    "lengthened": (1, lambda s: cut_to(journal(s, 1), 11 << 20)),
+    "swapped": (0, lambda s: swap(journal(s, 0), journal(s, 1))),
+    "a copy of an older one in its place": (1, lambda s: journal(s, 1).write_bytes(journal(s, 0).read_bytes())),
+    "the newest and the spare removed": (NEWEST, lambda s: [journal(s, n).unlink() for n in (NEWEST, 3)]),
+    "the newest removed, the spare left": (NEWEST, lambda s: journal(s, NEWEST).unlink()),
+    "one in the middle removed": (1, lambda s: journal(s, 1).unlink()),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_fault_a_damaged_file_prevents_the_start(server: ServerProcess, damage: str) -> None:
+    """transaction_log.md §20 33, 34: the start is refused, says where, and leaves the files as they are."""
+    number, inflict = DAMAGES[damage]
+    inflict(server)
+    left = {path: path.read_bytes() for path in server.journals()}
+    said = server.start_refused()
+    if "removed" in damage and "newest and" in damage:
+        assert "acknowledged" in said
+    else:
+        assert journal(server, number).name in said, said
+    assert {path: path.read_bytes() for path in server.journals()} == left
+
+
+def remove(pattern: str) -> Callable[[ServerProcess], None]:
+    def act(server: ServerProcess) -> None:
+        for path in server.journal_directory.glob(pattern):
+            path.unlink()
+
+    return act
+
+
+def overwrite(pattern: str, content: Callable[[bytes], bytes]) -> Callable[[ServerProcess], None]:
+    def act(server: ServerProcess) -> None:
+        for path in server.journal_directory.glob(pattern):
+            path.write_bytes(content(path.read_bytes()))
+
+    return act
+
+
+def flipped(content: bytes) -> bytes:
+    image = bytearray(content)
+    image[random.Random(5).randrange(len(image))] ^= 1
+    return bytes(image)
+
+
+HELPERS: dict[str, Callable[[ServerProcess], object]] = {
+    "no indexes": remove("*.index"),
+    "empty indexes": overwrite("*.index", lambda content: b""),
+    "torn indexes": overwrite("*.index", lambda content: content[: len(content) // 2]),
+    "a byte changed in the indexes": overwrite("*.index", flipped),
+    "zeros in the indexes": overwrite("*.index", lambda content: bytes(len(content))),
+    "no watermark": remove("*.durable"),
+    "a torn watermark": overwrite("*.durable", lambda content: content[:8] + struct.pack("<QQ", 1 << 60, 5)),
+    "an empty watermark": overwrite("*.durable", lambda content: b""),
+    "rubbish of an unfinished journal": lambda s: (s.journal_directory / "Test.0000000009.journal.new").write_bytes(
+        b"x" * 999
+    ),
+    "no spare": lambda s: journal(s, 3).unlink(),
+}
+
+
+@pytest.mark.parametrize("damage", HELPERS)
+def test_fault_helper_files_do_not_matter(server: ServerProcess, damage: str) -> None:
+    """transaction_log.md §3, §22 63: replay and duplicate detection are as before."""
+    HELPERS[damage](server)
+    server.start()
+    assert [body for _, body in replay(server, "t1")] == BODIES
+    with Peers("again") as peers:
+        client = peers.open(server)
+        assert client.logon("writer-1")["s"] == TOTAL
+        client.publish_persisted("t1", BODIES[-3:], TOTAL - 2)
+    assert len(replay(server, "t1")) == TOTAL
+    server.kill_all()
+    server.start()
+    assert len(replay(server, "t1")) == TOTAL
+
+
+def test_fault_indexes_of_another_log_are_not_believed(server: ServerProcess) -> None:
+    """The journals were removed and their indexes left: a new log of the same shape must not take them for its own."""
+    remove("*.journal")(server)
+    server.start()
+    bodies = numbered_bodies(TOTAL, start=5001, padding_bytes=10_000)
+    with Peers("other") as peers:
+        peers.logged_on(server).publish_persisted("t1", bodies, 1)
+    server.kill_all()
+    server.start()
+    assert [body for _, body in replay(server, "t1")] == bodies
+    with Peers("writer") as peers:
+        assert peers.open(server).logon("writer-1")["s"] == 0
+    with Peers("other") as peers:
+        assert peers.open(server).logon("other-1")["s"] == TOTAL
+
+
+def test_fault_a_changed_journal_size_keeps_the_log_whole(server: ServerProcess) -> None:
+    """Spares of the old size are made anew, larger and smaller; used journals keep theirs."""
+    options = server.options
+    try:
+        for size in ("15MB", "10MB"):
+            server.options = type(options)(**{**vars(options), "journal_size": size})
+            server.start()
+            with Peers(f"size-{size}") as peers:
+                peers.logged_on(server).publish_persisted("t1", BODIES[:1200], 1)
+            server.kill_all()
+    finally:
+        server.options = options
+    server.start()
+    assert [body for _, body in replay(server, "t1")] == BODIES + 2 * BODIES[:1200]
