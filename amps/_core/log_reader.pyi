@@ -1,0 +1,105 @@
+"""Types of log files, cursors and scans; see log_reader.pyx."""
+
+from collections.abc import Callable
+
+from _typeshed import ReadableBuffer
+
+from amps._core.bookmark_index import IndexBuilder
+
+FILE_HEADER_SIZE: int
+RECORD_HEADER_SIZE: int
+END_OF_FILE_KIND: int
+FORMAT_VERSION: int
+MAGIC: bytes
+EMPTY: bytes
+
+class LogDamaged(Exception):
+    path: str
+    offset: int
+    detail: str
+    def __init__(self, path: str, offset: int, detail: str) -> None: ...
+
+def build_file_header(
+    file_number: int,
+    file_size: int,
+    start_position: int,
+    first_txid: int,
+    created_ns: int,
+    instance_name_hash: int,
+    instance_name: str,
+    in_use: bool,
+) -> bytes: ...
+def read_file_header(page: bytes | memoryview, path: str) -> tuple[int, int, int, int, str, bool] | None: ...
+
+class LogFile:
+    def __init__(self, path: str, number: int) -> None: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def number(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def start_position(self) -> int: ...
+    def memory_view(self, offset: int, length: int) -> memoryview: ...
+    def learn_topics_before(self, last_topic_offset: int, resolver: Callable[[str, str], object]) -> None: ...
+
+class LogDirectory:
+    prefix: str
+    suffix: str
+    resolver: Callable[[str, str], object]
+    def __init__(self, prefix: str, suffix: str, resolver: Callable[[str, str], object]) -> None: ...
+    def path(self, number: int) -> str: ...
+    def file(self, number: int) -> LogFile: ...
+    def start_position(self, number: int) -> int: ...
+    def number_at(self, position: int, first_number: int, last_number: int) -> int: ...
+
+class LogCursor:
+    def __init__(self, directory: LogDirectory, number: int, position: int, verify: bool) -> None: ...
+    @property
+    def file(self) -> LogFile: ...
+    @property
+    def position(self) -> int: ...
+    @property
+    def verify(self) -> bool: ...
+    def directory_of(self) -> LogDirectory: ...
+    def place(self) -> tuple[int, int]: ...
+    def step(self, limit: int) -> Record | None: ...
+    def skip_to(self, position: int) -> tuple[int, int] | None: ...
+    def find(self, publisher_id: int, sequence: int, limit: int) -> bool: ...
+
+class Record:
+    correlation_id: bytes
+    durable_position: int
+    expiration_s: int | None
+    flags: int
+    kind: int
+    length: int
+    payload: bytes
+    position: int
+    publisher_id: int
+    sequence: int
+    sow_key: bytes
+    timestamp_ns: int
+    topic: object
+    txid: int
+    user_id: bytes
+
+class ScanResult:
+    damaged: bool
+    durable_position: int
+    end_offset: int
+    finished: bool
+    last_bookmark: tuple[int, int]
+    last_txid: int
+    record_count: int
+    topics: list[tuple[str, str]]
+    valid_after: int
+
+def scan_file(
+    memory: ReadableBuffer,
+    start_position: int,
+    index: IndexBuilder | None = None,
+    progress: Callable[[int], object] | None = None,
+) -> ScanResult: ...
+def intact_record(memory: ReadableBuffer, start_position: int, offset: int) -> tuple[int, int] | None: ...
