@@ -136,8 +136,8 @@ cdef class Ingress:
                bint conflated, bint checked, bint plain):
         """The connection is logged on. `user_id` as it stands inside the quotes of a header.
 
-        numbered: publishes without a sequence get one. conflated: persisted acknowledgements are. checked: publishes need
-        a permission. plain: plain publishes are taken here; else Python sees every one.
+        numbered: publishes without a sequence get one. conflated: persisted acknowledgements are. checked: publishes
+        need a permission. plain: plain publishes are taken here; else Python sees every one.
         """
         if len(user_id) > PART_LIMIT:
             raise ValueError("the user id is too long")
@@ -175,7 +175,9 @@ cdef class Ingress:
             self.kept = grown
             self.kept_capacity = capacity
             self.data = grown
-        return PyMemoryView_FromMemory(<char*>self.kept + self.end, <Py_ssize_t>(self.kept_capacity - self.end), PyBUF_WRITE)
+        return PyMemoryView_FromMemory(
+            <char*>self.kept + self.end, <Py_ssize_t>(self.kept_capacity - self.end), PyBUF_WRITE
+        )
 
     def received(self, uint64_t count):
         """That many bytes were received into the buffer."""
@@ -274,7 +276,10 @@ cdef class Ingress:
             return False
         if self.view.escaped & ((<uint64_t>1 << <int>FIELD_TOPIC) | (<uint64_t>1 << <int>FIELD_CMD)):
             return False
-        if self.part_length(<int>FIELD_CORRELATION_ID) > PART_LIMIT or self.part_length(<int>FIELD_SOW_KEY) > PART_LIMIT:
+        if (
+            self.part_length(<int>FIELD_CORRELATION_ID) > PART_LIMIT
+            or self.part_length(<int>FIELD_SOW_KEY) > PART_LIMIT
+        ):
             return False
         if self.view.present & (<uint64_t>1 << <int>FIELD_SEQ):
             if field_u64(&self.view, FIELD_SEQ, &number) < 0 or number == 0:
@@ -368,7 +373,9 @@ cdef class Ingress:
             length += ORIGIN_BYTES
         return length
 
-    cdef int fill_record(self, RecordHeader* record, uint32_t length, uint32_t topic_number, uint64_t sequence) except -1:
+    cdef int fill_record(
+        self, RecordHeader* record, uint32_t length, uint32_t topic_number, uint64_t sequence
+    ) except -1:
         cdef uint8_t* at = <uint8_t*>record + RECORD_HEADER_BYTES
         cdef uint32_t part
         cdef uint64_t expiration

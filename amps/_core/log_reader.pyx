@@ -10,14 +10,12 @@ written. With `verify` a record is handed out only after its checksum was found 
 naming file and offset and is never skipped.
 """
 
-from libc.string cimport memcmp
-
 import mmap
 import os
 import weakref
 
 from amps._core.bookmark_index cimport IndexBuilder
-from amps._core.platform cimport crc32c, debug_assert
+from amps._core.platform cimport crc32c
 from amps._core.record cimport (
     FILE_HEADER_BYTES,
     FILE_IN_USE,
@@ -25,7 +23,6 @@ from amps._core.record cimport (
     KIND_END_OF_FILE,
     KIND_NONE,
     KIND_TOPIC,
-    RECORD_BYTES_MAX,
     RECORD_HEADER_BYTES,
     TOPIC_PREFIX_BYTES,
     FileHeader,

@@ -25,7 +25,7 @@ Invariants
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.buffer cimport PyBUF_READ
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, realloc
+from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 
 import msgpack
@@ -152,7 +152,9 @@ cdef class LogWriter:
             self.place_capacity = capacity
         return 0
 
-    cdef int _use_file(self, uint64_t number, uint64_t start_position, uint64_t minimum_bytes, uint64_t first_txid) except -1:
+    cdef int _use_file(
+        self, uint64_t number, uint64_t start_position, uint64_t minimum_bytes, uint64_t first_txid
+    ) except -1:
         size, index_memory = self.storage.next_file(
             number, start_position, minimum_bytes + FILE_HEADER_BYTES + 2 * RECORD_HEADER_BYTES, first_txid
         )
@@ -191,8 +193,8 @@ cdef class LogWriter:
         self.position += length
         return 0
 
-    cdef int name_topic(self, uint32_t topic, bytes message_type, bytes name, uint64_t hash_, uint64_t txid, uint64_t now_ns,
-                        uint64_t durable) except -1:
+    cdef int name_topic(self, uint32_t topic, bytes message_type, bytes name, uint64_t hash_, uint64_t txid,
+                        uint64_t now_ns, uint64_t durable) except -1:
         """Write the topic record that gives the topic an id in this file."""
         cdef uint32_t payload_length = <uint32_t>(TOPIC_PREFIX_BYTES + len(message_type) + len(name))
         cdef uint32_t length = RECORD_HEADER_BYTES + payload_length
@@ -579,7 +581,9 @@ cdef class Sequencer:
             memory.close()
         return 0
 
-    cdef int _logon(self, int index, TransportState state, uint32_t slot, uint32_t serial, str name, str user_id) except -1:
+    cdef int _logon(
+        self, int index, TransportState state, uint32_t slot, uint32_t serial, str name, str user_id
+    ) except -1:
         cdef Session* session = state.session(slot)
         cdef Session* old
         cdef uint64_t publisher_id = publisher_id_of(name)

@@ -27,7 +27,7 @@ cdef struct FlushLine:
     uint64_t durable               # log position up to which everything is on the device
     uint64_t failed                # errno of a failed sync; the core must stop
     uint64_t first_journal_number  # oldest journal file there is
-    uint64_t transient_first_number # oldest transient segment a reader may still need
+    uint64_t transient_first_number  # oldest transient segment a reader may still need
     uint64_t state                 # CoreState
     uint64_t last_publisher_id     # bookmark of the last journal record at start-up, 0 = empty log
     uint64_t last_sequence

@@ -265,9 +265,9 @@ cdef class Ring:
         """Producer: wait actively until the consumer has taken everything published. False after `limit_ns`."""
         cdef uint64_t head = load_relaxed(&self.data.head)
         cdef uint64_t end_ns = monotonic_ns() + limit_ns
-        cdef int turn
+        cdef int _turn
         while True:
-            for turn in range(32):
+            for _turn in range(32):
                 if load_acquire(&self.data.tail) == head:
                     return True
                 spin_pause()

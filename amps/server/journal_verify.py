@@ -80,7 +80,7 @@ def _verify_file(
     report.bytes_used = found.end_offset
     durable = max(watermark, found.durable_position) - start
     if found.finished:
-        return int(start + size)
+        return start + size
     if durable > found.end_offset:
         report.problems.append(
             f"damaged at offset {found.end_offset}: acknowledged messages up to offset {min(durable, size)} must follow"
@@ -89,4 +89,4 @@ def _verify_file(
         report.note = f"in use; its last batch, from offset {found.end_offset}, was never acknowledged and is torn"
     else:
         report.note = "in use"
-    return int(start + size)
+    return start + size

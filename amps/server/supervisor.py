@@ -334,7 +334,9 @@ class Supervisor:
     def _give_up_if_too_often(self, child: Child, status: str) -> None:
         if self._deaths.setdefault(child.title, RestartCounter()).too_often():
             self.log.log("01-0003", process=child.title, status=status)
-            raise GiveUp(f"process {child.title!r} died {RESTARTS_MAX} times within {RESTART_WINDOW_S:.0f} s ({status})")
+            raise GiveUp(
+                f"process {child.title!r} died {RESTARTS_MAX} times within {RESTART_WINDOW_S:.0f} s ({status})"
+            )
 
     def _core_died(self, child: Child, code: int, status: str) -> None:
         if code in (EXIT_REFUSED, EXIT_STORAGE):

@@ -1,7 +1,7 @@
 """The flusher: the thread that makes the journal durable and says so.
 
-Group commit: a sync covers whatever has been written since the last one. It is due at once when somebody waits for it (a
-publisher for an acknowledgement, a subscriber for durable messages), when a batch of BATCH_BYTES has collected, and
+Group commit: a sync covers whatever has been written since the last one. It is due at once when somebody waits for it
+(a publisher for an acknowledgement, a subscriber for durable messages), when a batch of BATCH_BYTES has collected, and
 in any case FlushInterval after the first message it will cover. Between two syncs the flusher rests as long as a sync
 took, so that a quick stream of small messages does not cost a sync each.
 

@@ -252,7 +252,7 @@ class Core:
             self.look()
 
     def _pending(self) -> bool:
-        return self._room_in_transient_log() and bool(self.sequencer.pending())
+        return self._room_in_transient_log() and self.sequencer.pending()
 
     def _room_in_transient_log(self) -> bool:
         return self._transient_files.trim()
@@ -265,8 +265,9 @@ class Core:
         worked = False
         if self._room_in_transient_log():
             worked = sequencer.turn(control, self._now_ns(), control.durable, BATCH_BYTES)
-            if worked and self._flusher is not None:
-                self._flusher.written(sequencer.journal.position, control.durable_wanted(transports))
+            journal = sequencer.journal
+            if worked and self._flusher is not None and journal is not None:
+                self._flusher.written(journal.position, control.durable_wanted(transports))
         if sequencer.has_replies or self._blocked:
             self._send_replies()
         if sequencer.release(self._blocked):

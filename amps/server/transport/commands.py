@@ -2,12 +2,13 @@
 
 Commands of one connection take effect in the order in which they were sent. Publishes go through the ring; a
 command that depends on what was published before it (subscribe, flush) is a *barrier*: it takes effect when the core
-has consumed the ring up to the place where the command came. A subscribe holds the connection's input meanwhile, so that
-what follows it is ordered after it.
+has consumed the ring up to the place where the command came. A subscribe holds the connection's input meanwhile, so
+that what follows it is ordered after it.
 
 A command that is refused answers with a failure if an acknowledgement was asked for, and is always logged.
 """
 
+import asyncio
 import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from amps._core import ingress as inbound
 from amps._core.identity import derived_publisher_id, publisher_id
 from amps._core.log_reader import LogDamaged
+from amps._core.topic_table import TopicEntry
 from amps.server.records import KIND_LOGON, control_record
 from amps.server.topics import BadTopicExpression, has_regex_characters, topic_predicate
 from amps.server.transport.bookmarks import StartPoint, format_bookmark, parse_bookmark
@@ -67,7 +69,7 @@ class Commands:
         self._options = Options()
         self._generated_ids = 0
         self._heartbeat_s = 0.0
-        self._heartbeat_timer: Any = None
+        self._heartbeat_timer: asyncio.TimerHandle | None = None
         self._heartbeat_heard_s = 0.0
         self._handlers: dict[str, Callable[[Header], None]] = {
             "logon": self._do_logon,
@@ -82,7 +84,9 @@ class Commands:
             "heartbeat": self._do_heartbeat,
             "start_timer": self._do_timer,
             "stop_timer": self._do_timer,
-        } | dict.fromkeys(SUBSCRIBE_COMMANDS, self._do_subscribe)
+        }
+        for command in SUBSCRIBE_COMMANDS:
+            self._handlers[command] = self._do_subscribe
 
     def execute(self) -> None:
         """Carry out the ingress's current frame."""
@@ -285,7 +289,7 @@ class Commands:
                 return
         self._acknowledge_publish(header, wanted, sequence, conflated, entry.logged)
 
-    def _publish_target(self, header: Header) -> Any:
+    def _publish_target(self, header: Header) -> TopicEntry | None:
         """The topic's entry; None if the ring had no room to declare it. Raises CommandFailure."""
         topic = header.get("topic")
         if not topic or not isinstance(topic, str):
@@ -414,9 +418,9 @@ class Commands:
             if not options.replace:
                 raise CommandFailure("not entitled", f"to read {topic!r}")
             predicate = _matches_nothing
-        if predicate is None:
-            if start is not None and not worker.matcher.is_logged(topic, connection.message_type):
-                raise CommandFailure("invalid topic", f"{topic!r} is not recorded in the transaction log")
+        by_name = predicate is None and start is not None
+        if by_name and not worker.matcher.is_logged(topic, connection.message_type):
+            raise CommandFailure("invalid topic", f"{topic!r} is not recorded in the transaction log")
         subscription = Subscription(
             connection,
             sub_id,

@@ -97,7 +97,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Memory for the event loop to receive into."""
-        return cast(memoryview, self.ingress.receive_buffer())
+        return self.ingress.receive_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes were received."""
@@ -188,6 +188,7 @@ class Connection(asyncio.BufferedProtocol):
             self.declare_topic(ingress.topic_name)
         elif result == inbound.PERMISSION:
             entry = ingress.topic_entry
+            assert entry is not None
             ingress.set_permission(entry, self.may("write", entry.name))
         elif result == inbound.DENIED:
             self.commands.publish_denied()
@@ -329,7 +330,7 @@ class Connection(asyncio.BufferedProtocol):
         """Output that the client has not taken yet."""
         if self.transport is None:
             return 0
-        return self.transport.get_write_buffer_size() + int(self.outlet.pending_bytes)
+        return self.transport.get_write_buffer_size() + self.outlet.pending_bytes
 
     @property
     def has_live_subscriptions(self) -> bool:

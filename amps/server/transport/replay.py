@@ -63,12 +63,11 @@ class JournalView:
         closed = self._closed_indexes.get(number)
         if closed is not None:
             return closed
-        with contextlib.suppress(FileNotFoundError, ValueError, IndexDamaged):
-            with self._runtime.index_path(number).open("rb") as file:
-                return IndexReader(mmap.mmap(file.fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ), False)
-        with contextlib.suppress(FileNotFoundError, ValueError, IndexDamaged):
-            with index_path(self._journal_directory, self._instance_name, number).open("rb") as file:
-                index = IndexReader(mmap.mmap(file.fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ), True)
+        unusable = contextlib.suppress(FileNotFoundError, ValueError, IndexDamaged)
+        with unusable, self._runtime.index_path(number).open("rb") as file:
+            return IndexReader(mmap.mmap(file.fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ), False)
+        with unusable, index_path(self._journal_directory, self._instance_name, number).open("rb") as file:
+            index = IndexReader(mmap.mmap(file.fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ), True)
             self._closed_indexes[number] = index
             return index
         return None
@@ -112,13 +111,13 @@ class JournalView:
                 first, _ = index.block_range(offset - 1)
                 found = self._cursor_in(number, start + first, False).skip_to(min(position, start + offset))
                 if found is not None:
-                    return int(found[0]), int(found[1])
+                    return found
                 offset = first
             if index is None:
                 cursor = LogCursor(self.directory, number, 0, False)
                 found = cursor.skip_to(min(position, start + cursor.file.size))
                 if found is not None:
-                    return int(found[0]), int(found[1])
+                    return found
         return 0, 0
 
     def start(self, point: StartPoint, not_found: str) -> tuple[LogCursor, tuple[int, int]]:
@@ -177,7 +176,7 @@ class Replay:
         connection = self.subscription.connection
         while True:
             stop = limit if self.completed_at is None else min(limit, self.completed_at)
-            reached: bool = self.tailer.run_for(
+            reached = self.tailer.run_for(
                 connection.outlet, stop, self.LOG_BYTES_PER_TURN, self.OUTPUT_BYTES_PER_TURN
             )
             if reached and self.completed_at is not None and limit >= self.completed_at:

@@ -79,7 +79,7 @@ class Subscription:
 
 def route_prefix(entry: TopicEntry, subscriptions: list[Subscription]) -> bytes:
     """The constant beginning of a delivery's header; ids only of those that want them (`send_matching_ids`)."""
-    prefix: bytes = b'{"c":"p","t":' + entry.json_name
+    prefix = b'{"c":"p","t":' + entry.json_name
     sub_ids = [subscription.sub_id for subscription in subscriptions if subscription.send_ids]
     if sub_ids:
         prefix += b',"sids":' + json.dumps(",".join(sub_ids), ensure_ascii=False).encode("utf-8", "surrogatepass")

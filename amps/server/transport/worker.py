@@ -303,8 +303,8 @@ class Worker:
     def _wait_briefly(self) -> None:
         """After a small batch: wait actively for the core instead of going to sleep and being woken at once.
 
-        It pays while the core has a processor of its own. Where it does not answer in time, that is noticed, and the next
-        tries come ever more rarely.
+        It pays while the core has a processor of its own. Where it does not answer in time, that is noticed, and the
+        next tries come ever more rarely.
         """
         if self._spin_pause:
             self._spin_pause -= 1
@@ -333,7 +333,7 @@ class Worker:
         record = control_record(
             (entry.raw_name, entry.message_type.encode()), KIND_DECLARE_TOPIC, topic=entry.number
         )
-        return not self._control_waiting and bool(self.ring.push(record))
+        return not self._control_waiting and self.ring.push(record)
 
     def wait_for_ring(self, connection: Connection) -> None:
         """Release the connection's input when the core has taken something."""
@@ -361,15 +361,15 @@ class Worker:
 
     def consumed(self) -> int:
         """Ring position up to which the core has taken records."""
-        return int(self.view.consumed)
+        return self.view.consumed
 
     def written(self) -> int:
         """Log position up to which the journal is written."""
-        return int(self.view.journal_written)
+        return self.view.journal_written
 
     def durable(self) -> int:
         """Log position up to which the journal is durable."""
-        return int(self.view.durable)
+        return self.view.durable
 
     # --- acknowledgements -------------------------------------------------------------------------------------
 
@@ -459,12 +459,10 @@ class Worker:
         if self.dirty:
             self._flush()
         self.pushed()
-        if view.durable < view.journal_written and (
-            self._acks_active or self._durable_waiters or self._durable_tailer is not None or self._replays
-        ):
-            # Somebody waits for what is not durable yet.
-            if view.want_durable(view.journal_written):
-                self.runtime.core_bell.ring()
+        waited_for = self._acks_active or self._durable_waiters or self._durable_tailer is not None or self._replays
+        if waited_for and view.durable < view.journal_written and view.want_durable(view.journal_written):
+            # Somebody waits for what is not durable yet, and the core does not know.
+            self.runtime.core_bell.ring()
         return more
 
     def _take_answers(self) -> None:
@@ -516,11 +514,11 @@ class Worker:
 
     def _run_live(self, bytes_max: int) -> bool:
         assert self._live_tailer is not None
-        return bool(self._live_tailer.run(self.view.journal_written, self.view.transient_written, bytes_max))
+        return self._live_tailer.run(self.view.journal_written, self.view.transient_written, bytes_max)
 
     def _run_durable(self, bytes_max: int) -> bool:
         assert self._durable_tailer is not None
-        return bool(self._durable_tailer.run(self.view.durable, bytes_max))
+        return self._durable_tailer.run(self.view.durable, bytes_max)
 
     def _run_durable_in_steps(self) -> bool:
         """The durable tailer's turn. Between steps output goes out, so that who does not keep up leaves in time."""
