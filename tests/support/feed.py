@@ -1,0 +1,111 @@
+"""Feeds a sequencer with records as transports do, without a transport."""
+
+import mmap
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from amps._core.log_reader import LogCursor, LogDirectory, Record
+from amps._core.sequencer import LogWriter, Sequencer
+from amps._core.shared import ControlPage, Ring
+from amps.server.records import (
+    KIND_DECLARE_TOPIC,
+    KIND_LOGON,
+    KIND_SPILLED_PUBLISH,
+    control_record,
+    raw_control_record,
+)
+from tests.support.records import DirectoryStorage, RecordParts, padded, ring_position
+
+UNLOGGED_PREFIX = "plain"
+RING_BYTES = 1 << 20
+SERIAL = 1
+
+
+@dataclass(frozen=True)
+class Feed:
+    """One message to be sequenced."""
+
+    publisher: int
+    """Its session's slot."""
+    sequence: int
+    topic: str
+    parts: RecordParts
+
+
+class Feeder:
+    """A sequencer with a journal and a transient log in one directory, one ring, and publishers `p0`, `p1`, …"""
+
+    def __init__(self, directory: Path, file_bytes: int, publishers: int = 4, ring_bytes: int = RING_BYTES) -> None:
+        self.journal_storage = DirectoryStorage(directory, file_bytes, "journal")
+        self.transient_storage = DirectoryStorage(directory, file_bytes, "transient")
+        self.journal = LogWriter(self.journal_storage, True)
+        self.transient = LogWriter(self.transient_storage, False)
+        self.journal.open_first(0, 0, 1)
+        self.transient.open_first(0, 0, 1)
+        self.control = ControlPage()
+        self.ring = Ring(ring_bytes)
+        self.sequencer = Sequencer(
+            self.journal,
+            self.transient,
+            lambda topic, message_type: not topic.startswith(UNLOGGED_PREFIX),
+            self._open_spill,
+            1,
+            {},
+            1000,
+        )
+        self.sequencer.attach_transport(0, self.ring)
+        self._topics: dict[str, int] = {}
+        self._spills: dict[bytes, bytes] = {}
+        for slot in range(publishers):
+            self._push(control_record((f"p{slot}", "user"), KIND_LOGON, slot, SERIAL))
+        self.turn(1000, 0)
+        self.sequencer.take_replies()
+
+    def push(self, feed: Feed) -> None:
+        """Into the ring, or into a spill if it is too large."""
+        number = self._topics.get(feed.topic)
+        if number is None:
+            number = self._topics[feed.topic] = len(self._topics)
+            names = (feed.topic.encode(), b"json")
+            self._push(control_record(names, KIND_DECLARE_TOPIC, topic=number))
+        parts = replace(
+            feed.parts,
+            topic_id=number,
+            sequence=feed.sequence,
+            position=ring_position(feed.publisher, SERIAL),
+        )
+        record = parts.to_bytes()
+        if len(record) > self.ring.capacity // 8:
+            token = b"%d" % len(self._spills)
+            self._spills[token] = padded(record)
+            self._push(raw_control_record(token, KIND_SPILLED_PUBLISH, feed.publisher, SERIAL))
+        else:
+            self._push(record)
+
+    def turn(self, now_ns: int, durable: int) -> None:
+        """Sequence what the ring holds."""
+        while self.sequencer.turn(self.control, now_ns, durable, 1 << 20):
+            self.sequencer.release(())
+
+    def _push(self, record: bytes) -> None:
+        while not self.ring.push(record):
+            self.turn(0, 0)
+
+    def _open_spill(self, token: bytes) -> mmap.mmap:
+        data = self._spills[token]
+        memory = mmap.mmap(-1, len(data))
+        memory[:] = data
+        return memory
+
+
+def directory_of(storage: DirectoryStorage) -> LogDirectory:
+    """A reader of what a storage keeps; topics are (name, message type)."""
+    return LogDirectory(storage.prefix, ".journal", lambda topic, message_type: (topic, message_type))
+
+
+def read_all(cursor: LogCursor, limit: int) -> list[Record]:
+    """Every message up to a limit."""
+    records = []
+    while (record := cursor.step(limit)) is not None:
+        records.append(record)
+    return records
