@@ -19,6 +19,7 @@ from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memmove, memset
 
+from amps._core.platform cimport debug_assert
 from amps._core.record cimport (
     FLAG_DELTA,
     FLAG_DERIVED_PUBLISHER,
@@ -340,7 +341,7 @@ cdef class Ingress:
                 self.sequence = sequence
                 return DENIED
         if not entry.discarded:
-            length = self.record_length()
+            length = self.record_length(sequence)
             if align8(length) > self.ring.capacity // 8:
                 return SPILL
             room = self.ring.reserve(<uint32_t>length)
@@ -364,12 +365,13 @@ cdef class Ingress:
     cdef inline uint32_t part_length(self, int field) noexcept nogil:
         return self.view.field[field].length if self.view.present & (<uint64_t>1 << field) else 0
 
-    cdef uint64_t record_length(self) noexcept:
+    cdef uint64_t record_length(self, uint64_t sequence) noexcept:
+        """Bytes of the current frame's record; `sequence` 0 = the publisher gave none."""
         cdef uint64_t length = RECORD_HEADER_BYTES + len(self.user_id)
         length += self.part_length(<int>FIELD_CORRELATION_ID)
         length += self.part_length(<int>FIELD_SOW_KEY)
         length += self.frame_length - self.header_length
-        if self.numbered and not self.view.present & (<uint64_t>1 << <int>FIELD_SEQ):
+        if self.numbered and sequence == 0:
             length += ORIGIN_BYTES
         return length
 
@@ -415,6 +417,7 @@ cdef class Ingress:
         part = self.frame_length - self.header_length
         record.payload_length = part
         memcpy(at, self.frame + self.header_length, part)
+        debug_assert(at + part == <uint8_t*>record + length)
         return 0
 
     # --- the current frame, for Python ----------------------------------------------------------------
@@ -442,6 +445,11 @@ cdef class Ingress:
     def topic_name(self):
         """The current frame's topic. Raises UnicodeDecodeError."""
         return self.header.get("topic", "")
+
+    @property
+    def frame_sequence(self):
+        """The current frame's sequence as the record will have it, 0 = none."""
+        return self.given_sequence()
 
     @property
     def parts_fit(self):
@@ -476,24 +484,28 @@ cdef class Ingress:
             self.permission_count = count
         self.permissions[entry.number] = 1 if allowed else 2
 
+    cdef uint64_t given_sequence(self) noexcept:
+        """The current frame's sequence, 0 = none."""
+        cdef uint64_t sequence = 0
+        field_u64(&self.view, FIELD_SEQ, &sequence)
+        return sequence
+
     def spill_length(self):
         """Bytes of the current frame's record, padding included."""
-        return align8(self.record_length())
+        return align8(self.record_length(self.given_sequence()))
 
     def write_spill(self, memory):
         """Lay the current frame's record out in a file's memory of `spill_length` bytes."""
         cdef unsigned char[::1] view = memory
-        cdef uint64_t sequence = 0
-        field_u64(&self.view, FIELD_SEQ, &sequence)
-        if <uint64_t>view.shape[0] < align8(self.record_length()):
+        cdef uint64_t sequence = self.given_sequence()
+        cdef uint64_t length = self.record_length(sequence)
+        if <uint64_t>view.shape[0] < align8(length):
             raise ValueError("the spill file is too small")
-        self.fill_record(<RecordHeader*>&view[0], <uint32_t>self.record_length(), self.topic_entry.number, sequence)
+        self.fill_record(<RecordHeader*>&view[0], <uint32_t>length, self.topic_entry.number, sequence)
 
     def finish_spill(self):
         """The spilled message's control record is in the ring: the frame is done."""
-        cdef uint64_t sequence = 0
-        field_u64(&self.view, FIELD_SEQ, &sequence)
-        self.note_publish(sequence)
+        self.note_publish(self.given_sequence())
 
     def consume(self):
         """Move past the current frame, for results of `parse` that do not."""

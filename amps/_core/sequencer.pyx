@@ -50,6 +50,7 @@ from amps._core.record cimport (
     RecordHeader,
     align8,
     record_checksum,
+    record_parts_fit,
     record_payload,
 )
 from amps._core.shared cimport ControlPage, Ring, Watermarks
@@ -494,6 +495,9 @@ cdef class Sequencer:
         cdef uint64_t need
         cdef uint64_t offset
         cdef bint new_topic
+        if not record_parts_fit(record):
+            # Written down it would be taken for damage by every reader; better no core than an unreadable log.
+            raise ValueError("a transport pushed a record whose parts do not add up to its length")
         if session.serial != serial or session.state != SESSION_ACTIVE:
             self.fenced += 1
             return 0

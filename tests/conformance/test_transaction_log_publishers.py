@@ -59,6 +59,22 @@ def test_transaction_log_10_the_logon_ack_knows_only_own_numbers(
     assert replay(peers, logged_server, recorded_topic, 6) == [*numbered_bodies(5), b"one"]
 
 
+@pytest.mark.parametrize("zero", [b"0", b'"0"', b"00", b"-0"])
+def test_transaction_log_4_2_zero_is_no_number(start_server: StartServer, peers: Peers, zero: bytes) -> None:
+    """transaction_log.md §4.2: a sequence is above 0; a zero must neither be acknowledged as one nor harm the log."""
+    server = start_server(log_topics=["^L"])
+    client = peers.logged_on(server)
+    client.publish_persisted("L", numbered_bodies(3), 1)
+    client.send(b'{"c":"publish","t":"L","cid":"z","a":"persisted","s":%s}' % zero, b"zero")
+    client.wait_for_ack("persisted", "z")
+    client.publish_persisted("L", numbered_bodies(3, start=4), 4)
+    server.restart()
+    reader = peers.logged_on(server)
+    reader.subscribe("L", "r", bm="0", a="processed,completed")
+    bodies = [message.body for message in reader.receive_many(7) if message.command == "p"]
+    assert [body for body in bodies if body != b"zero"] == numbered_bodies(6)
+
+
 def test_transaction_log_11_numbers_only_rise(
     peers: Peers, logged_server: ServerProcess, publisher: RawClient, recorded_topic: str
 ) -> None:

@@ -296,7 +296,7 @@ class Commands:
             raise CommandFailure("no topic")
         sequence = header.get("seq", 0)
         expiration = header.get("expiration", 0)
-        if not isinstance(sequence, int) or not 0 <= sequence < 1 << 64:
+        if not isinstance(sequence, int) or sequence != self._connection.ingress.frame_sequence:
             raise CommandFailure("parse error", "the sequence is no number")
         if not isinstance(expiration, int) or not 0 <= expiration < (1 << 32) - 1:
             raise CommandFailure("parse error", "the expiration is no number of seconds")
