@@ -10,6 +10,8 @@ written. With `verify` a record is handed out only after its checksum was found 
 naming file and offset and is never skipped.
 """
 
+from libc.string cimport memcpy
+
 import mmap
 import os
 import weakref
@@ -75,7 +77,7 @@ def build_file_header(file_number, file_size, start_position, first_txid, create
     header.created_ns = created_ns
     header.instance_name_hash = instance_name_hash
     header.instance_name_length = <unsigned short>len(name)
-    header.instance_name = name + b"\0" * (sizeof(header.instance_name) - len(name))
+    memcpy(&header.instance_name[0], <const char*>name, len(name))
     header.checksum = crc32c(<char*>page + 16, sizeof(FileHeader) - 16)
     return bytes(page)
 
