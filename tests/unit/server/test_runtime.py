@@ -1,0 +1,202 @@
+"""The runtime directory and the doorbells."""
+
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from amps.server.records import control_record
+from amps.server.runtime import (
+    PREFIX,
+    Doorbell,
+    Runtime,
+    RuntimeDirectory,
+    remove_stale,
+    runtime_base,
+)
+
+# Makes a directory, leaves it to a child that lives as long as standard input is open, and dies.
+ORPHANED_CHILD = """
+import os
+from amps.server.runtime import RuntimeDirectory
+print(RuntimeDirectory().path, flush=True)
+if os.fork() == 0:
+    os.close(1)
+    os.read(0, 1)
+os._exit(0)
+"""
+
+
+@pytest.fixture
+def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where runtime directories are made in this test."""
+    monkeypatch.setenv("AMPS_RUNTIME_DIRECTORY", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def bell() -> Iterator[Doorbell]:
+    made = Doorbell()
+    yield made
+    os.close(made.fd)
+
+
+def is_rung(bell: Doorbell) -> bool:
+    poller = select.poll()
+    poller.register(bell.fd, select.POLLIN)
+    return bool(poller.poll(0))
+
+
+# --- the directory ----------------------------------------------------------------------------------------
+
+
+def test_the_directory_is_private_and_lies_where_it_is_configured(base: Path) -> None:
+    assert runtime_base() == base
+    directory = RuntimeDirectory()
+    assert directory.path.parent == base
+    assert directory.path.name.startswith(PREFIX)
+    assert directory.path.stat().st_mode & 0o777 == 0o700
+    directory.remove()
+    assert list(base.iterdir()) == []
+
+
+def test_without_configuration_it_lies_in_memory_or_among_temporary_files(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AMPS_RUNTIME_DIRECTORY")
+    monkeypatch.setattr("tempfile.tempdir", str(base))
+    writable = os.access("/dev/shm", os.W_OK | os.X_OK)
+    assert runtime_base() == (Path("/dev/shm") if writable else base)
+
+
+def test_what_a_killed_instance_left_is_removed_by_the_next(base: Path) -> None:
+    stale = base / f"{PREFIX}1-dead"
+    stale.mkdir()
+    (stale / "lock").touch()
+    (stale / "transient.0000000000.log").write_bytes(b"left over")
+    directory = RuntimeDirectory()
+    assert not stale.exists()
+    assert directory.path.exists()
+    directory.remove()
+
+
+def test_a_living_instance_keeps_its_directory(base: Path) -> None:
+    first = RuntimeDirectory()
+    (first.path / "index.0000000001").write_bytes(b"in use")
+    second = RuntimeDirectory()
+    assert (first.path / "index.0000000001").read_bytes() == b"in use"
+    second.remove()
+    first.remove()
+
+
+def test_what_is_no_runtime_directory_is_left_alone(base: Path) -> None:
+    being_made = base / f"{PREFIX}2-new"
+    being_made.mkdir()
+    foreign = base / "other"
+    foreign.mkdir()
+    (foreign / "lock").touch()
+    (base / f"{PREFIX}file").touch()
+    remove_stale(base)
+    assert sorted(path.name for path in base.iterdir()) == [f"{PREFIX}2-new", f"{PREFIX}file", "other"]
+
+
+def test_a_directory_is_stale_only_when_the_last_child_is_gone(base: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", ORPHANED_CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as owner:
+        assert owner.stdin is not None
+        assert owner.stdout is not None
+        path = Path(owner.stdout.readline().strip())
+        assert owner.wait(30) == 0
+        remove_stale(base)
+        assert path.exists()
+        owner.stdin.close()
+        deadline_s = time.monotonic() + 30
+        while path.exists() and time.monotonic() < deadline_s:
+            remove_stale(base)
+            time.sleep(0.01)
+        assert not path.exists()
+
+
+def test_clearing_removes_everything_but_the_lock(base: Path) -> None:
+    directory = RuntimeDirectory()
+    (directory.path / "spill.0.1.2").touch()
+    directory.clear()
+    assert [path.name for path in directory.path.iterdir()] == ["lock"]
+    remove_stale(base)
+    assert directory.path.exists()
+    directory.remove()
+
+
+# --- doorbells --------------------------------------------------------------------------------------------
+
+
+def test_a_doorbell_is_silent_until_it_is_rung(bell: Doorbell) -> None:
+    assert not is_rung(bell)
+    bell.ring()
+    assert is_rung(bell)
+
+
+def test_ringing_twice_counts_once(bell: Doorbell) -> None:
+    bell.ring()
+    bell.ring()
+    bell.clear()
+    assert not is_rung(bell)
+    bell.ring()
+    assert is_rung(bell)
+
+
+def test_clearing_a_silent_doorbell_does_not_wait(bell: Doorbell) -> None:
+    bell.clear()
+    assert not is_rung(bell)
+
+
+def test_a_doorbell_that_nobody_clears_can_be_rung_for_ever(bell: Doorbell) -> None:
+    os.eventfd_write(bell.fd, 2**64 - 2)
+    bell.ring()
+    assert is_rung(bell)
+
+
+# --- everything together ----------------------------------------------------------------------------------
+
+
+def test_a_new_tree_finds_nothing_of_the_old_one(base: Path) -> None:
+    runtime = Runtime(2)
+    runtime.control.durable = 4711
+    runtime.control.set_transport_alive(1, True)
+    assert runtime.ingress[0].push(control_record(["old"]))
+    assert runtime.egress[1].push(control_record(["old"]))
+    runtime.core_bell.ring()
+    runtime.transport_bells[1].ring()
+    runtime.spill_path("0.1.2").touch()
+    runtime.index_path(3).touch()
+    Path(f"{runtime.transient_prefix}0000000000.log").touch()
+    runtime.reset()
+    assert runtime.control.durable == 0
+    assert not runtime.control.transport_alive(1)
+    assert [ring.pop_all() for ring in (*runtime.ingress, *runtime.egress)] == [[], [], [], []]
+    assert not any(is_rung(bell) for bell in (runtime.core_bell, *runtime.transport_bells))
+    assert [path.name for path in runtime.directory.path.iterdir()] == ["lock"]
+    for made in (runtime.core_bell, *runtime.transport_bells):
+        os.close(made.fd)
+    runtime.directory.remove()
+
+
+def test_files_of_different_kinds_never_share_a_name(base: Path) -> None:
+    runtime = Runtime(1)
+    paths = [
+        runtime.index_path(1),
+        runtime.index_path(2),
+        runtime.spill_path("1"),
+        Path(f"{runtime.transient_prefix}0000000001.log"),
+    ]
+    assert len(set(paths)) == len(paths)
+    assert {path.parent for path in paths} == {runtime.directory.path}
+    for made in (runtime.core_bell, *runtime.transport_bells):
+        os.close(made.fd)
+    runtime.directory.remove()
