@@ -213,6 +213,15 @@ cdef class Ingress:
         self.at = 0
         self.end = left
 
+    def give_back_memory(self):
+        """The connection has ended: free what was received. The current frame is gone too."""
+        free(self.kept)
+        self.kept = NULL
+        self.kept_capacity = 0
+        self.data = scratch
+        self.at = self.end = 0
+        self.frame_length = self.header_length = 0
+
     @property
     def unparsed_bytes(self):
         """Bytes received and not parsed."""

@@ -118,3 +118,18 @@ def test_protocol_large_message_cut_off_is_not_published(
     other = peers.logged_on(server)
     other.publish_persisted(recorded_topic, [b"whole"], 1)
     assert subscriber.receive().body == b"whole"
+
+
+def test_protocol_a_message_cut_off_leaves_no_memory_behind(start_server: StartServer, peers: Peers) -> None:
+    """operations.md §2, Limits: what a client began to send is given back as soon as the connection has ended."""
+    server = start_server(transport_workers=1)
+    before_bytes = server.anonymous_bytes()
+    for _ in range(4):
+        client = peers.logged_on(server)
+        client.send_bytes((100 * 2**20).to_bytes(4, "big") + b'{"c":"p","t":"big"}' + bytes(30 * 2**20))
+        client.close()
+    wait_until(
+        lambda: server.anonymous_bytes() - before_bytes < 20 * 2**20,
+        10.0,
+        lambda: f"{(server.anonymous_bytes() - before_bytes) >> 20} MiB more than before",
+    )

@@ -103,8 +103,11 @@ class Connection(asyncio.BufferedProtocol):
         """Bytes were received."""
         self.ingress.received(nbytes)
         self.last_input_s = self.worker.now_s()
-        if self.phase is Phase.CLOSED or self.held:
-            # Bytes of a read that was under way when input was held; they wait, or go nowhere.
+        if self.phase is Phase.CLOSED:
+            self.ingress.give_back_memory()
+            return
+        if self.held:
+            # Bytes of a read that was under way when input was held: they wait.
             self.ingress.keep()
             return
         self.pump()
@@ -419,6 +422,9 @@ class Connection(asyncio.BufferedProtocol):
         if known_to_core:
             self.worker.push_control(control_record(None, KIND_DISCONNECT, self.slot, self.serial))
         self.worker.disconnected(self)
+        # A connection is part of reference cycles; its memory must not wait for the collector. The frame that may
+        # just be carried out is needed until this callback ends.
+        self.worker.loop.call_soon(self.ingress.give_back_memory)
         self.worker.log.log("07-0013", client=self.shown_name, reason=self.close_reason)
 
 
