@@ -24,7 +24,7 @@ topics = st.one_of(
 def feeds(draw: st.DrawFn) -> list[Feed]:
     """Messages of some publishers, their numbers rising with gaps."""
     last = [0, 0, 0, 0]
-    made = []
+    made: list[Feed] = []
     for _ in range(draw(st.integers(0, 60))):
         slot = draw(st.integers(0, 3))
         last[slot] += draw(st.integers(1, 3))

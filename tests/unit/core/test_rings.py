@@ -3,6 +3,7 @@
 import os
 import random
 from collections import deque
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -185,7 +186,7 @@ def test_view_nothing_is_missed_by_falling_asleep() -> None:
     def durable() -> None:
         control.durable = 8
 
-    changes = [
+    changes: list[Callable[[], object]] = [
         lambda: control.set_watermarks(8, 0, 2, 0, 0),
         durable,
         lambda: egress.push(record(1, 1)),

@@ -1,0 +1,163 @@
+"""The core's turn: when records are released, and how a dead transport is replaced."""
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgpack
+import pytest
+
+from amps.server.core import transient_files
+from amps.server.records import KIND_DECLARE_TOPIC, KIND_LOGON, control_payload, control_record
+from tests.simulation.disk import SimulatedDisk
+from tests.simulation.world import Server, World
+from tests.support.records import RecordParts, ring_position
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """A core with two transports, on a simulated disk."""
+    monkeypatch.setattr(transient_files, "SEGMENT_BYTES", transient_files.SEGMENT_BYTES)
+    monkeypatch.setattr(transient_files, "TRANSIENT_BYTES_MAX", transient_files.TRANSIENT_BYTES_MAX)
+    world = World(1, tmp_path)
+    world.ring_bytes = 65536
+    disk = SimulatedDisk(tmp_path / "graves", random.Random(1))
+    server = Server(world, tmp_path / "journal", disk, tmp_path / "run")
+    server.core.open()
+    yield server
+    server.end()
+    disk.release()
+
+
+def log_on(server: Server, transport: int, slot: int, name: str = "name", serial: int = 1) -> None:
+    assert server.runtime.ingress[transport].push(control_record((name, "user"), KIND_LOGON, slot, serial))
+
+
+def declare(server: Server, transport: int, topic: str) -> None:
+    record = control_record((topic.encode(), b"json"), KIND_DECLARE_TOPIC, topic=0)
+    assert server.runtime.ingress[transport].push(record)
+
+
+def publish(server: Server, transport: int, slot: int, sequence: int, serial: int = 1, size: int = 10) -> bool:
+    parts = RecordParts(
+        payload=b"x" * size, publisher_id=5, sequence=sequence, position=ring_position(slot, serial)
+    )
+    return bool(server.runtime.ingress[transport].push(parts.to_bytes()))
+
+
+def answers(server: Server, transport: int) -> list[list[object]]:
+    found = [control_payload(record) for record in server.runtime.egress[transport].pop_all()]
+    assert all(isinstance(answer, list) for answer in found)
+    return found  # type: ignore[return-value]
+
+
+def test_core_answers_before_it_releases(server: Server) -> None:
+    """A transport whose egress ring is full keeps its records as not consumed until the answers are out.
+
+    Among the answers may be that a session was cut off: what it had published then was dropped.
+    """
+    ring = server.runtime.ingress[0]
+    for slot in range(90):
+        log_on(server, 0, slot, f"client-{slot}")
+    assert server.core.turn()
+    assert ring.tail == 0
+    while server.core.turn():
+        pass
+    assert ring.tail == 0
+    served = len(answers(server, 0))
+    assert 0 < served < 90
+    while served < 90:
+        server.core.turn()
+        served += len(answers(server, 0))
+    server.core.turn()
+    assert ring.tail == ring.head
+
+
+def test_core_a_blocked_transport_blocks_no_other(server: Server) -> None:
+    for slot in range(90):
+        log_on(server, 0, slot, f"client-{slot}")
+    server.core.turn()
+    log_on(server, 1, 0)
+    assert server.core.turn()
+    assert [answer[0] for answer in answers(server, 1)] == ["logon"]
+    assert server.runtime.ingress[1].tail == server.runtime.ingress[1].head
+    assert server.runtime.ingress[0].tail == 0
+
+
+def test_core_a_dead_transport_is_replaced_when_its_ring_is_empty(server: Server) -> None:
+    """What it had published counts; its names are free; answers that nobody takes hold up nothing."""
+    for slot in range(90):
+        log_on(server, 0, slot, f"client-{slot}")
+    server.core.turn()
+    declare(server, 0, "orders")
+    for sequence in (1, 2, 3):
+        assert publish(server, 0, 7, sequence)
+    server.supervisor.to_core.append(msgpack.packb(["transport died", 0]))
+    server.core.look()
+    assert server.supervisor.from_core == []
+    while server.core.turn():
+        pass
+    server.core.look()
+    assert server.supervisor.from_core == [["transport drained", 0]]
+    assert server.core.sequencer.accepted == 3
+    answers(server, 0)
+    # The successor begins with no topics and no sessions.
+    log_on(server, 0, 0, "client-7", serial=50)
+    server.core.turn()
+    assert answers(server, 0) == [["logon", 0, 50, True, 3, server.core.sequencer.journal.position]]
+
+
+def test_core_a_dead_transport_waits_for_room_in_the_transient_log(server: Server) -> None:
+    """Others that do not read must not make it be replaced with records left in its ring."""
+    transient_files.SEGMENT_BYTES = 65536
+    transient_files.TRANSIENT_BYTES_MAX = 2 * 65536
+    control = server.runtime.control
+    control.set_transport_alive(1, True)
+    control.set_transient_read(1, 0)
+    log_on(server, 0, 0)
+    declare(server, 0, "plain")
+    sequence = 0
+    for _ in range(400):
+        while publish(server, 0, 0, sequence + 1, size=1000):
+            sequence += 1
+        server.core.turn()
+    ring = server.runtime.ingress[0]
+    assert ring.tail != ring.head, "the transient log is not full"
+    server.supervisor.to_core.append(msgpack.packb(["transport died", 0]))
+    server.core.look()
+    server.core.turn()
+    server.core.look()
+    assert server.supervisor.from_core == []
+    while ring.tail != ring.head:
+        control.set_transient_read(1, control.watermarks()[1])
+        server.core.turn()
+    server.core.look()
+    assert server.supervisor.from_core == [["transport drained", 0]]
+    assert server.core.sequencer.accepted == sequence
+
+
+def test_core_a_name_taken_over_fences_its_old_session(server: Server) -> None:
+    """transaction_log.md §6: what the old one still has in its ring is dropped, and it is told to go first."""
+    log_on(server, 0, 0)
+    declare(server, 0, "orders")
+    assert publish(server, 0, 0, 1)
+    server.core.turn()
+    answers(server, 0)
+    log_on(server, 1, 3, serial=9)
+    server.core.turn()
+    assert answers(server, 0) == [["kick", 0, 1, "name", "user"]]
+    assert answers(server, 1)[0][:5] == ["logon", 3, 9, True, 1]
+    assert publish(server, 0, 0, 2)
+    server.core.turn()
+    assert (server.core.sequencer.accepted, server.core.sequencer.fenced) == (1, 1)
+
+
+def test_core_a_reused_slot_is_another_session(server: Server) -> None:
+    """A record of a connection that is gone, in a slot that has a new owner, is dropped."""
+    log_on(server, 0, 0, "first", serial=1)
+    declare(server, 0, "orders")
+    log_on(server, 0, 0, "second", serial=2)
+    assert publish(server, 0, 0, 1, serial=1)
+    assert publish(server, 0, 0, 1, serial=2)
+    server.core.turn()
+    assert (server.core.sequencer.accepted, server.core.sequencer.fenced) == (1, 1)

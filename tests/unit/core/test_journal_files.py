@@ -1,0 +1,317 @@
+"""Journal files and flusher: the order of what reaches the disk, spares, failures."""
+
+import errno
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from amps._core.bookmark_index import IndexBuilder, IndexReader
+from amps._core.log_reader import FILE_HEADER_SIZE, read_file_header
+from amps.server.core.disk import Disk
+from amps.server.core.flusher import Flusher, SyncFailed, WatermarkFile, read_watermark
+from amps.server.core.journal_files import MIB, JournalFiles, StorageFailure
+from amps.server.journal_names import index_path, journal_path, watermark_path
+from tests.simulation.world import SimulatedRuntime
+
+NAME = "inst"
+SIZE = MIB
+
+
+class ScriptedDisk(Disk):
+    """Notes every call by file name; can be full, fail its syncs, or hold them up."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str]] = []
+        self.full = False
+        self.sync_fails = False
+        self.gate: threading.Event | None = None
+
+    def _name(self, descriptor: int) -> str:
+        return Path(os.readlink(f"/proc/self/fd/{descriptor}")).name
+
+    def allocate(self, descriptor: int, size_bytes: int) -> None:
+        if self.full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        super().allocate(descriptor, size_bytes)
+
+    def write(self, descriptor: int, data: memoryview, offset: int) -> None:
+        self.calls.append(("header" if offset == 0 else "write", self._name(descriptor)))
+        super().write(descriptor, data, offset)
+
+    def sync(self, descriptor: int) -> None:
+        if self.gate is not None:
+            assert self.gate.wait(20)
+        self.calls.append(("sync", self._name(descriptor)))
+        if self.sync_fails:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        super().sync(descriptor)
+
+    def rename(self, source: Path, target: Path) -> None:
+        self.calls.append(("rename", target.name))
+        super().rename(source, target)
+
+    def sync_directory(self, directory: Path) -> None:
+        self.calls.append(("sync", "directory"))
+        super().sync_directory(directory)
+
+
+class Setting:
+    """Files and flusher of one core, threads or not."""
+
+    def __init__(self, path: Path, preallocated: int = 2, background: bool = False, size: int = SIZE) -> None:
+        self.disk = ScriptedDisk()
+        self.directory = path / "journal"
+        self.directory.mkdir(exist_ok=True)
+        self.runtime = SimulatedRuntime(path / f"run-{len(list(path.iterdir()))}", 4096)
+        self.watermark = watermark_path(self.directory, NAME)
+        watermark_file = WatermarkFile(self.watermark, self.disk)
+        self.flusher = Flusher(self.runtime, 0.001, watermark_file, self.disk, background)
+        self.reports: list[str] = []
+        self.files = JournalFiles(
+            self.directory,
+            NAME,
+            size,
+            preallocated,
+            self.runtime,
+            self.flusher,
+            lambda event, text: self.reports.append(event),
+            self.disk,
+            background,
+        )
+
+    def open_new(self) -> None:
+        self.files.start(set(), -1)
+        self.files.next_file(0, 0, 0, 1)
+        self.flusher.start(FILE_HEADER_SIZE)
+
+    def journal(self, number: int) -> str:
+        return journal_path(self.directory, NAME, number).name
+
+    def write(self, offset: int, length: int = 100) -> None:
+        self.files.write(offset, memoryview(b"x" * length))
+
+    def numbers(self) -> list[str]:
+        return sorted(path.name for path in self.directory.glob("*.journal"))
+
+
+def test_files_a_spare_is_whole_before_it_has_its_name(tmp_path: Path) -> None:
+    setting = Setting(tmp_path)
+    setting.files.start(set(), -1)
+    setting.files.next_file(0, 0, 0, 1)
+    calls = setting.disk.calls
+    unfinished = setting.journal(0) + ".new"
+    made = calls[: calls.index(("rename", setting.journal(0))) + 2]
+    assert made[-3:] == [("sync", unfinished), ("rename", setting.journal(0)), ("sync", "directory")]
+    assert ("header", unfinished) in made
+
+
+def test_files_a_header_is_durable_before_the_first_record(tmp_path: Path) -> None:
+    """Else old records could turn up behind new ones: a spare must hold nothing but zeros."""
+    setting = Setting(tmp_path)
+    setting.open_new()
+    after = setting.disk.calls[setting.disk.calls.index(("sync", "directory")) + 1 :]
+    assert after[:2] == [("header", setting.journal(0)), ("sync", setting.journal(0))]
+
+
+def test_files_a_journal_is_durable_to_its_end_before_the_next_is_used(tmp_path: Path) -> None:
+    """Else a machine crash could tear an older journal. The promise may already cover all of it."""
+    setting = Setting(tmp_path)
+    setting.open_new()
+    setting.files.wait_for_spares()
+    setting.write(FILE_HEADER_SIZE)
+    setting.disk.calls.clear()
+    setting.files.next_file(1, SIZE, 0, 2)
+    assert setting.disk.calls == [
+        ("sync", setting.journal(0)),
+        ("header", setting.journal(1)),
+        ("sync", setting.journal(1)),
+    ]
+    assert setting.runtime.control.durable == SIZE
+    assert read_watermark(setting.watermark) == SIZE
+
+
+def test_flusher_the_promise_is_on_record_before_it_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    setting = Setting(tmp_path)
+    setting.open_new()
+    assert read_watermark(setting.watermark) == setting.runtime.control.durable == FILE_HEADER_SIZE
+    setting.write(FILE_HEADER_SIZE)
+    seen: list[tuple[int, int]] = []
+    write = WatermarkFile.write
+
+    def noting(self: WatermarkFile, position: int) -> None:
+        write(self, position)
+        seen.append((position, setting.runtime.control.durable))
+
+    monkeypatch.setattr(WatermarkFile, "write", noting)
+    setting.flusher.written(FILE_HEADER_SIZE + 100, 0)
+    assert setting.runtime.control.durable == FILE_HEADER_SIZE
+    assert setting.flusher.step()
+    assert seen == [(FILE_HEADER_SIZE + 100, FILE_HEADER_SIZE)]
+    assert setting.runtime.control.durable == FILE_HEADER_SIZE + 100
+    assert not setting.flusher.step()
+
+
+def test_flusher_a_failed_sync_is_final(tmp_path: Path) -> None:
+    """The kernel may have dropped the pages: a later success means nothing."""
+    setting = Setting(tmp_path)
+    setting.open_new()
+    setting.write(FILE_HEADER_SIZE)
+    setting.flusher.written(FILE_HEADER_SIZE + 100, 0)
+    setting.disk.sync_fails = True
+    assert not setting.flusher.step()
+    setting.disk.sync_fails = False
+    assert not setting.flusher.step()
+    assert setting.flusher.failed == errno.EIO
+    assert setting.runtime.control.durable == FILE_HEADER_SIZE
+    assert read_watermark(setting.watermark) == FILE_HEADER_SIZE
+    with pytest.raises(SyncFailed):
+        setting.flusher.wait_until_synced(FILE_HEADER_SIZE + 100)
+    with pytest.raises(StorageFailure):
+        setting.files.next_file(1, SIZE, 0, 2)
+    page = journal_path(setting.directory, NAME, 1)
+    header = read_file_header(page.read_bytes()[:FILE_HEADER_SIZE], page.name) if page.exists() else None
+    assert header is None or not header[5], "the next journal came into use after a failed sync"
+
+
+def in_background(action: Callable[[], object]) -> threading.Thread:
+    thread = threading.Thread(target=action, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_flusher_whoever_waits_for_a_sync_gets_it(tmp_path: Path) -> None:
+    """With the real thread, and a device that takes its time."""
+    setting = Setting(tmp_path, background=True)
+    setting.open_new()
+    for round_number in range(1, 20):
+        end = FILE_HEADER_SIZE + 100 * round_number
+        setting.write(end - 100)
+        setting.disk.gate = threading.Event()
+        setting.flusher.written(end - 50, end - 50)
+        waiter = in_background(lambda end=end: setting.flusher.wait_until_synced(end))
+        assert setting.runtime.control.durable < end - 50
+        setting.disk.gate.set()
+        waiter.join(20)
+        assert not waiter.is_alive()
+        assert setting.runtime.control.durable >= end
+    setting.flusher.drain()
+    setting.files.stop()
+
+
+def test_flusher_drains_what_nobody_waits_for(tmp_path: Path) -> None:
+    setting = Setting(tmp_path, background=True)
+    setting.open_new()
+    setting.write(FILE_HEADER_SIZE)
+    setting.flusher.written(FILE_HEADER_SIZE + 100, 0)
+    setting.flusher.drain()
+    assert setting.runtime.control.durable == FILE_HEADER_SIZE + 100
+    setting.files.stop()
+
+
+def test_flusher_a_torn_watermark_says_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "w"
+    assert read_watermark(path) == 0
+    WatermarkFile(path, Disk()).write(1 << 40)
+    assert read_watermark(path) == 1 << 40
+    content = path.read_bytes()
+    for length in range(24):
+        path.write_bytes(content[:length] + bytes(24 - length))
+        assert read_watermark(path) in (0, 1 << 40)
+    for offset in range(24):
+        image = bytearray(content)
+        image[offset] ^= 1
+        path.write_bytes(image)
+        assert read_watermark(path) == 0
+    path.write_bytes(content[:10])
+    assert read_watermark(path) == 0
+
+
+# Spares
+
+
+def test_files_as_many_lie_ready_as_configured(tmp_path: Path) -> None:
+    """transaction_log.md §20 29: the file in use counts; with 1 the next is made when the first is full."""
+    for preallocated in (1, 2, 4):
+        place = tmp_path / str(preallocated)
+        place.mkdir()
+        setting = Setting(place, preallocated)
+        setting.open_new()
+        setting.files.wait_for_spares()
+        assert setting.numbers() == [setting.journal(n) for n in range(preallocated)]
+        setting.files.next_file(1, SIZE, 0, 2)
+        setting.files.wait_for_spares()
+        assert setting.numbers() == [setting.journal(n) for n in range(preallocated + 1)]
+
+
+def test_files_spares_of_another_size_are_made_anew(tmp_path: Path) -> None:
+    """From the last on, so that a crash leaves no gap; those before the first wrong one are kept."""
+    setting = Setting(tmp_path, 4)
+    setting.open_new()
+    setting.files.wait_for_spares()
+    os.truncate(setting.directory / setting.journal(2), 2 * SIZE)
+    removed: list[str] = []
+
+    class Watching(ScriptedDisk):
+        def unlink(self, path: Path) -> None:
+            removed.append(path.name)
+            super().unlink(path)
+
+    again = Setting(tmp_path, 4)
+    again.files._disk = Watching()
+    again.files.start({1, 2, 3}, 0)
+    assert removed == [again.journal(3), again.journal(2)]
+    again.files.wait_for_spares()
+    assert {path.stat().st_size for path in again.directory.glob("*.journal")} == {SIZE}
+    assert len(again.numbers()) == 4
+
+
+def test_files_a_large_message_gets_a_file_of_its_size(tmp_path: Path) -> None:
+    """transaction_log.md §20 28: that one only."""
+    setting = Setting(tmp_path)
+    setting.open_new()
+    size, _ = setting.files.next_file(1, SIZE, 3 * SIZE + 1, 2)
+    assert size == 4 * SIZE == (setting.directory / setting.journal(1)).stat().st_size
+    size, _ = setting.files.next_file(2, 5 * SIZE, 100, 3)
+    assert size == SIZE
+
+
+def test_files_a_full_disk_stops_the_next_file_only(tmp_path: Path) -> None:
+    """transaction_log.md §20 35: what has its place is written; then it is a failure, and it is reported."""
+    setting = Setting(tmp_path)
+    setting.open_new()
+    setting.files.wait_for_spares()
+    setting.disk.full = True
+    setting.files.next_file(1, SIZE, 0, 2)
+    setting.write(FILE_HEADER_SIZE)
+    with pytest.raises(StorageFailure, match="No space left"):
+        setting.files.next_file(2, 2 * SIZE, 0, 3)
+    assert "2C-0003" in setting.reports
+    assert not list(setting.directory.glob("*.new"))
+    setting.disk.full = False
+    assert setting.files.step()
+    setting.files.next_file(2, 2 * SIZE, 0, 3)
+
+
+def test_files_waiting_for_spares_on_a_full_disk_fails(tmp_path: Path) -> None:
+    setting = Setting(tmp_path)
+    setting.disk.full = True
+    setting.files.start(set(), -1)
+    with pytest.raises(StorageFailure):
+        setting.files.next_file(0, 0, 0, 1)
+
+
+def test_files_an_index_is_written_for_a_full_journal(tmp_path: Path) -> None:
+    """And one that was left there by another log goes as soon as the journal comes into use."""
+    setting = Setting(tmp_path)
+    path = index_path(setting.directory, NAME, 0)
+    path.write_bytes(b"old")
+    setting.open_new()
+    assert not path.exists()
+    builder = IndexBuilder(None, 0, 0, SIZE)
+    setting.files.finish_file(0, builder)
+    setting.files.stop()
+    assert IndexReader(path.read_bytes(), True).file_number == 0
+    assert not setting.runtime.index_path(0).exists()
