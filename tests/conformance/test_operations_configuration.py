@@ -175,7 +175,8 @@ def test_operations_6_a_log_file_beside_the_configuration(make_server: StartServ
     finally:
         process.terminate()
         assert process.wait(30) == 0
-        process.stdout.close()
+        if process.stdout is not None:
+            process.stdout.close()
 
 
 def test_operations_7_editing_the_file_changes_nothing(start_server: StartServer, peers: Peers) -> None:

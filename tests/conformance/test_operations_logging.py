@@ -198,7 +198,7 @@ def test_operations_6_the_log_outlives_its_process(make_server: StartServer, pee
     """The log process is replaced when it dies, and nothing logged meanwhile is missing."""
     server = start(make_server, target("a.log", Level="info"))
     (old,) = server.pids("amps: log")
-    server._kill(old)
+    server.kill_process(old)
     client = peers.logged_on(server, name="while-it-restarts")
     client.close()
 

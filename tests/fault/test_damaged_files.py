@@ -67,6 +67,11 @@ def swap(first: Path, second: Path) -> None:
     second.write_bytes(contents[0])
 
 
+def unlink(*paths: Path) -> None:
+    for path in paths:
+        path.unlink()
+
+
 DAMAGES: dict[str, tuple[int, Callable[[ServerProcess], object]]] = {
     "header zeroed, newest": (NEWEST, lambda s: zero(journal(s, NEWEST), 0, 4096)),
     "header zeroed, first": (0, lambda s: zero(journal(s, 0), 0, 4096)),
@@ -80,7 +85,7 @@ DAMAGES: dict[str, tuple[int, Callable[[ServerProcess], object]]] = {
     "lengthened": (1, lambda s: cut_to(journal(s, 1), 11 << 20)),
     "swapped": (0, lambda s: swap(journal(s, 0), journal(s, 1))),
     "a copy of an older one in its place": (1, lambda s: journal(s, 1).write_bytes(journal(s, 0).read_bytes())),
-    "the newest and the spare removed": (NEWEST, lambda s: [journal(s, n).unlink() for n in (NEWEST, 3)]),
+    "the newest and the spare removed": (NEWEST, lambda s: unlink(journal(s, NEWEST), journal(s, 3))),
     "the newest removed, the spare left": (NEWEST, lambda s: journal(s, NEWEST).unlink()),
     "one in the middle removed": (1, lambda s: journal(s, 1).unlink()),
 }

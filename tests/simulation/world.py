@@ -17,10 +17,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgpack
-from amps._core.log_reader import FILE_HEADER_SIZE, LogCursor, LogDamaged, read_file_header
-from amps._core.shared import ControlPage, Ring
 
 import amps.config
+from amps._core.log_reader import FILE_HEADER_SIZE, LogCursor, LogDamaged, read_file_header
+from amps._core.shared import ControlPage, Ring
 from amps.config import ServerConfig
 from amps.server.core import transient_files
 from amps.server.core.flusher import read_watermark
@@ -504,7 +504,7 @@ class World:
             position = max(0, promised - self.chance.randrange(1, 500))
             for number in numbers:
                 path = journal_path(directory, NAME, number)
-                header = read_file_header(path.read_bytes()[:FILE_HEADER_SIZE], path)
+                header = read_file_header(path.read_bytes()[:FILE_HEADER_SIZE], str(path))
                 if header is not None and header[5] and 0 <= position - header[2] < header[1]:
                     return path, position - header[2]
         path = journal_path(directory, NAME, self.chance.choice(numbers))

@@ -119,9 +119,10 @@ def test_every_message_gets_the_values_its_text_needs() -> None:
             if call.func.attr != "log" or not call.args or not isinstance(call.args[0], ast.Constant):
                 continue
             given = {keyword.arg for keyword in call.keywords}
-            if call.args[0].value not in CATALOGUE or given & {"text", None}:
+            record_id = str(call.args[0].value)
+            if record_id not in CATALOGUE or given & {"text", None}:
                 continue
-            template = CATALOGUE[call.args[0].value].template
+            template = CATALOGUE[record_id].template
             optional = set(re.findall(r"\{(\w+)\}", "".join(re.findall(r"\[\[.*?\]\]", template))))
             needed = set(re.findall(r"\{(\w+)\}", template)) - optional
             assert needed <= given, f"{source}:{call.lineno} lacks {needed - given}"
