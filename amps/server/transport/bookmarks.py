@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from amps.server.transport.failures import CommandFailure, not_supported_yet
 
-_MESSAGE = re.compile(r"(\d{1,20})\s*\|\s*(\d{1,20})\s*(?:\|(?:[^|,]*\|?)?)?")
-_TIMESTAMP = re.compile(r"\d{8}T\d{6}(?:\.\d{1,9})?Z?")
+_MESSAGE = re.compile(r"(\d{1,20})\s*\|\s*(\d{1,20})\s*(?:\|(?:[^|,]*\|?)?)?", re.ASCII)
+_TIMESTAMP = re.compile(r"\d{8}T\d{6}(?:\.\d{1,9})?Z?", re.ASCII)
 _U64_MAX = 0xFFFFFFFFFFFFFFFF
 
 

@@ -97,7 +97,7 @@ def split_options(text: str) -> Iterator[str]:
 
 def parse_interval(text: str) -> float:
     """Seconds of an interval such as `500ms`; a bare number is seconds (D34). Raises ValueError."""
-    match = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)", text.strip().lower())
+    match = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)", text.strip().lower(), re.ASCII)
     if match is None or (match[2] and match[2] not in _INTERVAL_S):
         raise ValueError(f"{text!r} is no interval")
     return float(match[1]) * _INTERVAL_S[match[2] or "s"]
@@ -129,7 +129,7 @@ def parse_options(text: str, command: str, bookmark: bool) -> Options:
     not_found = found.get("bookmark_not_found", "now")
     if not_found not in ("epoch", "now", "fail"):
         raise CommandFailure("invalid options", f"bookmark_not_found={not_found}")
-    if "max_backlog" in found and not found["max_backlog"].isdigit():
+    if "max_backlog" in found and not re.fullmatch("[0-9]+", found["max_backlog"]):
         raise CommandFailure("invalid options", f"max_backlog={found['max_backlog']}")
     for name, what in (
         ("pause", "pausing subscriptions"),
@@ -191,7 +191,7 @@ def _check_conflicts(found: dict[str, str], bookmark: bool) -> None:
 
 
 def _is_rate(text: str) -> bool:
-    match = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)(x|[kmg]b?)?", text.lower())
+    match = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)(x|[kmg]b?)?", text.lower(), re.ASCII)
     return match is not None and float(match[1]) > 0
 
 

@@ -1,0 +1,180 @@
+"""Bookmarks and options as text: the grammars of transaction_log.md §5 and protocol.md §10, and rubbish."""
+
+import contextlib
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from amps.server.transport.bookmarks import MessagePoint, StartPoint, format_bookmark, parse_bookmark
+from amps.server.transport.failures import CommandFailure
+from amps.server.transport.options import (
+    COLUMNS,
+    TOKENS,
+    Options,
+    parse_interval,
+    parse_logon_options,
+    parse_options,
+    split_options,
+)
+
+u64 = st.integers(1, (1 << 64) - 1)
+blanks = st.sampled_from(["", " ", "  "])
+
+
+@given(u64, u64)
+def test_bookmark_what_is_written_is_read(publisher: int, sequence: int) -> None:
+    text = format_bookmark(publisher, sequence)
+    assert text == f"{publisher}|{sequence}|"
+    assert parse_bookmark(text) == StartPoint(messages=(MessagePoint(publisher, sequence),))
+
+
+def test_bookmark_of_an_empty_log() -> None:
+    """transaction_log.md §20 19."""
+    assert format_bookmark(0, 0) == "0"
+    assert parse_bookmark("0") == StartPoint(epoch=True)
+
+
+@given(st.lists(st.one_of(st.tuples(u64, u64), st.sampled_from(["0", "0|1|", "0|1"])), min_size=1, max_size=6), blanks)
+def test_bookmark_lists(items: list[tuple[int, int] | str], blank: str) -> None:
+    """transaction_log.md §5.1, §20 8: any mixture, with blanks around the points."""
+    texts = [item if isinstance(item, str) else f"{item[0]}{blank}|{blank}{item[1]}|" for item in items]
+    point = parse_bookmark(f"{blank},{blank}".join(texts))
+    assert point.epoch == ("0" in items)
+    assert point.now == any(item in ("0|1|", "0|1") for item in items)
+    assert point.messages == tuple(MessagePoint(*item) for item in items if not isinstance(item, str))
+
+
+@pytest.mark.parametrize("text", ["7|8", "7|8|", "7|8|extra", "7|8|extra|", " 7 | 8 | "])
+def test_bookmark_a_third_part_is_ignored(text: str) -> None:
+    """transaction_log.md §20 41."""
+    assert parse_bookmark(text) == StartPoint(messages=(MessagePoint(7, 8),))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", " ", "abc", "2015-01-02", "[A:B", "A:B]", "[:]", "[1|1|:]", "[:1|1|]", "(1|1|]", "1", "1|", "|1", "-1|1|",
+        "1|-1|", "1|1|2|3|", ",", "0,", ",0", "0,,0", "1|1|;2|2|", "18446744073709551616|1|", "1|18446744073709551616|",
+        "20240301T09300", "20240301T093000+0100", "0x1|1|", "1|1|\n2|2|", "１|1|", "٣|1|",
+    ],
+)  # fmt: skip
+def test_bookmark_malformed(text: str) -> None:
+    """transaction_log.md §20 6, §22 68: a failure with this reason, never another error."""
+    with pytest.raises(CommandFailure) as caught:
+        parse_bookmark(text)
+    assert caught.value.reason == "invalid bookmark"
+
+
+@pytest.mark.parametrize(
+    "text", ["20240301T093000Z", "20240301T093000.123456789", "[1|1|:2|2|)", "(0:0|1|]", "1|1|,20240301T093000Z"]
+)
+def test_bookmark_forms_of_later_work_say_so(text: str) -> None:
+    with pytest.raises(CommandFailure) as caught:
+        parse_bookmark(text)
+    assert "not supported yet" in str(caught.value)
+
+
+@given(st.text(max_size=40))
+@example("[" * 1000)
+@example("1|" * 1000)
+def test_bookmark_rubbish_is_a_failure_and_nothing_else(text: str) -> None:
+    try:
+        point = parse_bookmark(text)
+    except CommandFailure:
+        return
+    assert point.epoch or point.now or point.messages
+
+
+# Options
+
+
+@pytest.mark.parametrize("command", COLUMNS)
+@given(text=st.text(max_size=60))
+@example(text="=")
+@example(text="[" * 500 + ",")
+@example(text="rate=,")
+def test_options_rubbish_is_a_failure_and_nothing_else(command: str, text: str) -> None:
+    with contextlib.suppress(CommandFailure):
+        parse_options(text, command, bookmark=True)
+    with contextlib.suppress(CommandFailure):
+        parse_logon_options(text)
+
+
+@pytest.mark.parametrize("command", COLUMNS)
+@pytest.mark.parametrize("name", TOKENS)
+def test_options_are_taken_where_they_are_documented(command: str, name: str) -> None:
+    """protocol.md §10: everywhere else they are `invalid options`."""
+    columns, takes_value = TOKENS[name]
+    text = f"{name}=1s" if takes_value else name
+    with_value = f"{name}=1" if not takes_value else name
+    documented = COLUMNS[command] in columns
+    for attempt, acceptable in ((text, documented), (with_value, documented and name == "pretty")):
+        try:
+            parse_options(attempt, command, bookmark=True)
+        except CommandFailure as failure:
+            refused_here = failure.reason == "invalid options" and "has no option" in str(failure)
+        else:
+            assert acceptable
+            refused_here = False
+        assert refused_here == (not documented)
+
+
+@given(st.lists(st.sampled_from(["replace", "timestamp", "bookmark", "none", "non_regex_topic", ""])), blanks)
+def test_options_blanks_empty_items_and_repetition(items: list[str], blank: str) -> None:
+    options = parse_options(f"{blank},{blank}".join(items), "subscribe", bookmark=False)
+    assert options == Options(
+        replace="replace" in items,
+        timestamp="timestamp" in items,
+        bookmark="bookmark" in items,
+        non_regex_topic="non_regex_topic" in items,
+    )
+
+
+@given(st.lists(st.sampled_from(["a", "b=[1,2,[3,4]]", 'c="x,y"', "d=(1,2)", "e='u,v'", ""]), min_size=1))
+def test_options_brackets_and_quotes_keep_commas(items: list[str]) -> None:
+    assert list(split_options(",".join(items))) == items
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("500ms", 0.5), ("1s", 1), ("2", 2), ("1.5m", 90), (".5h", 1800), ("10us", 1e-5), ("3 S", 3), ("1w", 604800)],
+)
+def test_options_intervals(text: str, seconds: float) -> None:
+    assert parse_interval(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "s", "1y", "-1s", "1 2s", "1e3s", "1ss", "nan", "inf", "1,5s", "٣s"])
+def test_options_no_intervals(text: str) -> None:
+    with pytest.raises(ValueError, match="no interval"):
+        parse_interval(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "live,rate=10", "live,pause", "live,resume", "live,fully_durable", "pause,resume", "rate_max_gap=1s", "rate=0",
+        "rate=-1", "rate=x", "rate=", "bookmark_not_found=later", "bookmark_not_found", "max_backlog=x", "max_backlog=²",
+        "rate=٣", "grouping=[/a]", "projection=[/a]", "skip_n=2", "conflation_key=[/k]", "conflation=often", "ack_conflation=1s",
+    ],
+)  # fmt: skip
+def test_options_transaction_log_38_conflicts(text: str) -> None:
+    """transaction_log.md §22 38, §20 22; protocol.md §10."""
+    with pytest.raises(CommandFailure) as caught:
+        parse_options(text, "subscribe", bookmark=True)
+    assert caught.value.reason == "invalid options"
+
+
+@pytest.mark.parametrize("text", ["rate=10", "fully_durable", "bookmark_not_found=now", "pause"])
+def test_options_of_replays_need_a_bookmark(text: str) -> None:
+    with pytest.raises(CommandFailure) as caught:
+        parse_options(text, "subscribe", bookmark=False)
+    assert caught.value.reason == "invalid options"
+
+
+def test_options_of_a_logon() -> None:
+    assert parse_logon_options("").ack_conflation_s == 1.0
+    assert parse_logon_options("ack_conflation = 10ms").ack_conflation_s == pytest.approx(0.01)
+    for text in ("ack_conflation=soon", "ack_conflation", "replace"):
+        with pytest.raises(CommandFailure):
+            parse_logon_options(text)
