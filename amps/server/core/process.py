@@ -51,6 +51,7 @@ IDLE_WAIT_MS = 100
 ANSWER_WAIT_MS = 1
 # How long the supervisor and the flusher may go unheard while there is work.
 LOOK_INTERVAL_NS = 10_000_000
+ORPHAN_DRAIN_NS = 6_000_000_000
 LOCK_WAIT_S = 10.0
 
 
@@ -82,6 +83,7 @@ class Core:
         self._now_ns = now_ns
         self._background = background
         self._draining = False
+        self._orphaned_until_ns = 0  # the supervisor died: how long transports may take to drain
         self._replacing: set[int] = set()  # transports that died and whose rings are not empty yet
         self._blocked: set[int] = set()  # transports whose answers do not fit into their egress ring yet
         self.sequencer: Sequencer
@@ -125,7 +127,7 @@ class Core:
         recovered = Recovered()
         settings = config.transaction_log
         if settings is not None:
-            settings.journal_directory.mkdir(parents=True, exist_ok=True)
+            make_directory(self._disk, settings.journal_directory)
             self._lock = lock_directory(settings.journal_directory, config.name)
             self._flusher = Flusher(
                 self._runtime,
@@ -234,7 +236,7 @@ class Core:
             if worked and beat_ns < look_ns:
                 continue
             if not worked:
-                if self._draining and not self._pending():
+                if self._draining and not self._pending() and not self._transports_drain(beat_ns):
                     return
                 control.set_core_sleeping(True)
                 if self._flusher is not None:
@@ -250,6 +252,15 @@ class Core:
                     continue
             look_ns = beat_ns + LOOK_INTERVAL_NS
             self.look()
+            if self._orphaned_until_ns:
+                # Its channel would be readable for ever.
+                poller = select.poll()
+                poller.register(bell, select.POLLIN)
+
+    def _transports_drain(self, now_ns: int) -> bool:
+        """Without a supervisor, which would have waited for them: whether transports may still push something."""
+        control, transports = self._runtime.control, range(self._runtime.transports)
+        return now_ns < self._orphaned_until_ns and any(control.transport_alive(index) for index in transports)
 
     def _pending(self) -> bool:
         return self._room_in_transient_log() and self.sequencer.pending()
@@ -319,7 +330,9 @@ class Core:
             except BlockingIOError:
                 return
             if not data:
-                # Without a supervisor nobody restarts or stops anything: drain and end.
+                # Without a supervisor nobody restarts or stops anything: drain and end. Transports do the same.
+                if not self._draining:
+                    self._orphaned_until_ns = time.monotonic_ns() + ORPHAN_DRAIN_NS
                 self._draining = True
                 return
             message = msgpack.unpackb(data)
@@ -336,6 +349,15 @@ class Core:
         self._replacing.discard(index)
         self.sequencer.attach_transport(index, ring)
         self._tell("transport drained", index)
+
+
+def make_directory(disk: Disk, directory: Path) -> None:
+    """Make a directory whose name outlives a crash of the machine, as what is synced in it does."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for parent in directory.absolute().parents:
+        # Directories further up may be unreadable, or of a kind that cannot be synced; then they are not of our making.
+        with contextlib.suppress(OSError):
+            disk.sync_directory(parent)
 
 
 def lock_directory(directory: Path, instance_name: str) -> int:

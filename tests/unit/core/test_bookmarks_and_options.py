@@ -154,8 +154,9 @@ def test_options_no_intervals(text: str) -> None:
     "text",
     [
         "live,rate=10", "live,pause", "live,resume", "live,fully_durable", "pause,resume", "rate_max_gap=1s", "rate=0",
-        "rate=-1", "rate=x", "rate=", "bookmark_not_found=later", "bookmark_not_found", "max_backlog=x", "max_backlog=²",
-        "rate=٣", "grouping=[/a]", "projection=[/a]", "skip_n=2", "conflation_key=[/k]", "conflation=often", "ack_conflation=1s",
+        "rate=-1", "rate=x", "rate=", "rate=٣", "bookmark_not_found=later", "bookmark_not_found", "max_backlog=x",
+        "max_backlog=²", "grouping=[/a]", "projection=[/a]", "skip_n=2", "conflation_key=[/k]", "conflation=often",
+        "ack_conflation=1s",
     ],
 )  # fmt: skip
 def test_options_transaction_log_38_conflicts(text: str) -> None:

@@ -104,7 +104,9 @@ def test_core_a_dead_transport_is_replaced_when_its_ring_is_empty(server: Server
     # The successor begins with no topics and no sessions.
     log_on(server, 0, 0, "client-7", serial=50)
     server.core.turn()
-    assert answers(server, 0) == [["logon", 0, 50, True, 3, server.core.sequencer.journal.position]]
+    journal = server.core.sequencer.journal
+    assert journal is not None
+    assert answers(server, 0) == [["logon", 0, 50, True, 3, journal.position]]
 
 
 def test_core_a_dead_transport_waits_for_room_in_the_transient_log(server: Server) -> None:

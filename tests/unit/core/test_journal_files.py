@@ -1,6 +1,7 @@
 """Journal files and flusher: the order of what reaches the disk, spares, failures."""
 
 import errno
+import functools
 import os
 import threading
 from collections.abc import Callable
@@ -191,7 +192,7 @@ def test_flusher_whoever_waits_for_a_sync_gets_it(tmp_path: Path) -> None:
         setting.write(end - 100)
         setting.disk.gate = threading.Event()
         setting.flusher.written(end - 50, end - 50)
-        waiter = in_background(lambda end=end: setting.flusher.wait_until_synced(end))
+        waiter = in_background(functools.partial(setting.flusher.wait_until_synced, end))
         assert setting.runtime.control.durable < end - 50
         setting.disk.gate.set()
         waiter.join(20)
