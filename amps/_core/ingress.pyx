@@ -366,7 +366,8 @@ cdef class Ingress:
         if sequence:
             self.sequence = sequence
             if self.wants_ack:
-                self.ack_sequence = sequence
+                # A repeated, lower number is a duplicate: the highest one covers it.
+                self.ack_sequence = max(self.ack_sequence, sequence)
                 self.ack_position = self.ring.pending_head
                 self.ack_requests += 1
         return 0

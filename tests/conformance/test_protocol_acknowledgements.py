@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.peer import Message, frame
 from tests.support.peers import Peers
-from tests.support.server import ServerProcess, numbered_bodies
+from tests.support.server import ServerProcess, StartServer, numbered_bodies
 
 
 def types_of(messages: list[Message]) -> list[str]:
@@ -331,3 +331,18 @@ def test_protocol_persisted_acks_carry_sequence_and_bookmark(
     ack = client.wait_for_persisted(7)[-1]
     assert client.receive()["bm"] == ack["bm"]
     assert str(ack["bm"]).endswith("|7|")
+
+
+def test_protocol_16_a_burst_with_duplicates_is_acknowledged_up_to_its_highest(
+    peers: Peers, start_server: StartServer
+) -> None:
+    """protocol.md §5.3, D13: the ack names the highest number, whatever duplicates came after it."""
+    server = start_server(log_topics=["^L"])
+    client = peers.logged_on(server, o="ack_conflation=100ms")
+    client.publish_persisted("L", numbered_bodies(10), 1)
+    client.send_bytes(
+        b"".join(
+            frame({"c": "publish", "t": "L", "s": sequence, "a": "persisted"}, b"x") for sequence in (5, 11, 9, 9)
+        )
+    )
+    assert client.wait_for_persisted(11)[-1]["s"] == 11
