@@ -19,6 +19,7 @@ from amps.server.runtime import (
     remove_stale,
     runtime_base,
 )
+from tests.support.server import package_path
 
 # Makes a directory, leaves it to a child that lives as long as standard input is open, and dies.
 ORPHANED_CHILD = """
@@ -107,7 +108,11 @@ def test_what_is_no_runtime_directory_is_left_alone(base: Path) -> None:
 
 def test_a_directory_is_stale_only_when_the_last_child_is_gone(base: Path) -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", ORPHANED_CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-P", "-c", ORPHANED_CHILD],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": package_path()},
     ) as owner:
         assert owner.stdin is not None
         assert owner.stdout is not None
