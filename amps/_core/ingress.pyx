@@ -401,7 +401,7 @@ cdef class Ingress:
         record.expiration_s = NO_EXPIRATION
         if field_u64(&self.view, FIELD_EXPIRATION, &expiration) == 0:
             record.expiration_s = <uint32_t>expiration
-        if self.view.field[<int>FIELD_CMD].length == 13:
+        if self.view.field[<int>FIELD_CMD].length == 13 or self.view.field[<int>FIELD_CMD].data[0] == c'd':
             record.flags |= FLAG_DELTA
         record.publisher_id = self.publisher_id
         record.sequence = sequence

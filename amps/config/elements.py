@@ -251,7 +251,7 @@ TUNING = Block(
         "TransactionLog": Block(
             {"TopicIndex": Block({"Enabled": Leaf(off_or_later("the journal topic index"), default=False)})}
         ),
-        "Transport": Block({"Workers": Leaf(read_count, at_least=(1, "1"), at_most=(256, "256"))}),
+        "Transport": Block({"Workers": Leaf(read_count, at_least=(1, "1"), at_most=(64, "64"))}),
     }
 )
 

@@ -90,24 +90,29 @@ class FixedEntitlement:
         return self.allows_all
 
 
+def _holds(text: str) -> Callable[[str], bool]:
+    """An expression without special characters, unanchored: topics that hold the text."""
+    return lambda topic: text in topic
+
+
 class SimpleAccessEntitlement:
     """`libamps_simple_access_entitlement`: topics by expression, denied before allowed."""
 
     allows_all = False
 
     def __init__(self, use: ModuleUse) -> None:
-        self._allowed = self._predicates(use, "AllowedTopics")
-        self._denied = self._predicates(use, "DeniedTopics")
+        self._allowed = self._predicates(use, "AllowedTopics", False)
+        self._denied = self._predicates(use, "DeniedTopics", True)
         granted = use.options.get("GrantedPermissions")
         texts = [granted] if isinstance(granted, str) else list(granted or [])
         words = {word.strip().lower() for text in texts for word in text.replace(",", " ").split()}
         self._permissions = words or {"read", "write"}
 
     @staticmethod
-    def _predicates(use: ModuleUse, option: str) -> list[Callable[[str], bool]]:
+    def _predicates(use: ModuleUse, option: str, when_too_hard: bool) -> list[Callable[[str], bool]]:
         value = use.options.get(option)
         texts = [value] if isinstance(value, str) else list(value or [])
-        return [topic_predicate(text, True) or (lambda topic, text=text: text in topic) for text in texts]  # type: ignore[misc]
+        return [topic_predicate(text, True, when_too_hard=when_too_hard) or _holds(text) for text in texts]
 
     def may_log_on(self, user: str) -> bool:
         """Everybody may log on."""

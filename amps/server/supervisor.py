@@ -232,6 +232,8 @@ class Supervisor:
             log = self._child_log(3 + index)
             return run_transport(self._config, self._runtime, index, log, channel, self._listeners)
 
+        # Not its predecessor's last beat.
+        self._runtime.control.transport_beat(index, time.monotonic_ns())
         self._transports[index] = self._fork(f"transport {index}", body)
 
     # --- waiting ------------------------------------------------------------------------------------------
@@ -276,7 +278,8 @@ class Supervisor:
                 self._announce_if_ready()
             elif message[0] == "transport drained":
                 self._clear_spills(message[1])
-                self._start_transport(message[1])
+                if self._stopping_for is None:
+                    self._start_transport(message[1])
             elif message[0] in ("refused", "failed"):
                 raise GiveUp(message[1])
 
@@ -299,9 +302,22 @@ class Supervisor:
             code = os.waitstatus_to_exitcode(status)
             for child in self._children():
                 if child.pid == pid:
-                    if child.ours is not None:
-                        self._hear_last(child)
-                    self._died(child, code)
+                    self._ended(child, code)
+
+    def _ended(self, child: Child, code: int) -> None:
+        """A child was reaped. It is forgotten before anything that it said can end the instance."""
+        reason: GiveUp | None = None
+        if child.ours is not None:
+            try:
+                self._hear_last(child)
+            except GiveUp as problem:
+                reason = problem
+        try:
+            self._died(child, code)
+        except GiveUp as problem:
+            reason = reason or problem
+        if reason is not None:
+            raise reason
 
     def _hear_last(self, child: Child) -> None:
         """What a dead child still said: the reason, if it ended on purpose."""
@@ -311,7 +327,7 @@ class Supervisor:
             child.ours = None
 
     def _died(self, child: Child, code: int) -> None:
-        status = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        status = f"signal {signal.strsignal(-code) or -code}" if code < 0 else f"exit code {code}"
         if child is self._log_process:
             self._log_process = None
             if self._stopping_for is None:
@@ -391,7 +407,8 @@ class Supervisor:
             if not child.warned:
                 child.warned = True
                 self.log.log("30-0000", thread=child.title, seconds=int(silent_s))
-            if silent_s > STUCK_KILL_S:
+            # The core is only warned about: a slow device may hold it up, and killing it would make nothing faster.
+            if silent_s > STUCK_KILL_S and child is not self._core:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(child.pid, signal.SIGKILL)
         now_s = time.monotonic()

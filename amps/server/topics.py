@@ -25,8 +25,14 @@ def has_regex_characters(topic: str) -> bool:
     return not REGEX_CHARACTERS.isdisjoint(topic)
 
 
-def topic_predicate(topic: str, regex_allowed: bool) -> Callable[[str], bool] | None:
-    """A test for topic names, or None if the topic is literal. Raises BadTopicExpression."""
+def topic_predicate(
+    topic: str, regex_allowed: bool, *, when_too_hard: bool = False
+) -> Callable[[str], bool] | None:
+    """A test for topic names, or None if the topic is literal. Raises BadTopicExpression.
+
+    `when_too_hard`: the answer for a name on which the expression runs into the engine's limits. What denies must
+    say True there.
+    """
     if not regex_allowed or not has_regex_characters(topic):
         return None
     try:
@@ -37,9 +43,8 @@ def topic_predicate(topic: str, regex_allowed: bool) -> Callable[[str], bool] | 
     def matches(name: str) -> bool:
         try:
             return pattern.search(name) is not None
-        except pcre2.LibraryError:
-            # The expression ran into the engine's limits on this name: it does not match.
-            return False
+        except (pcre2.LibraryError, UnicodeError):
+            return when_too_hard
 
     return matches
 

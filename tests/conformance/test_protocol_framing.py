@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.peer import ConnectionClosed, RawClient, frame
 from tests.support.peers import Peers
-from tests.support.server import ServerProcess
+from tests.support.server import ServerProcess, StartServer
 
 
 @pytest.fixture
@@ -212,3 +212,18 @@ def test_protocol_workers_share_one_order(
         publisher.publish(topic, f"{publisher.client_name}:{number}".encode())
     seen = [[m.body for m in subscriber.receive_published(400)] for subscriber in subscribers]
     assert all(order == seen[0] for order in seen[1:])
+
+
+@pytest.mark.parametrize("topic", [rb"x\ud800", rb"\udfff", rb"L/\ud83d"])
+def test_protocol_3_a_topic_that_is_no_text_is_refused(
+    peers: Peers, start_server: StartServer, topic: bytes
+) -> None:
+    """protocol.md §3: a lone surrogate is no UTF-8. The publish fails; nobody else notices."""
+    server = start_server(log_topics=["^L"])
+    witness = peers.logged_on(server)
+    witness.subscribe(".*", "all")
+    client = peers.logged_on(server)
+    client.send(b'{"c":"publish","t":"%s","cid":"1","a":"processed"}' % topic, b"bad")
+    assert client.wait_for_ack("processed", "1").reason == "invalid topic"
+    client.publish("L", b"good")
+    assert witness.receive(5).body == b"good"

@@ -70,7 +70,6 @@ class Commands:
         self._generated_ids = 0
         self._heartbeat_s = 0.0
         self._heartbeat_timer: asyncio.TimerHandle | None = None
-        self._heartbeat_heard_s = 0.0
         self._handlers: dict[str, Callable[[Header], None]] = {
             "logon": self._do_logon,
             "publish": self._do_publish,
@@ -294,6 +293,10 @@ class Commands:
         topic = header.get("topic")
         if not topic or not isinstance(topic, str):
             raise CommandFailure("no topic")
+        try:
+            topic.encode()
+        except UnicodeEncodeError as error:
+            raise CommandFailure("invalid topic", str(error)) from error
         sequence = header.get("seq", 0)
         expiration = header.get("expiration", 0)
         if not isinstance(sequence, int) or sequence != self._connection.ingress.frame_sequence:
@@ -575,7 +578,7 @@ class Commands:
         worker.when_consumed(worker.ring.pushed, consumed)
 
     def _do_heartbeat(self, header: Header) -> None:
-        connection, worker = self._connection, self._worker
+        connection = self._connection
         text = text_of(header, "opts") or text_of(header, "heartbeat")
         if header.get("heartbeat") is not None and header.get("timeout_interval") is not None:
             text += f",{header['timeout_interval']}"
@@ -594,7 +597,6 @@ class Commands:
         for kind in ("received", "processed"):
             if kind in wanted:
                 connection.acknowledge(kind, header.get("cmd_id"))
-        self._heartbeat_heard_s = worker.now_s()
 
     def _start_heartbeat(self, interval_s: float) -> None:
         if self._heartbeat_timer is not None:

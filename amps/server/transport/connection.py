@@ -14,6 +14,7 @@ import mmap
 import os
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from amps._core import ingress as inbound
@@ -50,6 +51,10 @@ class Connection(asyncio.BufferedProtocol):
         self.listener = listener
         self.phase = Phase.CONNECTED
         self.transport: asyncio.Transport | None = None
+
+    def _set_up(self) -> None:
+        """Take part in the worker. Not before the connection is made: a failed TLS handshake is never reported."""
+        worker, listener = self.worker, self.listener
         self.slot, self.serial = worker.new_slot(self)
         self.name = worker.connection_name(listener, self.serial)
         self.client_name = ""
@@ -76,6 +81,7 @@ class Connection(asyncio.BufferedProtocol):
         self._oldest_unsent_s: float | None = None
         self._started = False
         self._pumping = False
+        self._input_stopped = False
         self._paused = False
 
     def __hash__(self) -> int:
@@ -88,6 +94,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client connected."""
+        self._set_up()
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(OUTPUT_HIGH_BYTES, OUTPUT_LOW_BYTES)
         peer = transport.get_extra_info("peername")
@@ -221,15 +228,14 @@ class Connection(asyncio.BufferedProtocol):
         ingress = self.ingress
         if self._spill is None:
             token = self.worker.spill_token()
-            path = self.worker.runtime.spill_path(token)
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             try:
-                length = ingress.spill_length()
-                os.posix_fallocate(descriptor, 0, length)
-                with mmap.mmap(descriptor, length) as memory:
-                    ingress.write_spill(memory)
-            finally:
-                os.close(descriptor)
+                self._write_spill(self.worker.runtime.spill_path(token))
+            except OSError as error:
+                self.worker.log.log(
+                    "01-0005", place=self.shown_name, data=f"no room to pass a large message on: {error}"
+                )
+                self.abort(None)
+                return False
             self._spill = (
                 token,
                 raw_control_record(token.encode(), KIND_SPILLED_PUBLISH, self.slot, self.serial),
@@ -243,6 +249,20 @@ class Connection(asyncio.BufferedProtocol):
         ingress.consume()
         return True
 
+    def _write_spill(self, path: Path) -> None:
+        """Lay the current frame's record out in a file. Raises OSError; then there is no file."""
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            length = self.ingress.spill_length()
+            os.posix_fallocate(descriptor, 0, length)
+            with mmap.mmap(descriptor, length) as memory:
+                self.ingress.write_spill(memory)
+        except OSError:
+            path.unlink()
+            raise
+        finally:
+            os.close(descriptor)
+
     def hold(self) -> None:
         """Read nothing more for now."""
         self.held = True
@@ -251,7 +271,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def release(self) -> None:
         """Go on reading, first what was received already."""
-        if self.held and self.phase is not Phase.CLOSED:
+        if self.held and self.phase is not Phase.CLOSED and not self._input_stopped:
             self.held = False
             # Inside `pump` its loop goes on by itself: a client may send any number of commands at once.
             if not self._pumping:
@@ -269,6 +289,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def stop_input(self) -> None:
         """Take nothing more from the client: the server is shutting down."""
+        self._input_stopped = True
         self.hold()
 
     def protocol_violation(self, detail: str) -> None:

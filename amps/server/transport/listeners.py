@@ -115,7 +115,8 @@ def tls_context(tls: TlsConfig) -> ssl.SSLContext:
             context.options |= option
     if tls.ciphers:
         context.set_ciphers(tls.ciphers)
-    context.load_cert_chain(tls.certificate, tls.private_key)
+    # An encrypted key is an error; without a password given here OpenSSL would ask for one on the terminal.
+    context.load_cert_chain(tls.certificate, tls.private_key, password=lambda: b"")
     if tls.verify_client:
         context.verify_mode = ssl.CERT_REQUIRED
         if tls.ca_file is not None:

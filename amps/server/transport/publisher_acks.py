@@ -81,6 +81,11 @@ class PublisherAcks:
         return bool(self._failures) or self._ingress.ack_requests > self._acked_requests
 
     @property
+    def urgent(self) -> bool:
+        """A refused publish waits: it and what went before it are answered without regard to the interval."""
+        return bool(self._failures)
+
+    @property
     def crowded(self) -> bool:
         """Too many failures wait: the connection should not be read for now."""
         return len(self._failures) >= self.FAILURES_MAX

@@ -16,6 +16,7 @@ import math
 import signal
 import socket
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -50,6 +51,7 @@ SPIN_BATCH_BYTES = 16 << 10
 SPIN_FAILURES_MAX = 10
 PERSISTED_INTERVAL_S = 1.0
 DRAIN_WAIT_S = 5.0
+EXIT_FAILED_TURN = 70
 SERIAL_MASK = 0xFFFFFFFF
 
 
@@ -116,6 +118,7 @@ class Worker:
         self._spin_pause = 0
         self._spin_failures = 0
         self._draining = False
+        self._closing: list[asyncio.Transport] = []
         self.view = InstanceView(runtime.control, self.ring, self._egress, index)
         # tailers and who they serve
         self._live = SubscriptionSet(combine=True)
@@ -224,11 +227,17 @@ class Worker:
         self.schedule()
 
     def _drained(self) -> None:
+        # The turn that runs this still delivers what has become durable.
+        self.loop.call_later(0.01, self._close_connections)
+
+    def _close_connections(self) -> None:
         now = self.now_s()
         for connection in list(self._connections.values()):
             connection.acks.advance(self, now, force=True)
+            if connection.transport is not None:
+                self._closing.append(connection.transport)
             connection.close(None)
-        self.loop.call_later(0.05, self._finish_when_flushed)
+        self._finish_when_flushed()
 
     def _finish_when_flushed(self) -> None:
         if self._connections_flushed() or self.now_s() >= self._drain_until_s:
@@ -237,7 +246,8 @@ class Worker:
             self.loop.call_later(0.05, self._finish_when_flushed)
 
     def _connections_flushed(self) -> bool:
-        return not self._control_waiting and self.ring.head == self.ring.pushed
+        self._closing = [transport for transport in self._closing if transport.get_write_buffer_size() > 0]
+        return not self._closing and not self._control_waiting and bool(self.ring.head == self.ring.pushed)
 
     def _finish(self) -> None:
         if not self._stopped.done():
@@ -375,6 +385,8 @@ class Worker:
 
     def acknowledge(self, connection: Connection) -> None:
         """The connection has persisted acknowledgements to come."""
+        if connection.acks.urgent:
+            self._acks_scheduled.discard(connection)
         if connection not in self._acks_scheduled:
             self._acks_active[connection] = None
             if self.ring.pushed == self.ring.tail:
@@ -427,6 +439,12 @@ class Worker:
         self._in_turn = True
         try:
             more = self._work()
+        except Exception:
+            # Half a turn leaves the worker in no state to go on: end it, the supervisor starts another one.
+            self.log.log("01-0005", place=f"transport {self.index}", data=traceback.format_exc())
+            if not self._stopped.done():
+                self._stopped.set_result(EXIT_FAILED_TURN)
+            return
         finally:
             self._in_turn = False
         if more or self._turn_scheduled:
@@ -448,7 +466,10 @@ class Worker:
             waiters = list(self._ring_waiters)
             self._ring_waiters.clear()
             for connection in waiters:
-                connection.release()
+                if connection.acks.crowded:
+                    self._ring_waiters[connection] = None
+                else:
+                    connection.release()
         while self._barriers and self._barriers[0][0] <= view.consumed:
             self._barriers.popleft()[1]()
         while self._durable_waiters and self._durable_waiters[0][0] <= view.durable:
