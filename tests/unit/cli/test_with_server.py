@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from amps.client import EPOCH, AckType, Client, Command
 from tests.support.server import ServerProcess, StartServer, package_path, wait_until
 
 COMMAND = [sys.executable, "-P", "-m", "amps.cli.main"]
@@ -45,13 +46,25 @@ def records(count: int) -> list[bytes]:
     return [b'{"id":%d}' % number for number in range(count)]
 
 
-def replay(server: ServerProcess, topic: str, *options: str) -> list[bytes]:
-    """All of a topic in the log; ends when nothing has come for a second."""
-    done = run(
-        "subscribe", *server_option(server), "-topic", topic, "-bookmark", "epoch", "-timeout", "1", *options
-    )
+def replay(server: ServerProcess, topic: str, count: int, *options: str) -> list[bytes]:
+    """What `amps subscribe` prints of the first `count` messages of a topic in the log."""
+    where = (*server_option(server), "-topic", topic, "-bookmark", "epoch")
+    done = run("subscribe", *where, "-count", count, "-timeout", "30", *options)
     assert done.returncode == 0, done.stderr.decode()
     return done.stdout.splitlines()
+
+
+def logged(server: ServerProcess, topic: str) -> list[bytes]:
+    """All of a topic in the log, up to the end of a replay."""
+    bodies = []
+    command = Command("subscribe", topic, bookmark=EPOCH, ack_type=AckType.COMPLETED)
+    with Client(uri=f"tcp://127.0.0.1:{server.port()}/amps/json") as client:
+        for message in client.execute(command, control=True):
+            if message.is_content:
+                bodies.append(message.data)
+            elif message.ack_type == AckType.COMPLETED:
+                break
+    return bodies
 
 
 def test_client_17_ping_says_where_it_got_to(
@@ -89,7 +102,8 @@ def test_client_17_published_lines_come_out_of_a_replay(
     )
     assert done.returncode == 0, done.stderr.decode()
     assert re.fullmatch(rb"total messages published: 500 \(\d+\.\d\d/s\)\n", done.stdout)
-    assert replay(server, "t") == records(500)
+    assert replay(server, "t", 500) == records(500)
+    assert logged(server, "t") == records(500)
 
 
 def test_client_17_rate_holds_the_publisher_back(start_server: StartServer) -> None:
@@ -121,7 +135,7 @@ def test_publishing_goes_on_after_the_server_was_killed(start_server: StartServe
     publisher.join()
     assert done[0].returncode == 0, done[0].stderr.decode()
     assert done[0].stdout.startswith(b"total messages published: 3000 ")
-    assert replay(server, "t") == lines
+    assert logged(server, "t") == lines
 
 
 def test_publishing_to_a_server_that_stays_away_fails_and_says_how_much_is_open(
@@ -158,11 +172,14 @@ def test_client_17_subscribe_prints_by_format(start_server: StartServer) -> None
     """client.md §17, option format."""
     server = start_server(log_topics=[".*"])
     assert run("publish", *server_option(server), "-topic", "orders/1", stdin=b"abc").returncode == 0
-    (line,) = replay(server, "^orders", "-format", "<{topic}|{command}|{length}|{data}|{sowkey}|{nothing}>")
+    (line,) = replay(
+        server, "^orders", 1, "-format", "<{topic}|{command}|{length}|{data}|{sowkey}|{nothing}>"
+    )
     assert line in (b"<orders/1|publish|3|abc||{nothing}>", b"<orders/1|p|3|abc||{nothing}>")
-    (bookmark,) = replay(server, "orders/1", "-format", "{bookmark}")
+    (bookmark,) = replay(server, "orders/1", 1, "-format", "{bookmark}")
     assert re.fullmatch(rb"\d+\|1\|", bookmark)
-    assert replay(server, "orders/1", "-bookmark", bookmark.decode()) == []
+    after = ("-bookmark", bookmark.decode(), "-timeout", "0.2")
+    assert replay(server, "orders/1", 1, *after) == []
 
 
 def test_subscribe_ends_after_a_count(start_server: StartServer) -> None:
@@ -170,7 +187,7 @@ def test_subscribe_ends_after_a_count(start_server: StartServer) -> None:
     assert (
         run("publish", *server_option(server), "-topic", "t", stdin=b"\n".join(records(50))).returncode == 0
     )
-    assert replay(server, "t", "-count", "7") == records(7)
+    assert replay(server, "t", 7) == records(7)
 
 
 def test_client_17_ctrl_c_ends_subscribe_with_0(start_server: StartServer) -> None:
@@ -194,8 +211,8 @@ def test_client_17_copy_publishes_to_a_second_server_under_the_same_topic(start_
     """client.md §17, option copy."""
     first, second = start_server(log_topics=[".*"]), start_server(log_topics=[".*"])
     assert run("publish", *server_option(first), "-topic", "t", stdin=b"\n".join(records(20))).returncode == 0
-    assert replay(first, "t", "-copy", f"127.0.0.1:{second.port()}") == records(20)
-    assert replay(second, "t") == records(20)
+    assert replay(first, "t", 20, "-copy", f"127.0.0.1:{second.port()}") == records(20)
+    assert logged(second, "t") == records(20)
 
 
 def small_flights(directory: Path, count: int) -> Path:
