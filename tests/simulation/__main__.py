@@ -9,7 +9,7 @@ import time
 import traceback
 from pathlib import Path
 
-from tests.simulation.run import DEFAULT_STEPS, run_seed
+from tests.simulation.run import DEFAULT_STEPS, run_every_call, run_seed
 
 
 def main() -> int:
@@ -19,6 +19,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="first of the seeds (default 0)")
     parser.add_argument("--steps", type=int, default=DEFAULT_STEPS, help=f"steps per seed (default {DEFAULT_STEPS})")
     parser.add_argument("--forever", action="store_true", help="random seeds until interrupted")
+    parser.add_argument("--every-call", action="store_true", help="per seed, let every call of the disk be the last")
     parser.add_argument("--trace", action="store_true", help="print everything that happens")
     options = parser.parse_args()
     seeds = (
@@ -38,11 +39,16 @@ def main() -> int:
             count += 1
             with tempfile.TemporaryDirectory(prefix="simulation-", dir=scratch_base()) as directory:
                 try:
-                    run_seed(seed, Path(directory), options.steps, options.trace)
+                    if options.every_call:
+                        for machine in (False, True):
+                            run_every_call(seed, Path(directory), machine)
+                    else:
+                        run_seed(seed, Path(directory), options.steps, options.trace)
                 except Exception:
                     failed.append(seed)
                     traceback.print_exc()
-                    again = f"python -m tests.simulation --seed {seed} --steps {options.steps} --trace"
+                    how = "--every-call" if options.every_call else f"--steps {options.steps} --trace"
+                    again = f"python -m tests.simulation --seed {seed} {how}"
                     print(f"FAILED: {again}", flush=True)
     except KeyboardInterrupt:
         pass

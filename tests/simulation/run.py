@@ -1,5 +1,6 @@
 """Running one seed."""
 
+import shutil
 from pathlib import Path
 
 from tests.simulation.world import World
@@ -16,3 +17,23 @@ def run_seed(seed: int, directory: Path, step_count: int = DEFAULT_STEPS, echo: 
         failure.add_note(f"seed {seed}, {step_count} steps; last events:\n" + "\n".join(world.history[-25:]))
         raise
     return world
+
+
+def run_every_call(seed: int, directory: Path, machine: bool, stride: int = 1) -> int:
+    """Ordinary business that ends at the first call of the disk, again at the second, and so on.
+
+    Returns after how many calls there was no death left to die.
+    """
+    calls = 1
+    while True:
+        scratch = directory / f"call-{calls}"
+        scratch.mkdir()
+        try:
+            died = World(seed, scratch).run_to_death(calls, machine)
+        except BaseException as failure:
+            failure.add_note(f"seed {seed}, {'machine' if machine else 'process'} died at call {calls}")
+            raise
+        shutil.rmtree(scratch)
+        if not died:
+            return calls
+        calls += stride

@@ -12,13 +12,14 @@ import pytest
 
 from amps.server.core import recovery
 from amps.server.core.flusher import Flusher
-from tests.simulation.run import run_seed
+from tests.simulation.run import run_every_call, run_seed
 from tests.simulation.transports import Transport
 from tests.simulation.world import World
 
 SEEDS = 200
 BATCHES = 8
 MUTATION_SEEDS = 200
+EVERY_CALL_SEED = 2
 
 
 @pytest.mark.parametrize("batch", range(BATCHES))
@@ -30,6 +31,15 @@ def test_simulation_seeds(tmp_path: Path, batch: int) -> None:
         directory.mkdir()
         deaths += run_seed(seed, directory).deaths
     assert deaths > SEEDS // BATCHES, "so few deaths prove nothing"
+
+
+@pytest.mark.parametrize(("machine", "stride"), [(False, 7), (True, 4)])
+def test_simulation_a_death_at_any_call(tmp_path: Path, machine: bool, stride: int) -> None:
+    """The same business each time, over several journals; another one of the disk's calls is the last.
+
+    `python -m tests.simulation --every-call` tries each of them.
+    """
+    assert run_every_call(EVERY_CALL_SEED, tmp_path, machine, stride) > 100, "so few calls are no business"
 
 
 def test_simulation_a_seed_replays_exactly(tmp_path: Path) -> None:

@@ -220,6 +220,27 @@ class World:
         finally:
             self.disk.release()
 
+    def run_to_death(self, calls: int, machine: bool) -> bool:
+        """Ordinary business only; the process, or the machine, dies at that call of the disk. False: it never came."""
+        try:
+            self._start()
+            self.disk.arm(calls)
+            died = False
+            for step in range(40):
+                self._clock_ns += 1_000_000
+                try:
+                    if step % 8 == 0:
+                        self._connect()
+                        self._housekeeping()
+                    self._bustle()
+                except Died:
+                    died = True
+                    self._restart(machine)
+            self._settle()
+            return died
+        finally:
+            self.disk.release()
+
     def now_ns(self) -> int:
         return self._clock_ns
 

@@ -64,7 +64,7 @@ def content_of(record: object) -> tuple[object, ...]:
     return tuple(getattr(record, name) for name in names)
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(feeds(), st.lists(st.integers(1, 15), max_size=20))
 def test_journal_is_read_as_it_was_written(made: list[Feed], batches: list[int]) -> None:
     with tempfile.TemporaryDirectory() as directory:
