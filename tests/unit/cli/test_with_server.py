@@ -123,13 +123,14 @@ def test_publishing_goes_on_after_the_server_was_killed(start_server: StartServe
 
     def publish() -> None:
         done.append(
-            run("publish", *server_option(server), "-topic", "t", "-rate", "1500", stdin=b"\n".join(lines))
+            run("publish", *server_option(server), "-topic", "t", "-rate", "1000", stdin=b"\n".join(lines))
         )
 
     publisher = threading.Thread(target=publish)
     publisher.start()
-    for _ in range(2):
-        time.sleep(0.8)
+    for kills in range(2):
+        server.log.wait_for("1F-0004", count=kills + 1, timeout_s=TIMEOUT_S)  # it has logged on (again)
+        time.sleep(0.3)
         server.kill_all()
         server.start()
     publisher.join()
