@@ -23,7 +23,9 @@ def split_records(stream: IO[bytes], delimiter: int) -> Iterator[bytes]:
     separator = bytes((delimiter,))
     rest: list[bytes] = []
     rest_bytes = 0
-    while chunk := stream.read(CHUNK_BYTES):
+    # What is there now, not a whole chunk: a live input must not wait until a megabyte has come together.
+    read = getattr(stream, "read1", stream.read)
+    while chunk := read(CHUNK_BYTES):
         first, found, others = chunk.partition(separator)
         rest.append(first)
         rest_bytes += len(first)
