@@ -358,8 +358,9 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def has_live_subscriptions(self) -> bool:
-        """Whether messages come whatever the client's pace is; replays wait for it."""
-        return any(subscription.place is Place.LIVE for subscription in self.subscriptions.values())
+        """Whether output comes whatever the client's pace is: replays wait for it, acknowledgements do not."""
+        subscriptions = self.subscriptions.values()
+        return not subscriptions or any(subscription.place is Place.LIVE for subscription in subscriptions)
 
     def unsent_age_s(self, now_s: float) -> float:
         """How long the client has not kept up; 0 while it does."""
