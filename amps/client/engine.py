@@ -67,7 +67,7 @@ class Engine(Inbound):
         self.phase = Phase.CONNECTED
         self._uri = uri
         self._decoder = FrameDecoder(self.config.max_message_bytes)
-        self._last_receive = now
+        self._silent_since = now
         self._events.append(State(ConnectionState.CONNECTED))
 
     def connection_lost(self, now: float, error: AMPSException | None) -> None:
@@ -94,7 +94,11 @@ class Engine(Inbound):
 
     def silence_deadline(self) -> float | None:
         """When the server counts as gone if nothing has been received by then."""
-        return None if self._silence_s is None else self._last_receive + self._silence_s
+        return None if self._silence_s is None else self._silent_since + self._silence_s
+
+    def reading_again(self, now: float) -> None:
+        """The front end reads again after handing out events: what took its time there was not the server."""
+        self._silent_since = now
 
     def tick(self, now: float, *, reading: bool = False) -> None:
         """Do what is due. `reading`: the front end has just found that there is nothing to receive."""
@@ -108,7 +112,7 @@ class Engine(Inbound):
         if reading and silence is not None and now >= silence:
             self.phase = Phase.CLOSED
             self._silence_s = self._next_beat = None
-            silent_s = now - self._last_receive
+            silent_s = now - self._silent_since
             self._events.append(
                 Close(TimedOutException(f"nothing received from the server for {silent_s:.1f} s"))
             )

@@ -62,7 +62,7 @@ class EngineState:
         self._challenges = 0
         self._logged_on_before = False
         self._replay_at = 0
-        self._last_receive = 0.0
+        self._silent_since = 0.0
         self._next_beat: float | None = None
         self._silence_s: float | None = None
         self._acks = QueueAcknowledger()
@@ -164,7 +164,7 @@ class EngineState:
         self._append(encode_frame({"cmd": "heartbeat", "opts": f"start,{math.ceil(interval_s)}"}))
         self._next_beat = now + interval_s
         self._silence_s = self.config.silence_s
-        self._last_receive = now
+        self._silent_since = now
         self._events.append(State(ConnectionState.HEARTBEAT_INITIATED))
 
     def _beat(self) -> None:

@@ -51,7 +51,7 @@ class Inbound(EngineState):
         """Take received bytes, split anywhere."""
         if not self.connected:
             return
-        self._last_receive = now
+        self._silent_since = now
         try:
             self._decoder.feed(data)
             self._receive_frames(now)

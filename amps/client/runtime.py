@@ -257,6 +257,8 @@ class ClientRuntime(EventHandlers):
                 closing = event.error
             else:
                 self._dispatch_one(event)
+        if data is not None:
+            engine.reading_again(time.monotonic())
         self._schedule()
         if closing is not None:
             if not isinstance(closing, ConnectionException):

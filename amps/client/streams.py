@@ -19,6 +19,10 @@ from amps.client.errors import AMPSException, StreamException
 from amps.client.message import Message
 from amps.client.options import OnFull
 
+INTERRUPT_CHECK_S = 1.0
+"""How long the main thread may wait in one piece. A signal that comes between the interpreter's last look for
+signals and the wait does not end the wait: without this, such a Ctrl-C would be noticed with the next message."""
+
 
 class StreamOwner(Protocol):
     """What a stream needs of its client."""
@@ -172,7 +176,11 @@ class StreamBuffer:
         with self._condition:
             self._consumer_waits = True
             try:
-                self._condition.wait_for(lambda: len(self) or self.ended, timeout)
+                while not self._condition.wait_for(
+                    lambda: len(self) or self.ended, INTERRUPT_CHECK_S if timeout is None else timeout
+                ):
+                    if timeout is not None:
+                        break
             finally:
                 self._consumer_waits = False
         message = self._pop()
