@@ -142,6 +142,8 @@ class Checker:
         for name, described in schema.children.items():
             if isinstance(described, Synonym) or not described.required or section.nodes.get(name):
                 continue
+            if refused:  # completing what is refused would not help
+                continue
             self.findings.add(
                 self.lenient_severity,
                 node.origin.file,
@@ -211,19 +213,16 @@ class Checker:
 
     def _bounded(self, node: Node, leaf: Leaf, value: Any) -> Any:
         if leaf.at_least is not None and value < leaf.at_least[0]:
-            word, (limit, written) = "minimum", leaf.at_least
+            relation, advice, (limit, written) = "below the minimum", "or more", leaf.at_least
         elif leaf.at_most is not None and value > leaf.at_most[0]:
-            word, (limit, written) = "maximum", leaf.at_most
+            relation, advice, (limit, written) = "above the maximum", "or less", leaf.at_most
         else:
             return value
+        text = f"{shown(node.text)} is {relation} of {written}"
         if leaf.clamp:
-            self.note(
-                node, Severity.WARNING, f"{node.text} is beyond the {word} of {written}; {written} is used"
-            )
+            self.note(node, Severity.WARNING, f"{text}; {written} is used")
         else:
-            self.note(
-                node, self.lenient_severity, f"{node.text} is beyond the {word}; write {written} at the limit"
-            )
+            self.note(node, self.lenient_severity, f"{text}; write {written} {advice}")
         return limit
 
     def _unknown(self, section: Section, child: Node) -> None:

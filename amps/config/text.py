@@ -94,6 +94,15 @@ def expand(
     return _Expander(Path(path), defines, findings).run(text)
 
 
+def _include_paths(text: str) -> list[str]:
+    """The element paths of the includes of one well-formed file, in the order of the text."""
+    root = etree.fromstring(text.encode("utf-8", "surrogatepass"), new_parser())
+    return [
+        "/".join([*(str(outer.tag) for outer in reversed(list(element.iterancestors()))), str(element.tag)])
+        for element in root.iter("Include")
+    ]
+
+
 class _Expander:
     """Holds what the files of one configuration share: variables, options, the size so far."""
 
@@ -117,7 +126,7 @@ class _Expander:
         prepared = self._prepare(self._main, text)
         self._findings.raise_if_errors()
         self._read_options(prepared)
-        lines = self._resolve(prepared, (self._main.resolve(),))
+        lines = self._resolve(prepared, (self._main.resolve(),), "")
         self._findings.raise_if_errors()
         while lines and not lines[-1][0].strip():
             del lines[-1]
@@ -133,7 +142,7 @@ class _Expander:
         self._error(origin, text, path)
         self._findings.raise_if_errors()
 
-    def _read(self, path: Path, wanted_at: Origin) -> str:
+    def _read(self, path: Path, wanted_at: Origin, element_path: str = ROOT_NAME) -> str:
         """The file as text: UTF-8, or what its XML declaration says."""
         try:
             with path.open("rb") as file:
@@ -141,7 +150,9 @@ class _Expander:
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             self._fail(
-                wanted_at, f"cannot read {shown(str(path))}: {reason}; check the path and its permissions"
+                wanted_at,
+                f"cannot read {shown(str(path))}: {reason}; check the path and its permissions",
+                element_path,
             )
         declared = _ENCODING.match(data)
         encoding = declared[1].decode("ascii") if declared else "utf-8"
@@ -225,17 +236,21 @@ class _Expander:
             except ValueError:
                 continue  # reported by the schema, which reads both again
 
-    def _resolve(self, prepared: _Prepared, stack: tuple[Path, ...]) -> list[tuple[str, Origin]]:
-        """The file's lines with every include replaced."""
+    def _resolve(
+        self, prepared: _Prepared, stack: tuple[Path, ...], outer_path: str
+    ) -> list[tuple[str, Origin]]:
+        """The file's lines with every include replaced. `outer_path`: where the file itself is included."""
         result: list[tuple[str, Origin]] = []
         position = 0
+        paths = iter(_include_paths(prepared.text))
         for token in _TOKEN.finditer(prepared.text):
             if token["include"] is None:
                 continue
             self._append(result, prepared, position, token.start())
             position = token.end()
             origin = self._origin_at(prepared, token.start())
-            result += self._included(prepared, token, origin, stack)
+            path = outer_path + next(paths, ROOT_NAME + "/Include")
+            result += self._included(prepared, token, origin, stack, path)
         self._append(result, prepared, position, len(prepared.text), keep_blank=position == 0)
         return result
 
@@ -270,9 +285,8 @@ class _Expander:
             )
 
     def _included(
-        self, including: _Prepared, token: re.Match[str], origin: Origin, stack: tuple[Path, ...]
+        self, including: _Prepared, token: re.Match[str], origin: Origin, stack: tuple[Path, ...], path: str
     ) -> list[tuple[str, Origin]]:
-        path = f"{ROOT_NAME}//Include"
         written = unescape((token["target"] or "").strip())
         if not written:
             self._fail(origin, "Include is empty; write the path of the file to include", path)
@@ -288,10 +302,10 @@ class _Expander:
             )
         prepared = self._prepared.get(resolved)
         if prepared is None:
-            prepared = self._prepare(target, self._read(target, origin))
+            prepared = self._prepare(target, self._read(target, origin, path))
             self._findings.raise_if_errors()
             self._prepared[resolved] = prepared
-        lines = self._resolve(prepared, (*stack, resolved))
+        lines = self._resolve(prepared, (*stack, resolved), path.rpartition("/")[0] + "/")
         while lines and not lines[0][0].strip():
             del lines[0]
         while lines and not lines[-1][0].strip():

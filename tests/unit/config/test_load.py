@@ -545,3 +545,35 @@ def test_a_finding_is_one_line() -> None:
     with pytest.raises(ConfigError) as refusal:
         read("<MessageMemoryLimit>a\nb</MessageMemoryLimit>")
     assert re.fullmatch(r"c\.xml:3: error: AMPSConfig/MessageMemoryLimit: .*", str(refusal.value))
+
+
+@pytest.mark.parametrize(
+    ("inner", "text"),
+    [
+        (
+            "<MessageMemoryLimit>0</MessageMemoryLimit>",
+            "'0' is below the minimum of 1 byte; write 1 byte or more",
+        ),
+        (
+            "<Tuning><Transport><Workers>65</Workers></Transport></Tuning>",
+            "'65' is above the maximum of 64; write 64 or less",
+        ),
+    ],
+)
+def test_a_value_out_of_bounds_is_told_the_bound(inner: str, text: str) -> None:
+    (error,) = errors_of(inner)
+    assert error.endswith(f": {text}")
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        "<Replication><Destination><Name>d</Name></Destination></Replication>",
+        "<SOW><View><Name>v</Name></View></SOW>",
+        "<Actions><Action/></Actions>",
+    ],
+)
+def test_what_is_not_there_yet_is_one_finding(inner: str) -> None:
+    """Completing a feature that is refused would not help."""
+    (error,) = errors_of(inner)
+    assert "not supported yet: " in error

@@ -138,7 +138,7 @@ def test_files_that_include_each_other_are_refused(tmp_path: Path) -> None:
         c="<Queue><Include>./b.xml</Include></Queue>",
     )
     text = refusal_of(main)
-    assert f"{tmp_path / 'c.xml'}:1: error: " in text
+    assert f"{tmp_path / 'c.xml'}:1: error: AMPSConfig/Tuning/Queue/Include: " in text
     assert "included by a file that it includes" in text
 
 
@@ -158,6 +158,22 @@ def test_the_size_guard_stops_growth(tmp_path: Path) -> None:
     assert "ConfigCycleDetectionThreshold (102400 bytes)" in refusal_of(main)
 
 
+def test_an_include_that_fails_is_found_by_its_path(tmp_path: Path) -> None:
+    """Comments, CDATA and earlier includes before it, and a file around it, do not mislead."""
+    main = write(
+        tmp_path,
+        main="<AMPSConfig><!-- <Include>no.xml</Include> --><Name>n</Name><Transports>\n"
+        "<Include>a.xml</Include></Transports><Description><![CDATA[<Include>no.xml</Include>]]></Description>"
+        "<Logging>\n<Include>b.xml</Include></Logging></AMPSConfig>",
+        a="<Transport><Name>t</Name></Transport>",
+        b="<Target>\n\n<Options><Include/></Options></Target>",
+    )
+    text = refusal_of(main)
+    assert (
+        f"{tmp_path / 'b.xml'}:3: error: AMPSConfig/Logging/Target/Options/Include: Include is empty" in text
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -168,6 +184,10 @@ def test_the_size_guard_stops_growth(tmp_path: Path) -> None:
         ("<AMPSConfig>\n&nothing;</AMPSConfig>", ""),
         ("<Config><Name>n</Name></Config>", "it must be AMPSConfig"),
         ("<AMPSConfig><Include>none.xml</Include></AMPSConfig>", "No such file"),
+        (
+            "<AMPSConfig><Tuning><Include>none.xml</Include></Tuning></AMPSConfig>",
+            "AMPSConfig/Tuning/Include: ",
+        ),
         ("<AMPSConfig><Include/></AMPSConfig>", "Include is empty"),
         ("<AMPSConfig><Include as='x'>main.xml</Include></AMPSConfig>", "knows only comment"),
         ("<AMPSConfig><Include>.</Include></AMPSConfig>", "Is a directory"),
