@@ -6,7 +6,9 @@ tailer (journal, up to what is durable; it serves all bookmark subscriptions tha
 replay. A *group* is the set of subscriptions that one tailer serves, with the routes it has worked out per topic.
 
 An *outlet* collects the frames of one connection in large chunks, which the event loop sends as they are. A large
-payload is not copied: the outlet passes a view of the mapped log file on.
+payload is not copied: the outlet passes a view of the mapped log file on. It also knows where in its stream of bytes
+the last *paced* message ends, one that was read only because the connection took its output: what waits behind that
+place came whatever the client's pace is, and counts against the limits for slow clients.
 
 Invariants: a tailer never passes its limit. All subscriptions of a group have seen exactly the messages before the
 group's position; that is what makes moving a subscription from a replay to the durable group gapless.
@@ -36,10 +38,12 @@ cdef enum:
 # Route flags.
 WANT_BOOKMARK = 1
 WANT_TIMESTAMP = 2
+PACED = 4                          # delivered at the client's own pace: replays, and who has caught up
 
 cdef enum:
     BOOKMARK = 1
     TIMESTAMP = 2
+    IS_PACED = 4
 
 
 cdef inline uint32_t write_u64(uint8_t* at, uint64_t value) noexcept nogil:
@@ -127,7 +131,8 @@ cdef class Outlet:
     cdef uint64_t capacity
     cdef list sealed
     cdef readonly uint64_t pending_bytes       # collected since the last take
-    cdef readonly uint64_t frames              # ever
+    cdef uint64_t taken_bytes                  # handed over by all takes
+    cdef uint64_t paced_until                  # place in the stream where the last paced message ends
     cdef object on_first
     cdef public bint closed                    # nothing is collected any more
 
@@ -137,7 +142,8 @@ cdef class Outlet:
         self.capacity = 0
         self.sealed = []
         self.pending_bytes = 0
-        self.frames = 0
+        self.taken_bytes = 0
+        self.paced_until = 0
         self.on_first = on_first
         self.closed = False
 
@@ -179,7 +185,11 @@ cdef class Outlet:
         memcpy(self.reserve(length), &view[0], length)
         self.used += length
         self.pending_bytes += length
-        self.frames += 1
+
+    @property
+    def unpaced_bytes(self):
+        """How many bytes there are, taken ones included, after the last paced message."""
+        return self.taken_bytes + self.pending_bytes - self.paced_until
 
     def take(self):
         """What has collected, in order; the outlet is empty afterwards."""
@@ -187,6 +197,7 @@ cdef class Outlet:
         self.seal()
         result = self.sealed
         self.sealed = []
+        self.taken_bytes += self.pending_bytes
         self.pending_bytes = 0
         return result
 
@@ -255,7 +266,8 @@ cdef class Outlet:
             memcpy(at, record_payload(record), payload_length)
             self.used += (at - start) + payload_length
         self.pending_bytes += (at - start) + payload_length
-        self.frames += 1
+        if flags & IS_PACED:
+            self.paced_until = self.taken_bytes + self.pending_bytes
         return 0
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.peer import PeerError, bodies_of
+from tests.support.peer import PeerError, RawClient, bodies_of
 from tests.support.peers import Peers
 from tests.support.server import ServerProcess, StartServer, numbered_bodies, wait_until
 
@@ -155,22 +155,55 @@ def test_transaction_log_42_live_replays_can_be_too_slow(
     server.log.wait_for("07-0013", slow.client_name, "slow client")
 
 
-def test_protocol_a_publisher_that_never_reads_its_acks_hurts_only_itself(
+def publish_without_reading(client: RawClient, topic: str, messages: int) -> None:
+    """Publish, each message with three acknowledgements of about 1 KB, until the server has had enough."""
+    client.timeout_s = 5
+    try:
+        for _ in range(messages // 100):
+            client.publish_all(topic, [b"x"] * 100, cid="c" * 1000, a="received,processed,completed")
+    except (OSError, PeerError):
+        pass  # disconnected
+
+
+def test_protocol_a_publisher_that_never_reads_its_acks_is_disconnected(
     peers: Peers, server: ServerProcess, topic: str
 ) -> None:
-    """protocol.md §13: acks count as output of a client, too."""
+    """operations.md §2.1 1: whatever the socket does not accept counts, and hurts nobody else."""
     deaf = peers.logged_on(server, receive_buffer_bytes=SMALL_BUFFER_BYTES)
-    deaf.timeout_s = 2
     other = peers.logged_on(server)
     other.subscribe(topic, "s")
-    try:
-        for _ in range(60):
-            deaf.publish_all("nobody", [b"x"] * 2000, cid="c" * 100, a="received,processed,completed")
-    except (OSError, PeerError):
-        pass  # disconnected, or no longer read: both keep the server safe
+    publish_without_reading(deaf, "nobody", 10_000)
+    server.log.wait_for("70-0004", deaf.client_name)
     other.publish(topic, b"1")
     assert other.receive().body == b"1"
     deaf.close()
     wait_until(
         lambda: bool(server.log.find("07-0013", deaf.client_name)), 15, "the deaf client is still there"
     )
+
+
+@pytest.mark.parametrize("bookmark", ["0", "0|1|"])
+def test_protocol_a_stalled_replay_does_not_excuse_unread_acks(
+    peers: Peers, server: ServerProcess, recorded_topic: str, bookmark: str
+) -> None:
+    """operations.md §2.1 1 and 4: the messages of a replay are paced by the reader, what it asks for is not."""
+    publisher = peers.logged_on(server)
+    publisher.publish_persisted(recorded_topic, numbered_bodies(2000, padding_bytes=PADDING_BYTES), 1)
+    deaf = peers.logged_on(server, receive_buffer_bytes=SMALL_BUFFER_BYTES)
+    deaf.subscribe(recorded_topic, "s", bm=bookmark)
+    publish_without_reading(deaf, "nobody", 10_000)
+    server.log.wait_for("70-0004", deaf.client_name)
+
+
+def test_transaction_log_42_a_stalled_replay_may_have_acks_waiting(
+    peers: Peers, server: ServerProcess, recorded_topic: str
+) -> None:
+    """operations.md §2.1 4: acknowledgements that fit do no harm to a replay far beyond the limit."""
+    publisher = peers.logged_on(server)
+    bodies = numbered_bodies(2000, padding_bytes=PADDING_BYTES)  # 20 MB
+    publisher.publish_persisted(recorded_topic, bodies, 1)
+    stalled = peers.logged_on(server, receive_buffer_bytes=SMALL_BUFFER_BYTES)
+    stalled.subscribe(recorded_topic, "s", bm="0")
+    stalled.publish_all("nobody", [b"x"] * 300, cid="c" * 1000, a="received,processed,completed")
+    assert bodies_of(stalled.receive_until(bodies[-1], timeout_s=60)) == bodies[:-1]
+    assert not server.log.find("70-0004", stalled.client_name)

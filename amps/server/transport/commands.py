@@ -225,9 +225,7 @@ class Commands:
         name = connection.client_name
         connection.publisher_id = publisher_id(name)
         user = json.dumps(connection.identity, ensure_ascii=False)[1:-1].encode("utf-8", "surrogatepass")
-        connection.ready(
-            derived_publisher_id(name, worker.config.name), user, self._options.ack_conflation_s
-        )
+        connection.ready(derived_publisher_id(name, worker.config.name), user, self._options.ack_conflation_s)
         worker.log.log(
             "1F-0004",
             connection=connection.name,
@@ -404,7 +402,9 @@ class Commands:
         if command == "sow_and_subscribe" and start is not None and start != StartPoint(now=True):
             raise CommandFailure("invalid bookmark", "a topic without History can only start now")
         try:
-            predicate = topic_predicate(topic, worker.config.regex_topic_support and not options.non_regex_topic)
+            predicate = topic_predicate(
+                topic, worker.config.regex_topic_support and not options.non_regex_topic
+            )
         except BadTopicExpression as error:
             raise CommandFailure("bad regex topic", str(error)) from error
         sub_id = text_of(header, "sub_id") or text_of(header, "cmd_id")
@@ -432,7 +432,9 @@ class Commands:
             options,
             None if bookmark is None else str(bookmark),
             send_ids=header.get("send_matching_ids") is not False,
-            wants_persisted=bookmark is not None and command == "subscribe" and "persisted" in wanted_acks(header),
+            wants_persisted=bookmark is not None
+            and command == "subscribe"
+            and "persisted" in wanted_acks(header),
         )
         return subscription, start
 
@@ -442,7 +444,12 @@ class Commands:
             raise CommandFailure("invalid options", f"batch size {size}")
 
     def _activate(
-        self, header: Header, command: str, subscription: Subscription, start: StartPoint | None, wanted: set[str]
+        self,
+        header: Header,
+        command: str,
+        subscription: Subscription,
+        start: StartPoint | None,
+        wanted: set[str],
     ) -> None:
         """Enter the subscription at this point of the order of the instance. Raises CommandFailure."""
         connection, worker = self._connection, self._worker
@@ -502,9 +509,7 @@ class Commands:
             subscription = connection.subscriptions.get(name)
             if subscription is not None:
                 worker.remove_subscription(subscription)
-                worker.log.log(
-                    "14-0002", client=connection.shown_name, sub_id=name, topic=subscription.topic
-                )
+                worker.log.log("14-0002", client=connection.shown_name, sub_id=name, topic=subscription.topic)
         if "processed" in wanted_acks(header):
             connection.acknowledge("processed", header.get("cmd_id"), sub_id=header.get("sub_id"))
 
@@ -538,7 +543,9 @@ class Commands:
         if "completed" in wanted:
             connection.acknowledge("completed", command_id, **sent_id)
         if "stats" in wanted:
-            connection.acknowledge("stats", command_id, **sent_id, topic_matches=0, matches=0, records_returned=0)
+            connection.acknowledge(
+                "stats", command_id, **sent_id, topic_matches=0, matches=0, records_returned=0
+            )
 
     def _do_sow_delete(self, header: Header) -> None:
         selectors = [name for name in ("sow_keys", "filter", "bookmark") if header.get(name) is not None]

@@ -100,7 +100,9 @@ class Connection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername")
         self.address = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "local"
         self.worker.connected(self)
-        self.worker.log.log("07-0001", connection=self.name, transport=self.listener.name, address=self.address)
+        self.worker.log.log(
+            "07-0001", connection=self.name, transport=self.listener.name, address=self.address
+        )
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Memory for the event loop to receive into."""
@@ -309,7 +311,9 @@ class Connection(asyncio.BufferedProtocol):
         if self.phase is not Phase.CLOSED:
             self.outlet.append(encode_frame(header, body))
 
-    def acknowledge(self, kind: str, command_id: str | None, failure: str | None = None, **extra: Any) -> None:
+    def acknowledge(
+        self, kind: str, command_id: str | None, failure: str | None = None, **extra: Any
+    ) -> None:
         """Send one acknowledgement; `failure` is the reason of one."""
         header: dict[str, Any] = {"cmd": "ack", "cmd_id": command_id, "ack_type": kind}
         header["status"] = "failure" if failure is not None else "success"
@@ -351,19 +355,25 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def unsent_bytes(self) -> int:
-        """Output that the client has not taken yet."""
+        """Output that waits for the client and came whatever its pace is: it counts against the memory limits.
+
+        Messages of replays don't: nothing more is read for them while output waits. Output leaves in order, so that
+        what came after the last of them is what leaves last.
+        """
         if self.transport is None:
             return 0
-        return self.transport.get_write_buffer_size() + self.outlet.pending_bytes
+        waiting = self.transport.get_write_buffer_size() + self.outlet.pending_bytes
+        return min(waiting, self.outlet.unpaced_bytes)
 
     @property
     def has_live_subscriptions(self) -> bool:
-        """Whether output comes whatever the client's pace is: replays wait for it, acknowledgements do not."""
-        subscriptions = self.subscriptions.values()
-        return not subscriptions or any(subscription.place is Place.LIVE for subscription in subscriptions)
+        """Whether messages come whatever the client's pace is."""
+        return any(subscription.place is Place.LIVE for subscription in self.subscriptions.values())
 
     def unsent_age_s(self, now_s: float) -> float:
-        """How long the client has not kept up; 0 while it does."""
+        """How long messages have waited for the client; 0 while it keeps up, or sets the pace itself."""
+        if not self.has_live_subscriptions:
+            return 0.0
         return 0.0 if self._oldest_unsent_s is None else now_s - self._oldest_unsent_s
 
     # --- logon --------------------------------------------------------------------------------------------
@@ -398,10 +408,16 @@ class Connection(asyncio.BufferedProtocol):
         key = (permission, topic)
         answer = self._permissions.get(key)
         if answer is None:
-            answer = self._permissions[key] = self.listener.entitlement.allows(self.identity, permission, topic)
+            answer = self._permissions[key] = self.listener.entitlement.allows(
+                self.identity, permission, topic
+            )
             if not answer:
                 self.worker.log.log(
-                    "25-0002", client=self.shown_name, user=self.identity, permission=permission, resource=topic
+                    "25-0002",
+                    client=self.shown_name,
+                    user=self.identity,
+                    permission=permission,
+                    resource=topic,
                 )
         return answer
 

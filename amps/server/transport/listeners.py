@@ -85,7 +85,9 @@ def _tcp_listeners(transport: TransportConfig) -> list[socket.socket]:
             with contextlib.suppress(OSError):
                 return [_bound(socket.AF_INET6, ("::", port), dual=True)]
         return [_bound(socket.AF_INET, ("0.0.0.0", port), dual=False)]
-    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    family, _, _, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
     return [_bound(family, (str(address[0]), port), dual=False)]
 
 

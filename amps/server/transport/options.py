@@ -56,7 +56,16 @@ TOKENS: dict[str, tuple[str, bool]] = {
     "pretty": ("L", False),
 }
 
-_INTERVAL_S = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_INTERVAL_S = {
+    "ns": 1e-9,
+    "us": 1e-6,
+    "ms": 1e-3,
+    "s": 1.0,
+    "m": 60.0,
+    "h": 3600.0,
+    "d": 86400.0,
+    "w": 604800.0,
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 class JournalView:
     """The journal as a reader sees it: files, indexes, places of bookmarks."""
 
-    def __init__(self, directory: LogDirectory, journal_directory: Path, instance_name: str, runtime: Runtime) -> None:
+    def __init__(
+        self, directory: LogDirectory, journal_directory: Path, instance_name: str, runtime: Runtime
+    ) -> None:
         self.directory = directory
         self._journal_directory = journal_directory
         self._instance_name = instance_name
@@ -184,4 +186,3 @@ class Replay:
                 connection.send_completed(self.subscription, self.last_bookmark)
                 continue
             return reached
-

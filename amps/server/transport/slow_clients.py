@@ -2,7 +2,8 @@
 
 What a client does not take waits in memory. A pool (of the instance, or of a transport with limits of its own) bounds
 the sum; a client may have at most ClientMaxCapacity of it. Beyond, the client with the most is disconnected, log
-70-0004, reason `slow client`. Only ordinary subscriptions can get there: replays are paced by the reader.
+70-0004, reason `slow client`. Messages of ordinary subscriptions count, and so does everything that answers a command.
+Messages of replays do not: they are paced by the reader. The age limit concerns messages only.
 
 Each worker has an equal share of a pool; it cannot see what others buffer.
 """
@@ -24,14 +25,15 @@ class MemoryPool:
 
     def check(self, connection: "Connection") -> None:
         """Look at a client that does not keep up, after more output was given to it."""
-        if not connection.has_live_subscriptions:
+        unsent_bytes = connection.unsent_bytes
+        if unsent_bytes == 0:
             return
         self._slow[connection] = None
         listener = connection.listener
         share = listener.config.client_max_capacity
         if share is None:
             share = self._worker.config.client_max_capacity
-        if connection.unsent_bytes > share * self._limit_bytes:
+        if unsent_bytes > share * self._limit_bytes:
             self._disconnect(connection)
             return
         waiting = {c: c.unsent_bytes for c in self._slow if not c.writable and c.phase.value != "closed"}

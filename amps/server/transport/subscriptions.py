@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from amps._core.delivery import WANT_BOOKMARK, WANT_TIMESTAMP, Group, Route
+from amps._core.delivery import PACED, WANT_BOOKMARK, WANT_TIMESTAMP, Group, Route
 from amps._core.topic_table import TopicEntry
 from amps.server.transport.options import Options
 
@@ -52,7 +52,9 @@ class Subscription:
 
     def matches(self, entry: TopicEntry) -> bool:
         """Whether it gets messages of that topic: type, name, permission; recorded topics only, if by bookmark."""
-        if entry.message_type != self.connection.message_type or (self.bookmark is not None and not entry.logged):
+        if entry.message_type != self.connection.message_type or (
+            self.bookmark is not None and not entry.logged
+        ):
             return False
         if self.predicate is None:
             return entry.name == self.topic
@@ -82,7 +84,9 @@ def route_prefix(entry: TopicEntry, subscriptions: list[Subscription]) -> bytes:
     prefix = b'{"c":"p","t":' + entry.json_name
     sub_ids = [subscription.sub_id for subscription in subscriptions if subscription.send_ids]
     if sub_ids:
-        prefix += b',"sids":' + json.dumps(",".join(sub_ids), ensure_ascii=False).encode("utf-8", "surrogatepass")
+        prefix += b',"sids":' + json.dumps(",".join(sub_ids), ensure_ascii=False).encode(
+            "utf-8", "surrogatepass"
+        )
     return prefix
 
 
@@ -143,6 +147,6 @@ class SubscriptionSet:
 
 
 def single_route(subscription: Subscription, entry: TopicEntry) -> Route:
-    """The route of one subscription by itself."""
+    """The route of a bookmark subscription, by itself: it is served as fast as its connection takes it."""
     prefix = route_prefix(entry, [subscription])
-    return Route(subscription.connection.outlet, prefix, subscription.flags(entry))
+    return Route(subscription.connection.outlet, prefix, subscription.flags(entry) | PACED)

@@ -480,7 +480,9 @@ class Worker:
         if self.dirty:
             self._flush()
         self.pushed()
-        waited_for = self._acks_active or self._durable_waiters or self._durable_tailer is not None or self._replays
+        waited_for = (
+            self._acks_active or self._durable_waiters or self._durable_tailer is not None or self._replays
+        )
         if waited_for and view.durable < view.journal_written and view.want_durable(view.journal_written):
             # Somebody waits for what is not durable yet, and the core does not know.
             self.runtime.core_bell.ring()
@@ -713,7 +715,10 @@ class Worker:
     def journal_damaged(self, connection: Connection, damage: LogDamaged) -> None:
         """A replay met damage: it must not skip it, so the client is disconnected and the damage logged."""
         self.log.log(
-            "1D-0010", path=damage.path, offset=damage.offset, reason=damage.detail + "; run 'amps journal verify'"
+            "1D-0010",
+            path=damage.path,
+            offset=damage.offset,
+            reason=damage.detail + "; run 'amps journal verify'",
         )
         connection.close("journal damaged")
 

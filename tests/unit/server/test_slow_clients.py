@@ -17,7 +17,6 @@ class FakeConnection:
     listener: Any
     unsent_bytes: int = 0
     writable: bool = False
-    has_live_subscriptions: bool = True
     unsent_since_s: float | None = None
     aborted: list[str] = field(default_factory=list)
     phase: Any = field(default_factory=lambda: SimpleNamespace(value="ready"))
@@ -106,11 +105,9 @@ def test_clients_that_have_caught_up_or_left_do_not_count() -> None:
     assert clients.logged == []
 
 
-def test_clients_whose_replays_wait_for_them_are_left_alone() -> None:
+def test_clients_for_which_only_replays_wait_are_not_even_remembered() -> None:
     clients = Clients(age_limit_s=1.0)
-    replaying = clients.client(
-        "replaying", 10 * LIMIT_BYTES, has_live_subscriptions=False, unsent_since_s=0.0
-    )
+    replaying = clients.client("replaying", unsent_bytes=0, unsent_since_s=0.0)
     clients.check(replaying)
     clients.pool.check_ages(1000.0)
     assert replaying.aborted == []
