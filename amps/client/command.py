@@ -17,6 +17,7 @@ _TOPIC_REQUIRED = frozenset(
     ("publish", "delta_publish", "subscribe", "delta_subscribe", "sow", "sow_and_subscribe",
      "sow_and_delta_subscribe", "sow_delete")
 )  # fmt: skip
+_NUMBERS = ("expiration", "batch_size", "top_n", "sequence")
 _HEADERS = (
     ("topic", "topic"),
     ("filter", "filter"),
@@ -33,13 +34,46 @@ _HEADERS = (
     ("sequence", "seq"),
 )
 
+_TEXTS = ("command_id", *(a for a, _ in _HEADERS if a not in _NUMBERS), "options")
+MAX_NUMBER = 2**63 - 1
+MAX_EXPIRATION_S = 2**32 - 2
+
 PUBLISHES = frozenset(("publish", "delta_publish"))
 SUBSCRIPTIONS = frozenset(("subscribe", "delta_subscribe", "sow_and_subscribe", "sow_and_delta_subscribe"))
 QUERIES = frozenset(("sow", "sow_and_subscribe", "sow_and_delta_subscribe"))
 
 
+def check_text(name: str, value: str) -> str:
+    """What goes into a header must be text that UTF-8 can express: anything else would cost the connection."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a str, not {type(value).__name__}")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"{name} has a lone surrogate at {error.start}, which UTF-8 cannot express"
+        ) from None
+    return value
+
+
+def check_number(name: str, value: int, most: int = MAX_NUMBER) -> int:
+    """Numbers in a header are whole and not negative."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{name} must be an int, not {type(value).__name__}")
+    if not 0 <= value <= most:
+        raise ValueError(f"{name} must lie between 0 and {most}: {value}")
+    return value
+
+
+def check_expiration(value: int) -> int:
+    """Whole seconds; 0 = never."""
+    return check_number("expiration", value, MAX_EXPIRATION_S)
+
+
 def check_base64(name: str, value: str) -> str:
     """correlation ids and publisher-made SOW keys may hold characters of the Base64 alphabet only."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a str, not {type(value).__name__}")
     if not _BASE64.match(value):
         raise ValueError(f"{name} may hold Base64 characters only (A-Z a-z 0-9 + / =): {value!r}")
     return value
@@ -51,6 +85,8 @@ def to_bytes(data: Data) -> bytes:
         return data
     if isinstance(data, str):
         return data.encode()
+    if not isinstance(data, bytearray | memoryview):
+        raise TypeError(f"a command's data must be bytes-like or str, not {type(data).__name__}")
     return bytes(data)
 
 
@@ -62,6 +98,7 @@ class PublishTemplate:
     def __init__(self, command: str, topic: str, **fields: Any) -> None:
         if not topic:
             raise ValueError(f"{command} needs a topic")
+        check_text("topic", topic)
         self.command = command
         self.topic = topic
         self.header: bytes = build_header({"cmd": command, "topic": topic, **fields})
@@ -258,15 +295,23 @@ class Command:
 
     def validate(self) -> None:
         """Raise ValueError for what no server could accept; nothing has been sent yet."""
-        name = self.command
+        name = check_text("command", self.command)
+        for attribute in _TEXTS:
+            text = getattr(self, attribute)
+            if text is not None:
+                check_text(attribute, text)
+        for attribute in _NUMBERS:
+            number = getattr(self, attribute)
+            if number is not None:
+                check_number(attribute, number)
+        if self.expiration is not None:
+            check_expiration(self.expiration)
         if self.topic == "" or (self.topic is None and name in _TOPIC_REQUIRED and not self._is_resume()):
             raise ValueError(f"{name} needs a topic")
         if self.correlation_id is not None:
             check_base64("correlation_id", self.correlation_id)
         if self.sow_key is not None:
             check_base64("sow_key", self.sow_key)
-        if self.top_n is not None and self.top_n < 0:
-            raise ValueError(f"top_n cannot be negative: {self.top_n}")
         if name == "sow_delete":
             given = [
                 selector

@@ -9,9 +9,10 @@ import time
 from collections.abc import Iterable
 
 from amps.client.codecs import Codec, codec_for
-from amps.client.command import Command
+from amps.client.command import Command, check_text
 from amps.client.engine_types import Route, RouteKind, Ticket
 from amps.client.enums import DEFAULT, AckType, Data, Handler, Timeout
+from amps.client.errors import InvalidSubIdException
 from amps.client.message import Message
 from amps.client.options import OnFull, option_names
 from amps.client.outbound import awaited_by
@@ -189,12 +190,17 @@ class Commanding(ClientRuntime):
     def _pause(self, option: str, sub_ids: tuple[str, ...]) -> None:
         if not sub_ids:
             raise ValueError(f"{option} needs at least one subscription id")
+        self._check_usable()
+        for sub_id in sub_ids:
+            if self._engine.route_of(sub_id) is None:
+                raise InvalidSubIdException(f"{option}: this client has no subscription {sub_id!r}")
         self._start(Command("subscribe", sub_id=",".join(sub_ids), options=option), None, DEFAULT)
 
     # Acknowledging and discarding
 
     def ack(self, target: Message | str, bookmarks: str | Iterable[str] = (), options: str = "") -> None:
         """Acknowledge a queue message, or bookmarks of a queue topic. Batched; never waits for the server."""
+        self._check_usable()
         sub_id: str | None = None
         if isinstance(target, Message):
             route = target._route
@@ -207,6 +213,9 @@ class Commanding(ClientRuntime):
             bookmark = bookmarks if isinstance(bookmarks, str) else ",".join(bookmarks)
             if not topic or not bookmark:
                 raise ValueError("ack needs a message, or a topic and bookmarks")
+            check_text("topic", topic)
+            check_text("bookmarks", bookmark)
+        check_text("options", options)
         with self._lock:
             self._engine.ack(topic, bookmark, options, sub_id, time.monotonic())
         self._after_call()
@@ -219,6 +228,7 @@ class Commanding(ClientRuntime):
 
     def discard(self, target: Message | str, store_seq: int = 0) -> None:
         """Tell the bookmark store that a message is done with: a message, or its sub id and store_seq."""
+        self._check_usable()
         if self.bookmark_store is None:
             return
         if isinstance(target, Message):
@@ -229,6 +239,7 @@ class Commanding(ClientRuntime):
 
     def get_most_recent(self, sub_id: str) -> str | None:
         """Where the bookmark store would resume this subscription; None = nothing known."""
+        self._check_usable()
         return self.bookmark_store.get_most_recent(sub_id) if self.bookmark_store is not None else None
 
 

@@ -15,7 +15,7 @@ Invariants:
 """
 
 from amps._core.wire import FrameDecoder, encode_frame
-from amps.client.command import Command, PublishTemplate
+from amps.client.command import Command, PublishTemplate, check_text
 from amps.client.engine_types import (
     Close,
     EngineConfig,
@@ -78,7 +78,7 @@ class Engine(Inbound):
         self._out, self.pending_bytes, self._deferred = [], 0, []
         self._next_beat = self._silence_s = self._logon = None
         self._events.append(State(ConnectionState.DISCONNECTED))
-        routes = self._all_routes()
+        routes = self.routes()
         for ticket in list(self._tickets.values()):
             self._fail(ticket, error or DisconnectedException("the connection was closed"))
         for route in routes:
@@ -167,6 +167,9 @@ class Engine(Inbound):
         self._check_connected("logon")
         if self.phase is Phase.LOGGING_ON and ticket is None:
             raise UsageException("a logon is under way on this connection")
+        for name, value in (("user name", username), ("password", password)):
+            if value is not None:
+                check_text(name, value)
         uri = self._uri
         command_id = self._new_id()
         if ticket is None:

@@ -209,7 +209,8 @@ class EngineState:
         if route.query_id is not None and self._queries.get(route.query_id) is route:
             del self._queries[route.query_id]
 
-    def _all_routes(self) -> list[Route]:
+    def routes(self) -> list[Route]:
+        """Every route that is open."""
         tables = (self._subscriptions, self._queries, self._commands)
         return list({id(route): route for table in tables for route in table.values()}.values())
 

@@ -3,7 +3,7 @@
 import threading
 import time
 
-from amps.client.command import Command, PublishTemplate, check_base64
+from amps.client.command import Command, PublishTemplate, check_base64, check_expiration
 from amps.client.commanding import Commanding, deadline_of, left_until
 from amps.client.enums import DEFAULT, AckType, Data, Timeout
 from amps.client.errors import (
@@ -137,6 +137,8 @@ class Publishing(Commanding):
 def _template(
     command: str, topic: str, expiration: int | None, correlation_id: str | None, sow_key: str | None
 ) -> PublishTemplate:
+    if expiration is not None:
+        check_expiration(expiration)
     if correlation_id is not None:
         check_base64("correlation_id", correlation_id)
     if sow_key is not None:

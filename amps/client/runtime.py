@@ -16,7 +16,6 @@ client weakly: a client that is dropped while open is collected, warns and close
 """
 
 import logging
-import os
 import threading
 import time
 import warnings
@@ -31,6 +30,7 @@ from amps.client.engine_types import (
     Close,
     Deliver,
     Event,
+    Phase,
     Retry,
     Route,
     State,
@@ -44,30 +44,20 @@ from amps.client.errors import (
     AMPSException,
     ConnectionException,
     DisconnectedException,
-    StreamException,
     TimedOutException,
     UsageException,
 )
+from amps.client.forking import RefusingLock, forked, watch
 from amps.client.handlers import EventHandlers
 from amps.client.message import Message
 from amps.client.streams import StreamBuffer
+from amps.client.threads import SendQueue, receive_loop, send_loop
 from amps.client.timers import process_timer
 from amps.client.transport import SocketTransport
 
 BURST_GAP_S = 0.00005
 SEND_AT_BYTES = 64 * 1024
 JOIN_S = 5.0
-
-_forks = 0
-"""How often this process is a fork: clients made before are unusable here."""
-
-
-def _count_fork() -> None:
-    global _forks
-    _forks += 1
-
-
-os.register_at_fork(after_in_child=_count_fork)
 
 
 class ClientRuntime(EventHandlers):
@@ -83,7 +73,7 @@ class ClientRuntime(EventHandlers):
     ) -> None:
         super().__init__(name, logger)
         self._engine = engine
-        self._lock = threading.Lock()
+        self._lock: threading.Lock | RefusingLock = threading.Lock()
         self._send_lock = threading.Lock()
         self._connect_lock = threading.Lock()
         self._room = threading.Condition()
@@ -93,21 +83,22 @@ class ClientRuntime(EventHandlers):
         self._transport: SocketTransport | None = None
         self._rx: threading.Thread | None = None
         self._tx: threading.Thread | None = None
-        self._tx_queue: SimpleQueue[Route | Literal["stop"] | None] = SimpleQueue()
+        self._tx_queue: SendQueue = SimpleQueue()
         self._tx_signalled = False
         self._last_publish = 0.0
         self._leaving = False
         self._closing = False
         self._closed = False
-        self._forks = _forks
+        self._disowned = False
         self._bytes_in = 0
         self._bytes_out = 0
         self._dispatch_settings = (dispatch, max_depth)
         self._dispatcher: Dispatcher | None = None
+        watch(self)
 
     def __del__(self) -> None:
         transport = getattr(self, "_transport", None)
-        if transport is not None and self._forks == _forks:
+        if transport is not None and not self._disowned:
             warnings.warn(
                 f"client {self._name!r} was never closed", ResourceWarning, source=self, stacklevel=2
             )
@@ -122,9 +113,25 @@ class ClientRuntime(EventHandlers):
         """Whether there is a connection, logged on or not."""
         return self._engine.connected
 
+    def disown(self) -> None:
+        """This process is a forked child: the connection belongs to the parent."""
+        self._disowned = True
+        self._lock = RefusingLock()
+        # Threads that are not here may have held these.
+        self._room = threading.Condition()
+        self._discarded = threading.Condition()
+        self._engine.phase = Phase.DISCONNECTED
+        if self._transport is not None:
+            self._transport.close()  # the child's copy only: without a shutdown the connection lives on
+            self._transport = None
+        for route in self._engine.routes():
+            route.closed = True
+            if route.sink is not None:
+                route.sink.disown(forked())
+
     def _check_usable(self) -> None:
-        if self._forks != _forks:
-            raise UsageException("this client was made before a fork: make a new one in the child process")
+        if self._disowned:
+            raise forked()
         if self._closed:
             raise UsageException("this client is closed: make a new one")
 
@@ -155,7 +162,7 @@ class ClientRuntime(EventHandlers):
             events = self._engine.events()
         self._dispatch(events)
         self._rx = threading.Thread(
-            target=_receive_loop,
+            target=receive_loop,
             args=(weakref.ref(self), transport),
             name=f"amps-rx:{self._name}",
             daemon=True,
@@ -163,7 +170,7 @@ class ClientRuntime(EventHandlers):
         self._rx.start()
         if self._tx is None:
             self._tx = threading.Thread(
-                target=_send_loop,
+                target=send_loop,
                 args=(weakref.ref(self), self._tx_queue),
                 name=f"amps-tx:{self._name}",
                 daemon=True,
@@ -198,6 +205,8 @@ class ClientRuntime(EventHandlers):
 
     def _lost(self, transport: SocketTransport, error: AMPSException | None) -> None:
         """The connection is gone; runs on the receive thread."""
+        if self._disowned:
+            return  # a handler has forked, and this is the child
         with self._lock:
             if self._transport is not transport:
                 return
@@ -231,6 +240,11 @@ class ClientRuntime(EventHandlers):
         self._tx_queue.put("stop")
         if self._dispatcher is not None:
             self._dispatcher.stop()
+
+    def _begin_receiving(self) -> None:
+        """A receive thread has started."""
+        if self._receive_started is not None:
+            self._call(self._receive_started)
 
     def _received(self, transport: SocketTransport, data: bytes | memoryview | None) -> bool:
         """Work on received bytes (None: there were none in time); whether to go on receiving."""
@@ -305,6 +319,11 @@ class ClientRuntime(EventHandlers):
         if not self._tx_signalled:
             self._tx_signalled = True
             self._tx_queue.put(None)
+
+    def _send_signalled(self) -> None:
+        """The sending thread has been told to look; another thread that is sending already does it instead."""
+        self._tx_signalled = False
+        self._pump(wait=False)
 
     def _sent_publish(self, pending_bytes: int) -> None:
         """Decide when the bytes of a publish go out; see the module docstring."""
@@ -414,6 +433,8 @@ class ClientRuntime(EventHandlers):
 
     def end_stream(self, route: Route) -> None:
         """End the subscription or query of a stream that is closed."""
+        if route.closed:
+            return
         with self._lock:
             self._engine.cancel(route)
         self._after_call()
@@ -450,54 +471,3 @@ class ClientRuntime(EventHandlers):
             self._dispatcher.put(event)
         else:
             self._run_event(event)
-
-
-def _receive_loop(reference: "weakref.ref[ClientRuntime]", transport: SocketTransport) -> None:
-    """The receive thread of one connection."""
-    client = reference()
-    if client is not None and client._receive_started is not None:
-        client._call(client._receive_started)
-    going = True
-    while going:
-        client = reference()
-        if client is None:
-            break
-        silence_s = client._silence_left()
-        del client
-        failure: AMPSException | None = None
-        try:
-            data = transport.receive(silence_s)
-        except OSError as error:
-            data, failure = b"", DisconnectedException(f"the connection was lost: {error}")
-        client = reference()
-        if client is None:
-            break
-        try:
-            if data is not None and not len(data):
-                client._lost(transport, None if client._leaving else failure)
-                going = False
-            else:
-                going = client._received(transport, data)
-        except BaseException as error:  # SystemExit in a handler too must not leave a client without a reader
-            client._logger.exception("client %s: the receive thread failed", client._name)
-            client._lost(transport, StreamException(f"the receive thread failed: {error}"))
-            going = False
-        del client
-    transport.shutdown()
-    transport.close()
-
-
-def _send_loop(
-    reference: "weakref.ref[ClientRuntime]", queue: "SimpleQueue[Route | Literal['stop'] | None]"
-) -> None:
-    """The sending thread: sends when signalled, ends dropped streams."""
-    while (item := queue.get()) != "stop":
-        client = reference()
-        if client is None:
-            return
-        if item is None:
-            client._tx_signalled = False
-            client._pump(wait=False)
-        else:
-            client.end_stream(item)
-        del client

@@ -160,6 +160,14 @@ class StreamBuffer:
             self._condition.notify_all()
         self._owner.notice_room()
 
+    def disown(self, error: AMPSException) -> None:
+        """This process is a forked child, where nothing comes; another thread may have held the lock."""
+        self._condition = threading.Condition()
+        self._messages.clear()
+        self._latest = None
+        self.error = error
+        self.ended = True
+
     # Consumer thread
 
     def conflate(self) -> None:

@@ -22,7 +22,7 @@ from typing import Literal, Self
 
 from amps.client.auth import Authenticator, DefaultAuthenticator
 from amps.client.codecs import Codec
-from amps.client.command import PublishTemplate, check_base64
+from amps.client.command import PublishTemplate, check_base64, check_text
 from amps.client.commanding import deadline_of, left_until
 from amps.client.engine import Engine
 from amps.client.engine_types import ClientStats, EngineConfig, Ticket
@@ -90,6 +90,8 @@ class Client(Publishing, Subscribing):
     ) -> None:
         if logon_correlation is not None:
             check_base64("logon_correlation", logon_correlation)
+        check_text("name", name or "")
+        check_text("logon_options", logon_options)
         if dispatch not in ("inline", "thread"):
             raise ValueError(f"dispatch must be 'inline' or 'thread': {dispatch!r}")
         self.name = name or default_client_name()
@@ -206,10 +208,11 @@ class Client(Publishing, Subscribing):
     ) -> Message:
         """Log on and wait for the result: the acknowledgement. A refused logon closes the connection."""
         self._check_may_wait("logon")
+        check_text("options", options or "")
         if self._parsed_uri is None or not self.connected:
             raise DisconnectedException("connect before logon")
         authority = authenticator or self._authenticator or DefaultAuthenticator()
-        asked = not isinstance(authority, DefaultAuthenticator)
+        asked = type(authority) is not DefaultAuthenticator  # a subclass may make a password of its own
         username, secret = self._parsed_uri.user, self._parsed_uri.password
         password = authority.authenticate(username or "", secret or "")
         deadline = deadline_of(self.timeout if timeout is DEFAULT else timeout)
@@ -250,8 +253,8 @@ class Client(Publishing, Subscribing):
         self._leave()
 
     def close(self) -> None:
-        """Disconnect for good. Safe to call again."""
-        if self._closed:
+        """Disconnect for good. Safe to call again, and in a forked child, which only gives up its copy."""
+        if self._closed or self._disowned:
             return
         unpersisted = self.unpersisted_count
         if unpersisted:

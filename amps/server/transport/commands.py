@@ -21,6 +21,7 @@ from amps.server.records import KIND_LOGON, control_record
 from amps.server.topics import BadTopicExpression, has_regex_characters, topic_predicate
 from amps.server.transport.bookmarks import StartPoint, format_bookmark, parse_bookmark
 from amps.server.transport.failures import CommandFailure, not_supported_yet
+from amps.server.transport.journal_view import StartSearch
 from amps.server.transport.options import Options, parse_interval, parse_logon_options, parse_options
 from amps.server.transport.subscriptions import Subscription
 from amps.version import WIRE_VERSION
@@ -360,7 +361,7 @@ class Commands:
     # --- subscriptions ------------------------------------------------------------------------------------
 
     def _do_subscribe(self, header: Header) -> None:
-        connection = self._connection
+        connection, worker = self._connection, self._worker
         command = text_of(header, "cmd")
         subscription, start = self._checked_subscription(header, command)
         wanted = wanted_acks(header)
@@ -368,24 +369,33 @@ class Commands:
             connection.acknowledge("received", header.get("cmd_id"))
         connection.hold()
 
-        def activate() -> None:
-            if connection.phase.value == "closed":
-                return
+        def enter(search: StartSearch | None = None) -> None:
             try:
-                self._activate(header, command, subscription, start, wanted)
+                self._activate(header, command, subscription, start, search, wanted)
             except CommandFailure as failure:
                 self.refuse({**header, "ack_type": ",".join(wanted - {"received"})}, failure)
             except LogDamaged as damage:
-                self._worker.journal_damaged(connection, damage)
+                worker.journal_damaged(connection, damage)
             connection.release()
 
-        self._worker.when_consumed(self._worker.ring.pushed, activate)
+        def activate() -> None:
+            if connection.phase.value == "closed":
+                return
+            replaces = subscription.sub_id in connection.subscriptions
+            if start is not None and worker.has_journal and not replaces:
+                worker.search(subscription, start, enter)
+            else:
+                enter()
+
+        worker.when_consumed(worker.ring.pushed, activate)
 
     def _checked_subscription(self, header: Header, command: str) -> tuple[Subscription, StartPoint | None]:
         """Everything about a subscription that needs no log. Raises CommandFailure."""
         connection, worker = self._connection, self._worker
         topic = text_of(header, "topic")
         bookmark = header.get("bookmark")
+        if not topic and text_of(header, "opts") in ("pause", "resume"):  # by sub_id; needs no topic (D16)
+            raise not_supported_yet("pausing subscriptions")
         if not topic:
             raise CommandFailure("no topic")
         if bookmark is not None and command in ("delta_subscribe", "sow_and_delta_subscribe"):
@@ -416,12 +426,13 @@ class Commands:
         if sub_id in connection.subscriptions and not options.replace:
             raise CommandFailure("subscription already exists")
         # A topic whose only regex character is the dot may well be meant as a name: then it must be permitted.
+        permitted = True
         as_name = predicate is None or not has_regex_characters(topic.replace(".", ""))
         if as_name and not connection.may("read", topic):
             if not options.replace:
                 raise CommandFailure("not entitled", f"to read {topic!r}")
-            predicate = _matches_nothing
-        by_name = predicate is None and start is not None
+            permitted = False
+        by_name = predicate is None and permitted and start is not None
         if by_name and not worker.matcher.is_logged(topic, connection.message_type):
             raise CommandFailure("invalid topic", f"{topic!r} is not recorded in the transaction log")
         subscription = Subscription(
@@ -432,6 +443,7 @@ class Commands:
             options,
             None if bookmark is None else str(bookmark),
             send_ids=header.get("send_matching_ids") is not False,
+            permitted=permitted,
             wants_persisted=bookmark is not None
             and command == "subscribe"
             and "persisted" in wanted_acks(header),
@@ -449,6 +461,7 @@ class Commands:
         command: str,
         subscription: Subscription,
         start: StartPoint | None,
+        search: StartSearch | None,
         wanted: set[str],
     ) -> None:
         """Enter the subscription at this point of the order of the instance. Raises CommandFailure."""
@@ -460,8 +473,8 @@ class Commands:
             worker.replace_subscription(existing, subscription)
         elif start is None:
             worker.enter_live(subscription)
-        elif worker.has_journal:
-            replay = worker.prepare_replay(subscription, start)
+        elif search is not None:
+            replay = worker.prepare_replay(subscription, search)
         else:
             # An expression, and nothing is recorded: there is nothing to deliver, now or later.
             worker.enter_idle(subscription)
@@ -635,8 +648,3 @@ class Commands:
         """start_timer and stop_timer are only named in the documents: accepted, without effect (D25)."""
         if "processed" in wanted_acks(header):
             self._connection.acknowledge("processed", header.get("cmd_id"))
-
-
-def _matches_nothing(topic: str) -> bool:
-    """Predicate of a subscription that was replaced to a topic without permission: it gets nothing."""
-    return False

@@ -13,7 +13,9 @@ from amps.client import (
     BadFilterException,
     Client,
     Command,
+    DefaultAuthenticator,
     DisconnectedException,
+    InvalidSubIdException,
     MemoryPublishStore,
     Message,
     MessageStream,
@@ -286,6 +288,84 @@ def test_client_52_pause_and_resume(logged_on: LoggedOn) -> None:
         frame = connection.expect("subscribe")
         connection.ack(frame)
     assert (frame["sub_id"], frame["o"]) == ("A", "pause")
+
+
+def test_pausing_an_unknown_subscription_names_it_and_sends_nothing(logged_on: LoggedOn) -> None:
+    client, connection = logged_on()
+    subscribe(client, connection, print, sub_id="A", bookmark=EPOCH)
+    for call in (client.pause, client.resume):
+        with pytest.raises(InvalidSubIdException, match="no subscription 'zz'"):
+            call("A", "zz")
+    connection.expect_nothing()
+
+
+LONE = "\ud800"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda client: client.publish(LONE, b"x"),
+        lambda client: client.publish("t", LONE),
+        lambda client: client.publish("t", b"x", expiration=-1),
+        lambda client: client.publish("t", b"x", expiration=2**32),
+        lambda client: client.publish("t", b"x", correlation_id=LONE),
+        lambda client: client.publish("t", b"x", sow_key=LONE),
+        lambda client: client.delta_publish(LONE, b"x"),
+        lambda client: client.delta_publish("t", b"x", expiration=-1),
+        lambda client: client.subscribe(LONE),
+        lambda client: client.subscribe("t", LONE),
+        lambda client: client.subscribe("t", sub_id=LONE),
+        lambda client: client.subscribe("t", options=LONE),
+        lambda client: client.subscribe("t", select=[LONE]),
+        lambda client: client.subscribe("t", handler=print, filter=LONE),
+        lambda client: client.bookmark_subscribe("t", LONE),
+        lambda client: client.sow("t", order_by=LONE),
+        lambda client: client.sow("t", query_id=LONE),
+        lambda client: client.sow("t", sow_keys=[LONE]),
+        lambda client: client.sow("t", batch_size=-1),
+        lambda client: client.sow_count("t", LONE),
+        lambda client: client.sow_delete("t", keys=[LONE]),
+        lambda client: client.unsubscribe(LONE),
+        lambda client: client.ack(LONE, "1|1|"),
+        lambda client: client.ack("q", LONE),
+        lambda client: client.ack("q", "1|1|", LONE),
+        lambda client: client.execute(Command("subscribe", LONE)),
+        lambda client: client.execute_async(Command("subscribe", "t", command_id=LONE), print),
+        lambda client: client.send(Command("publish", LONE)),
+        lambda client: client.send(Command("publish", "t", expiration=-1)),
+        lambda client: client.logon(options=LONE),
+    ],
+)
+@pytest.mark.parametrize("stored", [False, True], ids=["plain", "with a store"])
+def test_what_no_server_could_read_is_refused_before_anything_is_sent(
+    logged_on: LoggedOn, call: Callable[[Client], object], stored: bool
+) -> None:
+    store = MemoryPublishStore() if stored else None
+    client, connection = logged_on(publish_store=store)
+    with pytest.raises(ValueError, match=r"lone surrogate|surrogates not allowed|must lie|Base64"):
+        call(client)
+    assert client.unpersisted_count == 0
+    with in_background(client.flush):
+        connection.ack(connection.expect("flush"), "completed")  # nothing came before it
+
+
+def test_names_and_passwords_no_server_could_read_are_refused(
+    peer: ScriptedPeer, make_client: Callable[..., Client]
+) -> None:
+    for options in ({"name": LONE}, {"logon_options": LONE}, {"logon_correlation": LONE}):
+        with pytest.raises(ValueError, match=r"surrogate|Base64"):
+            make_client(**options)
+
+    class Tokens(DefaultAuthenticator):
+        def authenticate(self, username: str, password: str) -> str:
+            return f"secret{LONE}"
+
+    client = make_client(authenticator=Tokens())
+    with pytest.raises(ValueError, match="password has a lone surrogate at 6") as raised:
+        client.open()
+    assert "secret" not in str(raised.value)
+    peer.accept().expect_close()
 
 
 def test_replace_keeps_the_handler(logged_on: LoggedOn) -> None:

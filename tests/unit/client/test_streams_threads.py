@@ -2,7 +2,6 @@
 
 import gc
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -422,24 +421,3 @@ def test_streams_are_for_use_in_another_thread_than_the_receiver(logged_on: Logg
     stream.close()
     consumer.join(WAIT_S)
     assert not consumer.is_alive()
-
-
-def test_a_client_is_not_usable_in_a_forked_child(logged_on: LoggedOn) -> None:
-    """client.md §19.3"""
-    client, _connection = logged_on()
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        outcome = b"no error"
-        try:
-            client.flush(timeout=1)
-        except UsageException:
-            outcome = b"refused"
-        finally:
-            os.write(writer, outcome)
-            os._exit(0)
-    os.waitpid(child, 0)
-    assert os.read(reader, 100) == b"refused"
-    os.close(reader)
-    os.close(writer)
-    assert client.connected

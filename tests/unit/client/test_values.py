@@ -171,6 +171,60 @@ def test_impossible_commands_are_value_errors(command: Command) -> None:
         command.validate()
 
 
+TEXT_FIELDS = (
+    "topic", "filter", "order_by", "options", "sub_id", "query_id", "command_id", "bookmark", "sow_key",
+    "sow_keys", "correlation_id",
+)  # fmt: skip
+NUMBER_FIELDS = ("expiration", "batch_size", "top_n", "sequence")
+
+
+@pytest.mark.parametrize("name", ["command", *TEXT_FIELDS])
+def test_no_header_field_takes_what_utf8_cannot_express(name: str) -> None:
+    command = Command("subscribe", "t")
+    setattr(command, name, "x\ud800")
+    with pytest.raises(ValueError, match=name):
+        command.validate()
+
+
+@pytest.mark.parametrize("name", TEXT_FIELDS)
+@pytest.mark.parametrize("value", [b"bytes", 5])
+def test_header_texts_are_str(name: str, value: Any) -> None:
+    command = Command("subscribe", "t")
+    setattr(command, name, value)
+    with pytest.raises(TypeError, match=name):
+        command.validate()
+
+
+@pytest.mark.parametrize("name", NUMBER_FIELDS)
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [(-1, ValueError), (2**63, ValueError), (1.5, TypeError), ("1", TypeError), (True, TypeError)],
+)
+def test_header_numbers_are_whole_and_not_negative(name: str, value: Any, error: type[Exception]) -> None:
+    command = Command("publish", "t")
+    setattr(command, name, value)
+    with pytest.raises(error, match=name):
+        command.validate()
+
+
+def test_an_expiration_fits_its_place_in_the_log() -> None:
+    Command("publish", "t", expiration=2**32 - 2).validate()
+    with pytest.raises(ValueError, match="expiration"):
+        Command("publish", "t", expiration=2**32 - 1).validate()
+
+
+@pytest.mark.parametrize("value", [5, None, {"a": 1}])
+def test_the_data_of_a_command_is_bytes_or_text(value: Any) -> None:
+    with pytest.raises(TypeError, match="bytes-like or str"):
+        Command("publish", "t", data=value).encode()
+
+
+@pytest.mark.parametrize("text", ["tcp://u\ud800@h:1/amps/json", "tcp://h:1/amps/js\non", "tcp://h:1/amps\0"])
+def test_unprintable_connection_strings_are_refused(text: str) -> None:
+    with pytest.raises(InvalidUriException, match="%XX"):
+        parse_uri(text)
+
+
 def test_command_setters_chain_and_copies_are_independent() -> None:
     command = (
         Command("sow").set_topic("t").set_filter("/a = 1").set_ack_type("stats").add_ack_type("completed")

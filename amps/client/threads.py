@@ -1,0 +1,91 @@
+"""What the receiving and the sending thread of a client do.
+
+Both refer to their client weakly and let go of it while they wait: a client that is dropped while open can
+be collected, and its threads then end.
+"""
+
+import logging
+import weakref
+from queue import SimpleQueue
+from typing import Literal, Protocol
+
+from amps.client.engine_types import Route
+from amps.client.errors import AMPSException, DisconnectedException, StreamException
+from amps.client.transport import SocketTransport
+
+SendQueue = SimpleQueue[Route | Literal["stop"] | None]
+"""What the sending thread is told: None to send, a route to end, `stop`."""
+
+
+class Worked(Protocol):
+    """What the threads need of their client."""
+
+    _name: str
+    _logger: logging.Logger
+    _leaving: bool
+
+    def _begin_receiving(self) -> None:
+        """A receive thread has started."""
+
+    def _silence_left(self) -> float | None:
+        """How long the server may go on saying nothing; None = for ever."""
+
+    def _received(self, transport: SocketTransport, data: bytes | memoryview | None) -> bool:
+        """Work on received bytes (None: there were none in time); whether to go on receiving."""
+
+    def _lost(self, transport: SocketTransport, error: AMPSException | None) -> None:
+        """The connection is gone."""
+
+    def _send_signalled(self) -> None:
+        """Send what is ready."""
+
+    def end_stream(self, route: Route) -> None:
+        """End the subscription or query of a stream."""
+
+
+def receive_loop(reference: "weakref.ref[Worked]", transport: SocketTransport) -> None:
+    """The receive thread of one connection."""
+    client = reference()
+    if client is not None:
+        client._begin_receiving()
+    going = True
+    while going:
+        client = reference()
+        if client is None:
+            break
+        silence_s = client._silence_left()
+        del client
+        failure: AMPSException | None = None
+        try:
+            data = transport.receive(silence_s)
+        except OSError as error:
+            data, failure = b"", DisconnectedException(f"the connection was lost: {error}")
+        client = reference()
+        if client is None:
+            break
+        try:
+            if data is not None and not len(data):
+                client._lost(transport, None if client._leaving else failure)
+                going = False
+            else:
+                going = client._received(transport, data)
+        except BaseException as error:  # SystemExit in a handler too must not leave a client without a reader
+            client._logger.exception("client %s: the receive thread failed", client._name)
+            client._lost(transport, StreamException(f"the receive thread failed: {error}"))
+            going = False
+        del client
+    transport.shutdown()
+    transport.close()
+
+
+def send_loop(reference: "weakref.ref[Worked]", queue: SendQueue) -> None:
+    """The sending thread: sends when signalled, ends dropped streams."""
+    while (item := queue.get()) != "stop":
+        client = reference()
+        if client is None:
+            return
+        if item is None:
+            client._send_signalled()
+        else:
+            client.end_stream(item)
+        del client

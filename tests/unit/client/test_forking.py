@@ -1,0 +1,168 @@
+"""A client in a forked child: unusable, harmless to the parent (client.md §19.3)."""
+
+import os
+import select
+import signal
+import threading
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from amps.client import EPOCH, Client, Command, MemoryPublishStore, MessageStream
+from amps.client.handlers import EventHandlers
+from tests.unit.client.peer import WAIT_S, Connection, in_background
+from tests.unit.client.test_streams_threads import stream_of, subscribe, wait_for
+
+LoggedOn = Callable[..., tuple[Client, Connection]]
+
+CALLS: dict[str, Callable[[Client], object]] = {
+    "ack": lambda client: client.ack("q", "1|1|"),
+    "bookmark_subscribe": lambda client: client.bookmark_subscribe("t", EPOCH),
+    "connect": lambda client: client.connect(),
+    "delta_publish": lambda client: client.delta_publish("t", b"x"),
+    "delta_subscribe": lambda client: client.delta_subscribe("t"),
+    "discard": lambda client: client.discard("S", 1),
+    "disconnect": lambda client: client.disconnect(),
+    "execute": lambda client: client.execute(Command("flush")),
+    "execute_async": lambda client: client.execute_async(Command("flush")),
+    "execute_async_no_resubscribe": lambda client: client.execute_async_no_resubscribe(Command("flush")),
+    "flush": lambda client: client.flush(),
+    "flush_acks": lambda client: client.flush_acks(),
+    "get_most_recent": lambda client: client.get_most_recent("S"),
+    "logon": lambda client: client.logon(),
+    "open": lambda client: client.open(),
+    "pause": lambda client: client.pause("S"),
+    "publish": lambda client: client.publish("t", b"x"),
+    "publish_flush": lambda client: client.publish_flush(),
+    "resume": lambda client: client.resume("S"),
+    "send": lambda client: client.send(Command("publish", "t")),
+    "set_global_handler": lambda client: client.set_global_handler("ack", print),
+    "set_heartbeat": lambda client: client.set_heartbeat(1.0),
+    "sow": lambda client: client.sow("t"),
+    "sow_and_delta_subscribe": lambda client: client.sow_and_delta_subscribe("t"),
+    "sow_and_subscribe": lambda client: client.sow_and_subscribe("t"),
+    "sow_count": lambda client: client.sow_count("t"),
+    "sow_delete": lambda client: client.sow_delete("t", filter="1=1"),
+    "subscribe": lambda client: client.subscribe("t"),
+    "unsubscribe": lambda client: client.unsubscribe(),
+}
+SENDS_NOTHING = {"close", "set_disconnect_handler"}
+FOR_STREAMS_AND_TIMERS = {
+    "disown", "end_stream", "end_stream_later", "notice_room", "on_timer", "wait_for_room"
+}  # fmt: skip
+
+
+def fork() -> int:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # that there are threads is the point
+        return os.fork()
+
+
+def in_child(call: Callable[[], object]) -> str:
+    """What a call does in a forked child: the name of what it raises, or `returned`."""
+    reader, writer = os.pipe()
+    child = fork()
+    if child == 0:
+        try:
+            call()
+            said = "returned"
+        except BaseException as error:
+            said = type(error).__name__
+        os.write(writer, said.encode())
+        os._exit(0)
+    os.close(writer)
+    try:
+        if not select.select([reader], [], [], WAIT_S)[0]:
+            os.kill(child, signal.SIGKILL)
+            return "never ended"
+        return os.read(reader, 1000).decode()
+    finally:
+        os.close(reader)
+        os.waitpid(child, 0)
+
+
+def still_works(client: Client, connection: Connection) -> None:
+    """The parent's connection is whole, and the next thing on it is the parent's."""
+    with in_background(client.flush):
+        connection.ack(connection.expect("flush"), "completed")
+
+
+def test_every_call_is_tried() -> None:
+    public = {name for name in dir(Client) if not name.startswith("_") and callable(getattr(Client, name))}
+    assert public - set(dir(EventHandlers)) - SENDS_NOTHING - FOR_STREAMS_AND_TIMERS == set(CALLS)
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("stored", [False, True], ids=["plain", "with a store"])
+def test_client_19_3_calls_in_a_forked_child_say_so(logged_on: LoggedOn, name: str, stored: bool) -> None:
+    """client.md §19.3: not usable after a fork in the child."""
+    client, connection = logged_on(publish_store=MemoryPublishStore() if stored else None)
+    assert in_child(lambda: CALLS[name](client)) == "UsageException"
+    still_works(client, connection)
+
+
+def test_a_lock_held_while_forking_holds_nothing_up(logged_on: LoggedOn) -> None:
+    client, connection = logged_on(publish_store=MemoryPublishStore())
+    with client._lock, client._room, client._discarded:
+        assert in_child(lambda: client.publish("t", b"x")) == "UsageException"
+        assert in_child(client.close) == "returned"
+    still_works(client, connection)
+
+
+def test_the_child_may_close_and_drop_what_it_inherited(logged_on: LoggedOn) -> None:
+    """As `with` does on the way out of a child that ends by sys.exit."""
+    client, connection = logged_on()
+    stream = stream_of(client, connection)
+    assert in_child(stream.close) == "returned"
+    assert in_child(client.close) == "returned"
+    assert in_child(client.__exit__) == "returned"
+    still_works(client, connection)
+    connection.publish(stream.sub_id or "", b"here")
+    message = stream.get(WAIT_S)
+    assert message is not None
+    assert message.data == b"here"
+
+
+@pytest.mark.parametrize("read", [next, MessageStream.get, MessageStream.to_list])
+def test_streams_do_not_wait_in_the_child_for_what_cannot_come(logged_on: LoggedOn, read: Any) -> None:
+    client, connection = logged_on()
+    stream = stream_of(client, connection)
+    connection.publish(stream.sub_id or "", b"buffered")
+    wait_for(lambda: stream.depth == 1)
+    assert in_child(lambda: read(stream)) == "UsageException"
+    assert stream.depth == 1
+
+
+def test_a_handler_may_fork(logged_on: LoggedOn) -> None:
+    """The child goes on as the receive thread, with the parent's socket: it must leave that alone."""
+    client, connection = logged_on()
+    called = threading.Event()
+    got: list[bytes] = []
+
+    def handler(message: Any) -> None:
+        got.append(message.data)
+        if message.data == b"fork":
+            child = fork()
+            if child == 0:
+                signal.alarm(int(2 * WAIT_S))  # the test kills it before
+                return
+            children.append(child)
+        called.set()
+
+    children: list[int] = []
+    sub_id = subscribe(client, connection, handler)
+    connection.publish(sub_id, b"fork")
+    assert called.wait(WAIT_S)
+    still_works(client, connection)
+    connection.publish(sub_id, b"more")
+    wait_for(lambda: got == [b"fork", b"more"])
+    os.kill(children[0], signal.SIGKILL)
+    os.waitpid(children[0], 0)
+
+
+def test_a_new_client_in_the_child_works(logged_on: LoggedOn) -> None:
+    client, connection = logged_on()
+    assert in_child(lambda: Client("child", client.uri, timeout=0.1).connect()) == "returned"
+    still_works(client, connection)
