@@ -151,11 +151,7 @@ def start(loaded: LoadedConfig, *, daemon: bool = False) -> int:
 
     if daemon:
         return run_as_daemon(lambda ready_fd: supervisor.run(loaded, ready_fd=ready_fd))
-    try:
-        return supervisor.run(loaded)
-    except OSError as error:
-        print(f"Error: the server cannot start: {error}", file=sys.stderr)
-        return 1
+    return supervisor.run(loaded)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ import tempfile
 from pathlib import Path
 
 from amps._core.shared import ControlPage, Ring
+from amps.server.health import DiskActivity
 
 RING_BYTES = 8 << 20
 EGRESS_RING_BYTES = 1 << 20
@@ -28,13 +29,25 @@ class RuntimeDirectory:
     """A private directory in memory that its owner's death makes garbage."""
 
     def __init__(self) -> None:
+        """Make it. Raises OSError, whose text says where and what to do."""
         base = runtime_base()
         remove_stale(base)
         self.path = base / f"{PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
-        self.path.mkdir(mode=0o700)
-        # Children inherit the descriptor, and with it the lock: the directory is stale once all are gone.
-        self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            self.path.mkdir(mode=0o700)
+            # Children inherit the descriptor, and with it the lock: the directory is stale once all are gone.
+            # The lock is taken before it has its name: another start that looks around meanwhile sees either no
+            # lock, and leaves the directory alone, or one that is held.
+            unnamed = self.path / "lock.new"
+            self._lock = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            unnamed.rename(self.path / "lock")
+        except OSError as error:
+            raise OSError(
+                error.errno or 0,
+                f"the runtime directory {self.path} cannot be made: {error.strerror}; let AMPS_RUNTIME_DIRECTORY "
+                "name a directory in memory that this user may write to",
+            ) from error
 
     def clear(self) -> None:
         """Remove what a stopped tree left, before the tree is started anew."""
@@ -98,6 +111,7 @@ class Runtime:
     def __init__(self, transports: int) -> None:
         self.directory = RuntimeDirectory()
         self.control = ControlPage()
+        self.disk_activity = DiskActivity()
         self.core_bell = Doorbell()
         self.transport_bells = [Doorbell() for _ in range(transports)]
         self.ingress = [Ring(RING_BYTES) for _ in range(transports)]
@@ -107,6 +121,7 @@ class Runtime:
     def reset(self) -> None:
         """Fresh memory for a tree that is started anew; no process of the old tree may be left."""
         self.control.reset()
+        self.disk_activity.reset()
         self.ingress = [Ring(RING_BYTES) for _ in range(self.transports)]
         self.egress = [Ring(EGRESS_RING_BYTES) for _ in range(self.transports)]
         self.core_bell.clear()

@@ -10,6 +10,7 @@ What dies:
     a transport   the core is told, takes what the dead one had published and answers; then a new one is forked
     the core      the transports cannot work without it: all are killed and the tree starts anew from the journal
     the log       is forked again; records wait in the socket meanwhile
+    stuck         a process that stands still for a minute is killed, unless it waits for its disk (health.py)
     too often     a process that dies five times within a minute ends the instance
 Stop (SIGTERM, SIGINT, SIGHUP): transports drain, then the core, then the log. A second signal does not hurt.
 """
@@ -31,7 +32,9 @@ from setproctitle import setproctitle
 from amps.config import LoadedConfig
 from amps.server.core.process import EXIT_REFUSED, EXIT_STORAGE, run_core
 from amps.server.eventlog import EventLog, minimum_level, open_log_channel, run_log_process, shared_counters
+from amps.server.health import Health, Pulse
 from amps.server.runtime import Runtime
+from amps.server.service_manager import Watchdog, notify
 from amps.server.startup import log_startup
 from amps.server.transport.listeners import ListenFailure, open_listeners
 from amps.server.transport.worker import run_transport
@@ -40,23 +43,13 @@ RESTARTS_MAX = 5
 RESTART_WINDOW_S = 60.0
 TRANSPORT_DRAIN_S = 8.0
 CORE_DRAIN_S = 60.0
-STUCK_WARNING_S = 10.0
-STUCK_KILL_S = 60.0
+START_ABANDON_S = 5.0
 WORKERS_MAX_DEFAULT = 8
 
 
 def default_workers() -> int:
     """Transport workers without configuration: half of the CPUs, at least one."""
     return max(1, min(WORKERS_MAX_DEFAULT, (os.cpu_count() or 1) // 2))
-
-
-def notify_service_manager(text: str) -> None:
-    """Tell systemd something, if it asked to be told (sd_notify)."""
-    path = os.environ.get("NOTIFY_SOCKET")
-    if not path:
-        return
-    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notifier:
-        notifier.sendto(text.encode(), "\0" + path[1:] if path.startswith("@") else path)
 
 
 class GiveUp(Exception):
@@ -70,8 +63,8 @@ class Child:
     title: str
     pid: int
     ours: socket.socket | None
+    pulse: Pulse
     ready: bool = False
-    warned: bool = False
 
 
 @dataclass(slots=True)
@@ -110,9 +103,7 @@ class Supervisor:
         self._stopping_for: str | None = None
         self._ready = False
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        watchdog_us = os.environ.get("WATCHDOG_USEC", "")
-        self._watchdog_s = int(watchdog_us) / 2_000_000 if watchdog_us.isdigit() else 0.0
-        self._next_watchdog_s = 0.0
+        self._watchdog = Watchdog()
         self.on_ready: Callable[[], None] = lambda: None
 
     # --- running ------------------------------------------------------------------------------------------
@@ -130,13 +121,21 @@ class Supervisor:
             while self._stopping_for is None:
                 self._wait(0.5)
                 self._check_health()
-        except (GiveUp, ListenFailure) as problem:
-            self.log.log("00-0009", reason=problem)
-            print(f"Error: {problem}", file=sys.stderr, flush=True)
-            code = 1
+        except ListenFailure as problem:
+            code = self._give_up(problem.strerror or str(problem))
+        except GiveUp as problem:
+            code = self._give_up(str(problem))
+        except OSError as problem:
+            code = self._give_up(f"a call of the system failed: {problem}")
         finally:
             self._stop()
         return code
+
+    def _give_up(self, reason: str) -> int:
+        """Say why the instance ends, or was never there. Returns the exit code."""
+        self.log.log("01-0006" if self._ready else "00-0009", reason=reason)
+        print(f"Error: {reason}", file=sys.stderr, flush=True)
+        return 1
 
     def _catch_signals(self) -> None:
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
@@ -184,7 +183,7 @@ class Supervisor:
                 os._exit(code)
         theirs.close()
         self.log.log("01-0001", process=title, pid=pid)
-        return Child(title, pid, ours)
+        return Child(title, pid, ours, Pulse(pid))
 
     def _become_child(self, title: str) -> None:
         setproctitle(f"amps: {title}")
@@ -210,9 +209,7 @@ class Supervisor:
         def body(channel: socket.socket) -> int:
             channel.close()
             self._log_sender.close()
-            run_log_process(
-                self._config.logging, self._config.name, self._log_receiver, self._log_counters
-            )
+            run_log_process(self._config.logging, self._config.name, self._log_receiver, self._log_counters)
             return 0
 
         child = self._fork("log", body)
@@ -288,7 +285,7 @@ class Supervisor:
             return
         self._ready = True
         self.log.log("00-0015", seconds=f"{time.monotonic() - self._began_s:.3f}")
-        notify_service_manager(f"READY=1\nMAINPID={os.getpid()}\nSTATUS=serving\n")
+        notify(f"READY=1\nMAINPID={os.getpid()}\nSTATUS=serving\n")
         self.on_ready()
 
     def _reap(self) -> None:
@@ -351,12 +348,13 @@ class Supervisor:
         if self._deaths.setdefault(child.title, RestartCounter()).too_often():
             self.log.log("01-0003", process=child.title, status=status)
             raise GiveUp(
-                f"process {child.title!r} died {RESTARTS_MAX} times within {RESTART_WINDOW_S:.0f} s ({status})"
+                f"process {child.title!r} died {RESTARTS_MAX} times within {RESTART_WINDOW_S:.0f} s ({status}); "
+                "see what it logged before, mend that, and start the server again"
             )
 
     def _core_died(self, child: Child, code: int, status: str) -> None:
         if code in (EXIT_REFUSED, EXIT_STORAGE):
-            raise GiveUp(f"the core ended ({status}); the log says why")
+            raise GiveUp(f"the core ended ({status}); see what it logged before")
         self.log.log("01-0004", status=status)
         for transport in self._transports:
             if transport is not None:
@@ -389,39 +387,46 @@ class Supervisor:
     # --- health -------------------------------------------------------------------------------------------
 
     def _check_health(self) -> None:
-        """Look at the heartbeats; a process that is stuck for long is killed, and then restarted as any dead one."""
+        """Listen to core and transports; one that is stuck is killed, and then restarted as any dead one."""
         control = self._runtime.control
-        now_ns = time.monotonic_ns()
-        beats = [(self._core, control.core_heartbeat_ns)]
-        beats += [(child, control.transport_heartbeat_ns(i)) for i, child in enumerate(self._transports)]
-        healthy = self._ready
-        for child, beat_ns in beats:
-            if child is None or not child.ready or beat_ns == 0:
-                healthy = healthy and child is not None
-                continue
-            silent_s = (now_ns - beat_ns) / 1e9
-            if silent_s < STUCK_WARNING_S:
-                child.warned = False
-                continue
-            healthy = False
-            if not child.warned:
-                child.warned = True
-                self.log.log("30-0000", thread=child.title, seconds=int(silent_s))
-            # The core is only warned about: a slow device may hold it up, and killing it would make nothing faster.
-            if silent_s > STUCK_KILL_S and child is not self._core:
+        all_well = True
+        if self._core is not None:
+            all_well &= self._listen_to(self._core, control.core_heartbeat_ns)
+        for index, child in enumerate(self._transports):
+            if child is not None:
+                all_well &= self._listen_to(child, control.transport_heartbeat_ns(index))
+        if all_well and self._ready:
+            self._watchdog.pat()
+
+    def _listen_to(self, child: Child, beat_ns: int) -> bool:
+        """Whether a process gets on, or would if its disk were quicker."""
+        pulse = child.pulse
+        silent_before_s = pulse.silent_s
+        disk = self._runtime.disk_activity
+        health = pulse.judge(beat_ns if child.ready else 0, disk if child is self._core else None)
+        seconds = int(pulse.silent_s)
+        if health is Health.WELL:
+            if pulse.told is not None:
+                pulse.told = None
+                self.log.log("30-0002", thread=child.title, seconds=int(silent_before_s))
+        elif health is not pulse.told:
+            pulse.told = health
+            if health is Health.WAITING_FOR_DISK:
+                self.log.log("30-0001", thread=child.title, seconds=seconds, call=int(disk.under_way_s()))
+            elif health is Health.SILENT:
+                self.log.log("30-0000", thread=child.title, seconds=seconds)
+            else:
+                self.log.log("30-0003", process=child.title, pid=child.pid, seconds=seconds)
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(child.pid, signal.SIGKILL)
-        now_s = time.monotonic()
-        if self._watchdog_s and healthy and now_s >= self._next_watchdog_s:
-            self._next_watchdog_s = now_s + self._watchdog_s
-            notify_service_manager("WATCHDOG=1")
+        return health in (Health.WELL, Health.WAITING_FOR_DISK)
 
     # --- stopping -----------------------------------------------------------------------------------------
 
     def _stop(self) -> None:
         cause = self._stopping_for
         self._stopping_for = cause or "failure"
-        notify_service_manager("STOPPING=1")
+        notify("STOPPING=1")
         self.log.log("FF-0001", cause=cause)
         for sockets in self._listeners.values():
             for listening in sockets:
@@ -432,7 +437,9 @@ class Supervisor:
         self.log.log("FF-0002")
         self._tell(self._core, "drain")
         self._runtime.core_bell.ring()
-        self._wait_for_end(lambda: [c for c in (self._core,) if c is not None], CORE_DRAIN_S)
+        # A core that recovers has promised nothing yet, and its next start recovers again.
+        drain_s = CORE_DRAIN_S if self._core is not None and self._core.ready else START_ABANDON_S
+        self._wait_for_end(lambda: [c for c in (self._core,) if c is not None], drain_s)
         for transport in self._config.transports:
             if transport.file_name is not None and self._listeners.get(transport.name):
                 with contextlib.suppress(OSError):
@@ -464,7 +471,12 @@ def run(loaded: LoadedConfig, *, ready_fd: int | None = None) -> int:
 
     ready_fd: a descriptor to which one line is written when the instance is ready, then closed.
     """
-    supervisor = Supervisor(loaded)
+    try:
+        supervisor = Supervisor(loaded)
+    except OSError as error:
+        reason = error.strerror if error.strerror and not error.filename else str(error)
+        print(f"Error: the server cannot start: {reason}", file=sys.stderr, flush=True)
+        return 1
     if ready_fd is not None:
 
         def announce() -> None:

@@ -1,14 +1,17 @@
 """The process tree: whatever dies is replaced, and nothing survives its supervisor (design of the tree)."""
 
 import os
+import re
 import signal
+import time
+from pathlib import Path
 
 import psutil
 import pytest
 
 from tests.support.peer import ConnectionClosed, bodies_of
 from tests.support.peers import Peers
-from tests.support.server import StartServer, wait_until
+from tests.support.server import ServerProcess, StartServer, wait_until
 
 
 def test_operations_the_log_process_is_replaced(start_server: StartServer, peers: Peers) -> None:
@@ -76,3 +79,110 @@ def test_operations_a_process_that_stands_still_is_noticed(start_server: StartSe
     finally:
         os.kill(core, signal.SIGCONT)
     client.wait_for_persisted(2)
+
+
+def another(server: ServerProcess, make_server: StartServer) -> ServerProcess:
+    """A server on ports of its own that is given the same name and journal directory."""
+    other = make_server(log_topics=("t1",))
+    mine, theirs = (f"<JournalDirectory>{s.journal_directory}<" for s in (other, server))
+    return make_server(config_xml=other.config_xml().replace(mine, theirs))
+
+
+def test_operations_a_second_server_learns_who_uses_its_journals(
+    start_server: StartServer, make_server: StartServer
+) -> None:
+    """The first one is named, with what to do; it is not disturbed."""
+    server = start_server(name="Test", log_topics=("t1",))
+    second = another(server, make_server)
+    began_s = time.monotonic()
+    said = second.start_refused()
+    assert time.monotonic() - began_s < 8, "a start with a refusal after 1 s, on a loaded machine"
+    assert server.process is not None
+    assert f"process {server.core_pid()}, the core of the server with pid {server.process.pid}" in said
+    assert f"kill {server.process.pid}" in said
+    assert not second.log.find("1D-0011")
+    server.check_undisturbed()
+
+
+def test_operations_a_start_waits_for_a_core_that_lost_its_supervisor(
+    start_server: StartServer, make_server: StartServer, peers: Peers
+) -> None:
+    """It drains and ends by itself; the log says that it is waited for."""
+    server = start_server(name="Test", log_topics=("t1",))
+    client = peers.logged_on(server)
+    client.publish_persisted("t1", [b"1"], 1)
+    second = another(server, make_server)
+    core = server.core_pid()
+    # Stopped, so that it cannot end before the other one has come.
+    os.kill(core, signal.SIGSTOP)
+    server.kill_process(server.process.pid)  # type: ignore[union-attr]
+    second.launch()
+    try:
+        (waits,) = second.log.wait_for("1D-0011", f"process {core}", timeout_s=30)
+        assert waits.level == "info"
+    finally:
+        os.kill(core, signal.SIGCONT)
+    second.log.wait_for("00-0015", timeout_s=30)
+    second.kill_all()
+    server.kill_all()
+
+
+def test_operations_70_a_start_right_after_a_kill(start_server: StartServer, peers: Peers) -> None:
+    """Nobody has to wait after SIGKILL of the whole tree."""
+    server = start_server(log_topics=("t1",))
+    for number in range(1, 4):
+        client = peers.logged_on(server)
+        client.publish_persisted("t1", [b"%d" % number], 1)
+        pids = [*server.pids(), server.process.pid]  # type: ignore[union-attr]
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        server.process.wait(10)  # type: ignore[union-attr]
+        server._forget()
+        server.start()
+    reader = peers.logged_on(server)
+    reader.subscribe("t1", "s", bm="0")
+    assert bodies_of(reader.receive_published(3)) == [b"1", b"2", b"3"]
+
+
+def test_operations_12_two_starts_at_once(make_server: StartServer, tmp_path: Path) -> None:
+    """operations.md §13 12: of two starts of one configuration one wins, and the other one says why it did not."""
+    first = make_server(log_topics=("t1",))
+    second = make_server(config_xml=first.config_xml())
+    servers = (first, second)
+    for _ in range(4):
+        for server in servers:
+            server.launch()
+        wait_until(
+            lambda: any(s.process is None or s.process.poll() is not None for s in servers), 30, "both run"
+        )
+        loser, winner = sorted(servers, key=lambda s: s.process.poll() is None)  # type: ignore[union-attr]
+        assert loser.process is not None
+        assert loser.process.returncode == 1, loser.excerpt()
+        assert "Traceback" not in loser.output()
+        assert re.search(r"Error: transport json cannot listen|Error: .* is held by process", loser.output())
+        winner.log.wait_for("00-0015", timeout_s=30)
+        for server in servers:
+            server.kill_all()
+            server.log.path.unlink()
+
+
+def test_operations_12_starts_at_once_with_one_runtime_directory(
+    make_server: StartServer, tmp_path: Path
+) -> None:
+    """Servers of different configurations share the place of their runtime directories, and all of them start."""
+    base = tmp_path / "run"
+    base.mkdir()
+    servers = [
+        make_server(log_topics=("t1",), environment={"AMPS_RUNTIME_DIRECTORY": str(base)}) for _ in range(3)
+    ]
+    for _ in range(3):
+        for server in servers:
+            server.launch()
+        for server in servers:
+            server.log.wait_for("00-0015", timeout_s=60)
+        assert len(list(base.glob("amps-run-*/lock"))) == 3
+        for server in servers:
+            server.kill_all()
+            server.log.path.unlink()
+    servers[0].start().stop()
+    assert list(base.iterdir()) == []

@@ -53,7 +53,14 @@ def test_fault_a_full_disk_loses_nothing_acknowledged(
     assert server.process is not None
     process = server.process
     wait_until(lambda: process.poll() is not None, 30, "the server did not end")
-    assert process.returncode not in (0, -9)
+    assert process.returncode == 1
+    # The reason stands in the log once as the core's and once as the instance's, and on standard error.
+    for (record,) in (server.log.find("1D-0003"), server.log.find("01-0006")):
+        assert record.level == "critical"
+        assert "No space left on device" in record.text
+        assert f"{small_disk}; free some space there and start the server again" in record.text
+    assert not server.log.find("00-0009"), "it had been running"
+    assert "Error: no further journal can be made" in server.output()
     server.kill_all()
 
     subprocess.run(["mount", "-o", f"remount,{LARGE}", small_disk], check=True)

@@ -10,7 +10,6 @@ After every death the server is started again on what is left (and may die while
 
 import contextlib
 import dataclasses
-import os
 import random
 import shutil
 from collections.abc import Callable
@@ -133,8 +132,8 @@ class Server:
 
     def end(self) -> None:
         """Give back what the kernel gives back when a process is gone."""
-        with contextlib.suppress(AttributeError):
-            os.close(self.core._lock)
+        if self.core._lock is not None:
+            self.core._lock.release()
         shutil.rmtree(self.runtime._path)
 
 

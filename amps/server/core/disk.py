@@ -2,11 +2,23 @@
 
 So that all of the core's dealings with the device are in one place, and so that the simulation can stand in that place:
 it keeps account of what a crash of the machine would leave, and lets the process die between any two calls.
+
+In the running server it is a `WatchedDisk`: what may take long is announced to the supervisor, which must not take a
+core for stuck that waits for a slow device.
 """
 
 import mmap
 import os
+import threading
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
+
+from amps.server.health import DISK_SLOTS, DiskActivity
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 
 class Disk:
@@ -53,3 +65,47 @@ class Disk:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def watched(
+    call: Callable[Concatenate[Disk, Parameters], Result],
+) -> Callable[Concatenate["WatchedDisk", Parameters], Result]:
+    """The same call, with its begin and its end announced."""
+
+    @wraps(call)
+    def announced(self: "WatchedDisk", /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        slot = self.slot()
+        self.activity.begin(slot)
+        try:
+            return call(self, *args, **kwargs)
+        finally:
+            self.activity.end(slot)
+
+    return announced
+
+
+class WatchedDisk(Disk):
+    """Says in shared memory which threads wait for the device, and since when."""
+
+    def __init__(self, activity: DiskActivity) -> None:
+        self.activity = activity
+        self._slots: dict[int, int] = {}
+        self._adding = threading.Lock()
+
+    def slot(self) -> int:
+        """The calling thread's own words of the activity."""
+        thread = threading.get_ident()
+        slot = self._slots.get(thread)
+        if slot is None:
+            with self._adding:
+                slot = self._slots[thread] = min(len(self._slots), DISK_SLOTS - 1)
+        return slot
+
+    open = watched(Disk.open)
+    close = watched(Disk.close)
+    allocate = watched(Disk.allocate)
+    write = watched(Disk.write)
+    sync = watched(Disk.sync)
+    rename = watched(Disk.rename)
+    unlink = watched(Disk.unlink)
+    sync_directory = watched(Disk.sync_directory)

@@ -17,7 +17,7 @@ cases a restart would not help and the supervisor ends the instance.
 """
 
 import contextlib
-import fcntl
+import errno
 import mmap
 import os
 import select
@@ -33,9 +33,10 @@ from amps._core.bookmark_index import IndexBuilder
 from amps._core.sequencer import LogWriter, Sequencer
 from amps._core.shared import CORE_DRAINED, CORE_FAILED, CORE_RECOVERING, CORE_RUNNING, Ring
 from amps.config import ServerConfig
-from amps.server.core.disk import Disk
+from amps.server.core.disk import Disk, WatchedDisk
 from amps.server.core.flusher import Flusher, WatermarkFile
 from amps.server.core.journal_files import JournalFiles, StorageFailure
+from amps.server.core.lock import DirectoryInUse, DirectoryLock, lock_directory
 from amps.server.core.recovery import FileInfo, Recovered, RecoveryRefused, recover
 from amps.server.core.transient_files import TransientFiles
 from amps.server.eventlog import EventLog
@@ -52,7 +53,6 @@ ANSWER_WAIT_MS = 1
 # How long the supervisor and the flusher may go unheard while there is work.
 LOOK_INTERVAL_NS = 10_000_000
 ORPHAN_DRAIN_NS = 6_000_000_000
-LOCK_WAIT_S = 10.0
 
 
 class Core:
@@ -74,6 +74,7 @@ class Core:
         self._runtime = runtime
         self._log = log
         self._supervisor = supervisor
+        self._lock: DirectoryLock | None = None
         self._journal_files: JournalFiles | None = None
         self._flusher: Flusher | None = None
         self._transient_files = TransientFiles(runtime, config.name)
@@ -95,10 +96,11 @@ class Core:
         control.state = CORE_RECOVERING
         try:
             self.open()
-        except (RecoveryRefused, StorageFailure, OSError) as problem:
+        except (RecoveryRefused, DirectoryInUse, StorageFailure, OSError) as problem:
             control.state = CORE_FAILED
-            self._log.log("1D-0002", reason=problem)
-            self._tell("refused", f"the transaction log cannot be opened: {problem}")
+            reason = self._with_remedy(problem)
+            self._log.log("1D-0002", reason=reason)
+            self._tell("refused", f"the transaction log cannot be opened: {reason}")
             return EXIT_REFUSED
         control.state = CORE_RUNNING
         self._tell("ready", time.monotonic() - began)
@@ -107,11 +109,27 @@ class Core:
             self.close()
         except StorageFailure as problem:
             control.state = CORE_FAILED
-            self._log.log("1D-0003", reason=problem)
-            self._tell("failed", str(problem))
+            reason = self._with_remedy(problem)
+            self._log.log("1D-0003", reason=reason)
+            self._tell("failed", reason)
             return EXIT_STORAGE
         control.state = CORE_DRAINED
         return 0
+
+    def _with_remedy(self, problem: Exception) -> str:
+        """What went wrong, where, and what to do, for a person who has not followed it."""
+        cause = problem if isinstance(problem, OSError) else problem.__cause__
+        if not isinstance(cause, OSError):
+            return str(problem)  # refusals say it themselves
+        text = str(problem)
+        settings = self._config.transaction_log
+        if settings is not None and str(self._runtime.directory.path) not in text:
+            text = f"{text}, JournalDirectory {settings.journal_directory}"
+        if cause.errno in (errno.ENOSPC, errno.EDQUOT):
+            return f"{text}; free some space there and start the server again: what was acknowledged is kept"
+        if cause.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            return f"{text}; let the server's user write there and start it again"
+        return f"{text}; look for the device in the system's log, mend it, and start the server again"
 
     # --- opening and closing ------------------------------------------------------------------------------
 
@@ -128,7 +146,7 @@ class Core:
         settings = config.transaction_log
         if settings is not None:
             make_directory(self._disk, settings.journal_directory)
-            self._lock = lock_directory(settings.journal_directory, config.name)
+            self._lock = lock_directory(settings.journal_directory, config.name, self._log.log)
             self._flusher = Flusher(
                 self._runtime,
                 settings.flush_interval_s,
@@ -185,7 +203,6 @@ class Core:
         assert flusher is not None
         active = recovered.active
         self._runtime.control.first_journal_number = recovered.first_number
-        self._runtime.control.recovered_bookmark = recovered.last_bookmark
         if active is None:
             files.start(recovered.spares, recovered.first_number - 1)
             journal.open_first(recovered.first_number, 0, next_txid)
@@ -198,7 +215,12 @@ class Core:
             files.start(recovered.spares, active.number)
             files.resume(active.number)
             journal.resume(
-                active.number, active.start_position, active.size, recovered.position, index, len(recovered.topics)
+                active.number,
+                active.start_position,
+                active.size,
+                recovered.position,
+                index,
+                len(recovered.topics),
             )
         # Recovery left everything on the device, and so did bringing a file into use.
         flusher.start(journal.position)
@@ -260,7 +282,9 @@ class Core:
     def _transports_drain(self, now_ns: int) -> bool:
         """Without a supervisor, which would have waited for them: whether transports may still push something."""
         control, transports = self._runtime.control, range(self._runtime.transports)
-        return now_ns < self._orphaned_until_ns and any(control.transport_alive(index) for index in transports)
+        return now_ns < self._orphaned_until_ns and any(
+            control.transport_alive(index) for index in transports
+        )
 
     def _pending(self) -> bool:
         return self._room_in_transient_log() and self.sequencer.pending()
@@ -307,7 +331,10 @@ class Core:
 
     def _check_flusher(self) -> None:
         if self._flusher is not None and self._flusher.failed:
-            raise StorageFailure(f"syncing a journal failed: {os.strerror(self._flusher.failed)}")
+            failed = self._flusher.failed
+            raise StorageFailure(f"syncing a journal failed: {os.strerror(failed)}") from OSError(
+                failed, os.strerror(failed)
+            )
 
     # --- supervisor ---------------------------------------------------------------------------------------
 
@@ -333,13 +360,18 @@ class Core:
                 # Without a supervisor nobody restarts or stops anything: drain and end. Transports do the same.
                 if not self._draining:
                     self._orphaned_until_ns = time.monotonic_ns() + ORPHAN_DRAIN_NS
-                self._draining = True
+                self._drain()
                 return
             message = msgpack.unpackb(data)
             if message[0] == "drain":
-                self._draining = True
+                self._drain()
             elif message[0] == "transport died":
                 self._replacing.add(message[1])
+
+    def _drain(self) -> None:
+        if not self._draining and self._lock is not None:
+            self._lock.ending()
+        self._draining = True
 
     def _replace_transport(self, index: int) -> None:
         """When all that a dead transport had published is taken: forget its sessions, say that its ring is free."""
@@ -360,28 +392,9 @@ def make_directory(disk: Disk, directory: Path) -> None:
             disk.sync_directory(parent)
 
 
-def lock_directory(directory: Path, instance_name: str) -> int:
-    """Make sure that no other core writes there; waits for one that is just draining. Raises RecoveryRefused."""
-    path = directory / f"{instance_name}.lock"
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
-    give_up_s = time.monotonic() + LOCK_WAIT_S
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > give_up_s:
-                os.close(descriptor)
-                raise RecoveryRefused(f"another server uses {directory} ({path} is locked); stop it first") from None
-            time.sleep(0.05)
-        else:
-            return descriptor
-
-
 def run_core(config: ServerConfig, runtime: Runtime, log: EventLog, supervisor: socket.socket) -> int:
     """Body of the core process; returns its exit code."""
     # The supervisor decides when to stop: signals to the whole process group must not end the core early.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    return Core(config, runtime, log, supervisor).run()
-
-
+    return Core(config, runtime, log, supervisor, disk=WatchedDisk(runtime.disk_activity)).run()

@@ -80,7 +80,6 @@ class Recovered:
     publishers: dict[int, int] = field(default_factory=dict)  # publisher id -> highest sequence
     last_txid: int = 0
     last_timestamp_ns: int = 0
-    last_bookmark: tuple[int, int] = (0, 0)
 
 
 def recover(
@@ -139,7 +138,9 @@ def _begin_anew(disk: Disk, directory: Path, instance_name: str, report: Report)
     """No journals at all: somebody removed them, or there were none. What was promised before is void."""
     path = watermark_path(directory, instance_name)
     if read_watermark(path):
-        report("1D-0007", f"there are no journals in {directory} although there were some; the log begins anew")
+        report(
+            "1D-0007", f"there are no journals in {directory} although there were some; the log begins anew"
+        )
         descriptor = disk.open(path, os.O_RDWR)
         try:
             disk.write(descriptor, memoryview(bytes(WATERMARK_FORMAT.size)), 0)
@@ -163,7 +164,9 @@ def _header(directory: Path, instance_name: str, number: int) -> FileInfo | None
     if file_number != number:
         raise RecoveryRefused(f"{path} says that it is journal {file_number}; give it back its name")
     if file_size != size:
-        raise RecoveryRefused(f"{path}: damaged at offset {size}: {size} bytes instead of {file_size}; {REPAIR_HINT}")
+        raise RecoveryRefused(
+            f"{path}: damaged at offset {size}: {size} bytes instead of {file_size}; {REPAIR_HINT}"
+        )
     return FileInfo(number, file_size, start, first_txid) if in_use else None
 
 
@@ -197,7 +200,10 @@ def _discard_torn(
 def _is_empty_behind_header(path: Path) -> bool:
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
-        return size > FILE_HEADER_SIZE and _end_of_data(file.fileno(), FILE_HEADER_SIZE, size) == FILE_HEADER_SIZE
+        return (
+            size > FILE_HEADER_SIZE
+            and _end_of_data(file.fileno(), FILE_HEADER_SIZE, size) == FILE_HEADER_SIZE
+        )
 
 
 def _end_of_data(descriptor: int, begin: int, end: int) -> int:
@@ -333,7 +339,6 @@ def _add_active(
         result.publishers[publisher] = last
     result.last_txid = max(result.last_txid, found.last_txid, info.first_txid)
     result.last_timestamp_ns = max(result.last_timestamp_ns, index.last_timestamp_ns)
-    result.last_bookmark = found.last_bookmark
 
 
 def _make_durable(disk: Disk, path: Path, found: ScanResult, durable_offset: int) -> int:

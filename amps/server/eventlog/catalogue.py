@@ -50,6 +50,7 @@ CATALOGUE: Mapping[str, Entry] = {
     "01-0003": Entry("critical", "process[{process}] keeps ending ({status}); giving up."),
     "01-0004": Entry("critical", "the core ended unexpectedly ({status}); starting the instance again."),
     "01-0005": Entry("error", "unexpected failure in {place}: {data}"),
+    "01-0006": Entry("critical", "the instance cannot go on and ends: {reason}"),
     "01-0022": Entry("critical", "the server may not be running correctly, minidump written to {path}"),
     "01-0031": Entry("warning", "{count} log records were lost while the log process was not reading."),
     "01-0032": Entry("warning", "the log target {target} cannot be written: {reason}."),
@@ -89,8 +90,8 @@ CATALOGUE: Mapping[str, Entry] = {
     "1D-0001": Entry(
         "info", "transaction log in {directory}: {records} records in {journals} journals recovered."
     ),
-    "1D-0002": Entry("critical", "The transaction log cannot be opened: {reason}."),
-    "1D-0003": Entry("critical", "The transaction log failed, nothing more is acknowledged: {reason}."),
+    "1D-0002": Entry("critical", "The transaction log cannot be opened: {reason}"),
+    "1D-0003": Entry("critical", "The transaction log failed, nothing more is acknowledged: {reason}"),
     "1D-0004": Entry("warning", "{path} is missing or cannot be used; scanning the journal to rebuild it."),
     "1D-0005": Entry(
         "warning",
@@ -105,6 +106,10 @@ CATALOGUE: Mapping[str, Entry] = {
     ),
     "1D-0009": Entry("info", "journal {path} is in use."),
     "1D-0010": Entry("critical", "journal {path} is damaged at offset {offset}: {reason}."),
+    "1D-0011": Entry(
+        "info",
+        "{path} is held by {holder}, which is ending; waiting until it has ended, at most {seconds} s.",
+    ),
     "1F-0004": Entry(
         "info",
         "[{connection}] AMPS client session logon for: {client}\n"
@@ -130,6 +135,17 @@ CATALOGUE: Mapping[str, Entry] = {
     "2C-0004": Entry("warning", "index {path} cannot be written: {reason}; it is rebuilt at the next start."),
     "30-0000": Entry(
         "warning", "thread {thread} has made no progress for {seconds} seconds and appears stuck."
+    ),
+    "30-0001": Entry(
+        "warning",
+        "thread {thread} has been waiting for the disk for {seconds} seconds, the call under way for {call}; "
+        "messages wait too. If that lasts, see to the device of JournalDirectory.",
+    ),
+    "30-0002": Entry("info", "thread {thread} gets on again after {seconds} seconds."),
+    "30-0003": Entry(
+        "error",
+        "process[{process}] with pid {pid} has made no progress for {seconds} seconds and is killed, to be "
+        "started again.",
     ),
     "31-0010": Entry("info", "queue diagnostics:\n{data}"),
     "70-0004": Entry("error", "client[{client}] is not consuming messages, disconnecting slow client"),

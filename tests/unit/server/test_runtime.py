@@ -1,5 +1,6 @@
 """The runtime directory and the doorbells."""
 
+import fcntl
 import os
 import select
 import subprocess
@@ -104,6 +105,37 @@ def test_what_is_no_runtime_directory_is_left_alone(base: Path) -> None:
     (base / f"{PREFIX}file").touch()
     remove_stale(base)
     assert sorted(path.name for path in base.iterdir()) == [f"{PREFIX}2-new", f"{PREFIX}file", "other"]
+
+
+def test_a_start_leaves_the_directory_of_another_start_alone(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whenever the other one looks around: also right before and right after the lock is taken or named."""
+    looked = 0
+    flock = fcntl.flock
+
+    def flock_under_observation(descriptor: int, operation: int) -> None:
+        nonlocal looked
+        looked += 1
+        for step in (lambda: None, lambda: flock(descriptor, operation)):
+            step()
+            with monkeypatch.context() as as_usual:
+                as_usual.setattr("amps.server.runtime.fcntl.flock", flock)
+                remove_stale(base)
+
+    monkeypatch.setattr("amps.server.runtime.fcntl.flock", flock_under_observation)
+    directory = RuntimeDirectory()
+    monkeypatch.setattr("amps.server.runtime.fcntl.flock", flock)
+    assert looked == 1
+    remove_stale(base)
+    assert [path.name for path in directory.path.iterdir()] == ["lock"]
+    directory.remove()
+
+
+def test_a_directory_that_cannot_be_made_is_named(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AMPS_RUNTIME_DIRECTORY", str(base / "none"))
+    with pytest.raises(OSError, match=r"none/amps-run-.*No such file.*AMPS_RUNTIME_DIRECTORY"):
+        RuntimeDirectory()
 
 
 def test_a_directory_is_stale_only_when_the_last_child_is_gone(base: Path) -> None:

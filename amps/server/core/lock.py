@@ -1,0 +1,124 @@
+"""The lock of a journal directory: one core writes there, and a second one is told who that is.
+
+The lock is the kernel's (flock), so it goes with the process that holds it, however that dies; the file stays. Into
+the file the holder writes one line about itself, for the message that a second server gives. That line counts only
+while somebody holds the lock.
+
+A predecessor that is just dying holds the lock for a moment longer: killed processes give their memory back first, a
+core without supervisor drains, and one that was told to stop makes everything durable. Such a holder is waited for;
+any other is reported after GRACE_S, which covers the time until its dying shows.
+"""
+
+import contextlib
+import fcntl
+import os
+import re
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+GRACE_S = 1.0
+ENDING_WAIT_S = 30.0
+_POLL_S = 0.05
+_LINE = re.compile(r"pid=(\d+) supervisor=(\d+) state=(\w+) host=(.*)")
+_SERVING, _ENDING = "serving", "ending"
+_EXITING_FLAG = 0x4  # PF_EXITING
+_KILL_PENDING = 1 << 8  # SIGKILL in a signal mask
+
+
+class DirectoryInUse(Exception):
+    """Another server writes to the journal directory; the text says which one and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who says in the file that it holds the lock."""
+
+    pid: int = 0
+    supervisor: int = 0
+    state: str = ""
+    host: str = ""
+
+    def __str__(self) -> str:
+        if not self.pid:
+            return "a process that did not say who it is"
+        where = "" if self.host == socket.gethostname() else f" on host {self.host}"
+        return f"process {self.pid}{where}, the core of the server with pid {self.supervisor}"
+
+    def is_ending(self) -> bool:
+        """Whether it will let go by itself."""
+        if not self.pid or self.host != socket.gethostname():
+            return self.state == _ENDING
+        return self.state == _ENDING or _is_dying(self.pid, self.supervisor)
+
+
+def _is_dying(pid: int, supervisor: int) -> bool:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        status = Path(f"/proc/{pid}/status").read_text(errors="replace")
+    except OSError:
+        return True
+    state, parent, flags = fields[0], int(fields[1]), int(fields[6])
+    pending = [int(mask, 16) for mask in re.findall(r"^(?:SigPnd|ShdPnd):\s*(\w+)", status, re.MULTILINE)]
+    killed = any(mask & _KILL_PENDING for mask in pending)
+    return state in "ZX" or bool(flags & _EXITING_FLAG) or killed or parent != supervisor
+
+
+class DirectoryLock:
+    """The lock, taken. `ending` tells a successor that it is worth waiting."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._write(_SERVING)
+
+    def ending(self) -> None:
+        """The holder makes everything durable and ends."""
+        self._write(_ENDING)
+
+    def release(self) -> None:
+        """Let go without ending the process, as the simulation does."""
+        os.close(self._descriptor)
+
+    def _write(self, state: str) -> None:
+        line = f"pid={os.getpid()} supervisor={os.getppid()} state={state} host={socket.gethostname()}\n"
+        # On a full disk the lock holds all the same; only nobody can read whose it is.
+        with contextlib.suppress(OSError):
+            os.pwrite(self._descriptor, line.encode(), 0)
+            os.ftruncate(self._descriptor, len(line.encode()))
+
+
+def lock_directory(directory: Path, instance_name: str, report: Callable[..., None]) -> DirectoryLock:
+    """Make sure that no other core writes there. `report(id, **values)` logs. Raises DirectoryInUse, OSError."""
+    path = directory / f"{instance_name}.lock"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+    began_s = time.monotonic()
+    waiting_for: int | None = None
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return DirectoryLock(descriptor)
+        except BlockingIOError:
+            holder = _read_holder(descriptor)
+        ending = holder.is_ending()
+        if ending and waiting_for != holder.pid:
+            waiting_for = holder.pid
+            report("1D-0011", path=path, holder=holder, seconds=int(ENDING_WAIT_S))
+        if time.monotonic() - began_s > (ENDING_WAIT_S if ending else GRACE_S):
+            os.close(descriptor)
+            raise DirectoryInUse(
+                f"another server uses {directory}: {path} is held by {holder}; "
+                + (
+                    f"stop that server first (kill {holder.supervisor}), or "
+                    if holder.pid
+                    else "stop it first, or "
+                )
+                + "give this one a JournalDirectory or a Name of its own"
+            )
+        time.sleep(_POLL_S)
+
+
+def _read_holder(descriptor: int) -> Holder:
+    match = _LINE.match(os.pread(descriptor, 4096, 0).decode("utf-8", "replace"))
+    return Holder(int(match[1]), int(match[2]), match[3], match[4]) if match else Holder()

@@ -1,0 +1,84 @@
+"""The watch over the core: one that stands still is replaced, one that waits for its disk is left to it.
+
+operations.md §6.4 (30-0000), §12.3, design of the tree. The times are shortened in the server under test.
+"""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from tests.support.peer import bodies_of
+from tests.support.peers import Peers
+from tests.support.server import ServerProcess, StartServer, package_path
+
+WARNING_S = 1.0
+KILL_S = 4.0
+
+SITE = """
+import os, time
+import amps.server.health as health
+health.STUCK_WARNING_S, health.STUCK_KILL_S = {warning_s}, {kill_s}
+write = os.pwrite
+def slow_write(*args):
+    while os.path.exists({mark!r}):
+        time.sleep(0.05)
+    return write(*args)
+os.pwrite = slow_write
+"""
+
+
+def start(start_server: StartServer, directory: Path) -> tuple[ServerProcess, Path]:
+    """A server that loses patience soon, and whose disk stands still while a file exists."""
+    mark = directory / "disk-stands-still"
+    site = directory / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(SITE.format(warning_s=WARNING_S, kill_s=KILL_S, mark=str(mark)))
+    server = start_server(
+        log_topics=("t1",), environment={"PYTHONPATH": f"{site}{os.pathsep}{package_path()}"}
+    )
+    return server, mark
+
+
+def test_operations_12_3_a_core_that_stands_still_is_replaced(
+    start_server: StartServer, peers: Peers, tmp_path: Path
+) -> None:
+    """operations.md §12.3: said first, killed later; what was acknowledged is there."""
+    server, _ = start(start_server, tmp_path)
+    peers.logged_on(server).publish_persisted("t1", [b"1"], 1)
+    core = server.core_pid()
+    old = [core, *server.transport_pids()]
+    server._disturbed = True
+    os.kill(core, signal.SIGSTOP)
+    server.log.wait_for("30-0000", "core", timeout_s=30)
+    (killed,) = server.log.wait_for("30-0003", "core", timeout_s=30)
+    assert killed.level == "error"
+    assert f"pid {core}" in killed.text
+    server.wait_for_new_tree(old)
+    server.log.wait_for("01-0004")
+    reader = peers.logged_on(server)
+    reader.subscribe("t1", "s", bm="0")
+    assert bodies_of(reader.receive_published(1)) == [b"1"]
+    peers.logged_on(server).publish_persisted("t1", [b"2"], 1)
+    assert reader.receive().body == b"2"
+
+
+def test_operations_12_3_a_core_that_waits_for_its_disk_is_left_alone(
+    start_server: StartServer, peers: Peers, tmp_path: Path
+) -> None:
+    """The log tells the two apart; when the disk is back, the message is acknowledged."""
+    server, mark = start(start_server, tmp_path)
+    client = peers.logged_on(server)
+    client.publish_persisted("t1", [b"1"], 1)
+    core = server.core_pid()
+    mark.touch()
+    client.publish_all("t1", [b"2"], first_sequence=2, a="persisted")
+    (said,) = server.log.wait_for("30-0001", "core", "disk", timeout_s=30)
+    assert said.level == "warning"
+    time.sleep(KILL_S + 2)
+    assert server.core_pid() == core
+    mark.unlink()
+    client.wait_for_persisted(2)
+    server.log.wait_for("30-0002", "core")
+    assert not server.log.find("30-0000")
+    assert not server.log.find("30-0003")
