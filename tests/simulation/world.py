@@ -8,8 +8,6 @@ After every death the server is started again on what is left (and may die while
 `checks` must hold. A refusal to start without damage is a failure too.
 """
 
-import contextlib
-import dataclasses
 import random
 import shutil
 from collections.abc import Callable
@@ -17,145 +15,19 @@ from pathlib import Path
 
 import msgpack
 
-import amps.config
-from amps._core.log_reader import FILE_HEADER_SIZE, LogCursor, LogDamaged, read_file_header
-from amps._core.shared import ControlPage, Ring
-from amps.config import ServerConfig
 from amps.server.core import transient_files
-from amps.server.core.flusher import read_watermark
 from amps.server.core.journal_files import StorageFailure
-from amps.server.core.process import Core
 from amps.server.core.recovery import RecoveryRefused
-from amps.server.journal_names import journal_numbers, journal_path, watermark_path
-from amps.server.runtime import Runtime
-from tests.simulation.checks import Entry, Log, check_bookmarks, check_contents, check_order, steps
-from tests.simulation.clients import LOGGED_PATTERN, Client, Wire
+from amps.server.journal_names import journal_numbers
+from tests.simulation.checks import Entry, check_bookmarks, check_contents, check_order
+from tests.simulation.clients import Client, Wire
+from tests.simulation.damage import start_on_damage
 from tests.simulation.disk import Died, SimulatedDisk
+from tests.simulation.server import NAME, TRANSPORTS, Server, Settings, configured
+from tests.simulation.subscriber import Subscriber
 from tests.simulation.transports import Transport
 
-NAME = "sim"
-TRANSPORTS = 2
 YEAR_NS = 365 * 86400 * 10**9
-CONFIG = f"""<AMPSConfig><Name>{NAME}</Name>
-<Transports><Transport><Name>t</Name><Type>tcp</Type><Protocol>amps</Protocol><MessageType>json</MessageType>
-<InetAddr>127.0.0.1:9007</InetAddr></Transport></Transports>
-<TransactionLog><JournalDirectory>journal</JournalDirectory><JournalSize>10MB</JournalSize>
-<Topic><Name>{LOGGED_PATTERN}</Name><MessageType>json</MessageType></Topic></TransactionLog>
-<Logging><Target><Protocol>stdout</Protocol><Level>info</Level></Target></Logging></AMPSConfig>"""
-
-_loaded = amps.config.load("sim.xml", {}, text=CONFIG).config
-
-
-class SimulatedBell:
-    """A doorbell that nobody waits for."""
-
-    fd = -1
-
-    def ring(self) -> None:
-        """Nobody sleeps."""
-
-    def clear(self) -> None:
-        """Nothing to note."""
-
-
-class SimulatedRuntime(Runtime):
-    """The shared memory of one tree, with rings small enough to be full often."""
-
-    def __init__(self, path: Path, ring_bytes: int) -> None:
-        path.mkdir()
-        self._path = path
-        self.control = ControlPage()
-        self.core_bell = SimulatedBell()  # type: ignore[assignment]
-        self.transport_bells = [SimulatedBell() for _ in range(TRANSPORTS)]  # type: ignore[misc]
-        self.ingress = [Ring(ring_bytes) for _ in range(TRANSPORTS)]
-        self.egress = [Ring(4096) for _ in range(TRANSPORTS)]
-        self.transports = TRANSPORTS
-
-    @property
-    def transient_prefix(self) -> str:
-        return f"{self._path}/transient."
-
-    def index_path(self, number: int) -> Path:
-        return self._path / f"index.{number:010d}"
-
-    def spill_path(self, token: str) -> Path:
-        return self._path / f"spill.{token}"
-
-
-class SimulatedLog:
-    """The event log: what the core reports, kept."""
-
-    def __init__(self, trace: Callable[[str], None]) -> None:
-        self._trace = trace
-
-    def log(self, event: str, **values: object) -> None:
-        self._trace(f"log {event} {values}")
-
-
-class SimulatedSupervisor:
-    """The core's end of the channel."""
-
-    def __init__(self) -> None:
-        self.to_core: list[bytes] = []
-        self.from_core: list[list[object]] = []
-
-    def send(self, data: bytes) -> None:
-        self.from_core.append(msgpack.unpackb(data))
-
-    def recv(self, size: int, flags: int) -> bytes:
-        if not self.to_core:
-            raise BlockingIOError
-        return self.to_core.pop(0)
-
-
-class Server:
-    """One process tree, from recovery to its end."""
-
-    def __init__(self, world: "World", directory: Path, disk: SimulatedDisk, scratch: Path) -> None:
-        self.runtime = SimulatedRuntime(scratch, world.ring_bytes)
-        self.supervisor = SimulatedSupervisor()
-        log = world.config.transaction_log
-        assert log is not None
-        config = dataclasses.replace(
-            world.config, transaction_log=dataclasses.replace(log, journal_directory=directory)
-        )
-        self.core = Core(
-            config,
-            self.runtime,
-            SimulatedLog(world.trace),  # type: ignore[arg-type]
-            self.supervisor,  # type: ignore[arg-type]
-            disk=disk,
-            now_ns=world.now_ns,
-            background=False,
-        )
-        self.log = Log(directory, NAME, self.runtime)
-
-    def end(self) -> None:
-        """Give back what the kernel gives back when a process is gone."""
-        if self.core._lock is not None:
-            self.core._lock.release()
-        shutil.rmtree(self.runtime._path)
-
-
-class Subscriber:
-    """A client with a bookmark store that asked for durable messages: what it has seen must stay as it was."""
-
-    def __init__(self) -> None:
-        self.seen: list[Entry] = []
-        self._cursor: LogCursor | None = None
-
-    def disconnect(self) -> None:
-        self._cursor = None
-
-    def run(self, log: Log, durable: int) -> None:
-        """Take what is durable now, connecting with the last bookmark if necessary."""
-        if self._cursor is None:
-            self._cursor = log.view.find(*self.seen[-1].bookmark) if self.seen else log.cursor()
-            assert self._cursor is not None, f"a delivered bookmark is unknown: {self.seen[-1]}"
-        self.seen += steps(self._cursor, durable)
-
-    def check(self, entries: list[Entry]) -> None:
-        assert entries[: len(self.seen)] == self.seen, "what was delivered is not what the log holds"
 
 
 class World:
@@ -176,19 +48,11 @@ class World:
         self.deaths = 0
         self.refusals_of_damage = 0
         self._clock_ns = 1_700_000_000 * 10**9 + seed
-        self.ring_bytes = chance.choice([4096, 8192, 65536])
+        ring_bytes = chance.choice([4096, 8192, 65536])
         journal_bytes = chance.choice([12288, 16384, 65536, 200_000])
         preallocated = chance.choice([1, 2, 3])
-        log = _loaded.transaction_log
-        assert log is not None
-        self.config: ServerConfig = dataclasses.replace(
-            _loaded,
-            transaction_log=dataclasses.replace(
-                log,
-                journal_directory=self._journal,
-                journal_size_bytes=journal_bytes,
-                preallocated_journal_files=preallocated,
-            ),
+        self._settings = Settings(
+            configured(journal_bytes, preallocated), ring_bytes, lambda: self._clock_ns, self.trace
         )
         transient_files.SEGMENT_BYTES = 65536
         self.disk = SimulatedDisk(self._graves, chance)
@@ -203,7 +67,9 @@ class World:
         self._transports: list[Transport | None] = [None] * TRANSPORTS
         self._dead_transports: list[int] = []  # died, the supervisor has not told the core
         self._machine_crashed = False  # since the watermark file was last written
-        self._weights = {action: chance.choice([0.3, 1.0, 3.0]) * weight for action, weight in self._actions()}
+        self._weights = {
+            action: chance.choice([0.3, 1.0, 3.0]) * weight for action, weight in self._actions()
+        }
 
     # Running
 
@@ -239,9 +105,6 @@ class World:
             return died
         finally:
             self.disk.release()
-
-    def now_ns(self) -> int:
-        return self._clock_ns
 
     def trace(self, text: str) -> None:
         self.history.append(text)
@@ -458,7 +321,7 @@ class World:
         if not self._machine_crashed and self._servers and self.chance.random() < self.damage_share:
             self._start_on_damage()
         while True:
-            server = Server(self, self._journal, self.disk, self._new_scratch())
+            server = Server(self._settings, self._journal, self.disk, self._new_scratch())
             if self.chance.random() < 0.3:
                 self.disk.arm(self.chance.randint(1, 30))
             try:
@@ -488,65 +351,14 @@ class World:
         return self._directory / f"run-{self._servers}"
 
     def _start_on_damage(self) -> None:
-        """On a copy: one changed byte is refused, or found by the reader, or without meaning; never passed over."""
         copy = self._directory / "copy"
         shutil.copytree(self._journal, copy)
-        numbers = journal_numbers(copy, NAME)
-        if not numbers:
-            shutil.rmtree(copy)
-            return
-        promised = read_watermark(watermark_path(copy, NAME))
-        path, offset = self._place_of_damage(copy, numbers, promised)
-        with path.open("r+b") as file:
-            file.seek(offset)
-            byte = file.read(1)[0]
-            file.seek(offset)
-            file.write(bytes([byte ^ 1 << self.chance.randrange(8)]))
-        disk = SimulatedDisk(self._graves, self.chance)
-        server = Server(self, copy, disk, self._new_scratch())
-        try:
-            server.core.open()
-        except RecoveryRefused as refused:
-            self.refusals_of_damage += 1
-            if path.name not in str(refused) and "end at log position" not in str(refused):
-                raise AssertionError(f"damage in {path} is not named") from refused
-        else:
-            self._check_damaged(server, promised, f"{path.name} at {offset}")
-        finally:
-            server.end()
-            disk.release()
-            shutil.rmtree(copy)
-
-    def _place_of_damage(self, directory: Path, numbers: list[int], promised: int) -> tuple[Path, int]:
-        """Anywhere, near the beginning of a file, or just before the end of what was promised."""
-        kind = self.chance.randrange(3)
-        if kind == 2:
-            position = max(0, promised - self.chance.randrange(1, 500))
-            for number in numbers:
-                path = journal_path(directory, NAME, number)
-                header = read_file_header(path.read_bytes()[:FILE_HEADER_SIZE], str(path))
-                if header is not None and header[5] and 0 <= position - header[2] < header[1]:
-                    return path, position - header[2]
-        path = journal_path(directory, NAME, self.chance.choice(numbers))
-        size = path.stat().st_size
-        return path, self.chance.randrange(size if kind == 0 else min(size, 5000))
-
-    def _check_damaged(self, server: Server, promised: int, what: str) -> None:
-        read: list[Entry] = []
-        cursor = server.log.cursor()
-        whole = False
-        with contextlib.suppress(LogDamaged):
-            for entry in steps(cursor, server.runtime.control.watermarks()[0]):
-                read.append(entry)
-            whole = True
-        known = max((subscriber.seen for subscriber in self.subscribers), key=len)
-        common = min(len(known), len(read))
-        assert read[:common] == known[:common], f"damage in {what} changed what is read"
-        if whole:
-            end = server.runtime.control.watermarks()[0]
-            assert end >= promised, f"damage in {what}: the log ends at {end}, {promised} was promised"
-            check_order(read)
-            check_contents(read, self.clients, NAME)
+        if journal_numbers(copy, NAME):
+            known = max((subscriber.seen for subscriber in self.subscribers), key=len)
+            self.refusals_of_damage += start_on_damage(
+                self._settings, copy, self._new_scratch(), self._graves, self.chance, known, self.clients
+            )
+        shutil.rmtree(copy)
 
     # Checking
 
@@ -570,7 +382,9 @@ class World:
             self._publish_rest(client)
         entries = self._check()
         for client in self.clients:
-            assert client.acked == client.last or not client.store, f"{client.name} was never fully acknowledged"
+            assert client.acked == client.last or not client.store, (
+                f"{client.name} was never fully acknowledged"
+            )
         for subscriber in self.subscribers:
             subscriber.disconnect()
             subscriber.run(self.server.log, self.server.runtime.control.durable)
@@ -588,7 +402,7 @@ class World:
             subscriber.disconnect()
         self.server.end()
         self.disk.process_ended()
-        self.server = Server(self, self._journal, self.disk, self._new_scratch())
+        self.server = Server(self._settings, self._journal, self.disk, self._new_scratch())
         self.server.core.open()
         self._transports = [Transport(self.server.runtime, i, NAME, self.chance) for i in range(TRANSPORTS)]
         self._check()

@@ -1,0 +1,90 @@
+"""One changed byte in a copy of the journals: refused, found by the reader, or without meaning; never passed over.
+
+Which byte, and what is known of the log, comes from the world whose journals they are.
+"""
+
+import contextlib
+import random
+from pathlib import Path
+
+from amps._core.log_reader import FILE_HEADER_SIZE, LogDamaged, read_file_header
+from amps.server.core.flusher import read_watermark
+from amps.server.core.recovery import RecoveryRefused
+from amps.server.journal_names import journal_numbers, journal_path, watermark_path
+from tests.simulation.checks import Entry, check_contents, check_order, steps
+from tests.simulation.clients import Client
+from tests.simulation.disk import SimulatedDisk
+from tests.simulation.server import NAME, Server, Settings
+
+
+def start_on_damage(
+    settings: Settings,
+    copy: Path,
+    scratch: Path,
+    graves: Path,
+    chance: random.Random,
+    known: list[Entry],
+    clients: list[Client],
+) -> bool:
+    """Change a byte of `copy`, a journal directory, and start on it. True: the start was refused.
+
+    `known`: what subscribers were given of this log so far.
+    """
+    numbers = journal_numbers(copy, NAME)
+    promised = read_watermark(watermark_path(copy, NAME))
+    path, offset = _place_of_damage(copy, numbers, promised, chance)
+    with path.open("r+b") as file:
+        file.seek(offset)
+        byte = file.read(1)[0]
+        file.seek(offset)
+        file.write(bytes([byte ^ 1 << chance.randrange(8)]))
+    disk = SimulatedDisk(graves, chance)
+    server = Server(settings, copy, disk, scratch)
+    try:
+        server.core.open()
+    except RecoveryRefused as refused:
+        if path.name not in str(refused) and "end at log position" not in str(refused):
+            raise AssertionError(f"damage in {path} is not named") from refused
+        return True
+    else:
+        _check_damaged(server, promised, f"{path.name} at {offset}", known, clients)
+        return False
+    finally:
+        server.end()
+        disk.release()
+
+
+def _place_of_damage(
+    directory: Path, numbers: list[int], promised: int, chance: random.Random
+) -> tuple[Path, int]:
+    """Anywhere, near the beginning of a file, or just before the end of what was promised."""
+    kind = chance.randrange(3)
+    if kind == 2:
+        position = max(0, promised - chance.randrange(1, 500))
+        for number in numbers:
+            path = journal_path(directory, NAME, number)
+            header = read_file_header(path.read_bytes()[:FILE_HEADER_SIZE], str(path))
+            if header is not None and header[5] and 0 <= position - header[2] < header[1]:
+                return path, position - header[2]
+    path = journal_path(directory, NAME, chance.choice(numbers))
+    size = path.stat().st_size
+    return path, chance.randrange(size if kind == 0 else min(size, 5000))
+
+
+def _check_damaged(
+    server: Server, promised: int, what: str, known: list[Entry], clients: list[Client]
+) -> None:
+    read: list[Entry] = []
+    cursor = server.log.cursor()
+    whole = False
+    with contextlib.suppress(LogDamaged):
+        for entry in steps(cursor, server.runtime.control.watermarks()[0]):
+            read.append(entry)
+        whole = True
+    common = min(len(known), len(read))
+    assert read[:common] == known[:common], f"damage in {what} changed what is read"
+    if whole:
+        end = server.runtime.control.watermarks()[0]
+        assert end >= promised, f"damage in {what}: the log ends at {end}, {promised} was promised"
+        check_order(read)
+        check_contents(read, clients, NAME)

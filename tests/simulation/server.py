@@ -1,0 +1,148 @@
+"""The server of a simulation: the real `Core` on shared memory, doorbells, log and channel that need no process.
+
+What befalls it, and when, is not decided here but in `world`. The configuration's journal is far smaller than a
+real one may be, so that a few messages fill several.
+"""
+
+import contextlib
+import dataclasses
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import msgpack
+
+import amps.config
+from amps._core.shared import ControlPage, Ring
+from amps.config import ServerConfig
+from amps.server.core.process import Core
+from amps.server.runtime import Runtime
+from tests.simulation.checks import Log
+from tests.simulation.clients import LOGGED_PATTERN
+from tests.simulation.disk import SimulatedDisk
+
+NAME = "sim"
+TRANSPORTS = 2
+CONFIG = f"""<AMPSConfig><Name>{NAME}</Name>
+<Transports><Transport><Name>t</Name><Type>tcp</Type><Protocol>amps</Protocol><MessageType>json</MessageType>
+<InetAddr>127.0.0.1:9007</InetAddr></Transport></Transports>
+<TransactionLog><JournalDirectory>journal</JournalDirectory><JournalSize>10MB</JournalSize>
+<Topic><Name>{LOGGED_PATTERN}</Name><MessageType>json</MessageType></Topic></TransactionLog>
+<Logging><Target><Protocol>stdout</Protocol><Level>info</Level></Target></Logging></AMPSConfig>"""
+
+_loaded = amps.config.load("sim.xml", {}, text=CONFIG).config
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What all servers of one seed have in common."""
+
+    config: ServerConfig
+    ring_bytes: int
+    now_ns: Callable[[], int]
+    trace: Callable[[str], None]
+
+
+def configured(journal_bytes: int, preallocated: int) -> ServerConfig:
+    """The configuration with journals of that size."""
+    log = _loaded.transaction_log
+    assert log is not None
+    return dataclasses.replace(
+        _loaded,
+        transaction_log=dataclasses.replace(
+            log, journal_size_bytes=journal_bytes, preallocated_journal_files=preallocated
+        ),
+    )
+
+
+class SimulatedBell:
+    """A doorbell that nobody waits for."""
+
+    fd = -1
+
+    def ring(self) -> None:
+        """Nobody sleeps."""
+
+    def clear(self) -> None:
+        """Nothing to note."""
+
+
+class SimulatedRuntime(Runtime):
+    """The shared memory of one tree, with rings small enough to be full often."""
+
+    def __init__(self, path: Path, ring_bytes: int) -> None:
+        path.mkdir()
+        self._path = path
+        self.control = ControlPage()
+        self.core_bell = SimulatedBell()  # type: ignore[assignment]
+        self.transport_bells = [SimulatedBell() for _ in range(TRANSPORTS)]  # type: ignore[misc]
+        self.ingress = [Ring(ring_bytes) for _ in range(TRANSPORTS)]
+        self.egress = [Ring(4096) for _ in range(TRANSPORTS)]
+        self.transports = TRANSPORTS
+
+    @property
+    def transient_prefix(self) -> str:
+        return f"{self._path}/transient."
+
+    def index_path(self, number: int) -> Path:
+        return self._path / f"index.{number:010d}"
+
+    def spill_path(self, token: str) -> Path:
+        return self._path / f"spill.{token}"
+
+
+class SimulatedLog:
+    """The event log: what the core reports, kept."""
+
+    def __init__(self, trace: Callable[[str], None]) -> None:
+        self._trace = trace
+
+    def log(self, event: str, **values: object) -> None:
+        self._trace(f"log {event} {values}")
+
+
+class SimulatedSupervisor:
+    """The core's end of the channel."""
+
+    def __init__(self) -> None:
+        self.to_core: list[bytes] = []
+        self.from_core: list[list[object]] = []
+
+    def send(self, data: bytes) -> None:
+        self.from_core.append(msgpack.unpackb(data))
+
+    def recv(self, size: int, flags: int) -> bytes:
+        if not self.to_core:
+            raise BlockingIOError
+        return self.to_core.pop(0)
+
+
+class Server:
+    """One process tree, from recovery to its end."""
+
+    def __init__(self, settings: Settings, directory: Path, disk: SimulatedDisk, scratch: Path) -> None:
+        """On the journals in `directory`; `scratch` takes the place of shared memory."""
+        self.runtime = SimulatedRuntime(scratch, settings.ring_bytes)
+        self.supervisor = SimulatedSupervisor()
+        log = settings.config.transaction_log
+        assert log is not None
+        config = dataclasses.replace(
+            settings.config, transaction_log=dataclasses.replace(log, journal_directory=directory)
+        )
+        self.core = Core(
+            config,
+            self.runtime,
+            SimulatedLog(settings.trace),  # type: ignore[arg-type]
+            self.supervisor,  # type: ignore[arg-type]
+            disk=disk,
+            now_ns=settings.now_ns,
+            background=False,
+        )
+        self.log = Log(directory, NAME, self.runtime)
+
+    def end(self) -> None:
+        """Give back what the kernel gives back when a process is gone."""
+        with contextlib.suppress(AttributeError):
+            os.close(self.core._lock)
+        shutil.rmtree(self.runtime._path)
