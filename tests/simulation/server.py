@@ -4,9 +4,7 @@ What befalls it, and when, is not decided here but in `world`. The configuration
 real one may be, so that a few messages fill several.
 """
 
-import contextlib
 import dataclasses
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -143,6 +141,6 @@ class Server:
 
     def end(self) -> None:
         """Give back what the kernel gives back when a process is gone."""
-        with contextlib.suppress(AttributeError):
-            os.close(self.core._lock)
+        if self.core._lock is not None:
+            self.core._lock.release()
         shutil.rmtree(self.runtime._path)
