@@ -1,12 +1,15 @@
 """The story of the demonstration: publish, kill, restart, resume, replay, prove."""
 
 import random
+import signal
 import sys
 import tempfile
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 
 import click
 
@@ -24,6 +27,7 @@ ACK_CONFLATION = "ack_conflation=20ms"
 UPDATE_EVERY = 256  # messages between two updates of the display
 QUIET_S = 30.0  # a replay that delivers nothing for so long has failed
 FINISH_S = 60.0
+ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass
@@ -39,6 +43,27 @@ class Figures:
 
 class AcknowledgedLost(RuntimeError):
     """The server came back without something it had acknowledged."""
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP end the block by an exception, as Ctrl-C does: what was begun is cleaned up."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        for each in ENDING_SIGNALS:
+            signal.signal(each, signal.SIG_IGN)  # a second one must not interrupt the cleaning up
+        raise SystemExit(128 + number)
+
+    before = {
+        each: signal.signal(each, end)
+        for each in ENDING_SIGNALS
+        if signal.getsignal(each) is not signal.SIG_IGN  # nohup
+    }
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 def kill_points(messages: int, kills: int, chance: random.Random) -> list[int]:
@@ -70,7 +95,7 @@ def publish_all(
                     update(published, f"{publisher.acknowledged:,} acknowledged")
                 if pending_kills and published >= pending_kills[0]:
                     pending_kills.pop(0)
-                    kill_and_restart(server, publisher, display, figures)
+                    kill_and_restart(server, publisher, display, figures, len(pending_kills))
             publisher.finish(FINISH_S)
             update(publisher.published, f"{publisher.acknowledged:,} acknowledged")
         figures.publish_s = time.monotonic() - started
@@ -84,7 +109,7 @@ def publish_all(
 
 
 def kill_and_restart(
-    server: DemoServer, publisher: ReliablePublisher, display: Display, figures: Figures
+    server: DemoServer, publisher: ReliablePublisher, display: Display, figures: Figures, kills_left: int
 ) -> None:
     """SIGKILL the whole server, start it again on the same data, let the publisher resume from the logon."""
     outage_began = time.monotonic()
@@ -105,6 +130,9 @@ def kill_and_restart(
         f"publisher resumes from the logon: server holds {held:,} (acknowledged were {promised:,}), "
         f"{resent:,} sent again"
     )
+    if kills_left:
+        each_s = figures.outage_s / len(figures.restart_s)
+        display.say(f"kills to come: {kills_left}, about {kills_left * each_s:.0f} s")
 
 
 def replay_all(total: int, server: DemoServer, display: Display, figures: Figures) -> Ledger:
@@ -148,24 +176,33 @@ def demo(
     display = Display()
     try:
         with ExitStack() as cleanup:
-            if data_directory is None:
-                data_directory = (
-                    Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="amps-demo-"))) / "data"
-                )
-            elif data_directory.exists() and any(data_directory.iterdir()):
-                raise click.UsageError(
-                    f"{data_directory} is not empty: its messages would be replayed as well"
-                )
-            data_directory.mkdir(parents=True, exist_ok=True)
-            if not tell_story(messages, kills, data_directory, random.Random(seed), display, cleanup):
+            cleanup.enter_context(ended_by_signals())
+            directory = make_data_directory(data_directory, cleanup)
+            if not tell_story(messages, kills, directory, random.Random(seed), display, cleanup):
                 context.exit(1)
     except FlightsMissing as error:
         raise click.UsageError(str(error)) from None
-    except (AMPSException, ServerFailed, AcknowledgedLost) as error:
+    except (AMPSException, ServerFailed, AcknowledgedLost, OSError) as error:
         display.say(f"[bold red]failed:[/bold red] {error}")
         context.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def make_data_directory(asked_for: Path | None, cleanup: ExitStack) -> Path:
+    """An empty directory: the one asked for, or a temporary one that goes with the demonstration."""
+    try:
+        if asked_for is None:
+            temporary = cleanup.enter_context(tempfile.TemporaryDirectory(prefix="amps-demo-"))
+            directory = Path(temporary) / "data"
+        else:
+            directory = asked_for
+            if directory.exists() and any(directory.iterdir()):
+                raise click.UsageError(f"{directory} is not empty: its messages would be replayed as well")
+        directory.mkdir(parents=True, exist_ok=True)
+        return directory
+    except OSError as error:
+        raise click.UsageError(f"cannot make the data directory: {error}") from None
 
 
 def tell_story(
@@ -179,6 +216,8 @@ def tell_story(
     """All of it; whether the proof holds."""
     figures = Figures()
     flights = load(messages)
+    if kills > len(flights):
+        raise click.UsageError(f"-kills {kills} needs as many messages, and there are {len(flights)}")
     display.say(f"{len(flights):,} flights of {len(flights.topics)} airlines read")
     server = DemoServer(data_directory)
     cleanup.callback(server.stop)

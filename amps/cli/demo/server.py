@@ -1,4 +1,7 @@
-"""The demonstration's server: a real `amps serve` in its own processes, to be killed without warning."""
+"""The demonstration's server: a real `amps serve` in its own processes, to be killed without warning.
+
+It ends with the demonstration, however that ends (see `child`).
+"""
 
 import contextlib
 import os
@@ -39,7 +42,7 @@ class DemoServer:
             beginning = output.tell()
             self._process = subprocess.Popen(
                 # -P and PYTHONPATH: this package, not a directory `amps` that happens to be where we are.
-                [sys.executable, "-P", "-m", "amps.cli.main", *arguments],
+                [sys.executable, "-P", "-m", "amps.cli.demo.child", str(os.getpid()), *arguments],
                 env={**os.environ, "PYTHONPATH": str(PACKAGE_PARENT)},
                 stdin=subprocess.DEVNULL,
                 stdout=output,

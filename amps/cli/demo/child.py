@@ -1,0 +1,30 @@
+"""Runs `amps` for a parent and does not outlive it: `python -m amps.cli.demo.child PARENT ARGUMENT…`.
+
+The kernel sends this process SIGTERM when its parent ends, in whatever way, SIGKILL included; a server then
+drains and stops. Asked for by the child itself, not between fork and exec: the parent has threads, and nothing
+but a system call is safe there.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+
+from amps.cli.main import amps
+
+PR_SET_PDEATHSIG = 1
+
+
+def end_with_parent(parent: int) -> None:
+    """Be sent SIGTERM when process `parent` ends; SystemExit if it has ended already."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM):
+        number = ctypes.get_errno()
+        raise OSError(number, f"prctl: {os.strerror(number)}")
+    if os.getppid() != parent:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    end_with_parent(int(sys.argv[1]))
+    amps.main(sys.argv[2:], prog_name="amps")
