@@ -66,25 +66,66 @@ static uint32_t crc32c_software(uint32_t crc, const uint8_t *data, size_t length
 
 #if defined(__x86_64__)
 #include <nmmintrin.h>
-#define amps_cpu_init() __builtin_cpu_init()
-__attribute__((target("sse4.2"))) static uint32_t crc32c_hardware(uint32_t crc, const uint8_t *data, size_t length) {
-    uint64_t wide = crc;
-    while (length >= 8) {
-        uint64_t word;
-        memcpy(&word, data, 8);
-        wide = _mm_crc32_u64(wide, word);
-        data += 8;
-        length -= 8;
+#include <wmmintrin.h>
+
+/* The instruction takes three cycles but one may start in each. So longer data is cut into three equal parts, summed
+ * side by side, and joined: a sum is moved over n following bytes by multiplying it with x^(8n) modulo the polynomial.
+ * The carry-less product of two reflected 32-bit values lies one bit low and the instruction multiplies by x^32, so the
+ * factor kept for n bytes is x^(8n-33). */
+enum { CRC32C_LANE_WORDS_MIN = 4, CRC32C_LANE_WORDS_MAX = 128 };
+static uint32_t crc32c_factors[2 * CRC32C_LANE_WORDS_MAX + 1]; /* by words of 8 bytes; [0] is unused */
+
+static void crc32c_fill_factors(void) {
+    uint32_t power = 0x80000000u; /* x^0 */
+    int exponent = 0;
+    for (int words = 1; words <= 2 * CRC32C_LANE_WORDS_MAX; words++) {
+        for (; exponent < 64 * words - 33; exponent++) power = (power >> 1) ^ (0x82F63B78u & (0u - (power & 1u)));
+        crc32c_factors[words] = power;
     }
-    crc = (uint32_t)wide;
+}
+
+static inline uint64_t load_word(const uint8_t *data) {
+    uint64_t word;
+    memcpy(&word, data, 8);
+    return word;
+}
+
+__attribute__((target("sse4.2,pclmul"))) static uint64_t crc32c_multiply(uint64_t crc, uint32_t factor) {
+    __m128i product = _mm_clmulepi64_si128(_mm_cvtsi64_si128((int64_t)crc), _mm_cvtsi32_si128((int)factor), 0);
+    return (uint64_t)_mm_cvtsi128_si64(product);
+}
+
+__attribute__((target("sse4.2,pclmul"))) static uint32_t crc32c_hardware(uint32_t crc, const uint8_t *data, size_t length) {
+    uint64_t first = crc;
+    while (length >= 3 * 8 * CRC32C_LANE_WORDS_MIN) {
+        size_t words = length / 24 < CRC32C_LANE_WORDS_MAX ? length / 24 : CRC32C_LANE_WORDS_MAX;
+        const uint8_t *second_data = data + 8 * words;
+        const uint8_t *third_data = data + 16 * words;
+        uint64_t second = 0;
+        uint64_t third = 0;
+        for (size_t at = 0; at < 8 * words; at += 8) {
+            first = _mm_crc32_u64(first, load_word(data + at));
+            second = _mm_crc32_u64(second, load_word(second_data + at));
+            third = _mm_crc32_u64(third, load_word(third_data + at));
+        }
+        first = third ^ _mm_crc32_u64(0, crc32c_multiply(first, crc32c_factors[2 * words]) ^
+                                             crc32c_multiply(second, crc32c_factors[words]));
+        data += 24 * words;
+        length -= 24 * words;
+    }
+    for (; length >= 8; data += 8, length -= 8) first = _mm_crc32_u64(first, load_word(data));
+    crc = (uint32_t)first;
     while (length--) crc = _mm_crc32_u8(crc, *data++);
     return crc;
 }
-static int crc32c_has_hardware(void) { return __builtin_cpu_supports("sse4.2"); }
+static int crc32c_has_hardware(void) {
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul");
+}
 #else
+static void crc32c_fill_factors(void) { }
 static uint32_t crc32c_hardware(uint32_t crc, const uint8_t *data, size_t length) { return crc32c_software(crc, data, length); }
 static int crc32c_has_hardware(void) { return 0; }
-#define amps_cpu_init() ((void)0)
 #endif
 
 /* Each extension module has its own copy of these; the constructor runs when it is loaded. */
@@ -92,7 +133,7 @@ static int crc32c_use_hardware = 0;
 
 __attribute__((constructor)) static void crc32c_prepare(void) {
     crc32c_fill_table();
-    amps_cpu_init();
+    crc32c_fill_factors();
     crc32c_use_hardware = crc32c_has_hardware();
 }
 
