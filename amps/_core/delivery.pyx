@@ -16,7 +16,8 @@ group's position; that is what makes moving a subscription from a replay to the 
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy, memset
 
 from amps._core.log_reader cimport LogCursor
 from amps._core.record cimport (
@@ -134,7 +135,7 @@ cdef class Outlet:
     cdef uint64_t taken_bytes                  # handed over by all takes
     cdef uint64_t paced_until                  # place in the stream where the last paced message ends
     cdef object on_first
-    cdef public bint closed                    # nothing is collected any more
+    cdef bint closed                           # nothing is collected any more
 
     def __init__(self, on_first):
         self.chunk = None
@@ -200,6 +201,12 @@ cdef class Outlet:
         self.taken_bytes += self.pending_bytes
         self.pending_bytes = 0
         return result
+
+    def close(self):
+        """Drop what has collected, collect nothing any more, and let the owner go: routes may outlive it."""
+        self.closed = True
+        self.on_first = None
+        self.take()
 
     cdef int publish(self, bytes prefix, uint32_t flags, const RecordHeader* record, LogCursor cursor) except -1:
         """Append one message as a `publish` frame. `prefix` is its header up to and including `sids`."""
@@ -288,35 +295,66 @@ cdef class Route:
 cdef class Group:
     """The subscriptions of one tailer, as routes per topic.
 
-    make_routes(TopicEntry) -> list[Route], asked once per topic and again after `changed`.
+    find_routes(entry: TopicEntry, since: int, current: list[Route] | None) -> list[Route] is asked when a topic's
+    routes are needed and something has changed: `since` is the generation in which it was asked last (0: never),
+    `current` what it said then, None if that no longer holds. It may say the same again.
     """
 
-    cdef object make_routes
+    cdef object find_routes
     cdef list routes               # by topic number: list of Route, or None
-    cdef readonly uint64_t delivered
+    cdef uint64_t* asked           # by topic number: generation of the last question
+    cdef uint64_t capacity
+    cdef readonly uint64_t generation
 
-    def __init__(self, make_routes):
-        self.make_routes = make_routes
+    def __cinit__(self):
+        self.asked = NULL
+
+    def __init__(self, find_routes):
+        self.find_routes = find_routes
         self.routes = []
-        self.delivered = 0
+        self.capacity = 0
+        self.generation = 1
+
+    def __dealloc__(self):
+        free(self.asked)
 
     def changed(self, TopicEntry entry=None):
-        """The subscriptions changed: forget the routes, of one topic or of all."""
+        """The subscriptions changed, for one topic or for topics unknown: a new generation begins."""
         if entry is None:
-            self.routes = []
+            self.generation += 1
         elif entry.number < <uint32_t>len(self.routes):
             self.routes[entry.number] = None
 
+    def forget(self):
+        """Nobody is left: give all routes back."""
+        self.routes = []
+
+    cdef int grow(self, uint32_t number) except -1:
+        """Make room for a topic."""
+        cdef Py_ssize_t known = len(self.routes)
+        cdef Py_ssize_t added = <Py_ssize_t>number + 1 - known
+        cdef uint64_t* grown
+        if number >= self.capacity:
+            self.capacity = max(64, <uint64_t>number * 2)
+            grown = <uint64_t*>realloc(self.asked, self.capacity * sizeof(uint64_t))
+            if grown == NULL:
+                raise MemoryError()
+            self.asked = grown
+        memset(self.asked + known, 0, <size_t>added * sizeof(uint64_t))
+        self.routes.extend([None] * added)
+        return 0
+
     cdef list routes_of(self, TopicEntry entry):
         cdef list found
-        if entry.number < <uint32_t>len(self.routes):
-            found = <list>self.routes[entry.number]
-            if found is not None:
-                return found
-        while <uint32_t>len(self.routes) <= entry.number:
-            self.routes.append(None)
-        found = self.make_routes(entry)
-        self.routes[entry.number] = found
+        cdef uint32_t number = entry.number
+        if number >= <uint32_t>len(self.routes):
+            self.grow(number)
+        found = <list>self.routes[number]
+        if found is not None and self.asked[number] == self.generation:
+            return found
+        found = self.find_routes(entry, self.asked[number], found)
+        self.routes[number] = found
+        self.asked[number] = self.generation
         return found
 
     cdef int deliver(self, const RecordHeader* record, LogCursor cursor) except -1:
@@ -329,7 +367,6 @@ cdef class Group:
         routes = self.routes_of(entry)
         for route in routes:
             route.outlet.publish(route.prefix, route.flags, record, cursor)
-            self.delivered += 1
         return 0
 
 
@@ -340,51 +377,35 @@ cdef class JournalTailer:
     cdef readonly Group group
     cdef readonly uint64_t last_publisher_id   # bookmark of the last record evaluated; 0 = none yet
     cdef readonly uint64_t last_sequence
-    cdef readonly uint64_t last_timestamp_ns
 
     def __init__(self, LogCursor cursor, Group group, uint64_t last_publisher_id, uint64_t last_sequence):
         self.cursor = cursor
         self.group = group
         self.last_publisher_id = last_publisher_id
         self.last_sequence = last_sequence
-        self.last_timestamp_ns = 0
 
     @property
     def position(self):
         return self.cursor.position
 
-    def run(self, uint64_t limit, uint64_t bytes_max):
-        """Evaluate records up to `limit`, at most about `bytes_max` bytes of log. True: the limit was reached."""
+    def run(self, uint64_t limit, uint64_t log_bytes_max, Outlet outlet=None, uint64_t output_bytes_max=0):
+        """Evaluate records up to `limit`, at most about `log_bytes_max` bytes of log, for a replay also until its
+        outlet holds `output_bytes_max`. True: the limit was reached.
+        """
         cdef const RecordHeader* record
         cdef uint64_t begin = self.cursor.position
         while True:
             record = self.cursor.next(limit)
             if record == NULL:
                 return True
-            if self.cursor.position - begin > bytes_max:
+            if self.cursor.position - begin > log_bytes_max:
+                return False
+            if outlet is not None and outlet.pending_bytes >= output_bytes_max:
                 return False
             self.group.deliver(record, self.cursor)
             if record.publisher_id:
                 self.last_publisher_id = record.publisher_id
                 self.last_sequence = record.sequence
-                self.last_timestamp_ns = record.timestamp_ns
-            self.cursor.skip(record)
-
-    def run_for(self, Outlet outlet, uint64_t limit, uint64_t log_bytes_max, uint64_t output_bytes_max):
-        """As `run`, for a replay: stops too when the outlet holds `output_bytes_max`. True: the limit was reached."""
-        cdef const RecordHeader* record
-        cdef uint64_t begin = self.cursor.position
-        while True:
-            record = self.cursor.next(limit)
-            if record == NULL:
-                return True
-            if self.cursor.position - begin > log_bytes_max or outlet.pending_bytes >= output_bytes_max:
-                return False
-            self.group.deliver(record, self.cursor)
-            if record.publisher_id:
-                self.last_publisher_id = record.publisher_id
-                self.last_sequence = record.sequence
-                self.last_timestamp_ns = record.timestamp_ns
             self.cursor.skip(record)
 
 
@@ -403,10 +424,6 @@ cdef class LiveTailer:
     @property
     def transient_position(self):
         return self.transient.position
-
-    @property
-    def journal_position(self):
-        return self.journal.position if self.journal is not None else 0
 
     def run(self, uint64_t journal_limit, uint64_t transient_limit, uint64_t bytes_max):
         """Evaluate records below both limits; True: both were reached. The limits must be one reading (watermarks)."""

@@ -65,14 +65,22 @@ cdef class TopicTable:
             at = (at + 1) & (self.capacity - 1)
         return None
 
-    def entry(self, str name, str message_type):
-        """The entry of a topic, made if it is new."""
+    def known(self, str name, str message_type):
+        """The entry of a topic, or None if it was never met."""
         cdef bytes raw = name.encode("utf-8", "surrogatepass")
         cdef uint32_t type_id = self.message_type_id(message_type)
         cdef uint64_t hash_ = self.hash_of(type_id, <const uint8_t*><const char*>raw, <uint32_t>len(raw))
-        cdef TopicEntry entry = self.find(type_id, <const uint8_t*><const char*>raw, <uint32_t>len(raw), hash_)
+        return self.find(type_id, <const uint8_t*><const char*>raw, <uint32_t>len(raw), hash_)
+
+    def entry(self, str name, str message_type):
+        """The entry of a topic, made if it is new."""
+        cdef TopicEntry entry = self.known(name, message_type)
+        cdef bytes raw
+        cdef uint32_t type_id
         if entry is not None:
             return entry
+        raw = name.encode("utf-8", "surrogatepass")
+        type_id = self.message_type_id(message_type)
         entry = TopicEntry()
         entry.number = <uint32_t>len(self.entries)
         entry.name = name
@@ -83,7 +91,9 @@ cdef class TopicTable:
         entry.logged, entry.discarded, entry.refusal = self.classify(name, message_type)
         entry.declared = False
         self.entries.append(entry)
-        self._insert(hash_, entry.number)
+        self._insert(
+            self.hash_of(type_id, <const uint8_t*><const char*>raw, <uint32_t>len(raw)), entry.number
+        )
         return entry
 
     cdef int _insert(self, uint64_t hash_, uint32_t number) except -1:

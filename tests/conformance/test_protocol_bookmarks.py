@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from amps._core.identity import publisher_id
 from tests.support.peer import RawClient, bodies_of, bookmarks_of
 from tests.support.peers import Peers
 from tests.support.server import ServerProcess, numbered_bodies
@@ -105,6 +106,22 @@ def test_protocol_55_a_list_starts_at_its_earliest(
         subscriber.unsubscribe(f"list{number}")
     subscriber.subscribe(recorded_topic, "epoch in list", bm=f"{a1},0")
     assert bodies_of(subscriber.receive_published(4)) == [b"a1", b"b1", b"a2", b"b2"]
+
+
+def test_protocol_55_a_long_list_keeps_its_place_and_nobody_waiting(
+    publisher: RawClient, subscriber: RawClient, recorded_topic: str
+) -> None:
+    """protocol.md §21 55: what follows the command takes effect after it, however long the search takes."""
+    publisher.publish_persisted(recorded_topic, numbered_bodies(5), 1)
+    known = f"{publisher_id(publisher.client_name)}|3|"
+    unknown = ",".join(f"{other}|1|" for other in range(1, 3000))
+    subscriber.send({"c": "subscribe", "t": recorded_topic, "bm": f"{unknown},{known}", "cid": "1",
+                     "sub_id": "s", "a": "processed"})  # fmt: skip
+    subscriber.send({"c": "unsubscribe", "sub_id": "nobody", "cid": "2", "a": "processed"})
+    assert publisher.flush().succeeded
+    assert subscriber.receive().is_ack("processed", "1")
+    assert subscriber.wait_for_ack("processed", "2").succeeded
+    assert bodies_of(subscriber.receive_published(2)) == numbered_bodies(2, start=4)
 
 
 @pytest.mark.parametrize("bookmark", ["20240301T093015Z", "20240301T093015", "20240301T093015.123456Z"])

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 OUTPUT_HIGH_BYTES = 1 << 20
 OUTPUT_LOW_BYTES = 256 << 10
+COMMANDS_PER_TURN = 200
 
 
 class Phase(enum.Enum):
@@ -148,6 +149,7 @@ class Connection(asyncio.BufferedProtocol):
         if not self._started and not self._begin():
             return
         self._pumping = True
+        commands_left = COMMANDS_PER_TURN
         try:
             while not self.held and self.phase is not Phase.CLOSED:
                 result = ingress.parse()
@@ -155,6 +157,11 @@ class Connection(asyncio.BufferedProtocol):
                     break
                 if result == inbound.COMMAND:
                     self.commands.execute()
+                    commands_left -= 1
+                    if commands_left == 0:
+                        # A client may send thousands at once: everybody else is served in between.
+                        self.hold()
+                        self.worker.wait_for_ring(self)
                 else:
                     self._handle(result)
         except HeaderError as error:
@@ -448,8 +455,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         known_to_core = self.commands.known_to_core
         self.phase = Phase.CLOSED
-        self.outlet.closed = True
-        self.outlet.take()
+        self.outlet.close()
         for subscription in list(self.subscriptions.values()):
             self.worker.remove_subscription(subscription)
         self.subscriptions.clear()

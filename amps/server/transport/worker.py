@@ -37,8 +37,9 @@ from amps.server.security import Authenticator, Entitlement, make_authenticator,
 from amps.server.topics import RESERVED_PREFIX, TopicMatcher
 from amps.server.transport.bookmarks import StartPoint, format_bookmark
 from amps.server.transport.connection import Connection, now_name_number
+from amps.server.transport.journal_view import JournalView, StartSearch
 from amps.server.transport.listeners import tls_context
-from amps.server.transport.replay import JournalView, Replay
+from amps.server.transport.replay import Replay
 from amps.server.transport.slow_clients import MemoryPool
 from amps.server.transport.subscriptions import Place, Subscription, SubscriptionSet
 
@@ -121,12 +122,13 @@ class Worker:
         self._closing: list[asyncio.Transport] = []
         self.view = InstanceView(runtime.control, self.ring, self._egress, index)
         # tailers and who they serve
-        self._live = SubscriptionSet(combine=True)
+        self._live = SubscriptionSet(self.topics, combine=True)
         self._live_tailer: LiveTailer | None = None
-        self._durable_set = SubscriptionSet(combine=False)
+        self._durable_set = SubscriptionSet(self.topics, combine=False)
         self._durable_tailer: JournalTailer | None = None
         self._replays: deque[Replay] = deque()
         self._paused_replays: dict[Connection, list[Replay]] = {}
+        self._searches: deque[tuple[StartSearch, Connection, Callable[[StartSearch], None]]] = deque()
         self._transient = LogDirectory(runtime.transient_prefix, ".log", self.topics.entry)
         self._journal: JournalView | None = None
         settings = config.transaction_log
@@ -474,7 +476,10 @@ class Worker:
             self._barriers.popleft()[1]()
         while self._durable_waiters and self._durable_waiters[0][0] <= view.durable:
             heapq.heappop(self._durable_waiters)[2]()
-        more = self._run_tailers()
+        if self._searches:
+            # One step per turn, whoever searches: everybody else is served in between.
+            self._search_on(*self._searches.popleft())
+        more = self._run_tailers() or bool(self._searches)
         if self._acks_active or self._acks_due:
             self._send_acks()
         if self.dirty:
@@ -586,7 +591,6 @@ class Worker:
         if live:
             self._catch_up_live()
             subscription.place = Place.LIVE
-            subscription.start_bookmark = replay.last_bookmark
             self._live.add(subscription)
         else:
             if self._durable_tailer is None:
@@ -596,7 +600,6 @@ class Worker:
                 while not self._run_durable(1 << 62):
                     pass
             subscription.place = Place.DURABLE
-            subscription.start_bookmark = replay.last_bookmark
             self._durable_set.add(subscription)
         self.log.log("21-0002", client=subscription.connection.shown_name, sub_id=subscription.sub_id)
 
@@ -633,16 +636,39 @@ class Worker:
         subscription.place = Place.REPLAY
         subscription.connection.subscriptions[subscription.sub_id] = subscription
 
-    def prepare_replay(self, subscription: Subscription, start: StartPoint) -> Replay:
-        """Find where a bookmark subscription begins. Raises CommandFailure, LogDamaged."""
+    def search(
+        self, subscription: Subscription, start: StartPoint, then: Callable[[StartSearch], None]
+    ) -> None:
+        """Find where a bookmark subscription begins: now, or over several turns if it names many bookmarks."""
         if self._journal is None:
             raise AssertionError("a bookmark subscription without a journal")
+        search = StartSearch(self._journal, start, subscription.options.bookmark_not_found)
+        self._search_on(search, subscription.connection, then)
+
+    def _search_on(
+        self, search: StartSearch, connection: Connection, then: Callable[[StartSearch], None]
+    ) -> None:
+        if connection.phase.value == "closed":
+            return
+        try:
+            finished = search.step()
+        except LogDamaged as damage:
+            self.journal_damaged(connection, damage)
+            return
+        if finished:
+            then(search)
+        else:
+            self._searches.append((search, connection, then))
+            self.schedule()
+
+    def prepare_replay(self, subscription: Subscription, search: StartSearch) -> Replay:
+        """Make the replay that begins where a finished search says. Raises CommandFailure, LogDamaged."""
         self.view.read()
-        cursor, bookmark = self._journal.start(start, subscription.options.bookmark_not_found)
+        cursor, bookmark = search.result()
         replay = Replay(subscription, cursor, bookmark, None)
         subscription.place = Place.REPLAY
         subscription.replay = replay
-        subscription.start_bookmark = subscription.persisted_sent = bookmark
+        subscription.persisted_sent = bookmark
         subscription.connection.subscriptions[subscription.sub_id] = subscription
         return replay
 

@@ -1,0 +1,143 @@
+"""Patterns: what an expression requires is in every name that it matches, and few expressions are tried."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pcre2
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from amps.server.transport.patterns import PatternIndex, required_texts
+
+PIECES = [
+    "a", "b", "ab", "abc", "/", "-", "1", "é", " ", "#", ".", "^", "$", "*", "+", "?", "*?", "a*", "b+", "a?", "{2}",
+    "{0,1}", "{0}", "{,2}", "{a}", "{", "}", "[ab]", "[^a]", "[]a]", "[^]]", "[[:alpha:]]", "[a\\]b]", "[(|]", "[", "]",
+    "(", "(?:", "(?i)", "(?i:", "(?=", "(?!", "(?#a)", "(?<n>", "(?x)", "(*UTF)", "(|", ")", ")?", ")*", ")+", "|",
+    "\\d", "\\w", "\\b", "\\.", "\\\\", "\\|", "\\(", "\\x61", "\\Qa|b\\E", "\\1", "\\p{L}", "\\N", "\\a", "\\é",
+    "(a|b)", "(ab)?",
+]  # fmt: skip
+NAMES = st.text(alphabet="ab/c1-é #AB.{}|([", max_size=12)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(st.sampled_from(PIECES), min_size=1, max_size=8).map("".join), st.lists(NAMES, max_size=10))
+def test_patterns_what_is_required_is_in_every_match(expression: str, names: list[str]) -> None:
+    try:
+        pattern = pcre2.compile(expression)
+    except (pcre2.PatternError, ValueError):
+        assume(False)
+    required = required_texts(expression)
+    for name in [*names, *("".join(names[at:]) for at in range(len(names))), expression]:
+        if pattern.search(name) is not None:
+            assert all(text in name for text in required), (name, required)
+
+
+@pytest.mark.parametrize(
+    ("expression", "texts"),
+    [
+        ("^orders/eu/.*", ["orders/eu/"]),
+        ("orders.eu.x$", ["orders", "eu", "x"]),
+        (r"^a\.b\d+c", ["a.b", "c"]),
+        ("^(buy|sell)/[A-Z]{3}/open", ["/", "/open"]),
+        ("colou?r", ["colo", "r"]),
+        ("ab+c*d{2}e", ["ab", "e"]),
+        ("this|that", []),
+        ("(?i)orders", []),
+        (r"\Qa|b\Ec", []),
+        (".*", []),
+    ],
+)
+def test_patterns_find_the_text_of_common_expressions(expression: str, texts: list[str]) -> None:
+    assert required_texts(expression) == texts
+
+
+@dataclass(eq=False)
+class FakeSubscription:
+    """What the index looks at."""
+
+    topic: str
+
+
+class Tried:
+    """Makes subscriptions and counts how often their expressions are tried."""
+
+    def __init__(self) -> None:
+        self.index = PatternIndex()
+        self.count = 0
+        self.generation = 1
+
+    def subscribe(self, expression: str) -> Any:
+        pattern = pcre2.compile(expression)
+
+        def matches(name: str) -> bool:
+            self.count += 1
+            return pattern.search(name) is not None
+
+        subscription: Any = FakeSubscription(expression)
+        self.generation += 1
+        self.index.add(subscription, matches, self.generation)
+        return subscription
+
+    def unsubscribe(self, subscription: Any) -> None:
+        self.generation += 1
+        self.index.remove(subscription, self.generation)
+
+    def matching(self, name: str, since: int = 0) -> list[str]:
+        return sorted(pattern.text for pattern in self.index.matching(name, since))
+
+
+def test_patterns_thousands_of_expressions_and_topics_are_not_multiplied() -> None:
+    """One worker once needed 49 s for 5,000 of each."""
+    tried = Tried()
+    for number in range(1000):
+        kinds = [f"^feed/{number:05d}/.*", f"user.{number:05d}.(in|out)$", f"{number:05d}x[a-z]+$"]
+        tried.subscribe(kinds[number % 3])
+    for number in range(0, 1000, 3):
+        assert tried.matching(f"feed/{number:05d}/a") == [f"^feed/{number:05d}/.*"]
+        assert (
+            tried.matching(f"user/{number + 1:05d}/in")
+            == [f"user.{number + 1:05d}.(in|out)$"][: number < 998]
+        )
+        assert tried.matching(f"nobody/{number:05d}") == []
+    assert tried.count < 3 * 334 * 5
+
+
+def test_patterns_equal_expressions_are_tried_once() -> None:
+    tried = Tried()
+    subscriptions = [tried.subscribe("^a.*z$") for _ in range(100)]
+    (found,) = tried.index.matching("a/z", 0)
+    assert list(found.members) == subscriptions
+    assert tried.count == 1
+
+
+def test_patterns_only_new_ones_are_tried_again() -> None:
+    tried = Tried()
+    for number in range(300):
+        tried.subscribe(f"[a-z]{number}")
+    since = tried.generation
+    tried.count = 0
+    tried.subscribe("[a-z]1$")
+    assert tried.matching("x1", since) == ["[a-z]1$"]
+    assert tried.matching("x1", tried.generation) == []
+    assert tried.count == 1
+    # Many new ones, looked up by what they require.
+    for number in range(300):
+        tried.subscribe(f"[b-y]{number}$")
+    assert tried.matching("x1", since) == ["[a-z]1$", "[b-y]1$"]
+    assert tried.count < 10
+
+
+def test_patterns_go_with_their_last_subscription() -> None:
+    tried = Tried()
+    first, second, other = tried.subscribe("a."), tried.subscribe("a."), tried.subscribe("b.")
+    tried.unsubscribe(first)
+    tried.unsubscribe(first)
+    assert tried.matching("ab.") == ["a.", "b."]
+    tried.unsubscribe(second)
+    assert tried.matching("ab.") == ["b."]
+    tried.unsubscribe(other)
+    assert not tried.index
+    since = tried.generation
+    tried.subscribe("a.")
+    assert tried.matching("ab.", since) == ["a."]
