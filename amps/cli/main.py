@@ -7,6 +7,7 @@ import click
 
 from amps.cli.demo.run import demo
 from amps.cli.journal import journal
+from amps.cli.later import LATER_COMMANDS, not_supported_yet
 from amps.cli.ping import ping
 from amps.cli.publish import publish
 from amps.cli.serve import serve
@@ -26,6 +27,13 @@ class AmpsGroup(click.Group):
         self.format_options(ctx, formatter)
         with formatter.section("Example"):
             formatter.write_text("amps help publish")
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] in LATER_COMMANDS:
+            raise click.UsageError(not_supported_yet(args[0], LATER_COMMANDS[args[0]]), ctx)
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         if os.environ.get(JAVA_OPTIONS_VARIABLE):
@@ -62,6 +70,8 @@ def show_help(context: click.Context, command: str | None) -> None:
         click.echo(context.parent.get_help())
         return
     found = amps.get_command(context, command)
+    if command in LATER_COMMANDS:
+        raise click.UsageError(not_supported_yet(command, LATER_COMMANDS[command]))
     if found is None:
         raise click.UsageError(
             f"there is no command {command!r}; there are {', '.join(sorted(amps.commands))}"

@@ -10,6 +10,8 @@ from typing import Any
 
 import click
 
+from amps.cli.later import LATER_OPTIONS, not_supported_yet
+
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
@@ -27,6 +29,24 @@ class HelpfulCommand(click.Command):
     def __init__(self, *args: Any, example: str = "", **attributes: Any) -> None:
         super().__init__(*args, **attributes)
         self.example = example
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        given = list(args)  # the parser consumes the other
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            raise self._no_such_option(error.option_name, given, ctx) from None
+
+    def _no_such_option(self, found: str, given: list[str], ctx: click.Context) -> click.UsageError:
+        """With one dash click takes the first letter for the option: find the word that was meant."""
+        known = {spelling for parameter in self.get_params(ctx) for spelling in parameter.opts}
+        words = [word.partition("=")[0] for word in given]
+        meant = next((word for word in words if word.startswith(found) and word not in known), found)
+        later = LATER_OPTIONS.get(self.name or "", {}).get(meant.lstrip("-"))
+        if later is not None:
+            return click.UsageError(not_supported_yet(meant, later), ctx)
+        alike = {spelling for spelling in known if spelling.startswith("--") == meant.startswith("--")}
+        return click.NoSuchOption(meant, possibilities=sorted(alike), ctx=ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         required: list[tuple[str, str]] = []

@@ -96,8 +96,9 @@ def meter() -> Iterator[Meter]:
     "files",
     type=FILE,
     multiple=True,
-    help="File of messages, also .gz or .zip (members 1, 2, … are one message each). May be given several "
-    "times; standard input without it.",
+    help="File of messages, also .gz or .zip. Of an archive with members 1, 2, … these alone are published, "
+    "each as one message; members of any other archive are read line by line. May be given several times; "
+    "standard input without it.",
 )
 @option(
     "delimiter",
@@ -145,6 +146,8 @@ def publish(
                     publisher.publish(topic, record)
                     if rate is not None or publisher.published % LOOK_EVERY == 0:
                         shown.show(sources, publisher)
+                if source.left_out:
+                    click.echo(f"note: {source.path}: left out {', '.join(source.left_out)}", err=True)
             publisher.finish(timeout_s)
             shown.show(sources, publisher, final=True)
     except RecordError as error:

@@ -5,6 +5,7 @@ it has consumed, of how many if that can be known, so that progress can be shown
 """
 
 import gzip
+import re
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import IO
 
 MAX_RECORD_BYTES = 200 * 2**20
 CHUNK_BYTES = 1 << 20
+_NUMBER = re.compile("[1-9][0-9]*")
 
 
 class RecordError(ValueError):
@@ -51,6 +53,7 @@ class RecordSource:
         self.path = path
         self.delimiter = delimiter
         self.total_bytes: int | None = None
+        self.left_out: list[str] = []  # members of a ZIP archive that are no messages
         self._stdin = stdin
         self._raw: IO[bytes] | None = None
         self._consumed_bytes = 0
@@ -86,13 +89,17 @@ class RecordSource:
             raise RecordError(f"{self.path}: {error}") from error
 
     def _zip_records(self, path: Path) -> Iterator[bytes]:
-        """Members named 1, 2, … are one message each, in this order; others are read like plain files."""
+        """Top-level members named 1, 2, … are one message each, in this order, and all there is to publish.
+
+        Members of an archive without such names are read like plain files.
+        """
         try:
             with zipfile.ZipFile(path) as archive:
                 members = [member for member in archive.infolist() if not member.is_dir()]
-                numbered = bool(members) and all(member.filename.isdecimal() for member in members)
+                numbered = [member for member in members if _NUMBER.fullmatch(member.filename)]
                 if numbered:
-                    members.sort(key=lambda member: int(member.filename))
+                    self.left_out = [m.filename for m in members if not _NUMBER.fullmatch(m.filename)]
+                    members = sorted(numbered, key=lambda member: int(member.filename))
                 self.total_bytes = sum(member.file_size for member in members)
                 for member in members:
                     if numbered:

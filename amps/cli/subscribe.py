@@ -6,13 +6,22 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import click
 
 from amps.cli.connection import Connection, connection_options
 from amps.cli.options import POSITIVE_NUMBER, HelpfulCommand, option
 from amps.cli.publishing import ReliablePublisher
-from amps.client import EPOCH, MOST_RECENT, NOW, Client, Message, MessageStream
+from amps.client import (
+    EPOCH,
+    MOST_RECENT,
+    NOW,
+    Client,
+    DisconnectedException,
+    Message,
+    MessageStream,
+)
 
 COPY_TIMEOUT_S = 30.0
 BOOKMARK_NAMES = {"epoch": EPOCH, "now": NOW, "recent": MOST_RECENT}
@@ -30,28 +39,58 @@ TAGS: dict[str, Callable[[Message], object]] = {
     "timestamp": lambda message: message.timestamp,
     "topic": lambda message: message.topic,
 }
-TAG = re.compile(r"\{(data|" + "|".join(TAGS) + r")\}")
+NAMES = ("data", *TAGS)
+# A name in braces, or a brace behind a backslash; every other brace stands for itself.
+TAG = re.compile(r"\\([{}])|\{([A-Za-z_]\w*)\}")
 
 
-def formatter(text: str | None) -> Callable[[Message], bytes]:
-    """What is printed of a message, for a -format; the body alone without one."""
-    if text is None:
-        return lambda message: message.data
-    parts = TAG.split(text)  # literal, tag, literal, tag, …, literal
+class Format(click.ParamType[Callable[[Message], bytes]]):
+    """Text with tags: what is printed of a message."""
 
-    def formatted(message: Message) -> bytes:
-        pieces = []
-        for at, part in enumerate(parts):
-            if at % 2 == 0:
-                pieces.append(part.encode())
-            elif part == "data":
-                pieces.append(message.data)
-            else:
-                value = TAGS[part](message)
-                pieces.append(b"" if value is None else str(value).encode())
-        return b"".join(pieces)
+    name = "text"
 
-    return formatted
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Callable[[Message], bytes]:
+        pieces: list[bytes | Callable[[Message], bytes]] = []
+        end = 0
+        for found in TAG.finditer(value):
+            brace, name = found.groups()
+            if name is not None and name not in NAMES:
+                self.fail(
+                    f"there is no tag {{{name}}}; there are {known_tags()}. For the text itself write "
+                    f"\\{{{name}}}",
+                    param,
+                    ctx,
+                )
+            pieces.append(value[end : found.start()].encode())
+            pieces.append(brace.encode() if name is None else field_printer(name))
+            end = found.end()
+        pieces.append(value[end:].encode())
+        return lambda message: b"".join(
+            piece if isinstance(piece, bytes) else piece(message) for piece in pieces
+        )
+
+
+def known_tags() -> str:
+    return ", ".join(f"{{{name}}}" for name in NAMES)
+
+
+def body(message: Message) -> bytes:
+    return message.data
+
+
+def field_printer(name: str) -> Callable[[Message], bytes]:
+    """What a tag stands for; nothing where the message has no such field."""
+    if name == "data":
+        return body
+    field = TAGS[name]
+
+    def printed(message: Message) -> bytes:
+        value = field(message)
+        return b"" if value is None else str(value).encode()
+
+    return printed
 
 
 def messages(stream: MessageStream, count: int | None, timeout_s: float | None) -> Iterator[Message]:
@@ -77,8 +116,10 @@ def messages(stream: MessageStream, count: int | None, timeout_s: float | None) 
 @option("bookmark", help="Replay from here first: epoch, now, recent, a bookmark, a UTC time or a range.")
 @option(
     "format",
-    "text_format",
-    help="Text with tags: " + ", ".join(f"{{{tag}}}" for tag in ("data", *TAGS)) + ".",
+    "show",
+    type=Format(),
+    help=f"Text with tags: {known_tags()}. Other braces stand for themselves, and so do those behind a "
+    "backslash.  [default: {data}]",
 )
 @option("copy", metavar="[USER:PASSWORD@]HOST:PORT", help="Also publish what is received to this server.")
 @option("count", type=click.IntRange(1), help="End after this many messages.")
@@ -90,33 +131,51 @@ def subscribe(
     topic: str,
     content_filter: str | None,
     bookmark: str | None,
-    text_format: str | None,
+    show: Callable[[Message], bytes] | None,
     copy: str | None,
     count: int | None,
     timeout_s: float | None,
 ) -> None:
-    """Print messages of a topic as they are published, one per line, until Ctrl-C."""
-    show = formatter(text_format)
+    """Print messages of a topic as they are published, one per line, until Ctrl-C.
+
+    Does not connect again: when the connection is lost it ends with exit status 1 and, for a subscription with
+    -bookmark, says where to go on. Without -bookmark, what is published meanwhile is not seen.
+    """
+    show = show or body
     out = sys.stdout.buffer
+    last: Message | None = None
     try:
         with (
             connection.client() as client,
             copier(connection, copy) as publish_copy,
             subscription(client, topic, content_filter, bookmark) as stream,
         ):
-            for message in messages(stream, count, timeout_s):
-                out.write(show(message) + b"\n")
-                publish_copy(message)
-                if not stream.depth:
-                    out.flush()
-        out.flush()
+            try:
+                for message in messages(stream, count, timeout_s):
+                    out.write(show(message) + b"\n")
+                    last = message
+                    publish_copy(message)
+                    if not stream.depth:
+                        out.flush()
+            finally:
+                out.flush()
     except KeyboardInterrupt:
         out.flush()
-    except (
-        BrokenPipeError
-    ):  # the reader of our output has gone; the interpreter must not flush into it at exit
+    except BrokenPipeError:
+        # The reader of our output has gone; the interpreter must not flush into it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except DisconnectedException as error:
+        raise DisconnectedException(f"{error}; {how_to_go_on(bookmark, last)}") from error
     context.exit(0)
+
+
+def how_to_go_on(bookmark: str | None, last: Message | None) -> str:
+    """What the user can do after the connection was lost."""
+    if bookmark is None:
+        return "subscribe again; what is published until then is not seen (with -bookmark it is)"
+    if last is None or last.bookmark is None:
+        return "subscribe again with the same -bookmark: nothing had come"
+    return f"to go on behind the last message, subscribe again with -bookmark '{last.bookmark}'"
 
 
 def subscription(

@@ -9,6 +9,8 @@ from click.testing import CliRunner
 from amps.cli.connection import Connection
 from amps.cli.main import amps
 from amps.cli.options import once_each
+from amps.cli.subscribe import NAMES, Format
+from amps.client import Message
 from amps.version import VERSION
 
 
@@ -71,6 +73,71 @@ def test_an_option_and_its_value_may_be_joined_by_an_equals_sign() -> None:
 def test_client_17_wrong_usage_exits_with_2(arguments: tuple[str, ...]) -> None:
     """client.md §17, exit codes."""
     assert invoke(*arguments).exit_code == 2
+
+
+@pytest.mark.parametrize("dashes", ["-", "--"])
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [("publish", "delta"), ("subscribe", "delta"), ("subscribe", "ack"), ("subscribe", "backlog")],
+)
+def test_client_17_documented_options_of_later_features_are_told_from_unknown_ones(
+    command: str, name: str, dashes: str
+) -> None:
+    """client.md §17."""
+    for word in (dashes + name, f"{dashes}{name}=3"):
+        result = invoke(command, "-server", "localhost:1", "-topic", word, word)
+        assert result.exit_code == 2
+        assert f"Error: {dashes}{name} is not supported yet: " in result.output
+
+
+@pytest.mark.parametrize(
+    "arguments", [("sow", "-server", "h:1"), ("help", "sow_delete"), ("sow_and_subscribe",)]
+)
+def test_client_17_documented_commands_of_later_features_are_told_from_unknown_ones(
+    arguments: tuple[str, ...],
+) -> None:
+    """client.md §17."""
+    result = invoke(*arguments)
+    assert result.exit_code == 2
+    assert (
+        f"{arguments[-1] if arguments[0] == 'help' else arguments[0]} is not supported yet: " in result.output
+    )
+
+
+def test_an_unknown_option_is_named_whole_with_what_is_like_it() -> None:
+    result = invoke("subscribe", "-server", "-topc", "-topc", "t")
+    assert result.exit_code == 2
+    assert "'-topc'" in result.output
+    assert "'-topic'" in result.output
+    assert "'--topic'" not in result.output
+
+
+def test_client_17_an_unknown_tag_is_wrong_usage() -> None:
+    """client.md §17, option format."""
+    result = invoke("subscribe", "-server", "localhost:1", "-topic", "t", "-format", "{data} {bogus}")
+    assert result.exit_code == 2
+    assert "there is no tag {bogus}" in result.output
+    for name in NAMES:
+        assert f"{{{name}}}" in result.output
+
+
+@pytest.mark.parametrize(
+    ("text", "printed"),
+    [
+        ("{data}", b'{"a":1}'),
+        ("", b""),
+        ('{"topic":"{topic}","body":{data}}', b'{"topic":"t/1","body":{"a":1}}'),
+        (r"\{topic} \{data\} {topic}", b"{topic} {data} t/1"),
+        ("{} {0} { topic } }{", b"{} {0} { topic } }{"),
+        ("{length}:{sowkey}:{bookmark}", b"7::1|2|"),
+        (r"C:\dir\{topic}", rb"C:\dir{topic}"),
+        ("ä{topic}ö", "ät/1ö".encode()),
+    ],
+)
+def test_client_17_format(text: str, printed: bytes) -> None:
+    """client.md §17: tags are replaced, all else is literal."""
+    message = Message(b'{"c":"p","t":"t/1","bm":"1|2|"}{"a":1}')
+    assert Format().convert(text, None, None)(message) == printed
 
 
 def test_serve_takes_a_configuration_or_defaults_but_not_both(tmp_path: Path) -> None:

@@ -72,6 +72,18 @@ def test_client_17_zip_members_1_2_are_one_message_each_in_numeric_order(tmp_pat
     assert source.consumed_bytes == source.total_bytes
 
 
+def test_client_17_of_a_zip_with_numbered_members_nothing_else_is_read(tmp_path: Path) -> None:
+    """client.md §17, option file: top-level entries only."""
+    path = tmp_path / "dump.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in ("readme.txt", "2", "inner/1", "01", "1"):
+            archive.writestr(name, f"message {name}")
+    source = RecordSource(path, 10)
+    assert list(source) == [b"message 1", b"message 2"]
+    assert source.left_out == ["readme.txt", "inner/1", "01"]
+    assert source.consumed_bytes == source.total_bytes == len("message 1message 2")
+
+
 def test_zip_members_with_other_names_are_read_line_by_line(tmp_path: Path) -> None:
     path = tmp_path / "tables.zip"
     with zipfile.ZipFile(path, "w") as archive:
