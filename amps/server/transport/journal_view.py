@@ -72,12 +72,14 @@ class JournalView:
         yield from range(control.watermarks()[3], control.first_journal_number - 1, -1)
 
     def find(
-        self, publisher_id: int, sequence: int, indexes: dict[int, IndexReader | None]
+        self, publisher_id: int, sequence: int, indexes: dict[int, IndexReader | None] | None = None
     ) -> LogCursor | None:
         """A cursor just after the message with that bookmark; None if it is not in the log.
 
-        `indexes`: indexes that are open already; what is opened is added.
+        `indexes`: for many bookmarks in a row, the indexes that are open already; what is opened is added.
         """
+        if indexes is None:
+            indexes = {}
         written = self._runtime.control.watermarks()[0]
         for number in self._numbers_backwards():
             if number not in indexes:
