@@ -6,13 +6,13 @@ failed minimum or failed start; a process killed by signal N ends with 128+N as 
 """
 
 import argparse
-import io
 import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
 from amps.config import ConfigError, LoadedConfig, Severity, dump, load, sample_config
+from amps.server import console
 from amps.server.daemon import run_as_daemon
 from amps.server.eventlog import unwritable_targets
 from amps.server.host import check_host, raise_open_files_limit, version_lines
@@ -72,13 +72,13 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command. Returns its exit code."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+    console.prepare()
     try:
         return _answer(argv)
-    except BrokenPipeError:  # the reader of our output has seen enough
+    except OSError as error:  # an answer that could not be written
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        if not isinstance(error, BrokenPipeError):  # else the reader has seen enough
+            console.complain(f"Error: {error}")
         return 1
     except KeyboardInterrupt:
         return 130
@@ -92,10 +92,10 @@ def _answer(argv: Sequence[str] | None) -> int:
             parser.print_help()
             return 0
         if arguments.version:
-            print("\n".join(version_lines()))
+            print("\n".join(version_lines()), flush=True)
             return 0
         if arguments.sample_config:
-            print(sample_config(), end="")
+            print(sample_config(), end="", flush=True)
             return 0
         if arguments.config is None:
             parser.error("a configuration file is needed")
@@ -108,7 +108,7 @@ def _with_file(arguments: argparse.Namespace) -> int:
     defines = dict(arguments.defines)
     try:
         if arguments.dump_config:
-            print(dump(arguments.config, defines), end="")
+            print(dump(arguments.config, defines), end="", flush=True)
             return 0
         loaded = load(arguments.config, defines)
     except ConfigError as error:
@@ -129,23 +129,22 @@ def _print_verdict(path: str, outcome: LoadedConfig | ConfigError) -> int:
     errors = sum(finding.severity is Severity.ERROR for finding in outcome.findings)
     warnings = sum(finding.severity is Severity.WARNING for finding in outcome.findings)
     verdict = "cannot be used" if errors else "is valid"
-    print(f"{path}: the configuration {verdict}: errors {errors}, warnings {warnings}")
+    print(f"{path}: the configuration {verdict}: errors {errors}, warnings {warnings}", flush=True)
     return 1 if errors else 0
 
 
 def start(loaded: LoadedConfig, *, daemon: bool = False) -> int:
     """Says what there is to say before a start, and runs the instance until its shutdown."""
     raise_open_files_limit()
-    print("\n".join(version_lines()))
+    console.say("\n".join(version_lines()))
     host = check_host()
     for warning in host.warnings:
-        print(f"Warning: {warning}")
+        console.say(f"Warning: {warning}")
     problems = [*host.errors, *unwritable_targets(loaded.config.logging)]
     for problem in problems:
-        print(f"Error: {problem}", file=sys.stderr)
+        console.complain(f"Error: {problem}")
     if problems:
         return 1
-    sys.stdout.flush()
     # Imported here: answering --help or checking a file needs none of the server.
     from amps.server import supervisor
 

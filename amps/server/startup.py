@@ -25,7 +25,7 @@ def log_startup(log: EventLog, loaded: LoadedConfig) -> None:
     product_line, built_line = version_lines()
     log.log("00-0001", text=product_line)
     log.log("00-0002", text=built_line)
-    log.log("00-0054", pid=os.getpid(), user=_user(), directory=os.getcwd())
+    log.log("00-0054", pid=os.getpid(), user=_user(), directory=_working_directory())
     memory_mib = psutil.virtual_memory().total // 2**20
     log.log(
         "00-0030",
@@ -69,3 +69,10 @@ def _user() -> str:
         return getpass.getuser()
     except (OSError, KeyError):
         return str(os.getuid())
+
+
+def _working_directory() -> str:
+    try:
+        return os.getcwd()
+    except OSError:
+        return "removed"

@@ -20,7 +20,6 @@ import os
 import select
 import signal
 import socket
-import sys
 import time
 from collections import deque
 from collections.abc import Callable
@@ -30,6 +29,7 @@ import msgpack
 from setproctitle import setproctitle
 
 from amps.config import LoadedConfig
+from amps.server import console, remedies
 from amps.server.core.process import EXIT_REFUSED, EXIT_STORAGE, run_core
 from amps.server.eventlog import EventLog, minimum_level, open_log_channel, run_log_process, shared_counters
 from amps.server.health import Health, Pulse
@@ -122,11 +122,12 @@ class Supervisor:
                 self._wait(0.5)
                 self._check_health()
         except ListenFailure as problem:
-            code = self._give_up(problem.strerror or str(problem))
+            code = self._give_up(f"{problem.strerror}; {remedies.for_addresses(problem.errno)}")
         except GiveUp as problem:
             code = self._give_up(str(problem))
         except OSError as problem:
-            code = self._give_up(f"a call of the system failed: {problem}")
+            advice = remedies.for_system(problem.errno)
+            code = self._give_up(f"a call of the system failed: {problem}" + (advice and f"; {advice}"))
         finally:
             self._stop()
         return code
@@ -134,7 +135,7 @@ class Supervisor:
     def _give_up(self, reason: str) -> int:
         """Say why the instance ends, or was never there. Returns the exit code."""
         self.log.log("01-0006" if self._ready else "00-0009", reason=reason)
-        print(f"Error: {reason}", file=sys.stderr, flush=True)
+        console.complain(f"Error: {reason}")
         return 1
 
     def _catch_signals(self) -> None:
@@ -147,7 +148,8 @@ class Supervisor:
             signal.signal(number, stop)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         # They switch authentication and entitlement by actions, which are not there yet: they must not kill.
-        for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGPIPE):
+        # So must SIGQUIT, which will write a minidump and leave the server running.
+        for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGPIPE, signal.SIGQUIT):
             signal.signal(number, signal.SIG_IGN)
 
     def _open_listeners(self) -> None:
@@ -163,8 +165,7 @@ class Supervisor:
     def _fork(self, title: str, body: Callable[[socket.socket], int]) -> Child:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
-        sys.stdout.flush()
-        sys.stderr.flush()
+        console.flush()  # else a child would say it once more
         pid = os.fork()
         if pid == 0:
             code = 70
@@ -178,8 +179,7 @@ class Supervisor:
                 self.log.log("01-0005", place=title, data=traceback.format_exc())
                 traceback.print_exc()
             finally:
-                sys.stdout.flush()
-                sys.stderr.flush()
+                console.flush()
                 os._exit(code)
         theirs.close()
         self.log.log("01-0001", process=title, pid=pid)
@@ -475,7 +475,7 @@ def run(loaded: LoadedConfig, *, ready_fd: int | None = None) -> int:
         supervisor = Supervisor(loaded)
     except OSError as error:
         reason = error.strerror if error.strerror and not error.filename else str(error)
-        print(f"Error: the server cannot start: {reason}", file=sys.stderr, flush=True)
+        console.complain(f"Error: the server cannot start: {reason}")
         return 1
     if ready_fd is not None:
 

@@ -51,6 +51,21 @@ def test_operations_70_a_terminal_interrupts_the_whole_group(start_server: Start
     server.kill_all()
 
 
+@pytest.mark.parametrize("number", [signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGPIPE])
+def test_operations_70_signals_that_end_nothing(
+    start_server: StartServer, peers: Peers, number: signal.Signals
+) -> None:
+    """operations.md §13 70: after SIGQUIT the server goes on; also when a terminal sends it to the whole group."""
+    server = start_server(log_topics=("^L/",))
+    client = peers.logged_on(server)
+    assert server.process is not None
+    os.killpg(server.process.pid, number)
+    client.publish("L/a", b"1", s=1, a="persisted")
+    client.wait_for_persisted(1)
+    peers.logged_on(server)
+    server.check_undisturbed()
+
+
 def test_operations_70_a_second_signal_does_no_harm(start_server: StartServer) -> None:
     """operations.md §13 70"""
     server = start_server(log_topics=("^L/",))

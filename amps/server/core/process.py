@@ -17,7 +17,6 @@ cases a restart would not help and the supervisor ends the instance.
 """
 
 import contextlib
-import errno
 import mmap
 import os
 import select
@@ -33,6 +32,7 @@ from amps._core.bookmark_index import IndexBuilder
 from amps._core.sequencer import LogWriter, Sequencer
 from amps._core.shared import CORE_DRAINED, CORE_FAILED, CORE_RECOVERING, CORE_RUNNING, Ring
 from amps.config import ServerConfig
+from amps.server import remedies
 from amps.server.core.disk import Disk, WatchedDisk
 from amps.server.core.flusher import Flusher, WatermarkFile
 from amps.server.core.journal_files import JournalFiles, StorageFailure
@@ -125,11 +125,7 @@ class Core:
         settings = self._config.transaction_log
         if settings is not None and str(self._runtime.directory.path) not in text:
             text = f"{text}, JournalDirectory {settings.journal_directory}"
-        if cause.errno in (errno.ENOSPC, errno.EDQUOT):
-            return f"{text}; free some space there and start the server again: what was acknowledged is kept"
-        if cause.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            return f"{text}; let the server's user write there and start it again"
-        return f"{text}; look for the device in the system's log, mend it, and start the server again"
+        return f"{text}; {remedies.for_files(cause.errno)} and start the server again: what was acknowledged is kept"
 
     # --- opening and closing ------------------------------------------------------------------------------
 

@@ -54,6 +54,9 @@ CATALOGUE: Mapping[str, Entry] = {
     "01-0022": Entry("critical", "the server may not be running correctly, minidump written to {path}"),
     "01-0031": Entry("warning", "{count} log records were lost while the log process was not reading."),
     "01-0032": Entry("warning", "the log target {target} cannot be written: {reason}."),
+    "01-0033": Entry(
+        "warning", "the log target {target} can be written again; {count} records are missing in it."
+    ),
     "02-0001": Entry("warning", "client[{client}] sent a message that cannot be understood: {reason}."),
     "02-0025": Entry(
         "warning",

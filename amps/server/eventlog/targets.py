@@ -1,7 +1,8 @@
 """Where records are written: standard output, files, compressed files, the system's log.
 
 A target gets whole lines and decides by level and id whether it wants them. A target that cannot be
-written never stops the others or the log process: it drops its lines, says so once, and tries again.
+written never stops the others or the log process: it drops its lines, says so once, tries again, and says how
+many are missing when it works again. A file that somebody removed or renamed is made again.
 
 File names are masks: `%n` is the rotation counter, five digits from 00000, the rest is strftime. Without a
 rotation threshold a file is appended to, over restarts too. With one, a record that would carry the file
@@ -12,6 +13,7 @@ import contextlib
 import errno
 import os
 import re
+import stat
 import syslog
 import time
 import zlib
@@ -51,8 +53,8 @@ class Sink(Protocol):
     def write(self, level_number: int, line: str) -> None:
         """Takes one record; may keep it until `flush`."""
 
-    def flush(self) -> None:
-        """Writes what was kept."""
+    def flush(self) -> bool:
+        """Writes what was kept. True: there was something, and it is written."""
 
     def close(self) -> None:
         """Writes everything and lets go."""
@@ -62,13 +64,16 @@ class Target:
     """One configured target: selection before a sink, and patience with a sink that fails."""
 
     def __init__(
-        self, config: LogTargetConfig, sink: Sink, name: str, complain: Callable[[str, str], None]
+        self, config: LogTargetConfig, sink: Sink, name: str, report: Callable[[str, str, int], None]
     ) -> None:
+        """`report(name, reason, lost)`: it cannot be written; without a reason: it can again, `lost` are missing."""
         self.name = name
         self._config = config
         self._sink = sink
-        self._complain = complain
+        self._report = report
         self._failing = False
+        self._kept_count = 0
+        self._lost_count = 0
         self._selection: dict[tuple[int, str], bool] = {}
 
     def wants(self, level_number: int, record_id: str) -> bool:
@@ -81,25 +86,40 @@ class Target:
 
     def write(self, level_number: int, line: str) -> None:
         """Hands a record to the sink."""
-        self._guarded(lambda: self._sink.write(level_number, line))
+        self._kept_count += 1
+        try:
+            self._sink.write(level_number, line)
+        except OSError as error:
+            self._failed(error)
 
     def flush(self) -> None:
         """Lets the sink write what it kept."""
-        self._guarded(self._sink.flush)
+        try:
+            written = self._sink.flush()
+        except OSError as error:
+            self._failed(error)
+            return
+        if written:
+            self._kept_count = 0
+            if self._failing:
+                self._failing = False
+                self._report(self.name, "", self._lost_count)
+                self._lost_count = 0
 
     def close(self) -> None:
         """The last flush."""
-        self._guarded(self._sink.close)
-
-    def _guarded(self, action: Callable[[], None]) -> None:
         try:
-            action()
+            self._sink.close()
         except OSError as error:
-            if not self._failing:
-                self._failing = True
-                self._complain(self.name, error.strerror or str(error))
-        else:
-            self._failing = False
+            self._failed(error)
+
+    def _failed(self, error: OSError) -> None:
+        """What was kept is lost. Said once, until it works again."""
+        self._lost_count += self._kept_count
+        self._kept_count = 0
+        if not self._failing:
+            self._failing = True
+            self._report(self.name, error.strerror or str(error), 0)
 
 
 class ConsoleSink:
@@ -112,11 +132,13 @@ class ConsoleSink:
     def write(self, level_number: int, line: str) -> None:
         self._kept.append(line)
 
-    def flush(self) -> None:
-        if self._kept:
-            data = ("\n".join(self._kept) + "\n").encode("utf-8", "backslashreplace")
-            self._kept.clear()
-            write_all(self._descriptor, data)
+    def flush(self) -> bool:
+        if not self._kept:
+            return False
+        data = ("\n".join(self._kept) + "\n").encode("utf-8", "backslashreplace")
+        self._kept.clear()
+        write_all(self._descriptor, data)
+        return True
 
     def close(self) -> None:
         self.flush()
@@ -140,8 +162,9 @@ class SyslogSink:
             SyslogSink._current = self
         syslog.syslog(_SYSLOG_PRIORITIES[level_number], line.replace("\0", "\\x00"))
 
-    def flush(self) -> None:
+    def flush(self) -> bool:
         """Nothing is kept."""
+        return False
 
     def close(self) -> None:
         if SyslogSink._current is self:
@@ -164,6 +187,7 @@ class FileSink:
         self._counters = counters
         self._index = index
         self._descriptor = -1
+        self._path = Path()
         self._size_bytes = 0
         self._kept: list[bytes] = []
         self._compressor: zlib._Compress | None = None
@@ -171,16 +195,18 @@ class FileSink:
 
     def open(self, truncate: bool = False) -> None:
         """Opens the file of this moment, in a directory that is made when missing."""
-        path = Path(expand_mask(self._mask, self._extension, self._counters[self._index]))
+        self._path = path = Path(expand_mask(self._mask, self._extension, self._counters[self._index]))
         path.parent.mkdir(parents=True, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | (os.O_TRUNC if truncate else 0)
         if self._compress and not truncate:
             self._size_bytes = repair_gzip(path)
         self._descriptor = os.open(path, flags, 0o644)
-        if truncate:
+        if truncate or not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
             self._size_bytes = 0
         elif not self._compress:
             self._size_bytes = os.fstat(self._descriptor).st_size
+            if self._size_bytes and not _ends_with_line(path):
+                write_all(self._descriptor, b"\n")  # cut short by a full disk or a crash
 
     def write(self, level_number: int, line: str) -> None:
         data = line.encode("utf-8", "backslashreplace") + b"\n"
@@ -198,9 +224,11 @@ class FileSink:
         self._counters[self._index] += 1
         self.open(truncate=True)
 
-    def flush(self) -> None:
+    def flush(self) -> bool:
         if not self._kept:
-            return
+            return False
+        if self._descriptor >= 0 and self._was_removed():
+            self._abandon_file()
         data = b"".join(self._kept)
         self._kept.clear()
         if self._compress:
@@ -214,6 +242,16 @@ class FileSink:
         except OSError:
             self._abandon_file()  # half a compressed block would spoil what follows; opening again repairs it
             raise
+        return True
+
+    def _was_removed(self) -> bool:
+        """Whether somebody removed or renamed the file, alone or with its directory: then it is made again."""
+        ours = os.fstat(self._descriptor)
+        try:
+            there = self._path.stat()
+        except OSError:
+            return True
+        return (there.st_dev, there.st_ino) != (ours.st_dev, ours.st_ino)
 
     def _abandon_file(self) -> None:
         self._compressor = None
@@ -233,6 +271,15 @@ class FileSink:
                 write_all(self._descriptor, self._compressor.flush(zlib.Z_FINISH))
         finally:
             self._abandon_file()
+
+
+def _ends_with_line(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            file.seek(-1, os.SEEK_END)
+            return file.read() == b"\n"
+    except PermissionError:  # writing is all that was granted
+        return True
 
 
 def expand_mask(mask: str, extension: str, counter: int) -> str:
@@ -300,7 +347,7 @@ def open_targets(
     configs: tuple[LogTargetConfig, ...],
     instance_name: str,
     counters: MutableSequence[int],
-    complain: Callable[[str, str], None],
+    report: Callable[[str, str, int], None],
 ) -> list[Target]:
     """The targets of a configuration, in its order."""
     targets = []
@@ -312,7 +359,7 @@ def open_targets(
             sink, name = SyslogSink(config, instance_name), "syslog"
         else:
             sink, name = FileSink(config, counters, index), str(config.file_name)
-        targets.append(Target(config, sink, name, complain))
+        targets.append(Target(config, sink, name, report))
     return targets
 
 

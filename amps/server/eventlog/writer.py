@@ -71,11 +71,11 @@ class _Writer:
         self._receiver = receiver
         self._formatter = LineFormatter()
         self._parent = os.getppid()
-        self._complaints: list[tuple[str, str]] = []
+        self._reports: list[tuple[str, str, int]] = []
         if counters is None:
             counters = array("q", [0] * len(config))
         self._targets: list[Target] = open_targets(
-            config, instance_name, counters, lambda name, reason: self._complaints.append((name, reason))
+            config, instance_name, counters, lambda *report: self._reports.append(report)
         )
 
     def run(self) -> None:
@@ -92,7 +92,7 @@ class _Writer:
                 open_channel = False  # the supervisor is gone, and nothing waits any more
             for target in self._targets:
                 target.flush()
-            self._report_complaints()
+            self._report_targets()
         for target in self._targets:
             target.close()
 
@@ -123,18 +123,19 @@ class _Writer:
                     line = self._formatter.line(record)
                 target.write(record.level_number, line)
 
-    def _report_complaints(self) -> None:
-        """Tells the other targets, or standard error, about one that cannot be written."""
-        complaints, self._complaints = self._complaints, []
-        for name, reason in complaints:
-            entry = CATALOGUE["01-0032"]
-            text = fill(entry.template, {"target": name, "reason": reason})
-            record = Record(time.time_ns(), 0, LEVEL_NUMBERS[entry.level], "01-0032", text)
-            others = [target for target in self._targets if target.name != name]
-            for target in others:
-                if target.wants(record.level_number, record.id):
+    def _report_targets(self) -> None:
+        """Tells the other targets, or standard error, of one that cannot be written, or can again."""
+        reports, self._reports = self._reports, []
+        for name, reason, lost in reports:
+            record_id = "01-0032" if reason else "01-0033"
+            entry = CATALOGUE[record_id]
+            text = fill(entry.template, {"target": name, "reason": reason, "count": lost})
+            record = Record(time.time_ns(), 0, LEVEL_NUMBERS[entry.level], record_id, text)
+            for target in self._targets:
+                # It tells of its own gap itself, so that who reads it sees it.
+                if (target.name != name or not reason) and target.wants(record.level_number, record.id):
                     target.write(record.level_number, self._formatter.line(record))
                     target.flush()
-            if name != "stderr":
+            if name != "stderr" and reason:
                 with contextlib.suppress(OSError):
                     os.write(2, (self._formatter.line(record) + "\n").encode())

@@ -2,9 +2,11 @@
 
 import ast
 import contextlib
+import errno
 import gzip
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -31,7 +33,7 @@ from amps.server.eventlog import (
 from amps.server.eventlog import sender as sender_module
 from amps.server.eventlog.catalogue import LEVEL_NUMBERS, NOTHING, fill
 from amps.server.eventlog.records import MAX_TEXT_BYTES
-from amps.server.eventlog.targets import expand_mask, repair_gzip
+from amps.server.eventlog.targets import Target, expand_mask, repair_gzip
 
 RECORD = re.compile(
     r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{7}[+-]\d\d:\d\d \[\d+\] "
@@ -427,6 +429,95 @@ def test_a_target_that_cannot_be_written_does_not_stop_the_others(tmp_path: Path
     assert "one" in text
     assert "two" in text
     assert text.count("01-0032") == 1
+
+
+class FullSink:
+    """Keeps lines and cannot write them while the disk is full."""
+
+    def __init__(self) -> None:
+        self.full = False
+        self.kept: list[str] = []
+        self.written: list[str] = []
+
+    def write(self, level_number: int, line: str) -> None:
+        self.kept.append(line)
+
+    def flush(self) -> bool:
+        lines, self.kept = self.kept, []
+        if lines and self.full:
+            raise OSError(errno.ENOSPC, "full")
+        self.written += lines
+        return bool(lines)
+
+    def close(self) -> None:
+        self.flush()
+
+
+def test_a_full_target_is_reported_once_and_its_gap_when_it_works_again() -> None:
+    sink, reports = FullSink(), []
+    target = Target(LogTargetConfig("file"), sink, "a.log", lambda *report: reports.append(report))
+    for number in range(10):
+        sink.full = 2 <= number < 7
+        target.write(3, f"{number}")
+        target.write(3, f"{number}")
+        target.flush()
+        target.flush()
+    assert reports == [("a.log", "full", 0), ("a.log", "", 10)]
+    assert sink.written == [f"{n // 2}" for n in (*range(4), *range(14, 20))]
+
+
+def test_the_gap_is_told_in_the_target_itself(tmp_path: Path) -> None:
+    (tmp_path / "d").write_text("a file where a directory is wanted")
+    log = Log(file_target(tmp_path / "d" / "a.log"), file_target(tmp_path / "b.log"))
+    log.log.log("00-0001", text="one")
+    b = tmp_path / "b.log"
+    wait_for(lambda: b.exists() and "01-0032" in b.read_text())
+    (tmp_path / "d").unlink()
+    log.log.log("00-0001", text="two")
+    log.finish()
+    for name in ("d/a.log", "b.log"):
+        text = (tmp_path / name).read_text()
+        assert f"01-0033 the log target {tmp_path / 'd' / 'a.log'} can be written again; 1 records" in text
+        assert "00-0001 two" in text
+
+
+@pytest.mark.parametrize("protocol", ["file", "gzip"])
+@pytest.mark.parametrize("what", ["file", "directory", "renamed"])
+def test_a_log_file_that_is_taken_away_is_made_again(tmp_path: Path, protocol: str, what: str) -> None:
+    """By a person who cleans up, or by a program that rotates logs."""
+    path = tmp_path / "d" / {"file": "a.log", "gzip": "a.gz"}[protocol]
+    log = Log(LogTargetConfig(protocol, levels=EVERYTHING, file_name=str(path)))
+    log.log.log("00-0001", text="one")
+    wait_for(lambda: path.exists() and path.stat().st_size > 0)
+    if what == "directory":
+        shutil.rmtree(path.parent)
+    elif what == "file":
+        path.unlink()
+    else:
+        path.rename(tmp_path / "old")
+    log.log.log("00-0001", text="two")
+    log.finish()
+    data = path.read_bytes()
+    text = (gzip.decompress(data) if protocol == "gzip" else data).decode()
+    assert [line.split(" ", 3)[3] for line in text.splitlines()] == ["00-0001 two"]
+
+
+def test_a_line_that_was_cut_short_does_not_swallow_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    path.write_text("2026-01-01T00:00:00.0000000+00:00 [1] info: 00-00")
+    log = Log(file_target(path))
+    log.log.log("00-0001", text="one")
+    log.finish()
+    first, second = path.read_text().splitlines()
+    assert first.endswith("00-00")
+    assert RECORD.match(second)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.005)
 
 
 def test_unwritable_targets_are_found_before_the_start(tmp_path: Path) -> None:

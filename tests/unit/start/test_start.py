@@ -18,6 +18,7 @@ from amps.server.eventlog.records import unpack
 from amps.server.host import FILE_MAX_OVERRIDE, check_host, raise_open_files_limit
 from amps.server.startup import log_startup
 from tests.support.certificates import Authority
+from tests.support.server import wait_until
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -234,3 +235,72 @@ def test_version_lines_name_the_product_and_a_date() -> None:
     assert first.startswith("amps-server ")
     assert second.startswith("(Built: 20")
     assert time.strptime(second, "(Built: %Y-%m-%dT%H:%M:%SZ)")
+
+
+# --- standard streams -------------------------------------------------------------------------------------
+
+
+def command(redirection: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["sh", "-c", f'"$0" -m amps.server.main "$@" {redirection}', sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=REPOSITORY,
+    )
+
+
+@pytest.mark.parametrize(
+    ("redirection", "code"), [(">&-", 0), (">/dev/full", 1), ("<&- >&- 2>&-", 0), ("| true", 0)]
+)
+def test_answers_that_nobody_can_read_are_no_crash(redirection: str, code: int) -> None:
+    done = command(redirection, "--sample-config")
+    assert done.returncode == code
+    assert "Traceback" not in done.stderr
+    assert "Exception" not in done.stderr
+    assert ("No space left" in done.stderr) == (code == 1)
+
+
+@pytest.mark.parametrize("redirection", [">&-", ">/dev/full", "<&- >&- 2>&-", ">/dev/full 2>/dev/full"])
+def test_a_server_starts_without_standard_streams(redirection: str, tmp_path: Path) -> None:
+    """What it says is in its log; and no file of the server gets the number of a stream."""
+    log = tmp_path / "a.log"
+    config = tmp_path / "c.xml"
+    config.write_text(
+        f"<AMPSConfig><Name>n</Name><Logging><Target><Protocol>file</Protocol><Level>info</Level><FileName>{log}"
+        "</FileName></Target><Target><Protocol>stdout</Protocol><Level>info</Level></Target></Logging></AMPSConfig>"
+    )
+    with subprocess.Popen(
+        ["sh", "-c", f'exec "$0" -m amps.server.main "$1" {redirection}', sys.executable, str(config)],
+        cwd=REPOSITORY,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as server:
+        wait_until(lambda: log.exists() and "00-0015" in log.read_text(), 30, "not ready")
+        for child in (psutil.Process(server.pid), *psutil.Process(server.pid).children()):
+            links = [os.readlink(f"/proc/{child.pid}/fd/{number}") for number in range(3)]
+            assert all(link.startswith(("/", "pipe:")) for link in links), links
+        server.terminate()
+        assert server.wait(30) == 0
+        assert server.stderr is not None
+        assert "Traceback" not in server.stderr.read()
+
+
+def test_the_first_records_are_written_without_a_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    sender, receiver = open_log_channel()
+    log_startup(
+        EventLog(sender, 0, 0), load(tmp_path / "c.xml", text="<AMPSConfig><Name>n</Name></AMPSConfig>")
+    )
+    sender.close()
+    records = []
+    while packet := receiver.recv(2**17):
+        records.append(unpack(packet))
+    receiver.close()
+    assert any(r is not None and r.id == "00-0054" and "directory removed" in r.text for r in records)

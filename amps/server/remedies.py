@@ -1,0 +1,50 @@
+"""What a person can do about a call of the system that failed, in a few words for the end of a message."""
+
+import errno
+
+_LIMITS = {
+    errno.EMFILE: "raise the limit of open files (ulimit -n, LimitNOFILE)",
+    errno.ENFILE: "raise fs.file-max",
+    errno.EFBIG: "raise the limit of file sizes (ulimit -f, LimitFSIZE)",
+    errno.EAGAIN: "raise the limit of processes (ulimit -u, TasksMax)",
+    errno.ENOMEM: "give the server more memory",
+}
+_FILES = {
+    errno.ENOSPC: "free some space there",
+    errno.EDQUOT: "free some space there, or raise the quota",
+    errno.EACCES: "let the server's user write there",
+    errno.EPERM: "let the server's user write there",
+    errno.EROFS: "make the file system writable",
+    errno.EEXIST: "remove what has that name, or choose another",
+    errno.ENOTDIR: "write the path of a directory",
+    errno.ENOENT: "choose a place where files can be made",
+    errno.ENAMETOOLONG: "choose a shorter name",
+    errno.ELOOP: "mend the symbolic link",
+}
+_ADDRESSES = {
+    errno.EADDRINUSE: "stop that program, or choose another address",
+    errno.EADDRNOTAVAIL: "write an address that this host has",
+    errno.EACCES: "choose another address, or let the server's user have it (CAP_NET_BIND_SERVICE for low ports)",
+    errno.EPERM: "choose another address, or let the server's user have it",
+    errno.EAFNOSUPPORT: "write an address of a kind that this host supports",
+    errno.ENOENT: "make the directory of the socket",
+    errno.EEXIST: "remove it, or choose another FileName",
+    errno.EPROTOTYPE: "remove it, or choose another FileName",
+}
+
+
+def for_files(number: int | None) -> str:
+    """After a call that concerns files."""
+    return (
+        _FILES.get(number or 0) or for_system(number) or "look for the device in the system's log and mend it"
+    )
+
+
+def for_addresses(number: int | None) -> str:
+    """After a transport could not listen. Names that cannot be resolved have numbers below 0."""
+    return _ADDRESSES.get(number or 0) or for_system(number) or "correct its InetAddr or FileName"
+
+
+def for_system(number: int | None) -> str:
+    """After any call; empty if there is nothing to advise."""
+    return _LIMITS.get(number or 0, "")
