@@ -73,9 +73,7 @@ class EventHandlers:
         handler = route.handler
         if handler is None:
             return
-        if route.auto_ack:
-            self._deliver_auto_ack(route, handler, messages)
-            return
+        auto_ack = route.auto_ack
         for message in messages:
             if route.cancelled:
                 self._last_chance(message)
@@ -84,19 +82,11 @@ class EventHandlers:
                 handler(message)
             except Exception as error:
                 self._handler_failed(handler, error)
-
-    def _deliver_auto_ack(self, route: Route, handler: Handler, messages: list[Message]) -> None:
-        for message in messages:
-            if route.cancelled:
-                self._last_chance(message)
-                continue
-            try:
-                handler(message)
-            except Exception as error:
-                self._handler_failed(handler, error)
-                message.ack("cancel")
+                if auto_ack:
+                    message.ack("cancel")
             else:
-                message.ack()
+                if auto_ack:
+                    message.ack()
 
     def _last_chance(self, message: Message) -> None:
         if self._last_chance_handler is not None:

@@ -24,9 +24,9 @@ from amps.client import (
 )
 from tests.support.certificates import Authority
 from tests.unit.client.peer import Connection, Outcome, ScriptedPeer, encode, in_background, split_frames
+from tests.unit.client.talk import LoggedOn
 
 MakeClient = Callable[..., Client]
-LoggedOn = Callable[..., tuple[Client, Connection]]
 
 
 def test_client_1_connect_sends_nothing_and_logon_comes_first(

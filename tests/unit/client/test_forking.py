@@ -12,10 +12,8 @@ import pytest
 
 from amps.client import EPOCH, Client, Command, MemoryPublishStore, MessageStream
 from amps.client.handlers import EventHandlers
-from tests.unit.client.peer import WAIT_S, Connection, in_background
-from tests.unit.client.test_streams_threads import stream_of, subscribe, wait_for
-
-LoggedOn = Callable[..., tuple[Client, Connection]]
+from tests.unit.client.peer import WAIT_S
+from tests.unit.client.talk import LoggedOn, stream_of, subscribe, synchronise, wait_for
 
 CALLS: dict[str, Callable[[Client], object]] = {
     "ack": lambda client: client.ack("q", "1|1|"),
@@ -83,12 +81,6 @@ def in_child(call: Callable[[], object]) -> str:
         os.waitpid(child, 0)
 
 
-def still_works(client: Client, connection: Connection) -> None:
-    """The parent's connection is whole, and the next thing on it is the parent's."""
-    with in_background(client.flush):
-        connection.ack(connection.expect("flush"), "completed")
-
-
 def test_every_call_is_tried() -> None:
     public = {name for name in dir(Client) if not name.startswith("_") and callable(getattr(Client, name))}
     assert public - set(dir(EventHandlers)) - SENDS_NOTHING - FOR_STREAMS_AND_TIMERS == set(CALLS)
@@ -100,7 +92,7 @@ def test_client_19_3_calls_in_a_forked_child_say_so(logged_on: LoggedOn, name: s
     """client.md §19.3: not usable after a fork in the child."""
     client, connection = logged_on(publish_store=MemoryPublishStore() if stored else None)
     assert in_child(lambda: CALLS[name](client)) == "UsageException"
-    still_works(client, connection)
+    synchronise(client, connection)
 
 
 def test_a_lock_held_while_forking_holds_nothing_up(logged_on: LoggedOn) -> None:
@@ -108,7 +100,7 @@ def test_a_lock_held_while_forking_holds_nothing_up(logged_on: LoggedOn) -> None
     with client._lock, client._room, client._discarded:
         assert in_child(lambda: client.publish("t", b"x")) == "UsageException"
         assert in_child(client.close) == "returned"
-    still_works(client, connection)
+    synchronise(client, connection)
 
 
 def test_the_child_may_close_and_drop_what_it_inherited(logged_on: LoggedOn) -> None:
@@ -118,7 +110,7 @@ def test_the_child_may_close_and_drop_what_it_inherited(logged_on: LoggedOn) -> 
     assert in_child(stream.close) == "returned"
     assert in_child(client.close) == "returned"
     assert in_child(client.__exit__) == "returned"
-    still_works(client, connection)
+    synchronise(client, connection)
     connection.publish(stream.sub_id or "", b"here")
     message = stream.get(WAIT_S)
     assert message is not None
@@ -155,7 +147,7 @@ def test_a_handler_may_fork(logged_on: LoggedOn) -> None:
     sub_id = subscribe(client, connection, handler)
     connection.publish(sub_id, b"fork")
     assert called.wait(WAIT_S)
-    still_works(client, connection)
+    synchronise(client, connection)
     connection.publish(sub_id, b"more")
     wait_for(lambda: got == [b"fork", b"more"])
     os.kill(children[0], signal.SIGKILL)
@@ -165,4 +157,4 @@ def test_a_handler_may_fork(logged_on: LoggedOn) -> None:
 def test_a_new_client_in_the_child_works(logged_on: LoggedOn) -> None:
     client, connection = logged_on()
     assert in_child(lambda: Client("child", client.uri, timeout=0.1).connect()) == "returned"
-    still_works(client, connection)
+    synchronise(client, connection)

@@ -1,13 +1,11 @@
 """Queue acknowledgements as the client sends them, against a scripted peer."""
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 from amps.client import Client, MemoryPublishStore, Message
 from tests.unit.client.peer import Connection, in_background
-
-LoggedOn = Callable[..., tuple[Client, Connection]]
+from tests.unit.client.talk import LoggedOn
 
 
 def queue_stream(client: Client, connection: Connection, backlog: int = 10, **options: Any) -> Any:

@@ -4,7 +4,6 @@ import gc
 import logging
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,36 +20,7 @@ from amps.client import (
     UsageException,
 )
 from tests.unit.client.peer import WAIT_S, Connection, Outcome, in_background
-
-LoggedOn = Callable[..., tuple[Client, Connection]]
-
-
-def subscribe(client: Client, connection: Connection, handler: Any, **options: Any) -> str:
-    with in_background(client.subscribe, "t", handler=handler, **options) as call:
-        connection.ack(connection.expect("subscribe"))
-    return str(call.result())
-
-
-def stream_of(client: Client, connection: Connection, **options: Any) -> MessageStream:
-    with in_background(client.subscribe, "t", **options) as call:
-        connection.ack(connection.expect("subscribe"))
-    stream = call.result()
-    call.value = None  # the test alone holds it
-    assert isinstance(stream, MessageStream)
-    return stream
-
-
-def synchronise(client: Client, connection: Connection) -> None:
-    """Until the client has worked on everything the peer has sent."""
-    with in_background(client.flush):
-        connection.ack(connection.expect("flush"), "completed")
-
-
-def wait_for(condition: Callable[[], bool], timeout_s: float = WAIT_S) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it never became true"
-        time.sleep(0.005)
+from tests.unit.client.talk import LoggedOn, stream_of, subscribe, synchronise, wait_for
 
 
 def test_client_25_a_raising_handler_stops_nothing(
