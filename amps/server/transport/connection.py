@@ -210,7 +210,7 @@ class Connection(asyncio.BufferedProtocol):
             assert entry is not None
             ingress.set_permission(entry, self.may("write", entry.name))
         elif result == inbound.DENIED:
-            self.commands.publish_denied()
+            self.commands.publishing.denied()
         elif result == inbound.SPILL:
             self.spill()
         elif result == inbound.BAD_HEADER:
@@ -339,7 +339,7 @@ class Connection(asyncio.BufferedProtocol):
         """The replay of a subscription has reached the point where the subscribe arrived."""
         self.acknowledge(
             "completed",
-            self.commands.completed_ids.pop(subscription.sub_id, None),
+            self.commands.subscribing.completed_ids.pop(subscription.sub_id, None),
             sub_id=subscription.sub_id,
             bookmark=format_bookmark(*bookmark),
         )
@@ -453,13 +453,13 @@ class Connection(asyncio.BufferedProtocol):
         """Give everything back; idempotent."""
         if self.phase is Phase.CLOSED:
             return
-        known_to_core = self.commands.known_to_core
+        known_to_core = self.commands.logon.known_to_core
         self.phase = Phase.CLOSED
         self.outlet.close()
         for subscription in list(self.subscriptions.values()):
             self.worker.remove_subscription(subscription)
         self.subscriptions.clear()
-        self.commands.cancel()
+        self.commands.heartbeat.cancel()
         if self._spill is not None:
             with contextlib.suppress(OSError):
                 self.worker.runtime.spill_path(self._spill[0]).unlink()

@@ -502,7 +502,7 @@ class Worker:
             if connection is None or connection.serial != serial:
                 continue
             if kind == "logon":
-                connection.commands.logon_answered(*rest)
+                connection.commands.logon.answered(*rest)
             elif kind == "kick":
                 name, user = rest
                 self.log.log("02-0025", client=name, user=user)

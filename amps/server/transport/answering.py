@@ -1,0 +1,57 @@
+"""What a command asks for, and how it is refused.
+
+Everything here is the same for all commands: reading a header's fields, the acknowledgements that it wants, and the
+answer to a command that cannot be carried out, which is always logged.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from amps.server.transport.failures import CommandFailure
+
+if TYPE_CHECKING:
+    from amps.server.transport.connection import Connection
+
+Header = dict[str, Any]
+
+SUBSCRIBE_COMMANDS = ("subscribe", "delta_subscribe", "sow_and_subscribe", "sow_and_delta_subscribe")
+BATCH_SIZE_MAX = 10_000
+
+
+def wanted_acks(header: Header) -> set[str]:
+    """The acknowledgement types a command asks for; unknown words and `none` ask for nothing (D30)."""
+    text = header.get("ack_type", "")
+    words = {word.strip() for word in str(text).split(",")}
+    return words & {"received", "processed", "persisted", "completed", "stats"}
+
+
+def text_of(header: Header, name: str) -> str:
+    """A header field as text, empty if absent."""
+    value = header.get(name)
+    return "" if value is None else str(value)
+
+
+def check_batch_size(header: Header) -> None:
+    """Raises CommandFailure for a batch size out of bounds."""
+    size = header.get("batch_size")
+    if size is not None and (not isinstance(size, int) or not 1 <= size <= BATCH_SIZE_MAX):
+        raise CommandFailure("invalid options", f"batch size {size}")
+
+
+def refuse(connection: "Connection", header: Header, failure: CommandFailure) -> None:
+    """Answer a command with a failure, and log it."""
+    command_id = header.get("cmd_id")
+    wanted = wanted_acks(header)
+    connection.worker.log.log(
+        "02-0030", client=connection.shown_name, command=text_of(header, "cmd"), reason=str(failure)
+    )
+    if "received" in wanted and command_id is not None:
+        connection.acknowledge("received", command_id)
+    extra: Header = {}
+    if text_of(header, "cmd") in SUBSCRIBE_COMMANDS:
+        extra["sub_id"] = header.get("sub_id") or command_id
+    if header.get("query_id"):
+        extra["query_id"] = header["query_id"]
+    if "processed" in wanted:
+        connection.acknowledge("processed", command_id, failure.reason, **extra)
+    elif "persisted" in wanted and text_of(header, "cmd") == "sow_delete":
+        connection.acknowledge("persisted", command_id, failure.reason, **extra)

@@ -1,0 +1,76 @@
+"""Heartbeats of one connection (protocol.md §15): asked for by the client, sent while nothing else is, and expected
+back.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from amps.server.transport.answering import Header, text_of, wanted_acks
+from amps.server.transport.failures import CommandFailure
+from amps.server.transport.options import parse_interval
+
+if TYPE_CHECKING:
+    from amps.server.transport.connection import Connection
+
+
+class Heartbeat:
+    """The heartbeat of one connection."""
+
+    def __init__(self, connection: "Connection") -> None:
+        self._connection = connection
+        self._worker = connection.worker
+        self._interval_s = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def cancel(self) -> None:
+        """The connection ended."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def do(self, header: Header) -> None:
+        """The command `heartbeat`. Raises CommandFailure."""
+        connection = self._connection
+        text = text_of(header, "opts") or text_of(header, "heartbeat")
+        if header.get("heartbeat") is not None and header.get("timeout_interval") is not None:
+            text += f",{header['timeout_interval']}"
+        words = [word.strip() for word in text.split(",") if word.strip()]
+        wanted = wanted_acks(header)
+        if words[:1] == ["start"] and len(words) == 2:
+            try:
+                interval_s = parse_interval(words[1])
+            except ValueError as error:
+                raise CommandFailure("invalid options", str(error)) from error
+            self._start(interval_s)
+        elif words == ["stop"]:
+            self._start(0.0)
+        elif words not in ([], ["beat"], ["none"]):
+            raise CommandFailure("invalid options", f"heartbeat {text!r}")
+        for kind in ("received", "processed"):
+            if kind in wanted:
+                connection.acknowledge(kind, header.get("cmd_id"))
+
+    def _start(self, interval_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._interval_s = interval_s
+        if interval_s > 0:
+            self._timer = self._worker.loop.call_later(interval_s, self._due)
+
+    def _due(self) -> None:
+        """Once per interval: beat if nothing else was sent; a client silent for two intervals is gone (§15)."""
+        connection, worker = self._connection, self._worker
+        now = worker.now_s()
+        interval = self._interval_s
+        if not connection.held and now - connection.last_input_s > 2 * interval:
+            worker.log.log("07-0042", client=connection.shown_name)
+            connection.abort("heartbeat")
+            return
+        idle = now - connection.last_output_s
+        wait = interval
+        if idle + 0.001 >= interval:
+            connection.send({"cmd": "heartbeat"})
+            worker.schedule()
+        else:
+            wait = interval - idle
+        self._timer = worker.loop.call_later(wait, self._due)

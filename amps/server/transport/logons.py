@@ -1,0 +1,143 @@
+"""Logging on (protocol.md §6): credentials, then the name, then what is known of its last message.
+
+The core decides about names, for all transports. Input is held until it has answered, and until that what the answer
+says of the client's last sequence is durable: a publisher forgets what the server says it has.
+"""
+
+import json
+from typing import TYPE_CHECKING
+
+from amps._core.identity import derived_publisher_id, publisher_id
+from amps.server.records import KIND_LOGON, control_record
+from amps.server.transport.answering import Header, refuse, text_of, wanted_acks
+from amps.server.transport.failures import CommandFailure
+from amps.server.transport.options import Options, parse_logon_options
+from amps.version import WIRE_VERSION
+
+if TYPE_CHECKING:
+    from amps.server.transport.connection import Connection
+
+
+NAME_BYTES_MAX = 60_000
+
+
+class Logon:
+    """The logon of one connection."""
+
+    def __init__(self, connection: "Connection") -> None:
+        self._connection = connection
+        self._worker = connection.worker
+        self.known_to_core = False
+        self._header: Header | None = None
+        self._decision_reason: str | None = None
+        self._options = Options()
+
+    def implicit(self, header: Header) -> None:
+        """A command before the logon: an implicit one with empty user and password (protocol.md §6, rule 1)."""
+        connection = self._connection
+        if connection.listener.authenticator.implicit_logon:
+            connection.ingress.unread()
+            try:
+                self._begin({"cmd": "logon"})
+            except CommandFailure as failure:
+                connection.ingress.consume()
+                refuse(connection, header, failure)
+                connection.close("auth")
+            return
+        refuse(connection, header, CommandFailure("logon required"))
+        connection.close("auth")
+
+    def do(self, header: Header) -> None:
+        """The command `logon`. Raises CommandFailure."""
+        connection = self._connection
+        if connection.phase.value != "connected":
+            raise CommandFailure("duplicate logon")
+        if "received" in wanted_acks(header):
+            connection.acknowledge("received", header.get("cmd_id"))
+        try:
+            self._begin(header)
+        except CommandFailure as failure:
+            self._refuse(header, failure.reason, str(failure))
+
+    def _refuse(self, header: Header, reason: str, detail: str) -> None:
+        connection = self._connection
+        self._worker.log.log(
+            "25-0001", client=connection.shown_name, user=text_of(header, "user_id"), reason=detail
+        )
+        if "processed" in wanted_acks(header):
+            client_name = header.get("client_name")
+            connection.acknowledge("processed", header.get("cmd_id"), reason, client_name=client_name)
+        close_reasons = {"name in use": "name in use", "not entitled": "entitlement"}
+        connection.close(close_reasons.get(reason, "auth"))
+
+    def _begin(self, header: Header) -> None:
+        """Check credentials, then ask the core for the name. Raises CommandFailure."""
+        connection, listener = self._connection, self._connection.listener
+        message_type = text_of(header, "message_type") or listener.message_type or ""
+        if message_type not in self._worker.config.message_types or (
+            listener.message_type is not None and message_type != listener.message_type
+        ):
+            raise CommandFailure("invalid message type", repr(message_type[:100]))
+        self._options = parse_logon_options(text_of(header, "opts"))
+        user = text_of(header, "user_id")
+        decision = listener.authenticator.authenticate(user, text_of(header, "password"))
+        if not decision.accepted:
+            raise CommandFailure(decision.reason or "auth failure")
+        if not listener.entitlement.may_log_on(decision.identity):
+            raise CommandFailure("not entitled", "to log on")
+        client_name = text_of(header, "client_name") or connection.name
+        if max(len(client_name.encode()), len(decision.identity.encode())) > NAME_BYTES_MAX:
+            raise CommandFailure("auth failure", "the client name or user name is too long")
+        connection.identity = decision.identity
+        connection.message_type = message_type
+        connection.client_version = text_of(header, "version")
+        connection.correlation_id = text_of(header, "correlation_id")
+        self._header = header
+        self._decision_reason = decision.reason
+        connection.logging_on(client_name)
+        connection.hold()
+        self.known_to_core = True
+        self._worker.push_control(
+            control_record((client_name, decision.identity), KIND_LOGON, connection.slot, connection.serial)
+        )
+
+    def answered(self, accepted: bool, last_sequence: int, journal_position: int) -> None:
+        """The core's answer. What it says of the last sequence is only promised once that is durable."""
+        if not accepted:
+            assert self._header is not None
+            self.known_to_core = False
+            self._refuse(self._header, "name in use", "name in use by another user")
+            return
+        self._worker.when_durable(journal_position, lambda: self._complete(last_sequence))
+
+    def _complete(self, last_sequence: int) -> None:
+        connection, worker, header = self._connection, self._worker, self._header
+        if connection.phase.value == "closed" or header is None:
+            return
+        name = connection.client_name
+        connection.publisher_id = publisher_id(name)
+        user = json.dumps(connection.identity, ensure_ascii=False)[1:-1].encode("utf-8", "surrogatepass")
+        connection.ready(derived_publisher_id(name, worker.config.name), user, self._options.ack_conflation_s)
+        worker.log.log(
+            "1F-0004",
+            connection=connection.name,
+            client=name,
+            auth_id=connection.identity,
+            name_hash=connection.publisher_id,
+            version=connection.client_version,
+            last_acked=last_sequence,
+            last_logged=last_sequence,
+            correlation_id=connection.correlation_id,
+        )
+        if "processed" in wanted_acks(header):
+            connection.acknowledge(
+                "processed",
+                header.get("cmd_id"),
+                client_name=name,
+                seq=last_sequence,
+                bookmark=f"{connection.publisher_id}|{last_sequence}|",
+                version=WIRE_VERSION,
+                reason=self._decision_reason,
+            )
+        self._header = None
+        connection.release()

@@ -1,0 +1,127 @@
+"""Publishes that need more than the ingress does by itself: acknowledgements of their own, unusual headers, refusals.
+
+Persisted acknowledgements of numbered messages are conflated (publisher_acks.py); all others answer one command.
+"""
+
+from typing import TYPE_CHECKING
+
+from amps._core import ingress as inbound
+from amps._core.topic_table import TopicEntry
+from amps.server.transport.answering import Header, wanted_acks
+from amps.server.transport.failures import CommandFailure
+
+if TYPE_CHECKING:
+    from amps.server.transport.connection import Connection
+
+
+class Publishing:
+    """The publishes of one connection."""
+
+    def __init__(self, connection: "Connection") -> None:
+        self._connection = connection
+        self._worker = connection.worker
+
+    def do(self, header: Header) -> None:
+        """A publish that the ingress does not take by itself: acks of its own, unusual headers."""
+        connection, ingress = self._connection, self._connection.ingress
+        try:
+            entry = self._target(header)
+        except CommandFailure as failure:
+            self._failed(header, failure)
+            return
+        if entry is None:
+            ingress.unread()
+            return
+        wanted = wanted_acks(header)
+        sequence = int(header.get("seq") or 0)
+        conflated = "persisted" in wanted and sequence > 0 and self._worker.conflated
+        while True:
+            result = ingress.publish_current(entry, conflated)
+            if result == inbound.PERMISSION:
+                ingress.set_permission(entry, connection.may("write", entry.name))
+                continue
+            break
+        if result == inbound.RING_FULL:
+            ingress.unread()
+            connection.hold()
+            self._worker.wait_for_ring(connection)
+            return
+        if result == inbound.DENIED:
+            self._failed(header, CommandFailure(entry.refusal or "not entitled"))
+            return
+        if result == inbound.SPILL:
+            ingress.unread()
+            if not connection.spill():
+                return
+        self._acknowledge(header, wanted, sequence, conflated, entry.logged)
+
+    def _target(self, header: Header) -> TopicEntry | None:
+        """The topic's entry; None if the ring had no room to declare it. Raises CommandFailure."""
+        topic = header.get("topic")
+        if not topic or not isinstance(topic, str):
+            raise CommandFailure("no topic")
+        try:
+            topic.encode()
+        except UnicodeEncodeError as error:
+            raise CommandFailure("invalid topic", str(error)) from error
+        sequence = header.get("seq", 0)
+        expiration = header.get("expiration", 0)
+        if not isinstance(sequence, int) or sequence != self._connection.ingress.frame_sequence:
+            raise CommandFailure("parse error", "the sequence is no number")
+        if not isinstance(expiration, int) or not 0 <= expiration < (1 << 32) - 1:
+            raise CommandFailure("parse error", "the expiration is no number of seconds")
+        if not self._connection.ingress.parts_fit:
+            raise CommandFailure("parse error", "correlation id or SOW key is too long")
+        if not self._connection.declare_topic(topic):
+            return None
+        return self._worker.topics.entry(topic, self._connection.message_type)
+
+    def _acknowledge(
+        self, header: Header, wanted: set[str], sequence: int, conflated: bool, logged: bool
+    ) -> None:
+        connection, worker = self._connection, self._worker
+        command_id = header.get("cmd_id")
+        for kind in ("received", "processed"):
+            if kind in wanted:
+                connection.acknowledge(kind, command_id)
+        position = worker.ring.pushed
+        if "completed" in wanted:
+            worker.when_consumed(position, lambda: connection.acknowledge("completed", command_id))
+        if "persisted" in wanted and not conflated:
+            extra: Header = {"seq": sequence or None}
+
+            def stored() -> None:
+                connection.acknowledge("persisted", command_id, **extra)
+
+            def consumed() -> None:
+                worker.when_durable(worker.written() if logged else 0, stored)
+
+            worker.when_consumed(position, consumed)
+
+    def denied(self) -> None:
+        """The ingress refused a plain publish."""
+        ingress = self._connection.ingress
+        entry = ingress.topic_entry
+        reason = "no topic" if entry is None else (entry.refusal or "not entitled")
+        self._failed(ingress.header, CommandFailure(reason))
+
+    def _failed(self, header: Header, failure: CommandFailure) -> None:
+        connection, worker = self._connection, self._worker
+        worker.log.log("02-0030", client=connection.shown_name, command="publish", reason=str(failure))
+        wanted = wanted_acks(header)
+        command_id = header.get("cmd_id")
+        sequence = header.get("seq")
+        if "received" in wanted:
+            connection.acknowledge("received", command_id)
+        if "processed" in wanted:
+            connection.acknowledge("processed", command_id, failure.reason)
+        if "persisted" in wanted:
+            if worker.conflated and isinstance(sequence, int) and sequence > 0:
+                connection.acks.refuse(worker.ring.pushed, sequence, failure.reason)
+                worker.acknowledge(connection)
+                if connection.acks.crowded:
+                    connection.hold()
+                    worker.wait_for_ring(connection)
+            else:
+                number = sequence if type(sequence) is int else None
+                connection.acknowledge("persisted", command_id, failure.reason, seq=number)

@@ -1,0 +1,56 @@
+"""Queries and deletes (protocol.md §9, §11): checked in full, and answered as befits topics without a SOW."""
+
+from typing import TYPE_CHECKING
+
+from amps.server.topics import BadTopicExpression, topic_predicate
+from amps.server.transport.answering import Header, check_batch_size, text_of, wanted_acks
+from amps.server.transport.failures import CommandFailure, not_supported_yet
+from amps.server.transport.options import parse_options
+
+if TYPE_CHECKING:
+    from amps.server.transport.connection import Connection
+
+
+def query(connection: "Connection", header: Header) -> None:
+    """The command `sow`. Raises CommandFailure."""
+    topic = text_of(header, "topic")
+    if not topic:
+        raise CommandFailure("no topic")
+    check_batch_size(header)
+    options = parse_options(text_of(header, "opts"), "sow", False)
+    if header.get("filter") is not None:
+        raise not_supported_yet("content filters")
+    regex = connection.worker.config.regex_topic_support and not options.non_regex_topic
+    try:
+        predicate = topic_predicate(topic, regex)
+    except BadTopicExpression as error:
+        raise CommandFailure("bad regex topic", str(error)) from error
+    if predicate is None:
+        raise CommandFailure("invalid topic", f"{topic!r} has no SOW")
+    wanted = wanted_acks(header)
+    command_id = header.get("cmd_id")
+    query_id = header.get("query_id") or command_id
+    sent_id = {"query_id": header.get("query_id")}
+    for kind in ("received", "processed"):
+        if kind in wanted:
+            connection.acknowledge(kind, command_id, **sent_id)
+    connection.send({"cmd": "group_begin", "query_id": query_id})
+    connection.send({"cmd": "group_end", "query_id": query_id})
+    if "completed" in wanted:
+        connection.acknowledge("completed", command_id, **sent_id)
+    if "stats" in wanted:
+        connection.acknowledge("stats", command_id, **sent_id, topic_matches=0, matches=0, records_returned=0)
+
+
+def delete(connection: "Connection", header: Header) -> None:
+    """The command `sow_delete`. Raises CommandFailure, always for now."""
+    selectors = [name for name in ("sow_keys", "filter", "bookmark") if header.get(name) is not None]
+    if connection.ingress.body_length:
+        selectors.append("body")
+    if not text_of(header, "topic"):
+        raise CommandFailure("no topic")
+    if not selectors:
+        raise CommandFailure("no filter or bookmark")
+    if len(selectors) > 1:
+        raise CommandFailure("invalid options", "selectors exclude each other: " + ", ".join(selectors))
+    raise CommandFailure("invalid topic", f"{text_of(header, 'topic')!r} has no SOW")

@@ -1,0 +1,192 @@
+"""Subscribe and unsubscribe (protocol.md §8): from a header to a subscription that is entered in the feeds.
+
+A subscribe is a barrier: it takes effect when the core has consumed what was published before it, and, for a list of
+bookmarks, when the place to begin was found. The connection's input is held meanwhile.
+"""
+
+from typing import TYPE_CHECKING
+
+from amps._core.log_reader import LogDamaged
+from amps.server.topics import BadTopicExpression, has_regex_characters, topic_predicate
+from amps.server.transport.answering import Header, check_batch_size, refuse, text_of, wanted_acks
+from amps.server.transport.bookmarks import StartPoint, format_bookmark, parse_bookmark
+from amps.server.transport.failures import CommandFailure, not_supported_yet
+from amps.server.transport.journal_view import StartSearch
+from amps.server.transport.options import parse_options
+from amps.server.transport.subscriptions import Subscription
+
+if TYPE_CHECKING:
+    from amps.server.transport.connection import Connection
+
+
+class Subscribing:
+    """The subscribe commands of one connection."""
+
+    def __init__(self, connection: "Connection") -> None:
+        self._connection = connection
+        self._worker = connection.worker
+        self.completed_ids: dict[str, str | None] = {}  # subscription id -> command id of its `completed` ack
+        self._generated_ids = 0
+
+    def subscribe(self, header: Header) -> None:
+        """A subscribe command of any kind. Raises CommandFailure."""
+        connection, worker = self._connection, self._worker
+        command = text_of(header, "cmd")
+        subscription, start = self._checked_subscription(header, command)
+        wanted = wanted_acks(header)
+        if "received" in wanted:
+            connection.acknowledge("received", header.get("cmd_id"))
+        connection.hold()
+
+        def enter(search: StartSearch | None = None) -> None:
+            try:
+                self._activate(header, command, subscription, start, search, wanted)
+            except CommandFailure as failure:
+                refuse(connection, {**header, "ack_type": ",".join(wanted - {"received"})}, failure)
+            except LogDamaged as damage:
+                worker.journal_damaged(connection, damage)
+            connection.release()
+
+        def activate() -> None:
+            if connection.phase.value == "closed":
+                return
+            replaces = subscription.sub_id in connection.subscriptions
+            if start is not None and worker.has_journal and not replaces:
+                worker.search(subscription, start, enter)
+            else:
+                enter()
+
+        worker.when_consumed(worker.ring.pushed, activate)
+
+    def _checked_subscription(self, header: Header, command: str) -> tuple[Subscription, StartPoint | None]:
+        """Everything about a subscription that needs no log. Raises CommandFailure."""
+        connection, worker = self._connection, self._worker
+        topic = text_of(header, "topic")
+        bookmark = header.get("bookmark")
+        if not topic and text_of(header, "opts") in ("pause", "resume"):  # by sub_id; needs no topic (D16)
+            raise not_supported_yet("pausing subscriptions")
+        if not topic:
+            raise CommandFailure("no topic")
+        if bookmark is not None and command in ("delta_subscribe", "sow_and_delta_subscribe"):
+            raise CommandFailure("invalid options", "a delta subscription takes no bookmark")
+        options = parse_options(text_of(header, "opts"), command, bookmark is not None)
+        start = parse_bookmark(str(bookmark)) if bookmark is not None else None
+        check_batch_size(header)
+        if header.get("top_n") is not None and command == "subscribe":
+            if start is None or start.now:
+                raise CommandFailure("invalid options", "top_n is for replays")
+            raise not_supported_yet("top_n on replays")
+        if header.get("filter") is not None:
+            raise not_supported_yet("content filters")
+        if command == "sow_and_subscribe" and start is not None and start != StartPoint(now=True):
+            raise CommandFailure("invalid bookmark", "a topic without History can only start now")
+        try:
+            predicate = topic_predicate(
+                topic, worker.config.regex_topic_support and not options.non_regex_topic
+            )
+        except BadTopicExpression as error:
+            raise CommandFailure("bad regex topic", str(error)) from error
+        sub_id = text_of(header, "sub_id") or text_of(header, "cmd_id")
+        if not sub_id:
+            self._generated_ids += 1
+            sub_id = f"SAMPS-{connection.serial}-{self._generated_ids}"
+        if "," in sub_id:
+            raise CommandFailure("invalid sub id", "an id holds no comma")
+        if sub_id in connection.subscriptions and not options.replace:
+            raise CommandFailure("subscription already exists")
+        # A topic whose only regex character is the dot may well be meant as a name: then it must be permitted.
+        permitted = True
+        as_name = predicate is None or not has_regex_characters(topic.replace(".", ""))
+        if as_name and not connection.may("read", topic):
+            if not options.replace:
+                raise CommandFailure("not entitled", f"to read {topic!r}")
+            permitted = False
+        by_name = predicate is None and permitted and start is not None
+        if by_name and not worker.matcher.is_logged(topic, connection.message_type):
+            raise CommandFailure("invalid topic", f"{topic!r} is not recorded in the transaction log")
+        subscription = Subscription(
+            connection,
+            sub_id,
+            topic,
+            predicate,
+            options,
+            None if bookmark is None else str(bookmark),
+            send_ids=header.get("send_matching_ids") is not False,
+            permitted=permitted,
+            wants_persisted=bookmark is not None
+            and command == "subscribe"
+            and "persisted" in wanted_acks(header),
+        )
+        return subscription, start
+
+    def _activate(
+        self,
+        header: Header,
+        command: str,
+        subscription: Subscription,
+        start: StartPoint | None,
+        search: StartSearch | None,
+        wanted: set[str],
+    ) -> None:
+        """Enter the subscription at this point of the order of the instance. Raises CommandFailure."""
+        connection, worker = self._connection, self._worker
+        command_id = header.get("cmd_id")
+        existing = connection.subscriptions.get(subscription.sub_id)
+        replay = None
+        if existing is not None:
+            worker.replace_subscription(existing, subscription)
+        elif start is None:
+            worker.enter_live(subscription)
+        elif search is not None:
+            replay = worker.prepare_replay(subscription, search)
+        else:
+            # An expression, and nothing is recorded: there is nothing to deliver, now or later.
+            worker.enter_idle(subscription)
+        query = command.startswith("sow_and")
+        query_id = header.get("query_id") or command_id or subscription.sub_id
+        extra: Header = {"sub_id": subscription.sub_id}
+        if query:
+            extra["query_id"] = header.get("query_id")
+        if "processed" in wanted:
+            connection.acknowledge("processed", command_id, **extra)
+        if query:
+            # No topic has a SOW: the query part is an empty group (protocol.md §9.2).
+            connection.send({"cmd": "group_begin", "query_id": query_id})
+            connection.send({"cmd": "group_end", "query_id": query_id})
+        if "completed" in wanted:
+            if query:
+                connection.acknowledge("completed", command_id, **extra)
+            elif replay is not None:
+                self.completed_ids[subscription.sub_id] = command_id
+                replay.completed_at = worker.written()
+            elif start is not None:
+                connection.acknowledge("completed", command_id, **extra, bookmark=format_bookmark(0, 0))
+        if replay is not None:
+            worker.start_replay(replay)
+        worker.log.log(
+            "14-0001",
+            client=connection.shown_name,
+            sub_id=subscription.sub_id,
+            topic=subscription.topic,
+            options=text_of(header, "opts"),
+        )
+
+    def unsubscribe(self, header: Header) -> None:
+        """End subscriptions by their ids. Raises CommandFailure."""
+        connection, worker = self._connection, self._worker
+        sub_ids, query_ids = text_of(header, "sub_id"), text_of(header, "query_id")
+        if not sub_ids and not query_ids:
+            raise CommandFailure("invalid sub id", "unsubscribe needs a sub_id or a query_id")
+        if "received" in wanted_acks(header):
+            connection.acknowledge("received", header.get("cmd_id"))
+        if sub_ids.strip() == "all":
+            names = list(connection.subscriptions)
+        else:
+            names = [name.strip() for name in sub_ids.split(",") if name.strip()]
+        for name in names:
+            subscription = connection.subscriptions.get(name)
+            if subscription is not None:
+                worker.remove_subscription(subscription)
+                worker.log.log("14-0002", client=connection.shown_name, sub_id=name, topic=subscription.topic)
+        if "processed" in wanted_acks(header):
+            connection.acknowledge("processed", header.get("cmd_id"), sub_id=header.get("sub_id"))
