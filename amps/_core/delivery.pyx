@@ -47,20 +47,28 @@ cdef enum:
     IS_PACED = 4
 
 
+cdef const char* TWO_DIGITS = (
+    b"00010203040506070809101112131415161718192021222324252627282930313233343536373839404142434445464748495051"
+    b"525354555657585960616263646566676869707172737475767778798081828384858687888990919293949596979899"
+)
+
+
 cdef inline uint32_t write_u64(uint8_t* at, uint64_t value) noexcept nogil:
     """Decimal digits; returns how many."""
     cdef uint8_t digits[20]
-    cdef uint32_t count = 0
-    cdef uint32_t index
-    while True:
-        digits[count] = <uint8_t>(c'0' + value % 10)
-        count += 1
-        value //= 10
-        if value == 0:
-            break
-    for index in range(count):
-        at[index] = digits[count - 1 - index]
-    return count
+    cdef uint32_t first = 20
+    while value >= 100:
+        first -= 2
+        memcpy(&digits[first], TWO_DIGITS + 2 * (value % 100), 2)
+        value //= 100
+    if value >= 10:
+        first -= 2
+        memcpy(&digits[first], TWO_DIGITS + 2 * value, 2)
+    else:
+        first -= 1
+        digits[first] = <uint8_t>(c'0' + value)
+    memcpy(at, &digits[first], 20 - first)
+    return 20 - first
 
 
 cdef inline void write_digits(uint8_t* at, uint32_t value, uint32_t count) noexcept nogil:
@@ -136,6 +144,9 @@ cdef class Outlet:
     cdef uint64_t paced_until                  # place in the stream where the last paced message ends
     cdef object on_first
     cdef bint closed                           # nothing is collected any more
+    cdef uint64_t publisher_id                 # whose bookmarks `bookmark_start` begins
+    cdef uint8_t bookmark_start[32]            # the header's field up to the sequence number: neighbours share it
+    cdef uint32_t bookmark_start_length
 
     def __init__(self, on_first):
         self.chunk = None
@@ -147,6 +158,7 @@ cdef class Outlet:
         self.paced_until = 0
         self.on_first = on_first
         self.closed = False
+        self.begin_bookmarks(0)
 
     cdef uint8_t* reserve(self, uint64_t length) except NULL:
         """Room for `length` more bytes."""
@@ -208,6 +220,16 @@ cdef class Outlet:
         self.on_first = None
         self.take()
 
+    cdef void begin_bookmarks(self, uint64_t publisher_id) noexcept:
+        cdef uint8_t* at = self.bookmark_start
+        memcpy(at, b',"bm":"', 7)
+        at += 7
+        at += write_u64(at, publisher_id)
+        at[0] = c'|'
+        at += 1
+        self.bookmark_start_length = <uint32_t>(at - self.bookmark_start)
+        self.publisher_id = publisher_id
+
     cdef int publish(self, bytes prefix, uint32_t flags, const RecordHeader* record, LogCursor cursor) except -1:
         """Append one message as a `publish` frame. `prefix` is its header up to and including `sids`."""
         cdef uint64_t payload_length = record.payload_length
@@ -225,11 +247,10 @@ cdef class Outlet:
         memcpy(at, PyBytes_AS_STRING(prefix), len(prefix))
         at += len(prefix)
         if flags & BOOKMARK:
-            memcpy(at, b',"bm":"', 7)
-            at += 7
-            at += write_u64(at, record.publisher_id)
-            at[0] = c'|'
-            at += 1
+            if record.publisher_id != self.publisher_id:
+                self.begin_bookmarks(record.publisher_id)
+            memcpy(at, self.bookmark_start, sizeof(self.bookmark_start))
+            at += self.bookmark_start_length
             at += write_u64(at, record.sequence)
             memcpy(at, b'|"', 2)
             at += 2
