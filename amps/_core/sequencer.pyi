@@ -1,59 +1,14 @@
-"""Types of the core's logic; see sequencer.pyx, also for what a storage has to do."""
+"""Types of the core's logic; see sequencer.pyx."""
 
 import mmap
 from collections.abc import Callable, Container, Mapping
-from typing import Literal, Protocol, overload
+from typing import Literal
 
-from _typeshed import WriteableBuffer
-
-from amps._core.bookmark_index import IndexBuilder
+from amps._core.log_writer import LogWriter
 from amps._core.shared import ControlPage, Ring
-
-class _Storage(Protocol):
-    def next_file(
-        self, number: int, start_position: int, minimum_bytes: int, first_txid: int
-    ) -> tuple[int, WriteableBuffer | None]: ...
-    def write(self, offset: int, data: memoryview) -> None: ...
-
-class _IndexedStorage(_Storage, Protocol):
-    def finish_file(self, number: int, index: IndexBuilder) -> None: ...
-
-class _PlainStorage(_Storage, Protocol):
-    def finish_file(self, number: int, index: None) -> None: ...
 
 _LogonReply = tuple[Literal["logon"], int, int, bool, int, int]
 _KickReply = tuple[Literal["kick"], int, int, str, str]
-
-class LogWriter:
-    @overload
-    def __init__(self, storage: _IndexedStorage, indexed: Literal[True]) -> None: ...
-    @overload
-    def __init__(self, storage: _PlainStorage, indexed: Literal[False]) -> None: ...
-    @property
-    def storage(self) -> _IndexedStorage | _PlainStorage: ...
-    @property
-    def indexed(self) -> bool: ...
-    @property
-    def index(self) -> IndexBuilder | None: ...
-    @property
-    def number(self) -> int: ...
-    @property
-    def start_position(self) -> int: ...
-    @property
-    def size(self) -> int: ...
-    @property
-    def position(self) -> int: ...
-    def open_first(self, number: int, start_position: int, first_txid: int) -> None: ...
-    def resume(
-        self,
-        number: int,
-        start_position: int,
-        size: int,
-        position: int,
-        index: IndexBuilder | None,
-        topic_count: int,
-    ) -> None: ...
-    def note_topic(self, topic: int, topic_id: int) -> None: ...
 
 class Topic:
     @property

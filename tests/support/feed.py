@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from amps._core.log_reader import LogCursor, LogDirectory, Record
-from amps._core.sequencer import LogWriter, Sequencer
+from amps._core.log_writer import LogWriter
+from amps._core.sequencer import Sequencer
 from amps._core.shared import ControlPage, Ring
 from amps.server.records import (
     KIND_DECLARE_TOPIC,

@@ -29,7 +29,8 @@ from pathlib import Path
 import msgpack
 
 from amps._core.bookmark_index import IndexBuilder
-from amps._core.sequencer import LogWriter, Sequencer
+from amps._core.log_writer import LogWriter
+from amps._core.sequencer import Sequencer
 from amps._core.shared import CORE_DRAINED, CORE_FAILED, CORE_RECOVERING, CORE_RUNNING, Ring
 from amps.config import ServerConfig
 from amps.server import remedies
@@ -109,7 +110,7 @@ class Core:
             self.close()
         except StorageFailure as problem:
             control.state = CORE_FAILED
-            reason = self._with_remedy(problem)
+            reason = f"{self._with_remedy(problem)}: what was acknowledged is kept"
             self._log.log("1D-0003", reason=reason)
             self._tell("failed", reason)
             return EXIT_STORAGE
@@ -125,7 +126,7 @@ class Core:
         settings = self._config.transaction_log
         if settings is not None and str(self._runtime.directory.path) not in text:
             text = f"{text}, JournalDirectory {settings.journal_directory}"
-        return f"{text}; {remedies.for_files(cause.errno)} and start the server again: what was acknowledged is kept"
+        return f"{text}; {remedies.for_files(cause.errno)} and start the server again"
 
     # --- opening and closing ------------------------------------------------------------------------------
 
