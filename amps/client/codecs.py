@@ -140,6 +140,14 @@ _CODECS: dict[str, Codec] = {
 }
 
 
+CODEC_NAMES = tuple(_CODECS)
+
+
+def codec_named(name: str) -> Codec | None:
+    """A codec of this library by its name."""
+    return _CODECS.get(name)
+
+
 def codec_for(message_type: str | None) -> Codec:
     """The codec of a message type; `raw` for those without one."""
     return _CODECS.get(message_type or "raw", _CODECS["raw"])

@@ -56,13 +56,22 @@ def check_text(name: str, value: str) -> str:
     return value
 
 
-def check_number(name: str, value: int, most: int = MAX_NUMBER) -> int:
+def check_number(name: str, value: int, most: int = MAX_NUMBER, *, least: int = 0) -> int:
     """Numbers in a header are whole and not negative."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{name} must be an int, not {type(value).__name__}")
-    if not 0 <= value <= most:
-        raise ValueError(f"{name} must lie between 0 and {most}: {value}")
+    if not least <= value <= most:
+        raise ValueError(f"{name} must lie between {least} and {most}: {value}")
     return value
+
+
+def check_timeout(seconds: object) -> float | None:
+    """A time limit: seconds, negative ones being over already, or None for no limit."""
+    if seconds is None:
+        return None
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or seconds != seconds:
+        raise TypeError(f"a timeout is a number of seconds or None: {seconds!r}")
+    return seconds
 
 
 def check_expiration(value: int) -> int:

@@ -9,12 +9,12 @@ import time
 from collections.abc import Iterable
 
 from amps.client.codecs import Codec, codec_for
-from amps.client.command import Command, check_text
+from amps.client.command import Command, check_text, check_timeout
 from amps.client.engine_types import Route, RouteKind, Ticket
 from amps.client.enums import DEFAULT, AckType, Data, Handler, Timeout
 from amps.client.errors import InvalidSubIdException
 from amps.client.message import Message
-from amps.client.options import OnFull, option_names
+from amps.client.options import OnFull, check_buffer, option_names
 from amps.client.outbound import awaited_by
 from amps.client.runtime import ClientRuntime
 from amps.client.stores.bookmark import BookmarkStore
@@ -91,13 +91,14 @@ class Commanding(ClientRuntime):
         if awaited or awaited_by(command):
             self._check_may_wait(command.command)
         limit = command.timeout if timeout is DEFAULT else timeout
+        limit = check_timeout(self.timeout if limit is DEFAULT else limit)
         with self._lock:
             ticket = self._engine.execute(
                 command, route, time.monotonic(), resubscribe=resubscribe, awaited=awaited
             )
             ticket.waiter = threading.Event()
         self._after_call()
-        return ticket, self._await(ticket, self.timeout if limit is DEFAULT else limit)
+        return ticket, self._await(ticket, limit)
 
     def _replaced(self, command: Command) -> Route | None:
         """The route that a command with `replace` keeps using."""
@@ -115,6 +116,8 @@ class Commanding(ClientRuntime):
     def _handle(
         self, command: Command, handler: Handler | None, timeout: Timeout, *, resubscribe: bool
     ) -> str:
+        if handler is not None and not callable(handler):
+            raise TypeError(f"a handler must be callable, not {type(handler).__name__}")
         route = self._replaced(command)
         if route is not None:
             route.handler = handler or route.handler
@@ -148,10 +151,12 @@ class Commanding(ClientRuntime):
         if route is None:
             route = Route(RouteKind.COMMAND, owner=self, auto_ack=self.auto_ack)
         default_depth, default_on_full = self._stream_settings
+        depth = default_depth if max_depth is None else max_depth
+        check_buffer(depth, on_full or default_on_full)
         buffer = StreamBuffer(
             self,
             route,
-            default_depth if max_depth is None else max_depth,
+            depth,
             on_full or default_on_full,
             control or command.command not in _SUBSCRIBING,
         )
@@ -245,7 +250,8 @@ class Commanding(ClientRuntime):
 
 def deadline_of(timeout: Timeout) -> float | None:
     """When a time limit that starts now is over."""
-    return None if timeout is None else time.monotonic() + timeout
+    seconds = check_timeout(timeout)
+    return None if seconds is None else time.monotonic() + seconds
 
 
 def left_until(deadline: float | None) -> float | None:

@@ -296,9 +296,9 @@ class Inbound(EngineState):
         if status == "retry":
             self._on_challenge(ticket, ack)
         elif status != "success":
-            self._refuse_logon(
-                ticket, exception_for(ack.reason, "logon", command_id=ack.command_id, message=ack)
-            )
+            what = "logon" if self._uri is None else f"logon to {self._uri.safe_text}"
+            error = exception_for(ack.reason, what, command_id=ack.command_id, message=ack)
+            self._refuse_logon(ticket, error)
         elif self.logged_on:
             self._settle(ticket, ack)
         else:

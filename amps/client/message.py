@@ -87,7 +87,7 @@ class Message:
         return header
 
     def __repr__(self) -> str:
-        told = {name: value for name, value in self._fields().items() if name != "password"}
+        told = {name: value for name, value in self.header.items() if name != "password"}
         return f"Message({told}, {len(self.view)} bytes)"
 
     def __enter__(self) -> Self:

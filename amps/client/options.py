@@ -6,7 +6,7 @@ comes last and verbatim but for a trailing comma. Nothing here knows commands or
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, get_args
 
 from amps.client.enums import DEFAULT, AckType, Timeout
 
@@ -82,6 +82,14 @@ class CallSettings:
     on_full: OnFull | None
     conflate: bool
     replace: bool
+
+
+def check_buffer(max_depth: int, on_full: OnFull) -> None:
+    """The settings of a stream's buffer."""
+    if not isinstance(max_depth, int) or isinstance(max_depth, bool) or max_depth < 0:
+        raise ValueError(f"max_depth must be a number of messages, 0 = no bound: {max_depth!r}")
+    if on_full not in get_args(OnFull):
+        raise ValueError(f"on_full must be one of {', '.join(get_args(OnFull))}: {on_full!r}")
 
 
 def interval_text(value: str | float) -> str:

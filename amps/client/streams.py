@@ -17,7 +17,7 @@ from amps.client.engine_types import Route
 from amps.client.enums import Timeout
 from amps.client.errors import AMPSException, StreamException
 from amps.client.message import Message
-from amps.client.options import OnFull
+from amps.client.options import OnFull, check_buffer
 
 INTERRUPT_CHECK_S = 1.0
 """How long the main thread may wait in one piece. A signal that comes between the interpreter's last look for
@@ -228,6 +228,10 @@ class MessageStream(Iterator[Message]):
         self._unacknowledged: Message | None = None
         buffer.stream = weakref.ref(self)
 
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "ended" if self._buffer.ended else f"{self.depth} buffered"
+        return f"<MessageStream {self.command.command} {self.command.topic!r} {self._route.id}: {state}>"
+
     def __enter__(self) -> Self:
         return self
 
@@ -308,11 +312,14 @@ class MessageStream(Iterator[Message]):
 
     def set_timeout(self, seconds: float) -> Self:
         """Make iteration yield None when nothing comes for so long; 0 = wait for ever."""
+        if seconds < 0:
+            raise ValueError(f"a stream's timeout cannot be negative: {seconds}")
         self._timeout = seconds or None
         return self
 
     def set_max_depth(self, n: int) -> Self:
         """Bound the buffer; 0 = no bound."""
+        check_buffer(n, self._buffer.on_full)
         self._buffer.max_depth = n
         self._owner.notice_room()
         return self

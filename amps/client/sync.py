@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Literal, Self
 
 from amps.client.auth import Authenticator, DefaultAuthenticator
-from amps.client.codecs import Codec
-from amps.client.command import PublishTemplate, check_base64, check_text
+from amps.client.codecs import CODEC_NAMES, Codec, codec_named
+from amps.client.command import PublishTemplate, check_base64, check_number, check_text, check_timeout
 from amps.client.commanding import deadline_of, left_until
 from amps.client.engine import Engine
 from amps.client.engine_types import ClientStats, EngineConfig, Ticket
@@ -37,7 +37,7 @@ from amps.client.errors import (
     UsageException,
 )
 from amps.client.message import Message
-from amps.client.options import OnFull
+from amps.client.options import OnFull, check_buffer
 from amps.client.publishing import Publishing
 from amps.client.stores.bookmark import BookmarkStore
 from amps.client.stores.publish import PublishStore
@@ -94,6 +94,15 @@ class Client(Publishing, Subscribing):
         check_text("logon_options", logon_options)
         if dispatch not in ("inline", "thread"):
             raise ValueError(f"dispatch must be 'inline' or 'thread': {dispatch!r}")
+        check_timeout(timeout)
+        check_buffer(max_depth, on_full)
+        check_number("batch_size", batch_size, least=1)
+        check_number("ack_batch_size", ack_batch_size)
+        check_number("max_message_size", max_message_size, least=1)
+        if isinstance(codec, str) and codec_named(codec) is None:
+            raise ValueError(f"there is no codec {codec!r}; there are {', '.join(CODEC_NAMES)}")
+        if isinstance(http_headers, str):
+            raise TypeError("http_headers must be a mapping or a list of lines, not one str")
         self.name = name or default_client_name()
         self.uri = uri
         self.timeout = timeout
@@ -188,11 +197,18 @@ class Client(Publishing, Subscribing):
         """Open the connection; nothing is sent (but for an HTTP upgrade, if the URI asks for it)."""
         self._check_usable()
         with self._connect_lock:
+            if self._leaving and self._transport is not None:
+                raise AlreadyConnectedException(
+                    f"client {self.name!r} is still closing its connection, which ends when this handler returns"
+                )
             if self.connected:
                 raise AlreadyConnectedException(f"client {self.name!r} is connected; disconnect first")
             text = uri or self.uri
             if text is None:
-                raise InvalidUriException("no connection string: pass uri= to the client or to connect")
+                swapped = " (its first argument is the client's name)" if "://" in self.name else ""
+                raise InvalidUriException(
+                    f"no connection string: pass uri= to the client{swapped} or to connect"
+                )
             parsed = parse_uri(text)
             transport = dial(parsed, timeout_s=self.timeout, tls=self._tls, http_headers=self._http_headers)
             self.uri = text

@@ -86,8 +86,8 @@ class TlsTransport(SocketTransport):
                 self._socket.settimeout(remaining(deadline))
                 data = self._socket.recv(RECEIVE_BYTES)
                 if not data:
-                    raise ConnectionRefusedException(
-                        "the server closed the connection in the TLS handshake"
+                    raise ConnectionResetError(
+                        "the server closed the connection in the TLS handshake: does it expect TLS here?"
                     ) from None
                 self._incoming.write(data)
 

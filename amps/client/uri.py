@@ -140,6 +140,8 @@ def _host_port(text: str, uri: str) -> tuple[str, int]:
 
 def parse_uri(text: str) -> ConnectionUri:
     """Parse and check a connection string."""
+    if not isinstance(text, str):
+        raise TypeError(f"a connection string must be a str, not {type(text).__name__}")
     if not text.isprintable():  # line breaks and lone surrogates among others
         raise InvalidUriException(f"{text!r}: write unprintable characters as %XX")
     scheme, separator, rest = text.partition("://")

@@ -20,7 +20,7 @@ from amps.client import (
     UnknownException,
 )
 from tests.unit.client.peer import Outcome, ScriptedPeer, in_background
-from tests.unit.client.talk import LoggedOn, subscribe, wait_for
+from tests.unit.client.talk import LoggedOn, subscribe, synchronise, wait_for
 
 
 def test_client_10_subscribe_headers(logged_on: LoggedOn) -> None:
@@ -241,6 +241,27 @@ def test_pausing_an_unknown_subscription_names_it_and_sends_nothing(logged_on: L
         with pytest.raises(InvalidSubIdException, match="no subscription 'zz'"):
             call("A", "zz")
     connection.expect_nothing()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda client: client.flush(timeout="1"),
+        lambda client: client.publish_flush(timeout="1"),
+        lambda client: client.subscribe("t", timeout=float("nan")),
+        lambda client: client.subscribe("t", handler="print"),
+        lambda client: client.execute_async(Command("subscribe", "t"), 5),
+        lambda client: client.subscribe("t", max_depth=-1),
+        lambda client: client.subscribe("t", on_full="wait"),
+    ],
+)
+def test_wrong_arguments_are_refused_before_anything_is_sent(
+    logged_on: LoggedOn, call: Callable[[Client], object]
+) -> None:
+    client, connection = logged_on()
+    with pytest.raises((TypeError, ValueError), match=r"number of seconds|callable|max_depth|on_full"):
+        call(client)
+    synchronise(client, connection)
 
 
 LONE = "\ud800"

@@ -391,3 +391,29 @@ def test_streams_are_for_use_in_another_thread_than_the_receiver(logged_on: Logg
     stream.close()
     consumer.join(WAIT_S)
     assert not consumer.is_alive()
+
+
+def test_streams_show_what_they_are(logged_on: LoggedOn) -> None:
+    client, connection = logged_on()
+    stream = stream_of(client, connection, sub_id="S")
+    connection.publish("S")
+    wait_for(lambda: stream.depth == 1)
+    assert repr(stream) == "<MessageStream subscribe 't' S: 1 buffered>"
+    stream.close()
+    assert repr(stream) == "<MessageStream subscribe 't' S: closed>"
+    with pytest.raises(ValueError, match="negative"):
+        stream.set_timeout(-1)
+
+
+def test_connecting_again_in_the_handler_that_disconnected_says_when_it_can_be(logged_on: LoggedOn) -> None:
+    client, connection = logged_on()
+    raised: list[BaseException] = []
+    client.set_exception_listener(raised.append)
+
+    def handler(message: Message) -> None:
+        client.disconnect()
+        client.connect()
+
+    connection.publish(subscribe(client, connection, handler))
+    wait_for(lambda: not client.connected)
+    assert "when this handler returns" in str(raised[0])

@@ -219,6 +219,43 @@ def test_the_data_of_a_command_is_bytes_or_text(value: Any) -> None:
         Command("publish", "t", data=value).encode()
 
 
+@pytest.mark.parametrize(
+    ("options", "error", "told"),
+    [
+        ({"max_depth": -1}, ValueError, "max_depth"),
+        ({"max_depth": 1.5}, ValueError, "max_depth"),
+        ({"on_full": "wait"}, ValueError, "pause, drop_oldest, raise"),
+        ({"batch_size": 0}, ValueError, "batch_size"),
+        ({"ack_batch_size": -1}, ValueError, "ack_batch_size"),
+        ({"max_message_size": 0}, ValueError, "max_message_size"),
+        ({"codec": "yaml"}, ValueError, "json, msgpack"),
+        ({"timeout": "5"}, TypeError, "number of seconds"),
+        ({"timeout": float("nan")}, TypeError, "number of seconds"),
+        ({"http_headers": "Cookie: a=1"}, TypeError, "list of lines"),
+        ({"heartbeat": 0}, ValueError, "heartbeat"),
+        ({"dispatch": "pool"}, ValueError, "inline"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused_when_the_client_is_made(
+    options: dict[str, Any], error: type[Exception], told: str
+) -> None:
+    with pytest.raises(error, match=told):
+        Client("x", **options)
+
+
+def test_a_connection_string_in_the_place_of_the_name_is_noticed() -> None:
+    with pytest.raises(InvalidUriException, match="first argument is the client's name"):
+        Client("tcp://localhost:9007/amps/json").connect()
+    with pytest.raises(TypeError, match="connection string"):
+        Client("x", b"tcp://localhost:9007/amps/json").connect()  # type: ignore[arg-type]
+
+
+def test_messages_show_what_they_are() -> None:
+    assert repr(Message(b'{"c":"p","t":"ord","pw":"secret"}{}')) == (
+        "Message({'cmd': 'publish', 'topic': 'ord'}, 2 bytes)"
+    )
+
+
 @pytest.mark.parametrize("text", ["tcp://u\ud800@h:1/amps/json", "tcp://h:1/amps/js\non", "tcp://h:1/amps\0"])
 def test_unprintable_connection_strings_are_refused(text: str) -> None:
     with pytest.raises(InvalidUriException, match="%XX"):
