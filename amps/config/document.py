@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from lxml import etree
 
 from amps.config.findings import Findings
-from amps.config.text import ROOT_NAME, ExpandedText, Origin, new_parser
+from amps.config.text import ROOT_NAME, ExpandedText, Origin, new_parser, syntax_reason
 
 DEEPEST_NESTING = 64
 
@@ -32,7 +32,7 @@ def parse(expanded: ExpandedText, findings: Findings) -> Node:
         root = etree.fromstring(expanded.text.encode("utf-8", "surrogatepass"), new_parser())
     except etree.XMLSyntaxError as error:
         origin = expanded.origin(error.lineno)
-        findings.error(origin.file, origin.line, ROOT_NAME, f"not well-formed XML: {error.msg}")
+        findings.error(origin.file, origin.line, ROOT_NAME, f"not well-formed XML: {syntax_reason(error)}")
         findings.raise_if_errors()
         raise
     node = _node(root, str(root.tag), expanded, findings, 1)

@@ -7,8 +7,9 @@ failed, a line that begins with `failed` and holds the exit code and the reason.
 import contextlib
 import io
 import os
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 _FAILED = b"failed "
 _LARGEST_MESSAGE_BYTES = 64 * 1024
@@ -30,7 +31,14 @@ def run_as_daemon(run: Callable[[int], int]) -> int:
     os.close(write_end)
     pid_text = _read_line(read_end)
     os.waitpid(child, 0)
-    outcome = os.read(read_end, _LARGEST_MESSAGE_BYTES)
+    try:
+        with _interruptible():
+            outcome = os.read(read_end, _LARGEST_MESSAGE_BYTES)
+    except _Interrupted as interruption:
+        with contextlib.suppress(ProcessLookupError, ValueError):
+            os.kill(int(pid_text), signal.SIGTERM)
+        print(f"Interrupted: the server with pid {pid_text} is told to stop.", file=sys.stderr)
+        return 128 + interruption.number
     os.close(read_end)
     if outcome.startswith(_FAILED):
         code_text, _, reason = outcome.removeprefix(_FAILED).decode("utf-8", "replace").partition(" ")
@@ -41,6 +49,29 @@ def run_as_daemon(run: Callable[[int], int]) -> int:
         return 1
     print(f"The server runs in the background, pid {pid_text}")
     return 0
+
+
+class _Interrupted(BaseException):
+    """Whoever waits for the daemon wants no more of it."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """Signals that end a command raise here, because the daemon in its own session does not get them."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise _Interrupted(number)
+
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, interrupt) for number in signals]
+    try:
+        yield
+    finally:
+        for number, handler in zip(signals, before, strict=True):
+            signal.signal(number, handler)
 
 
 def _read_line(descriptor: int) -> str:

@@ -140,6 +140,10 @@ def start(loaded: LoadedConfig, *, daemon: bool = False) -> int:
     host = check_host()
     for warning in host.warnings:
         console.say(f"Warning: {warning}")
+    if daemon and any(target.protocol in ("stdout", "stderr") for target in loaded.config.logging):
+        console.say(
+            "Warning: in the background nothing is kept of the log targets stdout and stderr; add one to a file"
+        )
     problems = [*host.errors, *unwritable_targets(loaded.config.logging)]
     for problem in problems:
         console.complain(f"Error: {problem}")

@@ -24,7 +24,7 @@ _FILES = {
 _ADDRESSES = {
     errno.EADDRINUSE: "stop that program, or choose another address",
     errno.EADDRNOTAVAIL: "write an address that this host has",
-    errno.EACCES: "choose another address, or let the server's user have it (CAP_NET_BIND_SERVICE for low ports)",
+    errno.EACCES: "choose another address, or let the server's user have it (a low port: by CAP_NET_BIND_SERVICE)",
     errno.EPERM: "choose another address, or let the server's user have it",
     errno.EAFNOSUPPORT: "write an address of a kind that this host supports",
     errno.ENOENT: "make the directory of the socket",

@@ -372,8 +372,12 @@ def unwritable_targets(configs: tuple[LogTargetConfig, ...]) -> list[str]:
         path = Path(expand_mask(config.file_name, _EXTENSIONS[config.protocol], 0))
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            if path.exists() and not os.access(path, os.W_OK):
-                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            if path.exists():
+                kind = path.stat().st_mode
+                if not stat.S_ISREG(kind) and not stat.S_ISCHR(kind):
+                    raise OSError(errno.EEXIST, "something that is no file has that name")
+                if not os.access(path, os.W_OK):
+                    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
             if not os.access(path.parent, os.W_OK | os.X_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         except OSError as error:

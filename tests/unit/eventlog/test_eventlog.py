@@ -533,6 +533,14 @@ def test_unwritable_targets_are_found_before_the_start(tmp_path: Path) -> None:
     assert (tmp_path / "new").is_dir()
 
 
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
+def test_what_is_no_file_is_no_log_file(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    """A directory cannot be written, and a pipe would hold up the whole log until somebody reads it."""
+    make(tmp_path / "a.log")
+    (problem,) = unwritable_targets((file_target(tmp_path / "a.log"),))
+    assert "no file has that name" in problem
+
+
 def test_console_and_syslog_targets() -> None:
     """Syslog is seen through LOG_PERROR, which repeats each message on standard error."""
     program = """

@@ -237,6 +237,25 @@ def test_version_lines_name_the_product_and_a_date() -> None:
     assert time.strptime(second, "(Built: %Y-%m-%dT%H:%M:%SZ)")
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_who_interrupts_the_start_of_a_daemon_stops_it(number: signal.Signals, tmp_path: Path) -> None:
+    """The daemon has a session of its own, so that the terminal's signal does not reach it."""
+    body = f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()) + '.'); time.sleep(600); return 0"
+    with subprocess.Popen(
+        [sys.executable, "-c", DAEMON.format(body=body)], stderr=subprocess.PIPE, text=True, cwd=REPOSITORY
+    ) as command:
+        pid_file = tmp_path / "pid"
+        wait_until(lambda: pid_file.exists() and pid_file.read_text().endswith("."), 30, "not started")
+        daemon = psutil.Process(int(pid_file.read_text().rstrip(".")))
+        parent_waits = 0.2
+        time.sleep(parent_waits)
+        command.send_signal(number)
+        assert command.wait(30) == 128 + number
+        assert command.stderr is not None
+        assert f"pid {daemon.pid} is told to stop" in command.stderr.read()
+        assert not psutil.wait_procs([daemon], timeout=30)[1]
+
+
 # --- standard streams -------------------------------------------------------------------------------------
 
 
@@ -277,12 +296,15 @@ def test_a_server_starts_without_standard_streams(redirection: str, tmp_path: Pa
         stderr=subprocess.PIPE,
         text=True,
     ) as server:
-        wait_until(lambda: log.exists() and "00-0015" in log.read_text(), 30, "not ready")
-        for child in (psutil.Process(server.pid), *psutil.Process(server.pid).children()):
-            links = [os.readlink(f"/proc/{child.pid}/fd/{number}") for number in range(3)]
-            assert all(link.startswith(("/", "pipe:")) for link in links), links
-        server.terminate()
-        assert server.wait(30) == 0
+        try:
+            wait_until(lambda: log.exists() and "00-0015" in log.read_text(), 30, "not ready")
+            for child in (psutil.Process(server.pid), *psutil.Process(server.pid).children()):
+                links = [os.readlink(f"/proc/{child.pid}/fd/{number}") for number in range(3)]
+                assert all(link.startswith(("/", "pipe:")) for link in links), links
+        finally:
+            server.terminate()
+            code = server.wait(30)
+        assert code == 0
         assert server.stderr is not None
         assert "Traceback" not in server.stderr.read()
 
