@@ -24,6 +24,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import msgpack
 from setproctitle import setproctitle
@@ -96,6 +97,7 @@ class Supervisor:
         self._log_counters = shared_counters(len(self._config.logging))
         self.log = EventLog(self._log_sender, 1, self._minimum_level)
         self._listeners: dict[str, list[socket.socket]] = {}
+        self._socket_files: dict[Path, int] = {}
         self._core: Child | None = None
         self._log_process: Child | None = None
         self._transports: list[Child | None] = [None] * workers
@@ -159,6 +161,15 @@ class Supervisor:
                 name = listening.getsockname()
                 address = f"{name[0]}:{name[1]}" if isinstance(name, tuple) else name
                 self.log.log("11-0001", transport=transport.name, address=address)
+                if transport.file_name is not None:
+                    self._socket_files[transport.file_name] = transport.file_name.lstat().st_ino
+
+    def _remove_socket_files(self) -> None:
+        """Ours only: another server may have put its own in the place of one that somebody took away."""
+        for path, inode in self._socket_files.items():
+            with contextlib.suppress(OSError):
+                if path.lstat().st_ino == inode:
+                    path.unlink()
 
     # --- forking ------------------------------------------------------------------------------------------
 
@@ -428,6 +439,7 @@ class Supervisor:
         self._stopping_for = cause or "failure"
         notify("STOPPING=1")
         self.log.log("FF-0001", cause=cause)
+        self._remove_socket_files()
         for sockets in self._listeners.values():
             for listening in sockets:
                 listening.close()
@@ -440,10 +452,6 @@ class Supervisor:
         # A core that recovers has promised nothing yet, and its next start recovers again.
         drain_s = CORE_DRAIN_S if self._core is not None and self._core.ready else START_ABANDON_S
         self._wait_for_end(lambda: [c for c in (self._core,) if c is not None], drain_s)
-        for transport in self._config.transports:
-            if transport.file_name is not None and self._listeners.get(transport.name):
-                with contextlib.suppress(OSError):
-                    transport.file_name.unlink()
         self.log.log("FF-0003")
         self.log.finish()
         self._log_sender.close()

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from tests.support.peers import Peers
-from tests.support.server import StartServer, package_path, wait_until
+from tests.support.server import StartServer, Transport, package_path, wait_until
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
@@ -182,3 +182,34 @@ def test_operations_2_process_titles(start_server: StartServer) -> None:
     assert server.process is not None
     supervisor = psutil.Process(server.process.pid)
     wait_until(lambda: "desk-7" in " ".join(supervisor.cmdline()), 5, lambda: str(supervisor.cmdline()))
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_operations_17_a_socket_file_is_removed_by_its_server_only(
+    start_server: StartServer, tmp_path: Path, replaced: bool
+) -> None:
+    """operations.md §13 17; the file of another program in its place stays."""
+    path = tmp_path / "s.sock"
+    server = start_server(transports=(Transport("unix", type="amps-unix", socket_path=path),))
+    with socket.socket(socket.AF_UNIX) as other:
+        if replaced:
+            path.rename(tmp_path / "taken away")
+            other.bind(str(path))
+        server.stop()
+    assert path.exists() == replaced
+
+
+def test_operations_12_a_port_in_use(make_server: StartServer) -> None:
+    """operations.md §13 12: the address, and what to do, on standard error and in the log."""
+    server = make_server()
+    with socket.socket() as occupant:
+        occupant.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        occupant.bind(("127.0.0.1", server.port()))
+        occupant.listen()
+        server.start_refused()
+    text = f"127.0.0.1:{server.port()}: Address already in use"
+    errors = (server.directory / "stderr.log").read_text()
+    assert errors.startswith("Error: transport json cannot listen on")
+    for said in (errors, server.log.find("00-0009")[0].text):
+        assert text in said
+        assert "choose another address" in said
