@@ -11,8 +11,6 @@ WANT_BOOKMARK: int
 WANT_TIMESTAMP: int
 PACED: int
 
-def format_timestamp(timestamp_ns: int) -> str: ...
-
 class Outlet:
     def __init__(self, on_first: Callable[[], object]) -> None: ...
     @property

@@ -120,13 +120,6 @@ cdef uint32_t write_timestamp(uint8_t* at, uint64_t timestamp_ns) noexcept nogil
     return 23
 
 
-def format_timestamp(uint64_t timestamp_ns):
-    """The wire form of a time: `YYYYmmddTHHMMSS.ffffffZ`, UTC (protocol.md §12.1)."""
-    cdef uint8_t text[32]
-    cdef uint32_t length = write_timestamp(text, timestamp_ns)
-    return (<const char*>text)[:length].decode()
-
-
 cdef class Outlet:
     """Frames on their way to one connection.
 

@@ -1,6 +1,10 @@
 """A transport worker: the process that owns client connections.
 
-`worker` runs the turns (rings, tailers, acknowledgements), `connection` is the asyncio side of one client,
-`commands` says what each command does, `replay` finds bookmarks and paces replays, `publisher_acks` makes
-acknowledgements out of watermarks, `options` and `bookmarks` parse. Listening sockets come from the supervisor.
+The process    `worker` puts it together: `turns`, `core_link` (ring, answers, barriers), `feeds` (tailers and who they
+               serve), `ack_schedule`. Listening sockets (`listeners`) come from the supervisor.
+A client       `connection` is the asyncio side of one; `spilling` passes its large messages; `slow_clients` bounds
+               what may wait for it; `publisher_acks` makes acknowledgements out of watermarks; `preflight` is HTTP.
+Commands       `commands` dispatches to `logons`, `publishing`, `subscribing`, `queries`, `heartbeats`; `answering`,
+               `options`, `bookmarks` and `failures` are what these share.
+Subscriptions  `subscriptions` and `patterns` find routes; `journal_view` finds bookmarks; `replay` paces.
 """

@@ -98,16 +98,16 @@ class Commands:
 
         def persisted() -> None:
             # The publishes' own acknowledgements come first, whatever their interval.
-            connection.acks.advance(worker, worker.now_s(), force=True)
+            connection.acks.advance(worker.core, worker.now_s(), force=True)
             connection.acknowledge("persisted", command_id)
 
         def consumed() -> None:
             if "completed" in wanted:
                 connection.acknowledge("completed", command_id)
             if "persisted" in wanted:
-                worker.when_durable(worker.written(), persisted)
+                worker.core.when_durable(worker.core.written(), persisted)
 
-        worker.when_consumed(worker.ring.pushed, consumed)
+        worker.core.when_consumed(worker.core.ring.pushed, consumed)
 
     def _do_timer(self, header: Header) -> None:
         """start_timer and stop_timer are only named in the documents: accepted, without effect (D25)."""

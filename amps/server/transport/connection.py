@@ -8,23 +8,20 @@ The life of a connection: CONNECTED, LOGGING_ON while authentication and the cor
 """
 
 import asyncio
-import contextlib
 import enum
-import mmap
-import os
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from amps._core import ingress as inbound
 from amps._core.delivery import Outlet
 from amps._core.wire import HeaderError, build_header, encode_frame
-from amps.server.records import KIND_DISCONNECT, KIND_SPILLED_PUBLISH, control_record, raw_control_record
+from amps.server.records import KIND_DISCONNECT, control_record
 from amps.server.transport import preflight
 from amps.server.transport.bookmarks import format_bookmark
 from amps.server.transport.commands import Commands
 from amps.server.transport.publisher_acks import PublisherAcks
+from amps.server.transport.spilling import Spilling
 from amps.server.transport.subscriptions import Place, Subscription
 
 if TYPE_CHECKING:
@@ -67,10 +64,11 @@ class Connection(asyncio.BufferedProtocol):
         self.publisher_id = 0
         self.subscriptions: dict[str, Subscription] = {}
         self.ingress = inbound.Ingress(
-            self.slot, self.serial, worker.ring, worker.topics, worker.message_bytes_max
+            self.slot, self.serial, worker.core.ring, worker.topics, worker.message_bytes_max
         )
         self.outlet = Outlet(self._output_waits)
         self.acks = PublisherAcks(self.ingress, self, 1.0)
+        self.spilling = Spilling(self)
         self.commands = Commands(self)
         self.writable = True
         self.held = False
@@ -78,7 +76,6 @@ class Connection(asyncio.BufferedProtocol):
         self.last_output_s = self.last_input_s
         self.close_reason: str | None = None
         self._permissions: dict[tuple[str, str], bool] = {}
-        self._spill: tuple[str, bytes] | None = None
         self._oldest_unsent_s: float | None = None
         self._started = False
         self._pumping = False
@@ -129,13 +126,13 @@ class Connection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         """The client does not keep up with its output."""
         self.writable = False
-        self.worker.stopped_reading(self)
+        self.worker.feeds.stopped_reading(self)
 
     def resume_writing(self) -> None:
         """The client has caught up."""
         self.writable = True
         self._oldest_unsent_s = None
-        self.worker.reads_again(self)
+        self.worker.feeds.reads_again(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is closed."""
@@ -161,7 +158,7 @@ class Connection(asyncio.BufferedProtocol):
                     if commands_left == 0:
                         # A client may send thousands at once: everybody else is served in between.
                         self.hold()
-                        self.worker.wait_for_ring(self)
+                        self.worker.core.release_later(self)
                 else:
                     self._handle(result)
         except HeaderError as error:
@@ -173,8 +170,8 @@ class Connection(asyncio.BufferedProtocol):
         ingress.keep()
         self._pause_or_resume()
         if self.acks.pending:
-            self.worker.acknowledge(self)
-        self.worker.pushed()
+            self.worker.ack_schedule.expect(self)
+        self.worker.input_taken()
 
     def _begin(self) -> bool:
         """Tell an HTTP preflight from frames. False: more bytes are needed, or the connection was closed."""
@@ -202,7 +199,7 @@ class Connection(asyncio.BufferedProtocol):
         ingress = self.ingress
         if result == inbound.RING_FULL:
             self.hold()
-            self.worker.wait_for_ring(self)
+            self.worker.core.release_later(self)
         elif result == inbound.NEW_TOPIC:
             self.declare_topic(ingress.topic_name)
         elif result == inbound.PERMISSION:
@@ -212,7 +209,7 @@ class Connection(asyncio.BufferedProtocol):
         elif result == inbound.DENIED:
             self.commands.publishing.denied()
         elif result == inbound.SPILL:
-            self.spill()
+            self.spilling.spill()
         elif result == inbound.BAD_HEADER:
             self.protocol_violation("the header cannot be parsed or has no command")
         elif result == inbound.TOO_LARGE:
@@ -225,52 +222,12 @@ class Connection(asyncio.BufferedProtocol):
         if entry.declared or entry.discarded or entry.refusal is not None:
             entry.mark_declared()
             return True
-        if not self.worker.declare(entry):
+        if not self.worker.core.declare(entry):
             self.hold()
-            self.worker.wait_for_ring(self)
+            self.worker.core.release_later(self)
             return False
         entry.mark_declared()
         return True
-
-    def spill(self) -> bool:
-        """Pass a message that is too large for the ring in a file. False: the ring is full, input is held."""
-        ingress = self.ingress
-        if self._spill is None:
-            token = self.worker.spill_token()
-            try:
-                self._write_spill(self.worker.runtime.spill_path(token))
-            except OSError as error:
-                self.worker.log.log(
-                    "01-0005", place=self.shown_name, data=f"no room to pass a large message on: {error}"
-                )
-                self.abort(None)
-                return False
-            self._spill = (
-                token,
-                raw_control_record(token.encode(), KIND_SPILLED_PUBLISH, self.slot, self.serial),
-            )
-        if not self.worker.ring.push(self._spill[1]):
-            self.hold()
-            self.worker.wait_for_ring(self)
-            return False
-        self._spill = None
-        ingress.finish_spill()
-        ingress.consume()
-        return True
-
-    def _write_spill(self, path: Path) -> None:
-        """Lay the current frame's record out in a file. Raises OSError; then there is no file."""
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            length = self.ingress.spill_length()
-            os.posix_fallocate(descriptor, 0, length)
-            with mmap.mmap(descriptor, length) as memory:
-                self.ingress.write_spill(memory)
-        except OSError:
-            path.unlink()
-            raise
-        finally:
-            os.close(descriptor)
 
     def hold(self) -> None:
         """Read nothing more for now."""
@@ -457,14 +414,12 @@ class Connection(asyncio.BufferedProtocol):
         self.phase = Phase.CLOSED
         self.outlet.close()
         for subscription in list(self.subscriptions.values()):
-            self.worker.remove_subscription(subscription)
+            self.worker.feeds.remove(subscription)
         self.subscriptions.clear()
         self.commands.heartbeat.cancel()
-        if self._spill is not None:
-            with contextlib.suppress(OSError):
-                self.worker.runtime.spill_path(self._spill[0]).unlink()
+        self.spilling.discard()
         if known_to_core:
-            self.worker.push_control(control_record(None, KIND_DISCONNECT, self.slot, self.serial))
+            self.worker.core.push_control(control_record(None, KIND_DISCONNECT, self.slot, self.serial))
         self.worker.disconnected(self)
         # A connection is part of reference cycles; its memory must not wait for the collector. The frame that may
         # just be carried out is needed until this callback ends.

@@ -97,7 +97,7 @@ class Logon:
         connection.logging_on(client_name)
         connection.hold()
         self.known_to_core = True
-        self._worker.push_control(
+        self._worker.core.push_control(
             control_record((client_name, decision.identity), KIND_LOGON, connection.slot, connection.serial)
         )
 
@@ -108,7 +108,7 @@ class Logon:
             self.known_to_core = False
             self._refuse(self._header, "name in use", "name in use by another user")
             return
-        self._worker.when_durable(journal_position, lambda: self._complete(last_sequence))
+        self._worker.core.when_durable(journal_position, lambda: self._complete(last_sequence))
 
     def _complete(self, last_sequence: int) -> None:
         connection, worker, header = self._connection, self._worker, self._header

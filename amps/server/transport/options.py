@@ -70,14 +70,15 @@ _INTERVAL_S = {
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of one command, checked. Those of features that have no effect without a SOW are accepted."""
+    """Options of one command, checked. Those that have no effect without a SOW are accepted, and so is
+    `fully_durable`: every bookmark subscription is, unless it is `live`.
+    """
 
     replace: bool = False
     bookmark: bool = False
     timestamp: bool = False
     non_regex_topic: bool = False
     live: bool = False
-    fully_durable: bool = False
     bookmark_not_found: str = "now"
     ack_conflation_s: float = 1.0
 
@@ -157,7 +158,6 @@ def parse_options(text: str, command: str, bookmark: bool) -> Options:
         timestamp="timestamp" in found,
         non_regex_topic="non_regex_topic" in found,
         live="live" in found and bookmark,
-        fully_durable="fully_durable" in found,
         bookmark_not_found=not_found,
     )
 

@@ -44,14 +44,14 @@ class Publishing:
         if result == inbound.RING_FULL:
             ingress.unread()
             connection.hold()
-            self._worker.wait_for_ring(connection)
+            self._worker.core.release_later(connection)
             return
         if result == inbound.DENIED:
             self._failed(header, CommandFailure(entry.refusal or "not entitled"))
             return
         if result == inbound.SPILL:
             ingress.unread()
-            if not connection.spill():
+            if not connection.spilling.spill():
                 return
         self._acknowledge(header, wanted, sequence, conflated, entry.logged)
 
@@ -84,9 +84,9 @@ class Publishing:
         for kind in ("received", "processed"):
             if kind in wanted:
                 connection.acknowledge(kind, command_id)
-        position = worker.ring.pushed
+        position = worker.core.ring.pushed
         if "completed" in wanted:
-            worker.when_consumed(position, lambda: connection.acknowledge("completed", command_id))
+            worker.core.when_consumed(position, lambda: connection.acknowledge("completed", command_id))
         if "persisted" in wanted and not conflated:
             extra: Header = {"seq": sequence or None}
 
@@ -94,9 +94,9 @@ class Publishing:
                 connection.acknowledge("persisted", command_id, **extra)
 
             def consumed() -> None:
-                worker.when_durable(worker.written() if logged else 0, stored)
+                worker.core.when_durable(worker.core.written() if logged else 0, stored)
 
-            worker.when_consumed(position, consumed)
+            worker.core.when_consumed(position, consumed)
 
     def denied(self) -> None:
         """The ingress refused a plain publish."""
@@ -117,11 +117,11 @@ class Publishing:
             connection.acknowledge("processed", command_id, failure.reason)
         if "persisted" in wanted:
             if worker.conflated and isinstance(sequence, int) and sequence > 0:
-                connection.acks.refuse(worker.ring.pushed, sequence, failure.reason)
-                worker.acknowledge(connection)
+                connection.acks.refuse(worker.core.ring.pushed, sequence, failure.reason)
+                worker.ack_schedule.expect(connection)
                 if connection.acks.crowded:
                     connection.hold()
-                    worker.wait_for_ring(connection)
+                    worker.core.release_later(connection)
             else:
                 number = sequence if type(sequence) is int else None
                 connection.acknowledge("persisted", command_id, failure.reason, seq=number)

@@ -44,7 +44,7 @@ class Subscribing:
             except CommandFailure as failure:
                 refuse(connection, {**header, "ack_type": ",".join(wanted - {"received"})}, failure)
             except LogDamaged as damage:
-                worker.journal_damaged(connection, damage)
+                worker.feeds.journal_damaged(connection, damage)
             connection.release()
 
         def activate() -> None:
@@ -52,11 +52,11 @@ class Subscribing:
                 return
             replaces = subscription.sub_id in connection.subscriptions
             if start is not None and worker.has_journal and not replaces:
-                worker.search(subscription, start, enter)
+                worker.feeds.search(subscription, start, enter)
             else:
                 enter()
 
-        worker.when_consumed(worker.ring.pushed, activate)
+        worker.core.when_consumed(worker.core.ring.pushed, activate)
 
     def _checked_subscription(self, header: Header, command: str) -> tuple[Subscription, StartPoint | None]:
         """Everything about a subscription that needs no log. Raises CommandFailure."""
@@ -134,14 +134,14 @@ class Subscribing:
         existing = connection.subscriptions.get(subscription.sub_id)
         replay = None
         if existing is not None:
-            worker.replace_subscription(existing, subscription)
+            worker.feeds.replace(existing, subscription)
         elif start is None:
-            worker.enter_live(subscription)
+            worker.feeds.enter_live(subscription)
         elif search is not None:
-            replay = worker.prepare_replay(subscription, search)
+            replay = worker.feeds.prepare(subscription, search)
         else:
             # An expression, and nothing is recorded: there is nothing to deliver, now or later.
-            worker.enter_idle(subscription)
+            worker.feeds.enter_idle(subscription)
         query = command.startswith("sow_and")
         query_id = header.get("query_id") or command_id or subscription.sub_id
         extra: Header = {"sub_id": subscription.sub_id}
@@ -158,11 +158,11 @@ class Subscribing:
                 connection.acknowledge("completed", command_id, **extra)
             elif replay is not None:
                 self.completed_ids[subscription.sub_id] = command_id
-                replay.completed_at = worker.written()
+                replay.completed_at = worker.core.written()
             elif start is not None:
                 connection.acknowledge("completed", command_id, **extra, bookmark=format_bookmark(0, 0))
         if replay is not None:
-            worker.start_replay(replay)
+            worker.feeds.start_replay(replay)
         worker.log.log(
             "14-0001",
             client=connection.shown_name,
@@ -186,7 +186,7 @@ class Subscribing:
         for name in names:
             subscription = connection.subscriptions.get(name)
             if subscription is not None:
-                worker.remove_subscription(subscription)
+                worker.feeds.remove(subscription)
                 worker.log.log("14-0002", client=connection.shown_name, sub_id=name, topic=subscription.topic)
         if "processed" in wanted_acks(header):
             connection.acknowledge("processed", header.get("cmd_id"), sub_id=header.get("sub_id"))

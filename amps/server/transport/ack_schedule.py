@@ -1,0 +1,78 @@
+"""When the persisted acknowledgements of a worker's publishers are looked at (publisher_acks.py makes them).
+
+A connection is *active* while it waits for a watermark: each turn looks at it. It is *scheduled* while its conflation
+interval is what it waits for: a timer brings the turn.
+"""
+
+import asyncio
+import heapq
+import itertools
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from amps.server.transport.core_link import CoreLink
+
+if TYPE_CHECKING:
+    from amps.server.transport.connection import Connection
+
+
+class AckSchedule:
+    """The connections of one worker with acknowledgements to come."""
+
+    def __init__(self, core: CoreLink, schedule: Callable[[], None]) -> None:
+        """`schedule`: has a turn of the worker soon."""
+        self._core = core
+        self._schedule = schedule
+        self._active: dict[Connection, None] = {}
+        self._due: list[tuple[float, int, Connection]] = []
+        self._scheduled: set[Connection] = set()
+        self._number = itertools.count()
+        self._timer_s = math.inf
+
+    def __bool__(self) -> bool:
+        return bool(self._active or self._due)
+
+    @property
+    def durable_awaited(self) -> bool:
+        """Whether an acknowledgement waits for the device."""
+        return bool(self._active)
+
+    def expect(self, connection: "Connection") -> None:
+        """The connection has acknowledgements to come."""
+        if connection.acks.urgent:
+            self._scheduled.discard(connection)
+        if connection not in self._scheduled:
+            self._active[connection] = None
+            if self._core.ring.pushed == self._core.ring.tail:
+                # Nothing is on its way to the core that would bring a turn.
+                self._schedule()
+
+    def forget(self, connection: "Connection") -> None:
+        """The connection has ended."""
+        self._active.pop(connection, None)
+        self._scheduled.discard(connection)
+
+    def send(self, loop: asyncio.AbstractEventLoop, now_s: float) -> None:
+        """Send what is due."""
+        while self._due and self._due[0][0] <= now_s:
+            _, _, connection = heapq.heappop(self._due)
+            if connection in self._scheduled:
+                self._scheduled.discard(connection)
+                self._active[connection] = None
+        for connection in list(self._active):
+            due_s = connection.acks.advance(self._core, now_s)
+            if due_s == 0.0:
+                continue
+            del self._active[connection]
+            if due_s is not None:
+                self._scheduled.add(connection)
+                heapq.heappush(self._due, (due_s, next(self._number), connection))
+        if self._due and self._due[0][0] < self._timer_s:
+            # The event loop counts in milliseconds and may fire early: a millisecond more costs less than a miss.
+            self._timer_s = self._due[0][0]
+            loop.call_later(max(0.0, self._timer_s - now_s) + 0.001, self._timer)
+
+    def _timer(self) -> None:
+        self._timer_s = math.inf
+        self._schedule()

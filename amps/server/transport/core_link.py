@@ -1,0 +1,148 @@
+"""A worker's side of everything it shares with the core: ring, answers, watermarks, and what waits for them.
+
+Records go into the ingress ring; control records keep their order even when it is full. A *barrier* is an action that
+waits until the core has consumed the ring up to a position; a *durable waiter* is one that waits for the device. Both
+run in turns, with the watermarks that the turn read: after the ring's tail, so that what was consumed is below them.
+"""
+
+import heapq
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from amps._core.shared import InstanceView
+from amps._core.topic_table import TopicEntry
+from amps.server.records import KIND_DECLARE_TOPIC, control_payload, control_record
+from amps.server.runtime import Runtime
+
+if TYPE_CHECKING:
+    from amps.server.transport.connection import Connection
+
+
+class CoreLink:
+    """What one worker says to the core, hears from it and waits for."""
+
+    def __init__(self, runtime: Runtime, index: int, has_journal: bool, schedule: Callable[[], None]) -> None:
+        """`schedule`: has a turn of the worker soon."""
+        self.ring = runtime.ingress[index]
+        self.ring.attach_producer()
+        self._egress = runtime.egress[index]
+        self.view = InstanceView(runtime.control, self.ring, self._egress, index)
+        self._runtime = runtime
+        self._has_journal = has_journal
+        self._schedule = schedule
+        self._controls: deque[bytes] = deque()
+        self._held: dict[Connection, None] = {}
+        self._barriers: deque[tuple[int, Callable[[], None]]] = deque()
+        self._durable_waiters: list[tuple[int, int, Callable[[], None]]] = []
+        self._waiter_number = itertools.count()
+
+    # --- to the core ------------------------------------------------------------------------------------------
+
+    def publish_pushed(self) -> bool:
+        """Let the core see what was pushed, and wake it if it sleeps. False: nothing was."""
+        published = bool(self.ring.publish_pushed())
+        if published and self._runtime.control.core_needs_bell():
+            self._runtime.core_bell.ring()
+        return published
+
+    def push_control(self, record: bytes) -> None:
+        """Push a control record, now or as soon as there is room; order is kept."""
+        if self._controls or not self.ring.push(record):
+            self._controls.append(record)
+        elif self._runtime.control.core_needs_bell():
+            self._runtime.core_bell.ring()
+
+    def declare(self, entry: TopicEntry) -> bool:
+        """Tell the core a topic's number. False: no room in the ring."""
+        record = control_record(
+            (entry.raw_name, entry.message_type.encode()), KIND_DECLARE_TOPIC, topic=entry.number
+        )
+        return not self._controls and self.ring.push(record)
+
+    def release_later(self, connection: "Connection") -> None:
+        """Release the connection's held input in the next turn that finds the ring open to it."""
+        self._held[connection] = None
+        self._schedule()
+
+    def push_waiting(self) -> None:
+        """Push the control records that found no room, then let held connections try again."""
+        while self._controls and self.ring.push(self._controls[0]):
+            self._controls.popleft()
+        if self._held and not self._controls:
+            held = list(self._held)
+            self._held.clear()
+            for connection in held:
+                if connection.acks.crowded:
+                    self._held[connection] = None
+                else:
+                    connection.release()
+
+    @property
+    def all_taken(self) -> bool:
+        """Whether the core can see everything that it is to get."""
+        return not self._controls and bool(self.ring.head == self.ring.pushed)
+
+    def ask_for_durable(self) -> None:
+        """Somebody waits for what is written and not durable: see that the core knows."""
+        view = self.view
+        if view.durable < view.journal_written and view.want_durable(view.journal_written):
+            self._runtime.core_bell.ring()
+
+    # --- from the core ----------------------------------------------------------------------------------------
+
+    def answers(self) -> Iterator[list[Any]]:
+        """The core's answers: kind, slot, serial number, and what belongs to the kind."""
+        if self.view.has_answers():
+            for record in self._egress.pop_all():
+                message = control_payload(record)
+                assert isinstance(message, list)
+                yield message
+
+    def consumed(self) -> int:
+        """Ring position up to which the core has taken records."""
+        return self.view.consumed
+
+    def written(self) -> int:
+        """Log position up to which the journal is written."""
+        return self.view.journal_written
+
+    def durable(self) -> int:
+        """Log position up to which the journal is durable."""
+        return self.view.durable
+
+    # --- waiting ----------------------------------------------------------------------------------------------
+
+    def when_consumed(self, position: int, action: Callable[[], None]) -> None:
+        """Run `action` once the core has consumed the ring up to a position; at once if it has."""
+        self.view.read()
+        if not self._barriers and self.view.consumed >= position:
+            action()
+        else:
+            self._barriers.append((position, action))
+            self._schedule()
+
+    def when_durable(self, position: int, action: Callable[[], None]) -> None:
+        """Run `action` once the journal is durable up to a position; at once if it is."""
+        if not self._has_journal or self._runtime.control.durable >= position:
+            action()
+        else:
+            heapq.heappush(self._durable_waiters, (position, next(self._waiter_number), action))
+            self._schedule()
+
+    def run_waiting(self) -> None:
+        """Run what the watermarks of this turn allow."""
+        while self._barriers and self._barriers[0][0] <= self.view.consumed:
+            self._barriers.popleft()[1]()
+        while self._durable_waiters and self._durable_waiters[0][0] <= self.view.durable:
+            heapq.heappop(self._durable_waiters)[2]()
+
+    @property
+    def durable_awaited(self) -> bool:
+        """Whether an action waits for the device."""
+        return bool(self._durable_waiters)
+
+    def forget(self, connection: "Connection") -> None:
+        """The connection has ended."""
+        self._held.pop(connection, None)

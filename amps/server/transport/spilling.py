@@ -1,0 +1,73 @@
+"""Messages that are too large for the ring: passed to the core in a file of shared memory.
+
+The ring carries the file's name. The core removes the file when it has taken the message; until its name is pushed it
+belongs to the connection, and goes with it.
+"""
+
+import contextlib
+import mmap
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from amps.server.records import KIND_SPILLED_PUBLISH, raw_control_record
+
+if TYPE_CHECKING:
+    from amps.server.transport.connection import Connection
+
+
+class Spilling:
+    """The large messages of one connection, one at a time."""
+
+    def __init__(self, connection: "Connection") -> None:
+        self._connection = connection
+        self._waiting: tuple[str, bytes] | None = None  # name of the file and the record that is to carry it
+
+    def spill(self) -> bool:
+        """Pass the current frame in a file. False: the ring is full and input is held, or there is no room at all."""
+        connection, worker = self._connection, self._connection.worker
+        if self._waiting is None:
+            token = worker.spill_token()
+            try:
+                self._write(worker.runtime.spill_path(token))
+            except OSError as error:
+                worker.log.log(
+                    "01-0005",
+                    place=connection.shown_name,
+                    data=f"no room to pass a large message on: {error}",
+                )
+                connection.abort(None)
+                return False
+            record = raw_control_record(
+                token.encode(), KIND_SPILLED_PUBLISH, connection.slot, connection.serial
+            )
+            self._waiting = token, record
+        if not worker.core.ring.push(self._waiting[1]):
+            connection.hold()
+            worker.core.release_later(connection)
+            return False
+        self._waiting = None
+        connection.ingress.finish_spill()
+        connection.ingress.consume()
+        return True
+
+    def discard(self) -> None:
+        """The connection ended: a file that was not passed on goes with it."""
+        if self._waiting is not None:
+            with contextlib.suppress(OSError):
+                self._connection.worker.runtime.spill_path(self._waiting[0]).unlink()
+
+    def _write(self, path: Path) -> None:
+        """Lay the current frame's record out in a file. Raises OSError; then there is no file."""
+        ingress = self._connection.ingress
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            length = ingress.spill_length()
+            os.posix_fallocate(descriptor, 0, length)
+            with mmap.mmap(descriptor, length) as memory:
+                ingress.write_spill(memory)
+        except OSError:
+            path.unlink()
+            raise
+        finally:
+            os.close(descriptor)
