@@ -9,7 +9,8 @@ is believed in for longer than DISK_HOPELESS_S.
 
 Silent for STUCK_WARNING_S: said in the log. Silent for STUCK_KILL_S and not waiting: to be killed; the supervisor
 starts it anew as after any death. Before a process has said that it is ready it need not beat, and the time that it
-spends on the processor counts instead.
+spends on the processor counts instead. Silence counts only as long as somebody listens: when the whole tree was
+stopped (by a terminal, a debugger, a container's host), nobody is to blame for it afterwards.
 
 Invariants: each word of DiskActivity has one writer; judging takes no lock and never waits.
 """
@@ -23,6 +24,8 @@ import psutil
 STUCK_WARNING_S = 10.0
 STUCK_KILL_S = 60.0
 DISK_HOPELESS_S = 300.0
+# The supervisor looks twice a second; if it did not for so long, it could not run either.
+LISTENING_GAP_S = 5.0
 
 DISK_SLOTS = 8
 _STOPPED = frozenset({psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP})
@@ -77,6 +80,8 @@ class Pulse:
         self._process = psutil.Process(pid)
         self._cpu_s = -1.0
         self._cpu_moved_ns = 0
+        self._looked_ns = time.monotonic_ns()
+        self._listening_since_ns = 0
         self.silent_s = 0.0
         self.told: Health | None = None
         """The worst that was logged since the process was last well."""
@@ -84,8 +89,12 @@ class Pulse:
     def judge(self, beat_ns: int, disk: DiskActivity | None) -> Health:
         """Take one look. `beat_ns`: its last beat, 0 = it need not beat yet; `disk`: for the core, whose disk it is."""
         now_ns = time.monotonic_ns()
+        if (now_ns - self._looked_ns) / 1e9 > LISTENING_GAP_S:
+            self._listening_since_ns = now_ns
+        self._looked_ns = now_ns
         try:
-            self.silent_s = max(0, now_ns - (beat_ns or self._last_run_ns(now_ns))) / 1e9
+            heard_ns = max(beat_ns or self._last_run_ns(now_ns), self._listening_since_ns)
+            self.silent_s = max(0, now_ns - heard_ns) / 1e9
             if self.silent_s < STUCK_WARNING_S:
                 return Health.WELL
             if disk is not None and disk.busy() and self._process.status() not in _STOPPED:

@@ -82,3 +82,24 @@ def test_operations_12_3_a_core_that_waits_for_its_disk_is_left_alone(
     server.log.wait_for("30-0002", "core")
     assert not server.log.find("30-0000")
     assert not server.log.find("30-0003")
+
+
+def test_operations_12_3_a_tree_that_was_stopped_as_a_whole_goes_on(
+    start_server: StartServer, peers: Peers, tmp_path: Path
+) -> None:
+    """Ctrl-Z and fg, or a container that is paused: nobody is killed for it."""
+    server, _ = start(start_server, tmp_path)
+    client = peers.logged_on(server)
+    assert server.process is not None
+    everyone = [server.process.pid, *server.pids()]
+    for pid in everyone:
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(KILL_S + 3)
+    os.kill(server.process.pid, signal.SIGCONT)
+    time.sleep(1)  # it looks at the others before they have gone on
+    for pid in everyone:
+        os.kill(pid, signal.SIGCONT)
+    client.publish_persisted("t1", [b"1"], 1)
+    time.sleep(1.5)
+    assert not server.log.find("30-0003")
+    server.check_undisturbed()

@@ -81,6 +81,20 @@ def test_a_stopped_process_does_not_wait_for_its_disk(idle: subprocess.Popen[byt
     assert pulse.judge(silent, activity) is Health.STUCK
 
 
+def test_nobody_is_blamed_for_the_time_in_which_nobody_listened(
+    idle: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole tree was stopped, supervisor and all, and goes on."""
+    pulse = Pulse(idle.pid)
+    assert pulse.judge(ago_ns(100), None) is Health.STUCK
+    monkeypatch.setattr(health, "LISTENING_GAP_S", 0.0)
+    assert pulse.judge(ago_ns(100), None) is Health.WELL
+    monkeypatch.setattr(health, "LISTENING_GAP_S", 1000.0)
+    assert pulse.judge(ago_ns(100), None) is Health.WELL
+    monkeypatch.setattr(health, "STUCK_WARNING_S", 0.0)
+    assert pulse.judge(ago_ns(100), None) is Health.SILENT
+
+
 def test_before_it_is_ready_a_process_must_only_run(
     idle: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
