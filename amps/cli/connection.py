@@ -19,6 +19,8 @@ import click
 from amps.cli.options import option
 from amps.client import Client
 from amps.client.auth import Authenticator
+from amps.client.command import check_text
+from amps.client.errors import ConnectionException
 from amps.client.stores import PublishStore
 from amps.client.uri import parse_uri
 
@@ -49,31 +51,53 @@ class Connection:
         query = f"?{self.uri_options.lstrip('?')}" if self.uri_options else ""
         return f"{scheme}://{credentials}@{address}/{self.protocol}/{self.message_type}{query}"
 
+    def check(self) -> None:
+        """Wrong usage is told before anything is connected."""
+        try:
+            parse_uri(self.uri)
+        except ConnectionException as error:
+            raise click.UsageError(str(error)) from None
+
     @property
     def safe_uri(self) -> str:
         return parse_uri(self.uri).safe_text
 
     def tls_context(self) -> ssl.SSLContext | None:
         if parse_uri(self.uri).scheme != "tcps":
+            if self.ca_file or self.certificate or self.key:
+                raise click.UsageError("-ca-file, -cert and -key are for TLS: add -secure yes")
             return None
-        context = ssl.create_default_context(cafile=self.ca_file)
+        if self.key is not None and self.certificate is None:
+            raise click.UsageError("-key is the private key of -cert, which is missing")
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file)
+        except OSError as error:  # ssl.SSLError is one
+            raise click.UsageError(f"-ca-file {self.ca_file} holds no usable certificate: {error}") from None
         if self.certificate is not None:
-            context.load_cert_chain(self.certificate, self.key)
+            try:
+                context.load_cert_chain(self.certificate, self.key)
+            except OSError as error:
+                key = f" with -key {self.key}" if self.key is not None else " (which must hold its key too)"
+                raise click.UsageError(f"-cert {self.certificate}{key} cannot be used: {error}") from None
         return context
 
     def make_authenticator(self) -> Authenticator | None:
         """`package.module:factory`, called without arguments."""
         if self.authenticator is None:
             return None
-        module_name, colon, attribute = self.authenticator.partition(":")
+        module_name, _, attribute = self.authenticator.partition(":")
+        if not module_name or not attribute:
+            raise self._no_authenticator("there is no module or no factory in that")
         try:
-            factory = getattr(importlib.import_module(module_name), attribute if colon else "")
-        except (ImportError, AttributeError) as error:
-            raise click.UsageError(
-                f"-authenticator {self.authenticator}: {error}; write package.module:factory"
-            ) from None
-        made: Authenticator = factory()
+            made: Authenticator = getattr(importlib.import_module(module_name), attribute)()
+        except Exception as error:  # the user's own code: whatever it raises, the option names it
+            raise self._no_authenticator(f"{error.__class__.__name__}: {error}") from error
+        if not callable(getattr(made, "authenticate", None)):
+            raise self._no_authenticator(f"what it made, {made!r}, has no method `authenticate`")
         return made
+
+    def _no_authenticator(self, why: str) -> click.UsageError:
+        return click.UsageError(f"-authenticator {self.authenticator}: {why}; write package.module:factory")
 
     def client(self, *, publish_store: PublishStore | None = None, **more: Any) -> Client:
         """A client for this server, not connected yet."""
@@ -93,6 +117,21 @@ def login_name() -> str:
         return getpass.getuser()
     except (KeyError, OSError):
         return "amps"
+
+
+class HeaderText(click.ParamType[str]):
+    """Text that goes to the server: not empty, and not bytes that are no text in this locale."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            return check_text("it", value) or self.fail("it is empty", param, ctx)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+HEADER_TEXT = HeaderText()
 
 
 class YesNo(click.ParamType[bool]):
@@ -151,6 +190,7 @@ def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
     def with_connection(**arguments: Any) -> Any:
         connection = Connection(**{name: arguments.pop(name) for name in CONNECTION_FIELDS})
+        connection.check()
         return command(connection=connection, **arguments)
 
     decorated: Callable[..., Any] = with_connection

@@ -18,7 +18,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from amps.cli.connection import FILE, Connection, connection_options
+from amps.cli.connection import FILE, HEADER_TEXT, Connection, connection_options
 from amps.cli.options import POSITIVE_NUMBER, HelpfulCommand, option
 from amps.cli.publishing import ReliablePublisher
 from amps.cli.records import RecordError, RecordSource
@@ -90,7 +90,7 @@ def meter() -> Iterator[Meter]:
     example="amps publish -server localhost:9007 -topic orders -file a.json.gz",
 )
 @connection_options
-@option("topic", required=True, help="Topic to publish to.")
+@option("topic", type=HEADER_TEXT, required=True, help="Topic to publish to.")
 @option(
     "file",
     "files",

@@ -7,6 +7,7 @@ it has consumed, of how many if that can be known, so that progress can be shown
 import gzip
 import re
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -66,6 +67,12 @@ class RecordSource:
         return self._raw.tell() if self._raw is not None and not self._raw.closed else self._consumed_bytes
 
     def __iter__(self) -> Iterator[bytes]:
+        try:
+            yield from self._records()
+        except OSError as error:
+            raise RecordError(f"{self.path or 'standard input'}: {error.strerror or error}") from error
+
+    def _records(self) -> Iterator[bytes]:
         if self.path is None:
             assert self._stdin is not None
             yield from split_records(self._stdin, self.delimiter)
@@ -85,7 +92,7 @@ class RecordSource:
         try:
             with gzip.open(raw) as stream:
                 yield from split_records(stream, self.delimiter)  # type: ignore[arg-type]  # GzipFile reads bytes
-        except (EOFError, gzip.BadGzipFile) as error:
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise RecordError(f"{self.path}: {error}") from error
 
     def _zip_records(self, path: Path) -> Iterator[bytes]:
@@ -110,5 +117,7 @@ class RecordSource:
                         with archive.open(member) as stream:
                             yield from split_records(stream, self.delimiter)
                     self._consumed_bytes += member.file_size
-        except zipfile.BadZipFile as error:
+        except (zipfile.BadZipFile, zlib.error, EOFError) as error:
             raise RecordError(f"{path}: {error}") from error
+        except (RuntimeError, NotImplementedError) as error:  # encrypted, or compressed in some other way
+            raise RecordError(f"{path}: {error}; unpack it and publish the files") from error

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from amps.cli.connection import Connection, connection_options
+from amps.cli.connection import HEADER_TEXT, Connection, connection_options
 from amps.cli.options import POSITIVE_NUMBER, HelpfulCommand, option
 from amps.cli.publishing import ReliablePublisher
 from amps.client import (
@@ -63,10 +63,10 @@ class Format(click.ParamType[Callable[[Message], bytes]]):
                     param,
                     ctx,
                 )
-            pieces.append(value[end : found.start()].encode())
+            pieces.append(os.fsencode(value[end : found.start()]))
             pieces.append(brace.encode() if name is None else field_printer(name))
             end = found.end()
-        pieces.append(value[end:].encode())
+        pieces.append(os.fsencode(value[end:]))
         return lambda message: b"".join(
             piece if isinstance(piece, bytes) else piece(message) for piece in pieces
         )
@@ -111,9 +111,13 @@ def messages(stream: MessageStream, count: int | None, timeout_s: float | None) 
     cls=HelpfulCommand, example="amps subscribe -server localhost:9007 -topic orders -bookmark epoch"
 )
 @connection_options
-@option("topic", required=True, help="Topic, or regular expression for several.")
-@option("filter", "content_filter", help="Content filter.")
-@option("bookmark", help="Replay from here first: epoch, now, recent, a bookmark, a UTC time or a range.")
+@option("topic", type=HEADER_TEXT, required=True, help="Topic, or regular expression for several.")
+@option("filter", "content_filter", type=HEADER_TEXT, help="Content filter.")
+@option(
+    "bookmark",
+    type=HEADER_TEXT,
+    help="Replay from here first: epoch, now, recent, a bookmark, a UTC time or a range.",
+)
 @option(
     "format",
     "show",
@@ -193,6 +197,7 @@ def copier(connection: Connection, server: str | None) -> Iterator[Callable[[Mes
         yield lambda message: None
         return
     target = replace(connection, server=server)
+    target.check()
     publisher = ReliablePublisher(lambda store: target.client(publish_store=store))
     publisher.open()
     try:

@@ -138,19 +138,28 @@ def _host_port(text: str, uri: str) -> tuple[str, int]:
     return host, int(rest[1:])
 
 
+def without_password(text: str) -> str:
+    """A connection string as errors may show it; what cannot be parsed may hold a password too."""
+    scheme, separator, rest = text.partition("://")
+    credentials, at, location = rest.rpartition("@")
+    name, colon, _ = credentials.partition(":")
+    return f"{scheme}{separator}{name}{':***' if colon else ''}{at}{location}"
+
+
 def parse_uri(text: str) -> ConnectionUri:
     """Parse and check a connection string."""
     if not isinstance(text, str):
         raise TypeError(f"a connection string must be a str, not {type(text).__name__}")
+    shown = without_password(text)
     if not text.isprintable():  # line breaks and lone surrogates among others
-        raise InvalidUriException(f"{text!r}: write unprintable characters as %XX")
+        raise InvalidUriException(f"{shown!r}: write unprintable characters as %XX")
     scheme, separator, rest = text.partition("://")
     if not separator or not scheme:
-        raise InvalidUriException(f"{text!r} is no connection string; write scheme://host:port/amps/type")
+        raise InvalidUriException(f"{shown!r} is no connection string; write scheme://host:port/amps/type")
     if scheme in ("ws", "wss"):
-        raise TransportTypeException(f"{text!r}: WebSocket is not available; use tcp or tcps")
+        raise TransportTypeException(f"{shown!r}: WebSocket is not available; use tcp or tcps")
     if scheme not in SCHEMES:
-        raise TransportTypeException(f"{text!r}: unknown scheme {scheme!r}; known: {', '.join(SCHEMES)}")
+        raise TransportTypeException(f"{shown!r}: unknown scheme {scheme!r}; known: {', '.join(SCHEMES)}")
     location, _, query = rest.partition("?")
     authority, slash, path = location.partition("/")
     credentials, at, address = authority.rpartition("@")
@@ -159,31 +168,31 @@ def parse_uri(text: str) -> ConnectionUri:
         name, colon, secret = credentials.partition(":")
         user = unquote(name)
         password = unquote(secret) if colon else None
-    host, port = _host_port(address, text)
+    host, port = _host_port(address, shown)
     parameters = _parameters(query)
     segments = [unquote(part) for part in path.split("/")] if slash else []
     if segments and segments[-1] == "":
         segments.pop()
     if not segments or "" in segments:
-        raise InvalidUriException(f"{text!r}: the path must end in the protocol, e.g. /amps/json")
+        raise InvalidUriException(f"{shown!r}: the path must end in the protocol, e.g. /amps/json")
     message_type = None
     if segments[-1] == "amps" or (len(segments) == 1 and segments[0] in PROTOCOLS):
         protocol = segments.pop()
     else:
         message_type = segments.pop()
         if not segments:
-            raise InvalidUriException(f"{text!r}: protocol {message_type!r} is not spoken here; use amps")
+            raise InvalidUriException(f"{shown!r}: protocol {message_type!r} is not spoken here; use amps")
         protocol = segments.pop()
         if protocol not in PROTOCOLS:
-            raise InvalidUriException(f"{text!r}: protocol {protocol!r} is not spoken here; use amps")
+            raise InvalidUriException(f"{shown!r}: protocol {protocol!r} is not spoken here; use amps")
     if segments and not parameters.get("http_preflight"):
-        raise InvalidUriException(f"{text!r}: a proxy path needs http_preflight=true")
+        raise InvalidUriException(f"{shown!r}: a proxy path needs http_preflight=true")
     if scheme == "unix" and not parameters.get("path"):
         raise InvalidTransportOptionsException(
-            f"{text!r}: a unix connection needs the parameter path=<socket file>"
+            f"{shown!r}: a unix connection needs the parameter path=<socket file>"
         )
     if scheme != "unix" and "path" in parameters:
-        raise InvalidTransportOptionsException(f"{text!r}: path belongs to unix connections only")
+        raise InvalidTransportOptionsException(f"{shown!r}: path belongs to unix connections only")
     return ConnectionUri(
         text, scheme, host, port, user, password, "/".join(segments), protocol, message_type, **parameters
     )

@@ -169,10 +169,59 @@ def test_client_17_scheme_and_uri_options() -> None:
     assert Connection("u@h:1", protocol="json", message_type="nvfix").uri == "tcp://u@h:1/json/nvfix"
 
 
-def test_an_unknown_authenticator_is_wrong_usage() -> None:
-    result = invoke("ping", "-server", "localhost:1", "-authenticator", "no.such:thing")
+@pytest.mark.parametrize("authenticator", ["no.such:thing", "json", "json:", ":x", "os:getcwd", "os:kill"])
+def test_an_authenticator_that_cannot_be_made_is_wrong_usage(authenticator: str) -> None:
+    result = invoke("ping", "-server", "localhost:1", "-authenticator", authenticator)
     assert result.exit_code == 2
     assert "package.module:factory" in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("-server", "bob:secret@localhost"), "no port"),
+        (("-server", "bob:se/cret@localhost:1"), "no port"),
+        (("-server", "bob:secret@localhost:port"), "no port number"),
+        (("-server", "bob:secret@localhost:1", "-urischeme", "foo"), "unknown scheme"),
+        (("-server", "bob:secret@localhost:1", "-uriopts", "nosuch=1"), "nosuch"),
+    ],
+)
+def test_client_17_a_server_that_cannot_be_is_wrong_usage(arguments: tuple[str, ...], told: str) -> None:
+    """client.md §17: exit status 2, and the password is not printed with the complaint."""
+    for command in (("ping",), ("publish", "-topic", "t"), ("subscribe", "-topic", "t")):
+        result = invoke(*command, *arguments)
+        assert result.exit_code == 2
+        assert told in result.output
+        assert "cret" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("-ca-file", __file__), "add -secure yes"),
+        (("-cert", __file__), "add -secure yes"),
+        (("-secure", "yes", "-ca-file", __file__), "no usable certificate"),
+        (("-secure", "yes", "-cert", __file__), "cannot be used"),
+        (("-secure", "yes", "-cert", __file__, "-key", __file__), "cannot be used"),
+        (("-secure", "yes", "-key", __file__), "-cert, which is missing"),
+    ],
+)
+def test_client_17_tls_options_that_cannot_be_used_are_wrong_usage(
+    arguments: tuple[str, ...], told: str
+) -> None:
+    """client.md §17: nothing is connected, least of all without TLS."""
+    for command in (("ping",), ("publish", "-topic", "t"), ("subscribe", "-topic", "t")):
+        result = invoke(*command, "-server", "localhost:1", *arguments)
+        assert result.exit_code == 2
+        assert told in result.output
+
+
+@pytest.mark.parametrize("text", ["", "\udcff"])
+@pytest.mark.parametrize("command", ["publish", "subscribe"])
+def test_a_topic_is_text(command: str, text: str) -> None:
+    result = invoke(command, "-server", "localhost:1", "-topic", text)
+    assert result.exit_code == 2
+    assert "-topic" in result.output
 
 
 def test_java_options_are_ignored_with_a_note(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import random
 import zipfile
 from pathlib import Path
 
@@ -59,6 +60,43 @@ def test_a_truncated_gzip_file_is_an_error(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(bytes(range(256)) * 1000)[:-20])
     with pytest.raises(RecordError, match=r"records\.gz"):
         list(RecordSource(path, 10))
+
+
+def damaged_in_the_middle(data: bytes) -> bytes:
+    half = len(data) // 2
+    return data[:half] + bytes(255 - byte for byte in data[half : half + 40]) + data[half + 40 :]
+
+
+def test_damaged_archives_are_errors_that_name_the_file(tmp_path: Path) -> None:
+    noise = random.Random(5).randbytes(50_000).hex().encode()
+    (tmp_path / "x.gz").write_bytes(damaged_in_the_middle(gzip.compress(noise)))
+    with zipfile.ZipFile(tmp_path / "x.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("1", noise)
+    (tmp_path / "x.zip").write_bytes(damaged_in_the_middle((tmp_path / "x.zip").read_bytes()))
+    for name in ("x.gz", "x.zip"):
+        with pytest.raises(RecordError, match=name):
+            list(RecordSource(tmp_path / name, 10))
+
+
+def test_an_encrypted_archive_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "x.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("1", "secret")
+    data = bytearray(path.read_bytes())
+    data[6] |= 1  # general purpose flag: encrypted, in the member's header and in the directory
+    data[data.index(b"PK\x01\x02") + 8] |= 1
+    path.write_bytes(bytes(data))
+    with pytest.raises(RecordError, match="unpack it"):
+        list(RecordSource(path, 10))
+
+
+def test_a_file_that_cannot_be_read_is_an_error_that_names_it() -> None:
+    class Failing(io.BytesIO):
+        def read1(self, size: int | None = -1) -> bytes:
+            raise OSError(5, "Input/output error")
+
+    with pytest.raises(RecordError, match="standard input: Input/output error"):
+        list(RecordSource(None, 10, Failing()))
 
 
 def test_client_17_zip_members_1_2_are_one_message_each_in_numeric_order(tmp_path: Path) -> None:

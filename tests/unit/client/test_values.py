@@ -250,6 +250,25 @@ def test_a_connection_string_in_the_place_of_the_name_is_noticed() -> None:
         Client("x", b"tcp://localhost:9007/amps/json").connect()  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tcp://bob:secret@h/amps/json",
+        "tcp://bob:se@cret@h/amps/json",
+        "tcp://bob:se/cret@h:1/amps/json",
+        "foo://bob:secret@h:1/amps/json",
+        "tcp://bob:secret@h:1/amps/a/b",
+        "tcp://bob:secret@h:1/amps/js\non",
+        "unix://bob:secret@h:1/amps/json",
+    ],
+)
+def test_passwords_are_not_shown_with_what_is_wrong(text: str) -> None:
+    with pytest.raises(ConnectionException) as raised:
+        parse_uri(text)
+    assert "bob:***@" in str(raised.value)
+    assert "cret" not in str(raised.value)
+
+
 def test_messages_show_what_they_are() -> None:
     assert repr(Message(b'{"c":"p","t":"ord","pw":"secret"}{}')) == (
         "Message({'cmd': 'publish', 'topic': 'ord'}, 2 bytes)"
