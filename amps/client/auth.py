@@ -22,9 +22,11 @@ class DefaultAuthenticator:
     """Sends the password of the connection string and cannot answer challenges."""
 
     def authenticate(self, username: str, password: str) -> str:
+        """The password as it is."""
         return password
 
     def retry(self, username: str, password: str) -> str:
+        """Raises AuthenticationException."""
         raise AuthenticationException(
             "the server asks for another password and the default authenticator has none; pass authenticator="
         )

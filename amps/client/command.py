@@ -207,38 +207,47 @@ class Command:
     # Setters
 
     def set_topic(self, value: str | None) -> Self:
+        """A literal topic, or a regular expression where the command takes one."""
         self.topic = value
         return self
 
     def set_filter(self, value: str | None) -> Self:
+        """The content filter."""
         self.filter = value
         return self
 
     def set_order_by(self, value: str | None) -> Self:
+        """`/field [ASC|DESC]`, comma-separated."""
         self.order_by = value
         return self
 
     def set_options(self, value: str) -> Self:
+        """Options, comma-separated; a trailing comma does not matter."""
         self.options = value
         return self
 
     def set_sub_id(self, value: str | None) -> Self:
+        """The name of the subscription; that of an active one to replace, pause or resume it."""
         self.sub_id = value
         return self
 
     def set_query_id(self, value: str | None) -> Self:
+        """The name of the query; by default its command id."""
         self.query_id = value
         return self
 
     def set_command_id(self, value: str | None) -> Self:
+        """The name of the command; made when it is sent if not set."""
         self.command_id = value
         return self
 
     def set_bookmark(self, value: str | None) -> Self:
+        """A bookmark, a comma list of them, a time, a range, or EPOCH, NOW, MOST_RECENT."""
         self.bookmark = value
         return self
 
     def set_sow_key(self, value: str | None) -> Self:
+        """The key of the record, for topics whose publishers make the keys."""
         self.sow_key = value
         return self
 
@@ -248,6 +257,7 @@ class Command:
         return self
 
     def set_correlation_id(self, value: str | None) -> Self:
+        """Characters of the Base64 alphabet that go along with the message."""
         self.correlation_id = value
         return self
 
@@ -257,10 +267,12 @@ class Command:
         return self
 
     def set_batch_size(self, value: int | None) -> Self:
+        """How many records of a result come in one message."""
         self.batch_size = value
         return self
 
     def set_top_n(self, value: int | None) -> Self:
+        """At most so many records, or messages of a replay."""
         self.top_n = value
         return self
 
@@ -280,6 +292,7 @@ class Command:
         return self
 
     def set_data(self, value: Data) -> Self:
+        """The body; text is sent as UTF-8."""
         self.data = value
         return self
 

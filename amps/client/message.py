@@ -172,10 +172,12 @@ class Message:
 
     @property
     def topic(self) -> str | None:
+        """The topic it was published to."""
         return self._text("topic")
 
     @property
     def command_id(self) -> str | None:
+        """The command that this answers."""
         return self._text("cmd_id")
 
     @property
@@ -196,26 +198,32 @@ class Message:
 
     @property
     def query_id(self) -> str | None:
+        """The query this is a result of."""
         return self._text("query_id")
 
     @property
     def bookmark(self) -> str | None:
+        """Where the message stands in the log."""
         return self._text("bookmark")
 
     @property
     def sow_key(self) -> str | None:
+        """The record's key."""
         return self._text("sow_key")
 
     @property
     def status(self) -> str | None:
+        """`success`, `failure` or `retry`."""
         return self._text("status")
 
     @property
     def reason(self) -> str | None:
+        """Why a command failed, or a record went out of focus."""
         return self._text("reason")
 
     @property
     def timestamp(self) -> str | None:
+        """ISO-8601 time at which the server processed the message, if the subscription asked for it."""
         return self._text("timestamp")
 
     @property
@@ -225,66 +233,82 @@ class Message:
 
     @property
     def correlation_id(self) -> str | None:
+        """What its publisher sent along."""
         return self._text("correlation_id")
 
     @property
     def user_id(self) -> str | None:
+        """Who published it."""
         return self._text("user_id")
 
     @property
     def client_name(self) -> str | None:
+        """The name in a logon acknowledgement."""
         return self._text("client_name")
 
     @property
     def version(self) -> str | None:
+        """The version of the server, in a logon acknowledgement."""
         return self._text("version")
 
     @property
     def options(self) -> str | None:
+        """Options as the server applied them, comma-separated."""
         return self._text("opts")
 
     @property
     def ack_type(self) -> AckType:
+        """Which acknowledgement this is."""
         return AckType.parse(self._text("ack_type") or "")
 
     @property
     def sequence(self) -> int | None:
+        """The publisher's number of the message."""
         return self._number("seq")
 
     @property
     def expiration(self) -> int | None:
+        """Seconds the message lives; 0 = for ever."""
         return self._number("expiration")
 
     @property
     def batch_size(self) -> int | None:
+        """How many records came together."""
         return self._number("batch_size")
 
     @property
     def group_sequence(self) -> int | None:
+        """The number of a batch in the result of a query."""
         return self._number("gseq")
 
     @property
     def matches(self) -> int | None:
+        """Of a stats acknowledgement: records that matched."""
         return self._number("matches")
 
     @property
     def topic_matches(self) -> int | None:
+        """Of a stats acknowledgement: records in the topics, whatever the filter."""
         return self._number("topic_matches")
 
     @property
     def records_returned(self) -> int | None:
+        """Of a stats acknowledgement."""
         return self._number("records_returned")
 
     @property
     def records_inserted(self) -> int | None:
+        """Of a stats acknowledgement."""
         return self._number("records_inserted")
 
     @property
     def records_updated(self) -> int | None:
+        """Of a stats acknowledgement."""
         return self._number("records_updated")
 
     @property
     def records_deleted(self) -> int | None:
+        """Of a stats acknowledgement."""
         return self._number("records_deleted")
 
     @property

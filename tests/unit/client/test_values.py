@@ -1,11 +1,13 @@
 """Values of the client: connection strings, options, commands, messages, codecs. No connection is made."""
 
 import contextlib
+import inspect
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+import amps.client
 from amps.client import (
     AckType,
     BadFilter,
@@ -16,6 +18,7 @@ from amps.client import (
     InvalidTransportOptionsException,
     InvalidUriException,
     Message,
+    PublishStore,
     TimedOutException,
     TransportTypeException,
     UnknownException,
@@ -389,3 +392,17 @@ def test_msgpack_and_raw_codecs() -> None:
         codec_for("bson").encode([1])
     with pytest.raises(ValueError, match="negative"):
         codec_for("fix").encode({-1: "x"})
+
+
+def test_everything_public_is_documented() -> None:
+    undocumented = []
+    for name in amps.client.__all__:
+        public = getattr(amps.client, name)
+        if not inspect.isclass(public):
+            continue
+        for member, value in inspect.getmembers(public):
+            if not member.startswith("_") and (callable(value) or isinstance(value, property)):
+                function = value.fget if isinstance(value, property) else value
+                if not inspect.getdoc(function) and not inspect.getdoc(getattr(PublishStore, member, None)):
+                    undocumented.append(f"{name}.{member}")
+    assert undocumented == []
