@@ -10,19 +10,20 @@ import pytest
 from amps.server.core import transient_files
 from amps.server.records import KIND_DECLARE_TOPIC, KIND_LOGON, control_payload, control_record
 from tests.simulation.disk import SimulatedDisk
-from tests.simulation.world import Server, World
+from tests.simulation.server import Server, Settings, configured
 from tests.support.records import RecordParts, ring_position
 
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     """A core with two transports, on a simulated disk."""
-    monkeypatch.setattr(transient_files, "SEGMENT_BYTES", transient_files.SEGMENT_BYTES)
     monkeypatch.setattr(transient_files, "TRANSIENT_BYTES_MAX", transient_files.TRANSIENT_BYTES_MAX)
-    world = World(1, tmp_path)
-    world.ring_bytes = 65536
-    disk = SimulatedDisk(tmp_path / "graves", random.Random(1))
-    server = Server(world, tmp_path / "journal", disk, tmp_path / "run")
+    monkeypatch.setattr(transient_files, "SEGMENT_BYTES", 65536)
+    graves = tmp_path / "graves"
+    graves.mkdir()
+    disk = SimulatedDisk(graves, random.Random(1))
+    settings = Settings(configured(65536, 2), 65536, lambda: 1_700_000_000 * 10**9, lambda text: None)
+    server = Server(settings, tmp_path / "journal", disk, tmp_path / "run")
     server.core.open()
     yield server
     server.end()
@@ -38,7 +39,9 @@ def declare(server: Server, transport: int, topic: str) -> None:
     assert server.runtime.ingress[transport].push(record)
 
 
-def publish(server: Server, transport: int, slot: int, sequence: int, serial: int = 1, size: int = 10) -> bool:
+def publish(
+    server: Server, transport: int, slot: int, sequence: int, serial: int = 1, size: int = 10
+) -> bool:
     parts = RecordParts(
         payload=b"x" * size, publisher_id=5, sequence=sequence, position=ring_position(slot, serial)
     )
