@@ -363,12 +363,17 @@ class RawClient:
         return answer
 
     def expect_silence(self) -> None:
-        """The next frame is the ack of a flush: nothing else was on its way to this connection."""
-        cid = self.new_id()
-        self.send({"c": "flush", "cid": cid, "a": "processed"})
-        message = self.receive()
-        if not message.is_ack("processed", cid):
-            raise PeerError(f"expected silence, got {message.header} {message.body[:200]!r}")
+        """Nothing but the acks of two flushes: no delivery was on its way, nor brought about by what was sent.
+
+        The first is answered when everything sent so far has been given its place, and what that brings this
+        connection goes out in the same turn of the server, but after the ack; so the second one fences it off.
+        """
+        for ack in ("completed", "processed"):
+            cid = self.new_id()
+            self.send({"c": "flush", "cid": cid, "a": ack})
+            message = self.receive()
+            if not message.is_ack(ack, cid):
+                raise PeerError(f"expected silence, got {message.header} {message.body[:200]!r}")
 
     def expect_nothing_for(self, seconds: float) -> None:
         """Nothing arrives for some time. Only where no fence can prove the same (a paused clock, a timer)."""
