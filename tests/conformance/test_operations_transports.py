@@ -44,7 +44,18 @@ def test_operations_12_a_port_in_use(make_server: StartServer) -> None:
         occupant.listen()
         said = server.start_refused()
     assert f"127.0.0.1:{server.port()}" in said
+    assert "another program uses it" in said
     assert "00-0015" not in said
+
+
+def test_operations_12_a_socket_file_in_use(make_server: StartServer, peers: Peers, tmp_path: Path) -> None:
+    """operations.md §13 12, for unix sockets: the first server goes on."""
+    transport = Transport("unix", type="amps-unix", socket_path=tmp_path / "s")
+    first, second = make_server(transports=(transport,)), make_server(transports=(transport,))
+    first.start()
+    assert str(tmp_path / "s") in second.start_refused()
+    peers.logged_on(first).flush()
+    first.stop()
 
 
 @pytest.mark.skipif(not has_ipv6(), reason="this host has no IPv6 loopback address")

@@ -1,5 +1,7 @@
 """Acknowledgements: protocol.md §5, and the behaviours 13 to 17 and 66 of §21."""
 
+import os
+import signal
 import time
 
 import pytest
@@ -123,6 +125,20 @@ def test_protocol_15_several_failures_in_one_burst_are_each_reported(
     assert stored == [str(s) for s in range(1, 11) if s not in denied]
 
 
+def test_protocol_15_a_failure_does_not_wait_for_an_ack_that_is_not_due(
+    peers: Peers, entitled_server: ServerProcess, recorded_topic: str, unique: str
+) -> None:
+    """protocol.md §5.3: it takes the success before it along, long before the interval ends."""
+    client = peers.logged_on(entitled_server, o="ack_conflation=1h")
+    client.publish_persisted(recorded_topic, [b"1"], 1)
+    client.publish(recorded_topic, b"2", s=2, a="persisted")
+    client.expect_silence()
+    client.publish(f"deny.{unique}", b"3", s=3, a="persisted")
+    before, failure = client.receive_many(2)
+    assert (before["s"], before["status"]) == (2, "success")
+    assert (failure["s"], failure["status"]) == (3, "failure")
+
+
 def test_protocol_16_a_duplicate_is_discarded_and_acknowledged(
     peers: Peers, logged_server: ServerProcess, recorded_topic: str
 ) -> None:
@@ -231,6 +247,40 @@ def test_protocol_each_command_sends_the_acks_it_supports(
     assert types_of(received)[0] == "received"
     assert types_of(received).index("processed") == 1
     client.expect_silence()
+
+
+@pytest.mark.parametrize("ids", [{"sub_id": "named"}, {}])
+def test_protocol_a_refused_subscription_is_named_in_its_acks(
+    peers: Peers, plain_server: ServerProcess, topic: str, ids: dict[str, str]
+) -> None:
+    """protocol.md §4, §5: `received` comes all the same, and the failure carries the id it would have had."""
+    client = peers.logged_on(plain_server)
+    client.send({"c": "subscribe", "t": "^ord(", "cid": "c", "a": "received,processed", **ids})
+    received, processed = client.receive_many(2)
+    assert received.is_ack("received", "c")
+    assert processed.is_ack("processed", "c")
+    assert (processed["status"], processed.reason) == ("failure", "bad regex topic")
+    assert processed["sub_id"] == ids.get("sub_id", "c")
+
+
+def test_protocol_completed_waits_until_the_message_has_its_place(
+    peers: Peers, start_server: StartServer, topic: str
+) -> None:
+    """protocol.md §5.1, §14: `completed` of a publish and of a flush; what was only received is not processed."""
+    server = start_server()
+    client = peers.logged_on(server)
+    core = server.core_pid()
+    os.kill(core, signal.SIGSTOP)
+    try:
+        client.publish(topic, b"x", cid="p", a="processed,completed")
+        client.send({"c": "flush", "cid": "f", "a": "processed,completed"})
+        assert client.receive().is_ack("processed", "p")
+        assert client.receive().is_ack("processed", "f")
+        client.expect_nothing_for(0.3)
+    finally:
+        os.kill(core, signal.SIGCONT)
+    assert client.receive().is_ack("completed", "p")
+    assert client.receive().is_ack("completed", "f")
 
 
 def test_protocol_an_ack_request_for_nothing_known_is_silent(
@@ -342,7 +392,8 @@ def test_protocol_16_a_burst_with_duplicates_is_acknowledged_up_to_its_highest(
     client.publish_persisted("L", numbered_bodies(10), 1)
     client.send_bytes(
         b"".join(
-            frame({"c": "publish", "t": "L", "s": sequence, "a": "persisted"}, b"x") for sequence in (5, 11, 9, 9)
+            frame({"c": "publish", "t": "L", "s": sequence, "a": "persisted"}, b"x")
+            for sequence in (5, 11, 9, 9)
         )
     )
     assert client.wait_for_persisted(11)[-1]["s"] == 11

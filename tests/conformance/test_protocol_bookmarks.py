@@ -249,7 +249,7 @@ def test_protocol_62_persisted_acks_follow_the_log(
     subscriber: RawClient,
     recorded_topic: str,
 ) -> None:
-    """protocol.md §21 62, §5.4 D10: with a topic that nothing is published to instead of a filter.
+    """protocol.md §21 62, §5.4 D10, transaction_log.md §22 52: a topic that gets nothing stands in for the filter.
 
     At most about one ack a second, only while the log moves; resuming from the last one misses nothing.
     """
@@ -269,6 +269,7 @@ def test_protocol_62_persisted_acks_follow_the_log(
         assert ack.succeeded
     assert len({ack["bm"] for ack in acks}) == len(acks)
     assert 2 <= len(acks) <= 2 + (time.monotonic() - started)
+    subscriber.expect_nothing_for(1.2)
     resumed = peers.logged_on(logged_server)
     resumed.subscribe(recorded_topic, "r", bm=last)
     publisher.publish(recorded_topic, b"40", s=40)
@@ -307,7 +308,7 @@ def test_protocol_46_delta_and_bookmark_exclude_each_other(
 def test_protocol_replay_options_that_change_nothing_here(
     publisher: RawClient, subscriber: RawClient, recorded_topic: str, options: str
 ) -> None:
-    """protocol.md §10; transaction_log.md §10: without sync destinations `fully_durable` is the default."""
+    """protocol.md §10; transaction_log.md §22 46, last part: without destinations `fully_durable` is the default."""
     publisher.publish_persisted(recorded_topic, numbered_bodies(100), 1)
     subscriber.subscribe(recorded_topic, "s", bm="0", o=options)
     publisher.publish_all(recorded_topic, numbered_bodies(100, start=101), first_sequence=101)

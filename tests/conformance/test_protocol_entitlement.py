@@ -79,6 +79,20 @@ def test_protocol_22_permissions_are_of_the_transport(
     reader.expect_silence()
 
 
+def test_protocol_30_a_subscription_replaced_without_permission_gets_nothing(
+    peers: Peers, server: ServerProcess, topic: str
+) -> None:
+    """protocol.md §21 30, §8.2: the replacement succeeds, and nobody's messages come through it."""
+    limited, writer = peers.logged_on(server, "limited"), peers.logged_on(server, "open")
+    limited.subscribe(topic, "s")
+    limited.subscribe(f"{topic}/public", "other")
+    assert limited.try_subscribe(f"{topic}/secret", "s", o="replace").succeeded
+    for name in (topic, f"{topic}/secret", f"{topic}/public"):
+        writer.publish(name, name.encode())
+    assert limited.receive().body == f"{topic}/public".encode()
+    limited.expect_silence()
+
+
 def test_protocol_22_a_refused_publish_is_silent_without_an_ack_request(
     peers: Peers, server: ServerProcess, recorded_topic: str
 ) -> None:

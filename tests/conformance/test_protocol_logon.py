@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.peer import ConnectionClosed
 from tests.support.peers import Peers
-from tests.support.server import ServerProcess, StartServer, Transport, module_xml
+from tests.support.server import ServerProcess, StartServer, Transport, module_xml, wait_until
 
 
 def test_protocol_5_logon_acks_received_then_processed(
@@ -318,6 +318,19 @@ def test_protocol_12_another_user_may_not_take_the_name(
     first.subscribe(topic, "s")
     first.publish(topic, b"1")
     assert first.receive().body == b"1"
+
+
+def test_protocol_12_a_name_is_free_when_its_owner_has_gone(
+    peers: Peers, spoofing_server: ServerProcess, unique: str
+) -> None:
+    """protocol.md §21 12 (T+U): also for another user."""
+    peers.logged_on(spoofing_server, name=unique, user_id="ana").close()
+    spoofing_server.log.wait_for("07-0013", unique)
+    wait_until(
+        lambda: peers.open(spoofing_server).try_logon(unique, user_id="bob").succeeded,
+        10,
+        "the name stays with a client that has gone",
+    )
 
 
 def test_protocol_12_without_a_log_equal_names_live_side_by_side(

@@ -1,12 +1,13 @@
 """Many topics, subscriptions, connections, long names: nothing is lost and nothing stays behind."""
 
 import threading
+from pathlib import Path
 
 import pytest
 
 from tests.support.peer import bodies_of, frame
 from tests.support.peers import Peers
-from tests.support.server import ServerProcess, StartServer, numbered_bodies
+from tests.support.server import ServerProcess, StartServer, numbered_bodies, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +101,46 @@ def test_protocol_connections_that_come_and_go(
     publisher.publish(recorded_topic, b"end")
     assert bodies_of(witness.receive_until(b"end", timeout_s=60)) == numbered_bodies(published)
     assert growth_bytes < 40 * 2**20
+
+
+def test_protocol_subscriptions_of_the_disconnected_are_forgotten(
+    peers: Peers, server: ServerProcess
+) -> None:
+    """protocol.md §4: 30 MB of topics must not stay with clients that went."""
+
+    def visit() -> None:
+        with Peers(peers.new_name()) as visitors:
+            visitor = visitors.logged_on(server)
+            for number in range(30):
+                visitor.send(
+                    {"c": "subscribe", "t": f"plain/{number}/" + "t" * 50_000, "sub_id": str(number)}
+                )
+            visitor.flush()
+
+    visit()
+    before_bytes = server.anonymous_bytes()
+    for _ in range(20):
+        visit()
+    assert server.anonymous_bytes() - before_bytes < 15 * 2**20
+
+
+def test_protocol_what_is_not_recorded_is_forgotten(peers: Peers, server: ServerProcess, topic: str) -> None:
+    """ARCHITECTURE.md, the transient log: no longer than until everybody has read it, however much passes."""
+    subscriber, publisher = peers.logged_on(server), peers.logged_on(server)
+    subscriber.subscribe(topic, "s")
+    for _ in range(10):
+        publisher.publish_all(topic, [b"x" * 100_000] * 100)  # 10 MB
+        subscriber.receive_published(100)
+    publisher.publish_all(topic, [b"y"])
+    assert server.process is not None
+    pattern = f"amps-run-{server.process.pid}-*/transient*"
+
+    def kept_bytes() -> int:
+        return sum(path.stat().st_size for path in Path("/dev/shm").glob(pattern))
+
+    wait_until(
+        lambda: 0 < kept_bytes() <= 40 * 2**20, 10, lambda: f"{kept_bytes()} bytes of the transient log stay"
+    )
 
 
 @pytest.mark.parametrize("length", [1000, 60_000])

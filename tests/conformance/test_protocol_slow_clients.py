@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.peer import PeerError, RawClient, bodies_of
 from tests.support.peers import Peers
-from tests.support.server import ServerProcess, StartServer, numbered_bodies, wait_until
+from tests.support.server import ServerProcess, StartServer, Transport, numbered_bodies, wait_until
 
 SMALL_BUFFER_BYTES = 16 * 1024
 PADDING_BYTES = 10_000
@@ -20,7 +20,7 @@ def server(start_module_server: StartServer) -> ServerProcess:
 def test_protocol_slow_client_is_disconnected_and_nobody_else(
     peers: Peers, server: ServerProcess, topic: str
 ) -> None:
-    """protocol.md §13, operations.md §2.1: 70-0004, reason `slow client`."""
+    """operations.md §13 23, protocol.md §13: 70-0004, reason `slow client`; offlining to disk is not there yet."""
     slow = peers.logged_on(server, receive_buffer_bytes=SMALL_BUFFER_BYTES)
     slow.subscribe(topic, "s")
     quick = peers.logged_on(server)
@@ -52,7 +52,7 @@ def test_protocol_slow_client_that_reads_in_time_gets_everything(
 def test_protocol_slow_client_capacity_is_a_share_of_the_limit(
     start_server: StartServer, peers: Peers, topic: str
 ) -> None:
-    """operations.md §2: one client may not have more, room in the pool or not."""
+    """operations.md §13 24, second part, §2: one client may not have more, room in the pool or not."""
     server = start_server(
         instance_xml="<MessageMemoryLimit>400MB</MessageMemoryLimit><ClientMaxCapacity>1%</ClientMaxCapacity>"
     )
@@ -65,8 +65,57 @@ def test_protocol_slow_client_capacity_is_a_share_of_the_limit(
     server.log.wait_for("07-0013", slow.client_name, "slow client")
 
 
+def test_operations_24_the_one_with_more_goes_first(
+    start_server: StartServer, peers: Peers, topic: str
+) -> None:
+    """operations.md §13 24, first part, §2.1: two slow readers, and both together are too much."""
+    server = start_server(
+        transport_workers=1,
+        instance_xml="<MessageMemoryLimit>40MB</MessageMemoryLimit><ClientMaxCapacity>100%</ClientMaxCapacity>",
+    )
+    greedy = peers.logged_on(server, receive_buffer_bytes=SMALL_BUFFER_BYTES)
+    modest = peers.logged_on(server, receive_buffer_bytes=SMALL_BUFFER_BYTES)
+    greedy.subscribe(f"^{topic}/", "s")
+    modest.subscribe(f"{topic}/modest", "s")
+    publisher = peers.logged_on(server)
+    bodies = numbered_bodies(
+        1500, padding_bytes=PADDING_BYTES
+    )  # 15 MB for both, then as much for one of them
+    publisher.publish_all(f"{topic}/modest", bodies)
+    publisher.publish_all(f"{topic}/greedy", bodies)
+    publisher.publish_all(f"{topic}/greedy", bodies)
+    server.log.wait_for("07-0013", greedy.client_name, "slow client")
+    assert bodies_of(modest.receive_published(len(bodies))) == bodies
+    assert not server.log.find("70-0004", modest.client_name)
+
+
+def test_operations_26_a_transport_with_a_limit_of_its_own(
+    start_server: StartServer, peers: Peers, topic: str
+) -> None:
+    """operations.md §13 26: its clients neither fill the instance's pool nor suffer when that is full."""
+    server = start_server(
+        transport_workers=1,
+        transports=(
+            Transport("shared"),
+            Transport("own", extra_xml="<MessageMemoryLimit>400MB</MessageMemoryLimit>"),
+        ),
+        instance_xml=LIMITS,
+    )
+    slow = {
+        name: peers.logged_on(server, name, receive_buffer_bytes=SMALL_BUFFER_BYTES)
+        for name in ("own", "shared")
+    }
+    for client in slow.values():
+        client.subscribe(topic, "s")
+    publisher = peers.logged_on(server)
+    bodies = numbered_bodies(2000, padding_bytes=PADDING_BYTES)  # 20 MB
+    publisher.publish_all(topic, bodies)
+    server.log.wait_for("07-0013", slow["shared"].client_name, "slow client")
+    assert bodies_of(slow["own"].receive_published(len(bodies))) == bodies
+
+
 def test_protocol_slow_client_may_be_too_old(start_server: StartServer, peers: Peers, topic: str) -> None:
-    """operations.md §2: `ClientMessageAgeLimit`: what waits longer than this is too much."""
+    """operations.md §13 25, §2: `ClientMessageAgeLimit`: what waits longer than this is too much."""
     server = start_server(
         instance_xml="<MessageMemoryLimit>400MB</MessageMemoryLimit>"
         "<ClientMessageAgeLimit>1s</ClientMessageAgeLimit>"
@@ -103,7 +152,7 @@ def test_protocol_slow_client_frees_its_memory(peers: Peers, server: ServerProce
 def test_transaction_log_42_a_stalled_replay_waits(
     peers: Peers, server: ServerProcess, recorded_topic: str, options: str
 ) -> None:
-    """transaction_log.md §22 42, §7.7: never disconnected, before or after cutover; then gets everything."""
+    """transaction_log.md §22 42, operations.md §13 27: never disconnected, before or after cutover; gets everything."""
     publisher = peers.logged_on(server)
     total = 2000
     bodies = numbered_bodies(total, padding_bytes=PADDING_BYTES)  # 20 MB
@@ -121,6 +170,8 @@ def test_transaction_log_42_a_stalled_replay_waits(
         assert not server.log.find("70-0011", stalled.client_name)
     assert bodies_of(before.receive_published(2 * total, timeout_s=60)) == bodies + more
     assert bodies_of(after.receive_published(total, timeout_s=60)) == more
+    publisher.publish(recorded_topic, b"end")
+    assert before.receive_until(b"end") == after.receive_until(b"end") == []
 
 
 def test_transaction_log_42_a_stalled_replay_costs_little_memory(

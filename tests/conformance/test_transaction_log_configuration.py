@@ -70,9 +70,10 @@ def test_transaction_log_29_names_of_recorded_topics(
         assert (ack["status"], ack.reason) == ("failure", "invalid topic")
 
 
-def test_transaction_log_2_the_message_type_counts(start_server: StartServer, peers: Peers) -> None:
+@pytest.mark.parametrize("name", ["A", "^A$"])
+def test_transaction_log_2_the_message_type_counts(start_server: StartServer, peers: Peers, name: str) -> None:
     """transaction_log.md §1 2, §2: json `A` and fix `A` are different topics."""
-    server = start_server(transports=(Transport("any", message_type=None),), log_topics=(("A", "json"),))
+    server = start_server(transports=(Transport("any", message_type=None),), log_topics=((name, "json"),))
     json_client = peers.logged_on(server, mt="json")
     fix_client = peers.logged_on(server, mt="fix")
     fix_client.publish("A", b"fix")

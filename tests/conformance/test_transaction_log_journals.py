@@ -71,6 +71,16 @@ def test_transaction_log_54_two_preallocated_journals(start_server: StartServer)
     assert [p.stat().st_size for p in server.journals()] == [JOURNAL_BYTES] * 2
 
 
+def test_transaction_log_54_all_preallocated_journals_are_there_when_the_server_is_ready(
+    start_server: StartServer,
+) -> None:
+    """transaction_log.md §22 54, §2"""
+    server = start_server(
+        log_topics=TOPICS, journal_xml="<PreallocatedJournalFiles>12</PreallocatedJournalFiles>"
+    )
+    assert len(server.journals()) == 12
+
+
 def test_transaction_log_54_one_preallocated_journal(start_server: StartServer, peers: Peers) -> None:
     """transaction_log.md §22 54: the next is made when the first is full; sizes never change."""
     server = start_server(
@@ -238,6 +248,20 @@ def test_transaction_log_20_28_a_message_larger_than_a_journal(
     server.restart()
     assert replayed(peers, server) == bodies
     fill(peers.logged_on(server), 1, 10)
+
+
+def test_transaction_log_20_28_a_message_that_just_fits_or_just_does_not(
+    start_server: StartServer, peers: Peers
+) -> None:
+    """transaction_log.md §20 28: with all that a journal needs besides the message."""
+    server = start_server(log_topics=TOPICS)
+    publisher = peers.logged_on(server)
+    large = bytes(JOURNAL_BYTES)
+    bodies = [large[:-missing] for missing in range(4000, 4640, 40)]
+    publisher.publish_persisted("t1", bodies, 1)
+    assert [len(body) for body in replayed(peers, server)] == [len(body) for body in bodies]
+    sizes = {path.stat().st_size for path in server.journals()}
+    assert sizes == {JOURNAL_BYTES, JOURNAL_BYTES + 2**20}, "both kinds were meant to be tried"
 
 
 @pytest.mark.parametrize("record", ["first", "middle"])

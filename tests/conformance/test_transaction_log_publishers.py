@@ -98,6 +98,19 @@ def test_transaction_log_12_numbers_are_per_publisher_not_per_topic(
     assert replay(peers, logged_server, f"^{recorded_topic}/", 2) == [b"first", b"another publisher"]
 
 
+def test_transaction_log_12_numbers_used_for_other_topics_are_used(
+    peers: Peers, logged_server: ServerProcess, recorded_topic: str, topic: str, unique: str
+) -> None:
+    """transaction_log.md §22 12, §20 43: a topic that is not recorded takes part in the sequence."""
+    subscriber = peers.logged_on(logged_server)
+    subscriber.subscribe(f"{unique}$", "s")
+    publisher = peers.logged_on(logged_server)
+    for name in (topic, topic, recorded_topic):
+        publisher.publish(name, name.encode(), s=5)
+    publisher.publish(recorded_topic, b"end", s=6)
+    assert [m.body for m in subscriber.receive_until(b"end")] == [topic.encode()]
+
+
 def test_transaction_log_13_the_last_sequence_survives_a_restart(
     start_server: StartServer, peers: Peers, unique: str
 ) -> None:
