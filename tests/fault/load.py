@@ -138,11 +138,11 @@ class Subscriber(Participant):
             self.seen.append((str(message["bm"]), message.body))
 
 
-def replay(server: ServerProcess, topic: str, name: str = "auditor") -> list[tuple[str, bytes]]:
-    """(bookmark, body) of everything that is in the log now."""
+def replay(server: ServerProcess, topic: str, start: str = "0") -> list[tuple[str, bytes]]:
+    """(bookmark, body) of everything that is in the log now, behind a bookmark."""
     with RawClient.tcp(server.port(), timeout_s=60) as client:
-        client.logon(name)
-        client.send({"c": "subscribe", "t": topic, "bm": "0", "sub_id": "r", "a": "completed"})
+        client.logon("auditor")
+        client.send({"c": "subscribe", "t": topic, "bm": start, "sub_id": "r", "a": "completed"})
         messages: list[Message] = []
         while not (messages and messages[-1].is_ack("completed")):
             messages.append(client.receive())
@@ -158,14 +158,18 @@ def check_everything(
         of_publisher[json.loads(body)["p"]].append(body)
     for publisher in publishers:
         found = of_publisher[publisher.name]
-        assert found == publisher.store[: len(found)], f"{publisher.name}: lost, doubled, changed or out of order"
+        assert found == publisher.store[: len(found)], (
+            f"{publisher.name}: lost, doubled, changed or out of order"
+        )
         assert len(found) >= publisher.acknowledged, (
             f"{publisher.name}: {publisher.acknowledged} were acknowledged, {len(found)} are there"
         )
     assert len({bookmark for bookmark, _ in stored}) == len(stored)
     for subscriber in subscribers:
         count = len(subscriber.seen)
-        assert subscriber.seen == stored[:count], f"{subscriber.name} was given something else than the log holds"
+        assert subscriber.seen == stored[:count], (
+            f"{subscriber.name} was given something else than the log holds"
+        )
 
 
 @contextmanager

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from amps._core.identity import publisher_id
+from amps._core.log_reader import build_file_header
 from tests.fault.load import replay
 from tests.support.peers import Peers
 from tests.support.server import ServerProcess, StartServer, numbered_bodies
@@ -72,6 +74,13 @@ def unlink(*paths: Path) -> None:
         path.unlink()
 
 
+def make_unused(path: Path, number: int) -> None:
+    """As the server makes them ahead of use."""
+    size = path.stat().st_size
+    header = build_file_header(number, size, 0, 0, 1, publisher_id("Test"), "Test", False)
+    path.write_bytes(header.ljust(size, b"\0"))
+
+
 DAMAGES: dict[str, tuple[int, Callable[[ServerProcess], object]]] = {
     "header zeroed, newest": (NEWEST, lambda s: zero(journal(s, NEWEST), 0, 4096)),
     "header zeroed, first": (0, lambda s: zero(journal(s, 0), 0, 4096)),
@@ -84,10 +93,14 @@ DAMAGES: dict[str, tuple[int, Callable[[ServerProcess], object]]] = {
     "emptied": (NEWEST, lambda s: cut_to(journal(s, NEWEST), 0)),
     "lengthened": (1, lambda s: cut_to(journal(s, 1), 11 << 20)),
     "swapped": (0, lambda s: swap(journal(s, 0), journal(s, 1))),
-    "a copy of an older one in its place": (1, lambda s: journal(s, 1).write_bytes(journal(s, 0).read_bytes())),
+    "a copy of an older one in its place": (
+        1,
+        lambda s: journal(s, 1).write_bytes(journal(s, 0).read_bytes()),
+    ),
     "the newest and the spare removed": (NEWEST, lambda s: unlink(journal(s, NEWEST), journal(s, 3))),
     "the newest removed, the spare left": (NEWEST, lambda s: journal(s, NEWEST).unlink()),
     "one in the middle removed": (1, lambda s: journal(s, 1).unlink()),
+    "a spare in place of one in the middle": (1, lambda s: make_unused(journal(s, 1), 1)),
 }
 
 
@@ -132,31 +145,37 @@ HELPERS: dict[str, Callable[[ServerProcess], object]] = {
     "empty indexes": overwrite("*.index", lambda content: b""),
     "torn indexes": overwrite("*.index", lambda content: content[: len(content) // 2]),
     "a byte changed in the indexes": overwrite("*.index", flipped),
+    "swapped indexes": lambda s: swap(
+        journal(s, 0).with_suffix(".index"), journal(s, 1).with_suffix(".index")
+    ),
     "zeros in the indexes": overwrite("*.index", lambda content: bytes(len(content))),
     "no watermark": remove("*.durable"),
     "a torn watermark": overwrite("*.durable", lambda content: content[:8] + struct.pack("<QQ", 1 << 60, 5)),
     "an empty watermark": overwrite("*.durable", lambda content: b""),
-    "rubbish of an unfinished journal": lambda s: (s.journal_directory / "Test.0000000009.journal.new").write_bytes(
-        b"x" * 999
-    ),
+    "rubbish of an unfinished journal": lambda s: (
+        s.journal_directory / "Test.0000000009.journal.new"
+    ).write_bytes(b"x" * 999),
     "no spare": lambda s: journal(s, 3).unlink(),
 }
 
 
 @pytest.mark.parametrize("damage", HELPERS)
 def test_fault_helper_files_do_not_matter(server: ServerProcess, damage: str) -> None:
-    """transaction_log.md §3, §22 63: replay and duplicate detection are as before."""
+    """transaction_log.md §3, §22 63: replay, bookmarks and duplicate detection are as before."""
     HELPERS[damage](server)
     server.start()
-    assert [body for _, body in replay(server, "t1")] == BODIES
+    stored = replay(server, "t1")
+    assert [body for _, body in stored] == BODIES
     with Peers("again") as peers:
         client = peers.open(server)
         assert client.logon("writer-1")["s"] == TOTAL
         client.publish_persisted("t1", BODIES[-3:], TOTAL - 2)
-    assert len(replay(server, "t1")) == TOTAL
+    assert replay(server, "t1", start=stored[-1][0]) == [], "a duplicate was recorded"
+    # A bookmark in each journal that has an index: before and after a start on what was made anew.
+    assert replay(server, "t1", start=stored[1800][0]) == stored[1801:]
     server.kill_all()
     server.start()
-    assert len(replay(server, "t1")) == TOTAL
+    assert replay(server, "t1", start=stored[900][0]) == stored[901:]
 
 
 def test_fault_indexes_of_another_log_are_not_believed(server: ServerProcess) -> None:

@@ -16,6 +16,8 @@ from tests.support.peer import ConnectionClosed, PeerError, RawClient, frame
 from tests.support.peers import Peers
 from tests.support.server import ServerProcess, StartServer, numbered_bodies, wait_until
 
+TAKEOVERS = 40
+
 
 @pytest.mark.parametrize("kind", ["tree", "core twice", "transport", "supervisor", "frozen core"])
 def test_fault_each_kind_of_death(start_server: StartServer, kind: str) -> None:
@@ -93,6 +95,7 @@ def test_fault_a_name_taken_over_under_load(start_server: StartServer) -> None:
     server = start_server(log_topics=(LOGGED,), transport_workers=2)
     store = [b'{"p": "rival", "n": %d, "x": "%s"}' % (n, b"z" * (n * 37 % 900)) for n in range(1, 60_001)]
     promised = [0]
+    takeovers: list[int] = []
     guard = threading.Lock()
     stop = threading.Event()
     failures: list[str] = []
@@ -104,6 +107,7 @@ def test_fault_a_name_taken_over_under_load(start_server: StartServer) -> None:
                     owed = promised[0]
                     sent = client.logon("rival", o="ack_conflation=1ms")["s"]
                     assert isinstance(sent, int)
+                    takeovers.append(sent)
                     if sent < owed:
                         failures.append(f"{owed} was acknowledged, the logon says {sent}")
                     for _ in range(40):
@@ -120,7 +124,7 @@ def test_fault_a_name_taken_over_under_load(start_server: StartServer) -> None:
     threads = [threading.Thread(target=rival, daemon=True) for _ in range(3)]
     for thread in threads:
         thread.start()
-    time.sleep(4)
+    wait_until(lambda: len(takeovers) >= TAKEOVERS or bool(failures), 60, lambda: f"only {len(takeovers)} takeovers")
     stop.set()
     for thread in threads:
         thread.join(30)
