@@ -34,6 +34,7 @@ from amps._core.topic_table cimport TopicEntry
 cdef enum:
     CHUNK_BYTES = 131072
     COPY_BYTES_MAX = 32768         # larger payloads are passed as views of the log file
+    QUESTION_BYTES = 4096          # working out the routes of a topic costs about what reading so much log does
     FRAME_EXTRA_BYTES = 256        # room for the numbers and keys of a frame's header
 
 # Route flags.
@@ -319,6 +320,7 @@ cdef class Group:
     cdef uint64_t* asked           # by topic number: generation of the last question
     cdef uint64_t capacity
     cdef readonly uint64_t generation
+    cdef uint64_t work             # what was asked so far, in bytes of log: it counts against a tailer's turn
 
     def __cinit__(self):
         self.asked = NULL
@@ -328,6 +330,7 @@ cdef class Group:
         self.routes = []
         self.capacity = 0
         self.generation = 1
+        self.work = 0
 
     def __dealloc__(self):
         free(self.asked)
@@ -349,7 +352,7 @@ cdef class Group:
         cdef Py_ssize_t added = <Py_ssize_t>number + 1 - known
         cdef uint64_t* grown
         if number >= self.capacity:
-            self.capacity = max(64, <uint64_t>number * 2)
+            self.capacity = max(<uint64_t>64, <uint64_t>number * 2)
             grown = <uint64_t*>realloc(self.asked, self.capacity * sizeof(uint64_t))
             if grown == NULL:
                 raise MemoryError()
@@ -369,6 +372,7 @@ cdef class Group:
         found = self.find_routes(entry, self.asked[number], found)
         self.routes[number] = found
         self.asked[number] = self.generation
+        self.work += QUESTION_BYTES
         return found
 
     cdef int deliver(self, const RecordHeader* record, LogCursor cursor) except -1:
@@ -408,11 +412,12 @@ cdef class JournalTailer:
         """
         cdef const RecordHeader* record
         cdef uint64_t begin = self.cursor.position
+        cdef uint64_t work = self.group.work
         while True:
             record = self.cursor.next(limit)
             if record == NULL:
                 return True
-            if self.cursor.position - begin > log_bytes_max:
+            if self.cursor.position - begin + (self.group.work - work) > log_bytes_max:
                 return False
             if outlet is not None and outlet.pending_bytes >= output_bytes_max:
                 return False
@@ -444,6 +449,7 @@ cdef class LiveTailer:
         cdef const RecordHeader* recorded = NULL
         cdef const RecordHeader* passing = NULL
         cdef uint64_t seen = 0
+        cdef uint64_t work = self.group.work
         while True:
             if self.journal is not None and recorded == NULL:
                 recorded = self.journal.next(journal_limit)
@@ -451,7 +457,7 @@ cdef class LiveTailer:
                 passing = self.transient.next(transient_limit)
             if recorded == NULL and passing == NULL:
                 return True
-            if seen > bytes_max:
+            if seen + (self.group.work - work) > bytes_max:
                 return False
             if passing == NULL or (recorded != NULL and recorded.txid < passing.txid):
                 seen += recorded.length
