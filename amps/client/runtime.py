@@ -290,21 +290,27 @@ class ClientRuntime(EventHandlers):
 
     def _pump(self, wait: bool = True) -> None:
         """Send what the engine has ready. Without `wait` a thread that is sending already does it instead."""
+        while self._engine.has_outgoing:
+            if not self._pump_once(wait):
+                return  # the holder of the send lock looks again after it has let go
+
+    def _pump_once(self, wait: bool = True) -> bool:
+        """Send what is ready now, of a replay one part; whether it could. What was ready before is then sent."""
         engine = self._engine
-        while engine.has_outgoing:
-            if not self._send_lock.acquire(wait):
-                return  # the holder looks again after it has let go
-            try:
-                with self._lock:
-                    transport = self._transport
-                    chunks = engine.outgoing()
-                    events = engine.events() if engine.has_events else None
-                if chunks and transport is not None:
-                    self._write(transport, chunks)
-            finally:
-                self._send_lock.release()
-            if events:
-                self._dispatch(events)
+        if not self._send_lock.acquire(wait):
+            return False
+        try:
+            with self._lock:
+                transport = self._transport
+                chunks = engine.outgoing()
+                events = engine.events() if engine.has_events else None
+            if chunks and transport is not None:
+                self._write(transport, chunks)
+        finally:
+            self._send_lock.release()
+        if events:
+            self._dispatch(events)
+        return True
 
     def _write(self, transport: SocketTransport, chunks: list[bytes]) -> None:
         self._bytes_out += sum(map(len, chunks))

@@ -278,6 +278,7 @@ class Client(Publishing, Subscribing):
         except BaseException:
             self._leave()
             raise
+        self._pump_once()  # the server knows of the heartbeats before the caller does anything else
         return ack
 
     def open(self) -> Self:

@@ -268,6 +268,19 @@ def test_client_63_heartbeats_and_silence(logged_on: LoggedOn) -> None:
     assert "nothing received" in str(lost[0])
 
 
+def test_heartbeats_have_been_asked_for_when_the_logon_returns(
+    peer: ScriptedPeer, make_client: MakeClient
+) -> None:
+    """client.md §9.6: the sending thread may be late, and so may whatever stops the process next"""
+    client = make_client(heartbeat=60.0)
+    client._signal_tx = lambda: None  # type: ignore[method-assign]
+    opening = Outcome(client.open, (), {})
+    connection = peer.accept()
+    connection.logon()
+    opening.result()
+    assert connection.expect("heartbeat")["o"] == "start,60"
+
+
 def test_transport_filter_sees_all_bytes(logged_on: LoggedOn) -> None:
     client, connection = logged_on()
     seen: dict[bool, bytes] = {True: b"", False: b""}
