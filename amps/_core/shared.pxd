@@ -29,9 +29,7 @@ cdef struct FlushLine:
     uint64_t first_journal_number  # oldest journal file there is
     uint64_t transient_first_number  # oldest transient segment a reader may still need
     uint64_t state                 # CoreState
-    uint64_t last_publisher_id     # bookmark of the last journal record at start-up, 0 = empty log
-    uint64_t last_sequence
-    uint64_t unused
+    uint64_t unused[3]
 
 
 cdef struct TransportLine:

@@ -131,16 +131,6 @@ cdef class ControlPage:
     def state(self, uint64_t value):
         store_release(&self.data.flush.state, value)
 
-    @property
-    def recovered_bookmark(self):
-        """(publisher id, sequence) of the last journal record found at start-up; (0, 0) = empty log."""
-        return load_acquire(&self.data.flush.last_publisher_id), load_acquire(&self.data.flush.last_sequence)
-
-    @recovered_bookmark.setter
-    def recovered_bookmark(self, value):
-        store_release(&self.data.flush.last_publisher_id, value[0])
-        store_release(&self.data.flush.last_sequence, value[1])
-
     # --- sleep flags and heartbeats -------------------------------------------------------------------
 
     @property
