@@ -46,7 +46,7 @@ def run(seed: int, strikes: int) -> bool:
         )
         try:
             server.start()
-            storm(server, seed, strikes)
+            storm(server, seed, [None] * strikes)
             server.stop()
         except Exception:
             traceback.print_exc()

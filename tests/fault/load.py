@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from tests.support.peer import Message, PeerError, RawClient, frame
 from tests.support.server import ServerProcess, wait_until
 
-WINDOW = 400
+WINDOW = 150
 RETRY_S = 0.02
 SESSION_TIMEOUT_S = 30.0
 PATIENCE_S = 60.0
@@ -61,7 +61,7 @@ class Publisher(Participant):
     """Numbers its messages 1, 2, 3, … and keeps at most WINDOW of them unacknowledged."""
 
     def __init__(
-        self, server: ServerProcess, name: str, topic: str, seed: int, largest_bytes: int = 1500
+        self, server: ServerProcess, name: str, topic: str, seed: int, largest_bytes: int = 4000
     ) -> None:
         super().__init__(server, name)
         self.topic = topic

@@ -10,6 +10,7 @@ import random
 import signal
 import time
 from collections import Counter
+from collections.abc import Sequence
 
 import psutil
 
@@ -106,14 +107,14 @@ def crowd(server: ServerProcess, seed: int, publishers: int = 3) -> tuple[list[P
     return made, [Subscriber(server, f"subscriber-{n}", "^load/") for n in range(2)]
 
 
-def storm(server: ServerProcess, seed: int, strikes: int, kind: str | None = None) -> None:
-    """Load, deaths, and the audit afterwards."""
+def storm(server: ServerProcess, seed: int, kinds: Sequence[str | None]) -> None:
+    """Load, one death of each of `kinds` (None: any), and the audit afterwards."""
     publishers, subscribers = crowd(server, seed)
     weather = Storm(server, seed)
     try:
         with running([*publishers, *subscribers]):
             wait_for_all(publishers, subscribers)
-            for _ in range(strikes):
+            for kind in kinds:
                 weather.strike(publishers, subscribers, kind)
         check_everything(replay(server, LOGGED), publishers, subscribers)
         # What the log holds is also on the disk.
