@@ -1,0 +1,29 @@
+"""What the records of a journal hold besides what is delivered: transaction_log.md §3.
+
+Read with the package's own reader; `tests/unit` compares that with the layout in ARCHITECTURE.md.
+"""
+
+import itertools
+
+from amps._core.log_reader import LogCursor, LogDirectory
+from tests.support.peers import Peers
+from tests.support.server import StartServer
+
+
+def test_transaction_log_3_records_carry_what_is_not_delivered(
+    start_server: StartServer, peers: Peers
+) -> None:
+    """transaction_log.md §3, ARCHITECTURE.md: expiration, SOW key, and what was durable when they were written."""
+    server = start_server(log_topics=("t1",))
+    publisher = peers.logged_on(server)
+    for sequence, fields in enumerate(({"e": 60, "k": "key"}, {"e": 0}, {}), start=1):
+        publisher.publish("t1", b"x", s=sequence, a="persisted", **fields)
+        publisher.flush("persisted")
+    prefix = f"{server.journal_directory}/{server.options.name}."
+    directory = LogDirectory(prefix, ".journal", lambda topic, message_type: topic)
+    cursor = LogCursor(directory, 0, 0, True)
+    records = [cursor.step(10 * 2**20) for _ in range(3)]
+    assert [record.expiration_s for record in records] == [60, 0, None]
+    assert [record.sow_key for record in records] == [b"key", b"", b""]
+    for before, after in itertools.pairwise(records):
+        assert before.position + before.length <= after.durable_position <= after.position
