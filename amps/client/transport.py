@@ -243,8 +243,9 @@ def _connect_tcp(uri: ConnectionUri, deadline: float | None) -> socket.socket:
 def _set_options(sock: socket.socket, uri: ConnectionUri) -> None:
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, uri.tcp_keepalive)
-        if uri.tcp_nodelay is not None:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, uri.tcp_nodelay)
+        # On unless asked otherwise: bursts are gathered by the client itself, and Nagle's algorithm would make a small
+        # command behind another one wait until the server acknowledges the first, which may take 40 ms.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, uri.tcp_nodelay)
         if uri.tcp_rcvbuf is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, uri.tcp_rcvbuf)
         if uri.tcp_sndbuf is not None:

@@ -38,7 +38,7 @@ class ConnectionUri:
     bind: str | None = None
     tcp_rcvbuf: int | None = None
     tcp_sndbuf: int | None = None
-    tcp_nodelay: bool | None = None
+    tcp_nodelay: bool = True
     tcp_linger: int | None = None
     tcp_keepalive: bool = True
     ip_protocol_prefer: str = "ipv4"

@@ -22,8 +22,18 @@ from amps.client import (
     TimedOutException,
     UsageException,
 )
+from amps.client.transport import dial
+from amps.client.uri import parse_uri
 from tests.support.certificates import Authority
-from tests.unit.client.peer import Connection, Outcome, ScriptedPeer, encode, in_background, split_frames
+from tests.unit.client.peer import (
+    WAIT_S,
+    Connection,
+    Outcome,
+    ScriptedPeer,
+    encode,
+    in_background,
+    split_frames,
+)
 from tests.unit.client.talk import LoggedOn
 
 MakeClient = Callable[..., Client]
@@ -152,6 +162,18 @@ def test_client_5_closed_port_and_empty_parameters(peer: ScriptedPeer, make_clie
     client = make_client(uri=f"{peer.uri}?&tcp_nodelay=true")
     client.connect()
     assert client.connected
+
+
+@pytest.mark.parametrize(
+    ("parameters", "expected"), [("", True), ("?tcp_nodelay=true", True), ("?tcp_nodelay=0", False)]
+)
+def test_small_commands_do_not_wait_for_acknowledgements_of_the_network(
+    peer: ScriptedPeer, parameters: str, expected: bool
+) -> None:
+    """client.md §2, tcp_nodelay; on by default, see ARCHITECTURE.md"""
+    transport = dial(parse_uri(peer.uri + parameters), timeout_s=WAIT_S)
+    assert bool(transport._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)) is expected
+    transport.close()
 
 
 def test_client_7_logon_options_and_correlation(peer: ScriptedPeer, make_client: MakeClient) -> None:
