@@ -294,7 +294,9 @@ class JournalFiles:
         try:
             write_index(self._disk, path, index.to_bytes())
         except OSError as error:
-            self._report("2C-0004", f"index {path} cannot be written ({error}); it is rebuilt at the next start")
+            self._report(
+                "2C-0004", f"index {path} cannot be written ({error}); it is rebuilt at the next start"
+            )
             return
         with contextlib.suppress(OSError):
             self._runtime.index_path(number).unlink()

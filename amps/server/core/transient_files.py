@@ -42,7 +42,9 @@ class TransientFiles:
             os.posix_fallocate(descriptor, 0, size)
             self._memory = mmap.mmap(descriptor, size)
         except OSError as error:
-            raise StorageFailure(f"no memory for messages that are not recorded, at {path}: {error}") from error
+            raise StorageFailure(
+                f"no memory for messages that are not recorded, at {path}: {error}"
+            ) from error
         finally:
             os.close(descriptor)
         name = self._instance_name
@@ -67,7 +69,9 @@ class TransientFiles:
             return True
         control = self._runtime.control
         readers = [
-            control.transient_read(index) for index in range(self._runtime.transports) if control.transport_alive(index)
+            control.transient_read(index)
+            for index in range(self._runtime.transports)
+            if control.transport_alive(index)
         ]
         while len(self._segments) > 1:
             number, start, size = self._segments[0]

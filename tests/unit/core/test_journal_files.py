@@ -15,7 +15,7 @@ from amps.server.core.disk import Disk
 from amps.server.core.flusher import Flusher, SyncFailed, WatermarkFile, read_watermark
 from amps.server.core.journal_files import MIB, JournalFiles, StorageFailure
 from amps.server.journal_names import index_path, journal_path, watermark_path
-from tests.simulation.world import SimulatedRuntime
+from tests.simulation.server import SimulatedRuntime
 
 NAME = "inst"
 SIZE = MIB
