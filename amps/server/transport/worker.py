@@ -25,6 +25,7 @@ from amps.server.runtime import Runtime
 from amps.server.security import Authenticator, Entitlement, make_authenticator, make_entitlement
 from amps.server.topics import RESERVED_PREFIX, TopicMatcher
 from amps.server.transport.ack_schedule import AckSchedule
+from amps.server.transport.allocation import keep_chunk_memory
 from amps.server.transport.connection import Connection, now_name_number
 from amps.server.transport.core_link import CoreLink
 from amps.server.transport.feeds import Feeds
@@ -321,4 +322,5 @@ def run_transport(
     sockets: dict[str, list[socket.socket]],
 ) -> int:
     """Body of a transport process; returns its exit code."""
+    keep_chunk_memory()
     return Worker(config, runtime, index, log, supervisor, sockets).run()
