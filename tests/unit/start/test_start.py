@@ -18,7 +18,7 @@ from amps.server.eventlog.records import unpack
 from amps.server.host import FILE_MAX_OVERRIDE, check_host, raise_open_files_limit
 from amps.server.startup import log_startup
 from tests.support.certificates import Authority
-from tests.support.server import wait_until
+from tests.support.server import package_path, wait_until
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -129,14 +129,20 @@ sys.exit(run_as_daemon(run))
 """
 
 
-def run_daemon(body: str) -> subprocess.CompletedProcess[str]:
+def environment() -> dict[str, str]:
+    """For a child with a working directory of its own: it takes the same package as these tests."""
+    return {**os.environ, "PYTHONPATH": package_path()}
+
+
+def run_daemon(body: str, directory: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", DAEMON.format(body=body)],
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
-        cwd=REPOSITORY,
+        cwd=directory,
+        env=environment(),
     )
 
 
@@ -144,13 +150,14 @@ def test_a_daemon_reports_its_pid_when_it_is_ready(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     started = run_daemon(
         f"time.sleep(0.3); open({str(mark)!r}, 'w').close(); os.write(ready_fd, b'ready'); "
-        "os.close(ready_fd); time.sleep(600); return 0"
+        "os.close(ready_fd); time.sleep(600); return 0",
+        tmp_path,
     )
     assert started.returncode == 0, started.stderr
     assert mark.exists()
     process = psutil.Process(int(started.stdout.split("pid ")[1]))
     assert process.terminal() is None
-    assert process.cwd() == str(REPOSITORY)
+    assert process.cwd() == str(tmp_path)
     process.send_signal(signal.SIGKILL)
     psutil.wait_procs([process], timeout=10)
 
@@ -165,8 +172,8 @@ def test_a_daemon_reports_its_pid_when_it_is_ready(tmp_path: Path) -> None:
         ("os._exit(3)", 1, "ended before it was ready"),
     ],
 )
-def test_a_daemon_that_fails_says_so(body: str, code: int, text: str) -> None:
-    started = run_daemon(body)
+def test_a_daemon_that_fails_says_so(body: str, code: int, text: str, tmp_path: Path) -> None:
+    started = run_daemon(body, tmp_path)
     assert started.returncode == code
     assert text in started.stderr
 
@@ -242,7 +249,11 @@ def test_who_interrupts_the_start_of_a_daemon_stops_it(number: signal.Signals, t
     """The daemon has a session of its own, so that the terminal's signal does not reach it."""
     body = f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()) + '.'); time.sleep(600); return 0"
     with subprocess.Popen(
-        [sys.executable, "-c", DAEMON.format(body=body)], stderr=subprocess.PIPE, text=True, cwd=REPOSITORY
+        [sys.executable, "-c", DAEMON.format(body=body)],
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env=environment(),
     ) as command:
         pid_file = tmp_path / "pid"
         wait_until(lambda: pid_file.exists() and pid_file.read_text().endswith("."), 30, "not started")
@@ -259,22 +270,23 @@ def test_who_interrupts_the_start_of_a_daemon_stops_it(number: signal.Signals, t
 # --- standard streams -------------------------------------------------------------------------------------
 
 
-def command(redirection: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def command(redirection: str, directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["sh", "-c", f'"$0" -m amps.server.main "$@" {redirection}', sys.executable, *arguments],
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
-        cwd=REPOSITORY,
+        cwd=directory,
+        env=environment(),
     )
 
 
 @pytest.mark.parametrize(
     ("redirection", "code"), [(">&-", 0), (">/dev/full", 1), ("<&- >&- 2>&-", 0), ("| true", 0)]
 )
-def test_answers_that_nobody_can_read_are_no_crash(redirection: str, code: int) -> None:
-    done = command(redirection, "--sample-config")
+def test_answers_that_nobody_can_read_are_no_crash(redirection: str, code: int, tmp_path: Path) -> None:
+    done = command(redirection, tmp_path, "--sample-config")
     assert done.returncode == code
     assert "Traceback" not in done.stderr
     assert "Exception" not in done.stderr
@@ -292,7 +304,8 @@ def test_a_server_starts_without_standard_streams(redirection: str, tmp_path: Pa
     )
     with subprocess.Popen(
         ["sh", "-c", f'exec "$0" -m amps.server.main "$1" {redirection}', sys.executable, str(config)],
-        cwd=REPOSITORY,
+        cwd=tmp_path,
+        env=environment(),
         stderr=subprocess.PIPE,
         text=True,
     ) as server:

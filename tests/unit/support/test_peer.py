@@ -89,8 +89,10 @@ def test_silence_and_close_are_told_apart(pair: tuple[RawClient, socket.socket])
 
 def test_expect_silence_fails_when_something_was_on_its_way(pair: tuple[RawClient, socket.socket]) -> None:
     peer, server = pair
-    server.sendall(frame({"c": "ack", "a": "processed", "cid": "id-1", "status": "success"}))
+    for cid, ack in (("id-1", "completed"), ("id-2", "processed")):
+        server.sendall(frame({"c": "ack", "a": ack, "cid": cid, "status": "success"}))
     peer.expect_silence()
+    server.sendall(frame({"c": "ack", "a": "completed", "cid": "id-3", "status": "success"}))
     server.sendall(frame({"c": "p", "t": "a", "sids": "1"}, b"late"))
     with pytest.raises(PeerError, match="expected silence"):
         peer.expect_silence()
