@@ -149,7 +149,15 @@ def test_client_63_a_stopped_client_is_disconnected(plain_server: ServerProcess,
         "time.sleep(600)\n"
     )
     process = subprocess.Popen(
-        [sys.executable, "-P", "-W", "ignore", "-c", program, f"tcp://127.0.0.1:{plain_server.port()}/amps/json"],
+        [
+            sys.executable,
+            "-P",
+            "-W",
+            "ignore",
+            "-c",
+            program,
+            f"tcp://127.0.0.1:{plain_server.port()}/amps/json",
+        ],
         stdout=subprocess.PIPE,
         env={"PYTHONPATH": package_path()},
     )

@@ -71,7 +71,9 @@ def test_transaction_log_29_names_of_recorded_topics(
 
 
 @pytest.mark.parametrize("name", ["A", "^A$"])
-def test_transaction_log_2_the_message_type_counts(start_server: StartServer, peers: Peers, name: str) -> None:
+def test_transaction_log_2_the_message_type_counts(
+    start_server: StartServer, peers: Peers, name: str
+) -> None:
     """transaction_log.md §1 2, §2: json `A` and fix `A` are different topics."""
     server = start_server(transports=(Transport("any", message_type=None),), log_topics=((name, "json"),))
     json_client = peers.logged_on(server, mt="json")

@@ -17,7 +17,9 @@ STRIKES = 12
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fault", description=__doc__)
     parser.add_argument("--minutes", type=float, default=5.0, help="how long (default 5)")
-    parser.add_argument("--seed", type=int, help="run this seed alone; the moments are the same, not the schedule")
+    parser.add_argument(
+        "--seed", type=int, help="run this seed alone; the moments are the same, not the schedule"
+    )
     parser.add_argument("--strikes", type=int, default=STRIKES, help=f"deaths per seed (default {STRIKES})")
     options = parser.parse_args()
     end_s = time.monotonic() + options.minutes * 60

@@ -20,7 +20,17 @@ from tests.support.server import ServerProcess, wait_until
 DEATHS_PER_KIND = 3
 EVERYBODY_GONE_S = 30.0
 LOGGED = "^load/"
-KINDS = ("tree", "core", "transport", "log", "supervisor", "frozen core", "frozen transport", "core twice", "restart")
+KINDS = (
+    "tree",
+    "core",
+    "transport",
+    "log",
+    "supervisor",
+    "frozen core",
+    "frozen transport",
+    "core twice",
+    "restart",
+)
 
 
 class Storm:
@@ -32,7 +42,9 @@ class Storm:
         self._chance = random.Random(seed)
         self._deaths: Counter[str] = Counter()
 
-    def strike(self, publishers: list[Publisher], subscribers: list[Subscriber], kind: str | None = None) -> None:
+    def strike(
+        self, publishers: list[Publisher], subscribers: list[Subscriber], kind: str | None = None
+    ) -> None:
         """Wait a moment, let something die, wait until everybody works again."""
         time.sleep(self._chance.random() * 0.5)
         kind = kind or self._chance.choice(KINDS)

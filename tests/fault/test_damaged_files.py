@@ -100,7 +100,10 @@ DAMAGES: dict[str, tuple[int, Callable[[ServerProcess], object]]] = {
     "the newest and the spare removed": (NEWEST, lambda s: unlink(journal(s, NEWEST), journal(s, 3))),
     "the newest removed, the spare left": (NEWEST, lambda s: journal(s, NEWEST).unlink()),
     "one in the middle removed": (1, lambda s: journal(s, 1).unlink()),
-    "a spare in place of one in the middle": (2, lambda s: make_unused(journal(s, 1), 1)),  # names the next one
+    "a spare in place of one in the middle": (
+        2,
+        lambda s: make_unused(journal(s, 1), 1),
+    ),  # names the next one
 }
 
 

@@ -37,7 +37,9 @@ def test_fault_random_deaths(start_server: StartServer) -> None:
     storm(server, seed, [None] * 4)
 
 
-def test_fault_a_dead_transport_takes_only_its_own_connections(start_server: StartServer, peers: Peers) -> None:
+def test_fault_a_dead_transport_takes_only_its_own_connections(
+    start_server: StartServer, peers: Peers
+) -> None:
     """Clients of the other transport see neither a gap nor a message twice, and keep their connections."""
     server = start_server(log_topics=(LOGGED,), transport_workers=2)
     publishers, _ = crowd(server, 7, 4)
@@ -82,7 +84,9 @@ class Watcher(Participant):
             self.bodies.append(message.body)
             publisher, _, rest = message.body.partition(b', "n": ')
             number = int(rest.partition(b",")[0])
-            assert last.get(publisher, number - 1) == number - 1, f"{self.name}: a gap before {message.body[:60]!r}"
+            assert last.get(publisher, number - 1) == number - 1, (
+                f"{self.name}: a gap before {message.body[:60]!r}"
+            )
             last[publisher] = number
 
 
@@ -123,7 +127,9 @@ def test_fault_a_name_taken_over_under_load(start_server: StartServer) -> None:
     threads = [threading.Thread(target=rival, daemon=True) for _ in range(3)]
     for thread in threads:
         thread.start()
-    wait_until(lambda: len(takeovers) >= TAKEOVERS or bool(failures), 60, lambda: f"only {len(takeovers)} takeovers")
+    wait_until(
+        lambda: len(takeovers) >= TAKEOVERS or bool(failures), 60, lambda: f"only {len(takeovers)} takeovers"
+    )
     stop.set()
     for thread in threads:
         thread.join(30)
@@ -135,7 +141,9 @@ def test_fault_a_name_taken_over_under_load(start_server: StartServer) -> None:
 
 def test_fault_killed_again_and_again_while_it_starts(start_server: StartServer, peers: Peers) -> None:
     """At any moment of preallocation and recovery; what is left is always good enough to start on."""
-    server = start_server(log_topics=(LOGGED,), journal_xml="<PreallocatedJournalFiles>4</PreallocatedJournalFiles>")
+    server = start_server(
+        log_topics=(LOGGED,), journal_xml="<PreallocatedJournalFiles>4</PreallocatedJournalFiles>"
+    )
     bodies = numbered_bodies(1500, padding_bytes=10_000)
     peers.logged_on(server).publish_persisted("load/1", bodies, 1)
     chance = random.Random(11)

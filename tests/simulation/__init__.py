@@ -1,5 +1,5 @@
 """Deterministic simulation of core and journal: real logic, simulated disk, clock, transports and deaths, one seed.
 
-    python -m tests.simulation --seed N [--steps M] [--trace]     replay one seed
-    python -m tests.simulation --forever                          seeds without end, each printed when it fails
+python -m tests.simulation --seed N [--steps M] [--trace]     replay one seed
+python -m tests.simulation --forever                          seeds without end, each printed when it fails
 """

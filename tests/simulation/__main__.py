@@ -17,9 +17,13 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="run this seed alone")
     parser.add_argument("--seeds", type=int, default=100, help="run that many seeds (default 100)")
     parser.add_argument("--first", type=int, default=0, help="first of the seeds (default 0)")
-    parser.add_argument("--steps", type=int, default=DEFAULT_STEPS, help=f"steps per seed (default {DEFAULT_STEPS})")
+    parser.add_argument(
+        "--steps", type=int, default=DEFAULT_STEPS, help=f"steps per seed (default {DEFAULT_STEPS})"
+    )
     parser.add_argument("--forever", action="store_true", help="random seeds until interrupted")
-    parser.add_argument("--every-call", action="store_true", help="per seed, let every call of the disk be the last")
+    parser.add_argument(
+        "--every-call", action="store_true", help="per seed, let every call of the disk be the last"
+    )
     parser.add_argument("--trace", action="store_true", help="print everything that happens")
     options = parser.parse_args()
     seeds = (

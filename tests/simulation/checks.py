@@ -100,10 +100,14 @@ def check_contents(entries: list[Entry], clients: Iterable[Client], instance_nam
     for client in clients:
         found = by_publisher.pop(publisher_id(client.name), {})
         for message in client.owed():
-            assert message.sequence in found, f"{client.name}: {message.sequence} was acknowledged and is missing"
+            assert message.sequence in found, (
+                f"{client.name}: {message.sequence} was acknowledged and is missing"
+            )
         for sequence, entry in found.items():
             message = client.store[sequence]
-            assert (entry.topic, entry.body) == (message.topic, message.body), f"{client.name}: {sequence} changed"
+            assert (entry.topic, entry.body) == (message.topic, message.body), (
+                f"{client.name}: {sequence} changed"
+            )
             assert entry.user_id == client.user.encode()
             assert entry.expiration_s == (len(entry.body) if len(entry.body) % 5 == 0 else None)
             if len(entry.body) % 3 == 0:

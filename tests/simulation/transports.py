@@ -167,9 +167,7 @@ class Transport:
             if not session.wire.closed:
                 session.wire.flushed(bodies)
 
-        self._barriers.append(
-            (self._ring.pushed, lambda: self._when_durable(self.written(), persisted))
-        )
+        self._barriers.append((self._ring.pushed, lambda: self._when_durable(self.written(), persisted)))
 
     # Inside
 

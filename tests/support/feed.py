@@ -36,7 +36,9 @@ class Feed:
 class Feeder:
     """A sequencer with a journal and a transient log in one directory, one ring, and publishers `p0`, `p1`, …"""
 
-    def __init__(self, directory: Path, file_bytes: int, publishers: int = 4, ring_bytes: int = RING_BYTES) -> None:
+    def __init__(
+        self, directory: Path, file_bytes: int, publishers: int = 4, ring_bytes: int = RING_BYTES
+    ) -> None:
         self.journal_storage = DirectoryStorage(directory, file_bytes, "journal")
         self.transient_storage = DirectoryStorage(directory, file_bytes, "transient")
         self.journal = LogWriter(self.journal_storage, True)

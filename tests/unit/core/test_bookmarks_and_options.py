@@ -35,7 +35,10 @@ def test_bookmark_of_an_empty_log() -> None:
     assert parse_bookmark("0") == StartPoint(epoch=True)
 
 
-@given(st.lists(st.one_of(st.tuples(u64, u64), st.sampled_from(["0", "0|1|", "0|1"])), min_size=1, max_size=6), blanks)
+@given(
+    st.lists(st.one_of(st.tuples(u64, u64), st.sampled_from(["0", "0|1|", "0|1"])), min_size=1, max_size=6),
+    blanks,
+)
 def test_bookmark_lists(items: list[tuple[int, int] | str], blank: str) -> None:
     """transaction_log.md §5.1, §20 8: any mixture, with blanks around the points."""
     texts = [item if isinstance(item, str) else f"{item[0]}{blank}|{blank}{item[1]}|" for item in items]
@@ -67,7 +70,8 @@ def test_bookmark_malformed(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["20240301T093000Z", "20240301T093000.123456789", "[1|1|:2|2|)", "(0:0|1|]", "1|1|,20240301T093000Z"]
+    "text",
+    ["20240301T093000Z", "20240301T093000.123456789", "[1|1|:2|2|)", "(0:0|1|]", "1|1|,20240301T093000Z"],
 )
 def test_bookmark_forms_of_later_work_say_so(text: str) -> None:
     with pytest.raises(CommandFailure) as caught:
@@ -138,7 +142,16 @@ def test_options_brackets_and_quotes_keep_commas(items: list[str]) -> None:
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("500ms", 0.5), ("1s", 1), ("2", 2), ("1.5m", 90), (".5h", 1800), ("10us", 1e-5), ("3 S", 3), ("1w", 604800)],
+    [
+        ("500ms", 0.5),
+        ("1s", 1),
+        ("2", 2),
+        ("1.5m", 90),
+        (".5h", 1800),
+        ("10us", 1e-5),
+        ("3 S", 3),
+        ("1w", 604800),
+    ],
 )
 def test_options_intervals(text: str, seconds: float) -> None:
     assert parse_interval(text) == pytest.approx(seconds)

@@ -14,9 +14,13 @@ from tests.support.records import FLAG_DERIVED_PUBLISHER, RecordParts
 
 FILE_BYTES = 16384
 
-sizes = st.one_of(st.integers(0, 200), st.integers(0, 5000), st.sampled_from([0, 7, 8, 9, FILE_BYTES, 50_000, 200_000]))
+sizes = st.one_of(
+    st.integers(0, 200), st.integers(0, 5000), st.sampled_from([0, 7, 8, 9, FILE_BYTES, 50_000, 200_000])
+)
 topics = st.one_of(
-    st.sampled_from(["a", "b", "plain/1", "plain/2"]), st.integers(0, 300).map("topic-{}".format), st.text(max_size=20)
+    st.sampled_from(["a", "b", "plain/1", "plain/2"]),
+    st.integers(0, 300).map("topic-{}".format),
+    st.text(max_size=20),
 )
 
 
@@ -64,7 +68,9 @@ def content_of(record: object) -> tuple[object, ...]:
     return tuple(getattr(record, name) for name in names)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 @given(feeds(), st.lists(st.integers(1, 15), max_size=20))
 def test_journal_is_read_as_it_was_written(made: list[Feed], batches: list[int]) -> None:
     with tempfile.TemporaryDirectory() as directory:
@@ -92,7 +98,9 @@ def check_log(feeder: Feeder, made: list[Feed]) -> None:
         records = read_all(LogCursor(log, 0, 0, True), writer.position)
         assert [content_of(record) for record in records] == [content(feed) for feed in expected]
         assert [record.position for record in records] == sorted({record.position for record in records})
-        assert [record.timestamp_ns for record in records] == sorted(record.timestamp_ns for record in records)
+        assert [record.timestamp_ns for record in records] == sorted(
+            record.timestamp_ns for record in records
+        )
         assert writer is feeder.transient or all(r.durable_position <= r.position for r in records)
         own = [record.txid for record in records]
         assert own == sorted(set(own))
@@ -103,7 +111,9 @@ def check_log(feeder: Feeder, made: list[Feed]) -> None:
             cursor = LogCursor(directory_of(storage), number, 0, True)
             cursor.skip_to(record.position)
             rest = read_all(cursor, writer.position)
-            assert [r.position for r in rest] == [r.position for r in records if r.position >= record.position]
+            assert [r.position for r in rest] == [
+                r.position for r in records if r.position >= record.position
+            ]
         # Each file can be read alone.
         for number in storage.numbers:
             image = storage.path(number).read_bytes()
@@ -111,7 +121,9 @@ def check_log(feeder: Feeder, made: list[Feed]) -> None:
             found = scan_file(image, file.start_position)
             assert not found.damaged
             assert found.finished == (number != writer.number)
-            inside = [r for r in records if file.start_position <= r.position < file.start_position + file.size]
+            inside = [
+                r for r in records if file.start_position <= r.position < file.start_position + file.size
+            ]
             assert {r.topic for r in inside} <= set(found.topics)
             assert len(found.topics) == len(set(found.topics))
     # One order over both logs.

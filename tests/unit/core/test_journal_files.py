@@ -134,7 +134,9 @@ def test_files_a_journal_is_durable_to_its_end_before_the_next_is_used(tmp_path:
     assert read_watermark(setting.watermark) == SIZE
 
 
-def test_flusher_the_promise_is_on_record_before_it_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flusher_the_promise_is_on_record_before_it_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     setting = Setting(tmp_path)
     setting.open_new()
     assert read_watermark(setting.watermark) == setting.runtime.control.durable == FILE_HEADER_SIZE

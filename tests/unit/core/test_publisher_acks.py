@@ -56,9 +56,7 @@ class Model:
                 if message.sequence <= sequence and not message.refused:
                     assert 0 <= message.log_end <= self.on_device, f"{message} is not durable"
         else:
-            before = [
-                m.sequence for m in self.sent if m.sequence < sequence and m.wants and not m.refused
-            ]
+            before = [m.sequence for m in self.sent if m.sequence < sequence and m.wants and not m.refused]
             successes = [s for s, why, _ in self.emitted if why is None]
             assert max(before, default=0) <= max(successes, default=0), "a failure overtook a success"
 

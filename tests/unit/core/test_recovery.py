@@ -69,7 +69,9 @@ class Directory:
             return IndexBuilder(None, info.number, info.start_position, info.size)
 
         self.reports.clear()
-        return recover(self.path, NAME, make_index, lambda *report: self.reports.append(report), disk or Disk())
+        return recover(
+            self.path, NAME, make_index, lambda *report: self.reports.append(report), disk or Disk()
+        )
 
     def add_spare(self, size: int = FILE_BYTES) -> Path:
         number = self.numbers[-1] + 1
@@ -148,7 +150,9 @@ def test_recovery_cuts_a_torn_tail(cut: int, garbage: int, seed: int) -> None:
         assert not any(left[end:])
         was_damaged = any((image[:torn_at] + rest)[end:])
         assert [event for event, _ in directory.reports] == (["1D-0005"] if was_damaged else [])
-        assert all(directory.journal(0).name in text and f"offset {end}" in text for _, text in directory.reports)
+        assert all(
+            directory.journal(0).name in text and f"offset {end}" in text for _, text in directory.reports
+        )
         check(directory.recover(), directory, whole, end)
         assert directory.reports == []
 
@@ -161,7 +165,9 @@ def test_recovery_refuses_when_a_promised_record_is_gone(small: Directory, place
     image[victim.position + 100] ^= 1
     small.journal(0).write_bytes(image)
     small.promise(small.end)
-    with pytest.raises(RecoveryRefused, match=f"{small.journal(0).name}: damaged at offset {victim.position}"):
+    with pytest.raises(
+        RecoveryRefused, match=f"{small.journal(0).name}: damaged at offset {victim.position}"
+    ):
         small.recover()
     assert small.journal(0).read_bytes() == image
     # Up to there nothing was promised: then it is a torn tail.
@@ -318,7 +324,9 @@ def test_recovery_an_instance_name_is_no_pattern(tmp_path: Path) -> None:
     for name in ("a[1]", "a*", "a?"):
         (tmp_path / f"{name}.0000000003.journal.new").write_bytes(b"?")
         (tmp_path / "a1.0000000003.journal.new").write_bytes(b"?")
-        found = recover(tmp_path, name, lambda info: pytest.fail("no file is in use"), lambda *report: None, Disk())
+        found = recover(
+            tmp_path, name, lambda info: pytest.fail("no file is in use"), lambda *report: None, Disk()
+        )
         assert found == Recovered()
         assert [path.name for path in tmp_path.iterdir()] == ["a1.0000000003.journal.new"]
 

@@ -34,7 +34,9 @@ def original() -> tuple[bytes, list[tuple[int, int]]]:
         chance = random.Random(4)
         for sequence in range(1, 120):
             topic = f"topic-{chance.randrange(6)}"
-            parts = RecordParts(payload=chance.randbytes(chance.randrange(400)), publisher_id=publisher_id("p0"))
+            parts = RecordParts(
+                payload=chance.randbytes(chance.randrange(400)), publisher_id=publisher_id("p0")
+            )
             feeder.push(Feed(0, sequence, topic, parts))
             if sequence % 7 == 0:
                 feeder.turn(sequence, max(0, feeder.journal.position - 1000))
@@ -144,7 +146,9 @@ def test_scan_believes_no_record_from_elsewhere() -> None:
 
 
 def topic_record(topic_id: int, payload: bytes) -> bytes:
-    parts = RecordParts(payload=payload, kind=KIND_TOPIC, topic_id=topic_id, txid=1, position=FILE_HEADER_SIZE)
+    parts = RecordParts(
+        payload=payload, kind=KIND_TOPIC, topic_id=topic_id, txid=1, position=FILE_HEADER_SIZE
+    )
     return bytes(FILE_HEADER_SIZE) + padded(parts.to_bytes(sealed=True)) + bytes(800)
 
 

@@ -561,7 +561,7 @@ log.finish()
 run_log_process(targets, "inst", receiver)
 """
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-P", "-c", program], capture_output=True, text=True, timeout=60, check=True
     )
     assert [line.split("info: ")[1] for line in done.stdout.splitlines()] == [
         "00-0001 hello",

@@ -29,7 +29,9 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 
 def faults(how: str) -> int:
-    run = subprocess.run([sys.executable, "-c", PROGRAM, how], capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-P", "-c", PROGRAM, how], capture_output=True, text=True, check=True
+    )
     return int(run.stdout)
 
 
