@@ -35,7 +35,9 @@ def instance_names(directory: Path) -> list[str]:
     return sorted({match[1] for match in found if match})
 
 
-def verify_instance(directory: Path, name: str, progress: Progress = lambda size: None) -> Iterator[FileReport]:
+def verify_instance(
+    directory: Path, name: str, progress: Progress = lambda size: None
+) -> Iterator[FileReport]:
     """Check all journals of one instance, oldest first. `progress` is told the bytes of each file that is done."""
     numbers = journal_numbers(directory, name)
     expected_start: int | None = None
@@ -86,7 +88,9 @@ def _verify_file(
             f"damaged at offset {found.end_offset}: acknowledged messages up to offset {min(durable, size)} must follow"
         )
     elif found.damaged:
-        report.note = f"in use; its last batch, from offset {found.end_offset}, was never acknowledged and is torn"
+        report.note = (
+            f"in use; its last batch, from offset {found.end_offset}, was never acknowledged and is torn"
+        )
     else:
         report.note = "in use"
     return start + size

@@ -1,6 +1,8 @@
 """Many topics, subscriptions, connections, long names: nothing is lost and nothing stays behind."""
 
+import re
 import threading
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -50,6 +52,16 @@ def test_protocol_many_subscriptions(peers: Peers, server: ServerProcess, topic:
     assert client.unsubscribe("all").succeeded
     client.publish(f"{topic}/7", b"x")
     client.expect_silence()
+
+
+def test_connections_are_spread_over_the_transports(start_server: StartServer, peers: Peers) -> None:
+    """The workers share one listening socket, and the one that is awake must not take them all."""
+    server = start_server(transport_workers=2)
+    for _ in range(60):
+        peers.open(server)
+    connected = server.log.wait_for("07-0001", count=60)
+    workers = Counter(re.findall(r"-(\d+)-\d+\]", record.text)[0] for record in connected)
+    assert min(workers["0"], workers["1"]) >= 15, workers
 
 
 def test_protocol_many_connections_at_once(peers: Peers, server: ServerProcess, topic: str) -> None:

@@ -129,6 +129,8 @@ def test_protocol_68_a_stalled_handshake_harms_nobody(
     rubbish = peers.open(server, "tcps")
     rubbish.send_bytes(b"\0" * 100)
     check_logon_acks(peers.open(server, "tcps", tls=authority.client_context()), unique)
+    host, port = rubbish.socket.getsockname()
+    server.log.wait_for("11-0002", "Transport[tcps]", f"{host}:{port}")
     assert silent.socket.fileno() >= 0
 
 

@@ -74,7 +74,7 @@ CATALOGUE: Mapping[str, Entry] = {
     "08-0001": Entry("error", "client[{client}] topic '{topic}' is no valid regular expression: {reason}."),
     "11-0001": Entry("info", "Transport[{transport}] listening on {address}."),
     "11-0002": Entry("warning", "Transport[{transport}] refused a connection from {address}: {reason}."),
-    "11-0003": Entry("critical", "Transport[{transport}] cannot listen on {address}: {reason}."),
+    "11-0004": Entry("error", "Transport[{transport}] cannot accept connections for now: {reason}."),
     "12-0001": Entry("trace", "client[{client}] publish command received: {data}"),
     "12-0002": Entry("trace", "client[{client}] subscribe command received: {data}"),
     "12-0003": Entry("trace", "client[{client}] unsubscribe command received: {data}"),

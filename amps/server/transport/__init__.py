@@ -1,7 +1,8 @@
 """A transport worker: the process that owns client connections.
 
 The process    `worker` puts it together: `turns`, `core_link` (ring, answers, barriers), `feeds` (tailers and who they
-               serve), `ack_schedule`. Listening sockets (`listeners`) come from the supervisor.
+               serve), `ack_schedule`. Listening sockets (`listeners`) come from the supervisor; `accepting` shares
+               what they bring among the workers.
 A client       `connection` is the asyncio side of one; `spilling` passes its large messages; `slow_clients` bounds
                what may wait for it; `publisher_acks` makes acknowledgements out of watermarks; `preflight` is HTTP.
 Commands       `commands` dispatches to `logons`, `publishing`, `subscribing`, `queries`, `heartbeats`; `answering`,

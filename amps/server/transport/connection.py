@@ -97,7 +97,6 @@ class Connection(asyncio.BufferedProtocol):
         self.transport.set_write_buffer_limits(OUTPUT_HIGH_BYTES, OUTPUT_LOW_BYTES)
         peer = transport.get_extra_info("peername")
         self.address = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "local"
-        self.worker.connected(self)
         self.worker.log.log(
             "07-0001", connection=self.name, transport=self.listener.name, address=self.address
         )

@@ -24,6 +24,7 @@ from amps.server.eventlog import EventLog
 from amps.server.runtime import Runtime
 from amps.server.security import Authenticator, Entitlement, make_authenticator, make_entitlement
 from amps.server.topics import RESERVED_PREFIX, TopicMatcher
+from amps.server.transport.accepting import Acceptor
 from amps.server.transport.ack_schedule import AckSchedule
 from amps.server.transport.allocation import keep_chunk_memory
 from amps.server.transport.connection import Connection, now_name_number
@@ -79,7 +80,6 @@ class Worker:
         self.loop: asyncio.AbstractEventLoop
         self._supervisor = supervisor
         self._sockets = sockets
-        self._servers: list[asyncio.Server] = []
         self._connections: dict[int, Connection] = {}
         self._free_slots: list[int] = []
         self._slot_count = 0
@@ -87,6 +87,7 @@ class Worker:
         self._spill_number = itertools.count()
         self._draining = False
         self._closing: list[asyncio.Transport] = []
+        self._acceptor = Acceptor(runtime, index, log)
         self.core = CoreLink(runtime, index, self.has_journal, self.schedule)
         self.turns = Turns(self.core, runtime.transport_bells[index], self._work, self._failed)
         self.ack_schedule = AckSchedule(self.core, self.schedule)
@@ -128,30 +129,23 @@ class Worker:
         control = self.runtime.control
         self.feeds.release_transient()
         control.set_transport_alive(self.index, True)
+        self._acceptor.begin(self.loop)
         self.turns.begin(self.loop)
         self.loop.add_reader(self._supervisor.fileno(), self._listen)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             # The supervisor says when to stop; a signal to the whole process group must not end workers early.
             self.loop.add_signal_handler(number, lambda: None)
         for name, sockets in self._sockets.items():
-            await self._serve(self._listeners[name], sockets)
+            self._serve(self._listeners[name], sockets)
         self._tell("ready")
         self._tick()
         code: int = await self._stopped
         return code
 
-    async def _serve(self, listener: Listener, sockets: list[socket.socket]) -> None:
+    def _serve(self, listener: Listener, sockets: list[socket.socket]) -> None:
         context = tls_context(listener.config.tls) if listener.config.tls is not None else None
         for listening in sockets:
-            if listening.family == socket.AF_UNIX:
-                server = await self.loop.create_unix_server(
-                    lambda: Connection(self, listener), sock=listening.dup(), ssl=context, start_serving=True
-                )
-            else:
-                server = await self.loop.create_server(
-                    lambda: Connection(self, listener), sock=listening.dup(), ssl=context, start_serving=True
-                )
-            self._servers.append(server)
+            self._acceptor.open(listener.name, listening.dup(), context, lambda: Connection(self, listener))
 
     def _tell(self, *message: object) -> None:
         try:
@@ -172,8 +166,7 @@ class Worker:
         if self._draining:
             return
         self._draining = True
-        for server in self._servers:
-            server.close()
+        self._acceptor.stop()
         for connection in list(self._connections.values()):
             connection.stop_input()
         self._drain_until_s = self.now_s() + DRAIN_WAIT_S
@@ -229,10 +222,6 @@ class Worker:
         """`<instance>-<transport>-<worker>-<number>` (protocol.md §6)."""
         return f"{self.config.name}-{listener.name}-{self.index}-{now_name_number() + serial % 1000}"
 
-    def connected(self, connection: Connection) -> None:
-        """A connection exists."""
-        self.runtime.control.set_connections(self.index, len(self._connections))
-
     def disconnected(self, connection: Connection) -> None:
         """A connection has ended; forget everything about it."""
         self.core.forget(connection)
@@ -240,7 +229,7 @@ class Worker:
         self.feeds.forget(connection)
         self._connections.pop(connection.slot, None)
         self._free_slots.append(connection.slot)
-        self.runtime.control.set_connections(self.index, len(self._connections))
+        self._acceptor.lost()
 
     def now_s(self) -> float:
         """The event loop's clock."""

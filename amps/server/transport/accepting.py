@@ -1,0 +1,165 @@
+"""How a worker takes connections from the listening sockets that all workers share.
+
+A new connection wakes every worker, and the first one awake could take all that wait. So each looks at the others'
+numbers of connections, which are in shared memory: a worker that has noticeably more than another one leaves what
+waits alone for a moment, and takes some of it when nobody else did. A worker that has ended, or has shown no sign of
+life lately, is not waited for.
+
+A connection counts from the moment it is accepted, through its TLS handshake, until it is lost.
+"""
+
+import asyncio
+import errno
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from amps.server import remedies
+from amps.server.eventlog import EventLog
+from amps.server.runtime import Runtime
+
+LEAVE_S = 0.01
+RETRY_S = 1.0
+TAKEN_PER_WAKE_MAX = 64
+SILENT_NS = 1_000_000_000
+_BURDENED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+@dataclass(slots=True, eq=False)
+class _Door:
+    """One listening socket of one transport."""
+
+    transport: str
+    listening: socket.socket
+    tls: ssl.SSLContext | None
+    make_protocol: Callable[[], asyncio.BaseProtocol]
+    retry: asyncio.TimerHandle | None = None
+    failing: bool = False
+
+
+class Acceptor:
+    """The listening sockets of one worker, and its number of connections in shared memory."""
+
+    def __init__(self, runtime: Runtime, index: int, log: EventLog) -> None:
+        self._control = runtime.control
+        self._others = [other for other in range(runtime.transports) if other != index]
+        self._index = index
+        self._log = log
+        self._doors: list[_Door] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._connections = 0
+        self._loop: asyncio.AbstractEventLoop
+        self._stopped = False
+
+    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        """The worker has no connection yet; its predecessor's are gone."""
+        self._loop = loop
+        self._count(0)
+
+    def open(
+        self,
+        transport: str,
+        listening: socket.socket,
+        tls: ssl.SSLContext | None,
+        make_protocol: Callable[[], asyncio.BaseProtocol],
+    ) -> None:
+        """Take connections from a listening socket, which is this worker's from now on."""
+        door = _Door(transport, listening, tls, make_protocol)
+        self._doors.append(door)
+        self._watch(door)
+
+    def stop(self) -> None:
+        """Take no more connections."""
+        self._stopped = True
+        for door in self._doors:
+            if door.retry is None:
+                self._loop.remove_reader(door.listening.fileno())
+            else:
+                door.retry.cancel()
+            door.listening.close()
+        self._doors.clear()
+
+    def lost(self) -> None:
+        """A connection that was made has ended."""
+        self._count(-1)
+
+    # --- taking -----------------------------------------------------------------------------------------------
+
+    def _watch(self, door: _Door) -> None:
+        self._loop.add_reader(door.listening.fileno(), self._take, door, TAKEN_PER_WAKE_MAX)
+
+    def _leave(self, door: _Door, for_s: float) -> None:
+        """Not now. What waits by then has waited long enough, so that some is taken even if others have fewer."""
+        self._loop.remove_reader(door.listening.fileno())
+        door.retry = self._loop.call_later(for_s, self._come_back, door)
+
+    def _come_back(self, door: _Door) -> None:
+        door.retry = None
+        self._watch(door)
+        self._take(door, self._lead_allowed(), always=True)
+
+    def _take(self, door: _Door, at_most: int, always: bool = False) -> None:
+        for _ in range(at_most):
+            if not always and self._others_have_fewer():
+                self._leave(door, LEAVE_S)
+                return
+            try:
+                accepted, peer = door.listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                self._accepting_failed(door, error)
+                return
+            door.failing = False
+            accepted.setblocking(False)
+            self._count(1)
+            task = self._loop.create_task(self._make(door, accepted, peer))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    def _accepting_failed(self, door: _Door, error: OSError) -> None:
+        """Most often this process may open no more files: those who wait are served when others have gone."""
+        if not door.failing:
+            door.failing = True
+            advice = remedies.for_system(error.errno)
+            reason = f"{error.strerror}; {advice}" if advice else str(error.strerror)
+            self._log.log("11-0004", transport=door.transport, reason=reason)
+        self._leave(door, RETRY_S if error.errno in _BURDENED else LEAVE_S)
+
+    async def _make(self, door: _Door, accepted: socket.socket, peer: object) -> None:
+        """The TLS handshake, if there is one, and the connection itself."""
+        try:
+            await self._loop.connect_accepted_socket(door.make_protocol, accepted, ssl=door.tls)
+        except (OSError, ssl.SSLError, TimeoutError) as error:
+            self._count(-1)
+            if not self._stopped:
+                address = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "local"
+                reason = str(error) or type(error).__name__
+                self._log.log("11-0002", transport=door.transport, address=address, reason=reason)
+            accepted.close()
+
+    # --- sharing ----------------------------------------------------------------------------------------------
+
+    def _count(self, change: int) -> None:
+        self._connections += change
+        self._control.set_connections(self._index, self._connections)
+
+    def _lead_allowed(self) -> int:
+        """By how many connections this worker may be ahead. It grows, so that a rush is not held up."""
+        return 1 + self._connections // 16
+
+    def _others_have_fewer(self) -> bool:
+        """Whether another worker has so much less that what waits is better left to it."""
+        control = self._control
+        fair = self._connections - self._lead_allowed()
+        if fair < 0:
+            return False
+        alive_since_ns = time.monotonic_ns() - SILENT_NS
+        return any(
+            control.connections(other) <= fair
+            and control.transport_alive(other)
+            and control.transport_heartbeat_ns(other) > alive_since_ns
+            for other in self._others
+        )
