@@ -112,6 +112,20 @@ def test_client_55_publish_flush_waits_for_persisted_acks(logged_on: LoggedOn) -
     assert client.unpersisted_count == 0
 
 
+def test_client_55_publish_flush_does_not_wait_for_later_publishes(logged_on: LoggedOn) -> None:
+    """client.md §21 55: for everything before the call, while another thread publishes on."""
+    client, connection = logged_on(publish_store=MemoryPublishStore())
+    client.publish("t", b"1")
+    connection.expect("publish")
+    call = Outcome(client.publish_flush, (), {})
+    connection.expect("flush")
+    client.publish("t", b"2")
+    connection.expect("publish")
+    connection.send({"c": "ack", "a": "persisted", "status": "success", "s": 1})
+    call.result()
+    assert client.unpersisted_count == 1
+
+
 def test_publish_flush_ends_when_the_connection_does(logged_on: LoggedOn) -> None:
     client, connection = logged_on(publish_store=MemoryPublishStore())
     client.publish("t", b"x")
