@@ -145,3 +145,38 @@ def test_transaction_log_4_a_subscription_joins_others_that_are_behind(
     client.flush("persisted")
     client.expect_silence()
     assert other.receive().body == b"other"
+
+
+def test_protocol_29_a_replacement_comes_after_what_was_published_before_it(
+    peers: Peers, slow_disk: ServerProcess, syncs: HeldSyncs, watcher: RawClient, unique: str
+) -> None:
+    """protocol.md §8.2, §21 29: also when that is not durable yet, and so not delivered by bookmark."""
+    publisher, subscriber = publisher_of(peers, slow_disk), peers.logged_on(slow_disk)
+    old, new = f"t/{unique}", f"t/{unique}/new"
+    publisher.publish(old, b"1")
+    subscriber.subscribe(old, "s", bm="0")
+    assert subscriber.receive().body == b"1"
+    publisher.publish(old, b"2")
+    assert subscriber.receive().body == b"2"
+    assert bodies_of(watcher.receive_many(2)) == [b"1", b"2"]
+    with syncs.held():
+        publisher.publish(old, b"3")
+        publisher.publish(new, b"unseen")
+        assert watcher.receive().body == b"3"
+        subscriber.send(
+            {
+                "c": "subscribe",
+                "cid": "r",
+                "t": new,
+                "sub_id": "s",
+                "bm": "0",
+                "o": "replace",
+                "a": "processed",
+            }
+        )
+        subscriber.expect_nothing_for(WATCHED_S)
+    assert subscriber.receive().body == b"3"
+    assert subscriber.receive().is_ack("processed", "r")
+    publisher.publish(old, b"unseen")
+    publisher.publish(new, b"4")
+    assert subscriber.receive().body == b"4"

@@ -13,7 +13,7 @@ from amps.server.transport.bookmarks import StartPoint, format_bookmark, parse_b
 from amps.server.transport.failures import CommandFailure, not_supported_yet
 from amps.server.transport.journal_view import StartSearch
 from amps.server.transport.options import parse_options
-from amps.server.transport.subscriptions import Subscription
+from amps.server.transport.subscriptions import Place, Subscription
 
 if TYPE_CHECKING:
     from amps.server.transport.connection import Connection
@@ -39,6 +39,8 @@ class Subscribing:
         connection.hold()
 
         def enter(search: StartSearch | None = None) -> None:
+            if connection.phase.value == "closed":
+                return
             try:
                 self._activate(header, command, subscription, start, search, wanted)
             except CommandFailure as failure:
@@ -50,9 +52,12 @@ class Subscribing:
         def activate() -> None:
             if connection.phase.value == "closed":
                 return
-            replaces = subscription.sub_id in connection.subscriptions
-            if start is not None and worker.has_journal and not replaces:
+            existing = connection.subscriptions.get(subscription.sub_id)
+            if existing is None and start is not None and worker.has_journal:
                 worker.feeds.search(subscription, start, enter)
+            elif existing is not None and existing.place is Place.DURABLE:
+                # What was published before is delivered as the old topic and options say, once it is durable.
+                worker.core.when_durable(worker.core.written(), enter)
             else:
                 enter()
 
