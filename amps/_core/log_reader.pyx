@@ -10,6 +10,7 @@ written. With `verify` a record is handed out only after its checksum was found 
 naming file and offset and is never skipped.
 """
 
+from cpython.buffer cimport PyBuffer_FillInfo
 from libc.string cimport memcpy
 
 import mmap
@@ -36,6 +37,14 @@ from amps._core.record cimport (
     record_sow_key,
     record_user_id,
 )
+
+cdef extern from "sys/mman.h" nogil:
+    int madvise(void* address, size_t length, int advice)
+    const int MADV_DONTNEED
+
+cdef uint64_t PAGE_BYTES = mmap.PAGESIZE
+cdef enum:
+    LARGE_BYTES = 1 << 20
 
 FILE_HEADER_SIZE = FILE_HEADER_BYTES
 RECORD_HEADER_SIZE = RECORD_HEADER_BYTES
@@ -106,6 +115,34 @@ def read_file_header(page, path):
     )
 
 
+cdef class MappedRange:
+    """A part of a mapped file that somebody reads. When they have done, the pages of a large one leave the process's
+    resident memory; they stay in the page cache.
+    """
+
+    cdef LogFile file              # keeps the mapping
+    cdef const uint8_t* data
+    cdef uint64_t length
+
+    def __init__(self, LogFile file, uint64_t offset, uint64_t length):
+        if offset > file.size or length > file.size - offset:
+            raise ValueError(f"{length} bytes at {offset} are not in {file.path}")
+        self.file = file
+        self.data = file.data + offset
+        self.length = length
+
+    def __getbuffer__(self, Py_buffer* buffer, int flags):
+        PyBuffer_FillInfo(buffer, self, <void*>self.data, <Py_ssize_t>self.length, 1, flags)
+
+    def __releasebuffer__(self, Py_buffer* buffer):
+        cdef uint64_t first
+        cdef uint64_t end
+        if self.length >= LARGE_BYTES:
+            first = (<uint64_t>self.data + PAGE_BYTES - 1) // PAGE_BYTES * PAGE_BYTES
+            end = (<uint64_t>self.data + self.length) // PAGE_BYTES * PAGE_BYTES
+            madvise(<void*>first, end - first, MADV_DONTNEED)
+
+
 cdef class LogFile:
 
     def __init__(self, path, uint64_t number):
@@ -147,7 +184,7 @@ cdef class LogFile:
 
     def memory_view(self, uint64_t offset, uint64_t length):
         """A read-only view of the mapping; it stays valid while the view lives."""
-        return memoryview(self.memory)[offset:offset + length]
+        return memoryview(MappedRange(self, offset, length))
 
     def learn_topics_before(self, uint64_t last_topic_offset, resolver):
         """Follow the chain of topic records backwards, so that reading may begin in mid-file."""

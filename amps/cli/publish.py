@@ -97,8 +97,8 @@ def meter() -> Iterator[Meter]:
     type=FILE,
     multiple=True,
     help="File of messages, also .gz or .zip. Of an archive with members 1, 2, … these alone are published, "
-    "each as one message; members of any other archive are read line by line. May be given several times; "
-    "standard input without it.",
+    "each as one message; members of any other archive are read line by line. Empty lines are no "
+    "messages. May be given several times; standard input without it.",
 )
 @option(
     "delimiter",

@@ -87,6 +87,7 @@ class ClientRuntime(EventHandlers):
         self._tx_signalled = False
         self._last_publish = 0.0
         self._leaving = False
+        self._failure: AMPSException | None = None  # what ended the last connection, if nobody here meant it
         self._closing = False
         self._closed = False
         self._disowned = False
@@ -157,6 +158,7 @@ class ClientRuntime(EventHandlers):
             self._dispatcher = Dispatcher(self._name, run, self._dispatch_settings[1])
         with self._lock:
             self._transport = transport
+            self._failure = None
             self._leaving = False
             made(time.monotonic())
             events = self._engine.events()
@@ -215,6 +217,7 @@ class ClientRuntime(EventHandlers):
             failure = error
             if failure is None and not leaving:
                 failure = DisconnectedException("the server closed the connection")
+            self._failure = failure
             self._engine.connection_lost(time.monotonic(), failure)
             events = self._engine.events()
         self._dispatch(events)

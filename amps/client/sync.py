@@ -248,7 +248,8 @@ class Client(Publishing, Subscribing):
         self._check_may_wait("logon")
         check_text("options", options or "")
         if self._parsed_uri is None or not self.connected:
-            raise DisconnectedException("connect before logon")
+            # What ended a connection just made says more: a TLS server refuses a certificate that way.
+            raise DisconnectedException(str(self._failure or "connect before logon"))
         authority = authenticator or self._authenticator or DefaultAuthenticator()
         asked = type(authority) is not DefaultAuthenticator  # a subclass may make a password of its own
         username, secret = self._parsed_uri.user, self._parsed_uri.password

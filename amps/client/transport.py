@@ -26,6 +26,8 @@ from amps.client.uri import ConnectionUri
 RECEIVE_BYTES = 256 * 1024
 SEND_TOGETHER_BYTES = 256 * 1024
 MAX_PREFLIGHT_ANSWER_BYTES = 64 * 1024
+# With TLS 1.3 a server judges the client's certificate when the client has finished the handshake already.
+_NOT_LET_IN = "the server closed it right after the TLS handshake: does it want a certificate, by an authority that it knows?"
 
 
 class SocketTransport:
@@ -73,6 +75,7 @@ class TlsTransport(SocketTransport):
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
+        self._silent = True  # nothing has come through the tunnel yet
         self._handshake(deadline)
 
     def _handshake(self, deadline: float | None) -> None:
@@ -118,9 +121,19 @@ class TlsTransport(SocketTransport):
         while True:
             with self._lock:
                 data = self._decrypted()
-                if data or self._incoming.eof:
+                if data:
+                    self._silent = False
                     return data
-            raw = super().receive(None if deadline is None else deadline - time.monotonic())
+                if self._incoming.eof:
+                    if self._silent:
+                        raise ConnectionResetError(_NOT_LET_IN)
+                    return data
+            try:
+                raw = super().receive(None if deadline is None else deadline - time.monotonic())
+            except ConnectionResetError:
+                if self._silent:
+                    raise ConnectionResetError(_NOT_LET_IN) from None
+                raise
             if raw is None:
                 return None
             with self._lock:

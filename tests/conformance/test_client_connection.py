@@ -226,6 +226,34 @@ def test_unix_and_tls_transports(
         assert len(next(stream).data) == 3_000_000
 
 
+def test_a_refused_certificate_is_the_reason_given(
+    make_client: MakeClient, start_server: StartServer, authority: Authority
+) -> None:
+    """The server judges it when the client believes to be connected; both sides say what happened."""
+    identity = authority.issue("localhost")
+    server = start_server(
+        transports=(
+            Transport(
+                name="tls",
+                type="tcps",
+                extra_xml=(
+                    f"<Certificate>{identity.certificate}</Certificate>"
+                    f"<PrivateKey>{identity.private_key}</PrivateKey>"
+                    f"<VerifyClient>true</VerifyClient><CAFile>{authority.certificate}</CAFile>"
+                ),
+            ),
+        )
+    )
+    client = make_client(
+        server, uri=f"tcps://localhost:{server.port()}/amps/json", tls=authority.client_context()
+    )
+    client.connect()
+    wait_until(lambda: not client.connected, 10, "the refusal is not noticed")
+    with pytest.raises(DisconnectedException, match="does it want a certificate"):
+        client.logon()
+    server.log.wait_for("11-0002", "Transport[tls]", "certificate")
+
+
 def test_a_server_that_goes_away_is_noticed(make_client: MakeClient, start_server: StartServer) -> None:
     server = start_server()
     client = make_client(server).open()

@@ -405,13 +405,20 @@ class ServerProcess:
 
     def anonymous_bytes(self) -> int:
         """Private memory of all processes; mapped journal files are not counted."""
+        return self._memory_bytes("Anonymous")
+
+    def resident_bytes(self) -> int:
+        """Memory of all processes as `top` shows it, mapped files included."""
+        return self._memory_bytes("Rss")
+
+    def _memory_bytes(self, kind: str) -> int:
         total = 0
         for process in self._everyone():
             try:
                 rollup = Path(f"/proc/{process.pid}/smaps_rollup").read_text()
             except OSError:
                 continue
-            match = re.search(r"^Anonymous:\s+(\d+) kB", rollup, re.MULTILINE)
+            match = re.search(rf"^{kind}:\s+(\d+) kB", rollup, re.MULTILINE)
             total += int(match[1]) * 1024 if match else 0
         return total
 

@@ -1,5 +1,7 @@
 """Heartbeats of one connection (protocol.md §15): asked for by the client, sent while nothing else is, and expected
 back.
+
+Only a heartbeat asks for an answer. A client that gets messages all the time is never asked, and need not say anything.
 """
 
 import asyncio
@@ -12,6 +14,8 @@ from amps.server.transport.options import parse_interval
 if TYPE_CHECKING:
     from amps.server.transport.connection import Connection
 
+CLOCK_S = 0.001  # the event loop's timers may be that early
+
 
 class Heartbeat:
     """The heartbeat of one connection."""
@@ -20,6 +24,7 @@ class Heartbeat:
         self._connection = connection
         self._worker = connection.worker
         self._interval_s = 0.0
+        self._asked_s: float | None = None  # when the first heartbeat was sent that is not answered
         self._timer: asyncio.TimerHandle | None = None
 
     def cancel(self) -> None:
@@ -54,23 +59,27 @@ class Heartbeat:
             self._timer.cancel()
             self._timer = None
         self._interval_s = interval_s
+        self._asked_s = None
         if interval_s > 0:
             self._timer = self._worker.loop.call_later(interval_s, self._due)
 
     def _due(self) -> None:
-        """Once per interval: beat if nothing else was sent; a client silent for two intervals is gone (§15)."""
+        """Beat if nothing else was sent for an interval; a client that does not answer within two is gone (§15)."""
         connection, worker = self._connection, self._worker
         now = worker.now_s()
         interval = self._interval_s
-        if not connection.held and now - connection.last_input_s > 2 * interval:
+        # What was sent while input is held may be an answer.
+        if self._asked_s is not None and (connection.held or connection.last_input_s > self._asked_s):
+            self._asked_s = None
+        if self._asked_s is not None and now + CLOCK_S >= self._asked_s + 2 * interval:
             worker.log.log("07-0042", client=connection.shown_name)
             connection.abort("heartbeat")
             return
-        idle = now - connection.last_output_s
-        wait = interval
-        if idle + 0.001 >= interval:
+        wait = connection.last_output_s + interval - now
+        if wait <= CLOCK_S:
             connection.send({"cmd": "heartbeat"})
             worker.schedule()
-        else:
-            wait = interval - idle
+            wait = interval
+            if self._asked_s is None:
+                self._asked_s = now
         self._timer = worker.loop.call_later(wait, self._due)
