@@ -196,3 +196,29 @@ def test_journal_a_reader_never_passes_its_limit(tmp_path: Path) -> None:
     for index, position in enumerate(positions):
         assert [r.position for r in read_all(LogCursor(log, 0, 0, True), position)] == positions[:index]
     assert read_all(LogCursor(log, 0, 0, True), FILE_HEADER_SIZE) == []
+
+
+def test_views_of_a_file_outlive_it_and_stay_within_it(tmp_path: Path) -> None:
+    """A large one gives its pages back when it goes: others of the same place must not notice."""
+    feeder = Feeder(tmp_path, FILE_BYTES)
+    payload = bytes(range(256)) * (3 << 12)
+    feeder.push(Feed(0, 1, "a", RecordParts(payload=payload, publisher_id=publisher_id("p0"))))
+    feeder.turn(2000, 0)
+    log = directory_of(feeder.journal_storage)
+    (record,) = read_all(LogCursor(log, 0, 0, True), feeder.journal.position)
+    file = log.file(log.number_at(record.position, 0, feeder.journal.number))
+    whole = (tmp_path / Path(file.path).name).read_bytes()
+    start = whole.index(payload)
+    views = [file.memory_view(start, len(payload)) for _ in range(3)]
+    for offset, length in ((file.size, 1), (file.size + 1, 0), (start, file.size), (1, 2**64 - 1)):
+        with pytest.raises(ValueError, match="are not in"):
+            file.memory_view(offset, length)
+    assert file.memory_view(file.size, 0) == b""
+    del file, log
+    while views:
+        view = views.pop()
+        assert view.readonly
+        assert view == payload
+        part = view[100:]
+        view.release()
+        assert part == payload[100:]

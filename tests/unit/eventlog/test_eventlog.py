@@ -34,6 +34,7 @@ from amps.server.eventlog import sender as sender_module
 from amps.server.eventlog.catalogue import LEVEL_NUMBERS, NOTHING, fill
 from amps.server.eventlog.records import MAX_TEXT_BYTES
 from amps.server.eventlog.targets import Target, expand_mask, repair_gzip
+from tests.support.server import package_path
 
 RECORD = re.compile(
     r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{7}[+-]\d\d:\d\d \[\d+\] "
@@ -561,7 +562,12 @@ log.finish()
 run_log_process(targets, "inst", receiver)
 """
     done = subprocess.run(
-        [sys.executable, "-P", "-c", program], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-P", "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        env={**os.environ, "PYTHONPATH": package_path()},
     )
     assert [line.split("info: ")[1] for line in done.stdout.splitlines()] == [
         "00-0001 hello",

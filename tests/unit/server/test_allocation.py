@@ -1,12 +1,14 @@
 """Memory of output chunks: kept by the process, so that a busy turn costs no page faults."""
 
 import ctypes
+import os
 import subprocess
 import sys
 
 import pytest
 
 from amps.server.transport.allocation import KEEP_BYTES, LARGE_BYTES
+from tests.support.server import package_path
 
 CHUNK_BYTES = 128 << 10
 TURNS = 200
@@ -30,7 +32,11 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 def faults(how: str) -> int:
     run = subprocess.run(
-        [sys.executable, "-P", "-c", PROGRAM, how], capture_output=True, text=True, check=True
+        [sys.executable, "-P", "-c", PROGRAM, how],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": package_path()},
     )
     return int(run.stdout)
 
