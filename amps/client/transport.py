@@ -27,7 +27,7 @@ RECEIVE_BYTES = 256 * 1024
 SEND_TOGETHER_BYTES = 256 * 1024
 MAX_PREFLIGHT_ANSWER_BYTES = 64 * 1024
 # With TLS 1.3 a server judges the client's certificate when the client has finished the handshake already.
-_NOT_LET_IN = "the server closed it right after the TLS handshake: does it want a certificate, by an authority that it knows?"
+_NOT_LET_IN = "the server closed it right after the TLS handshake: does it want a certificate that it knows?"
 
 
 class SocketTransport:
