@@ -82,8 +82,9 @@ def test_protocol_large_messages_up_to_the_maximum(
         now = server.anonymous_bytes(), server.resident_bytes()
         return [(after - before) // MEGABYTE for before, after in zip(idle, now, strict=True)]
 
+    # Resident is also what the replay has read of other tests' messages in the mapped files.
     wait_until(
-        lambda: max(grown()) < 64,
+        lambda: grown()[0] < 64 and grown()[1] < 128,
         15,
         lambda: f"{grown()} MB more, anonymous and resident, than before the large message",
     )
