@@ -1,0 +1,1 @@
+"""Types of operators; see expression_operators.pyx. Nothing of it can be seen from Python."""

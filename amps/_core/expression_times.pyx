@@ -1,0 +1,54 @@
+"""Functions of expressions on times (expressions.md §10.4). Everything is UTC."""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t
+from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
+
+from amps._core.expression_numbers cimport double_of, set_double
+from amps._core.expression_texts cimport set_text
+from amps._core.fields cimport FieldValues
+from amps._core.message_context cimport MessageContext
+from amps._core.operand cimport Operand
+from amps._core.value cimport VALUE_NULL, Arena, Value, to_number, to_text
+
+
+cdef extern from "time_text.h" nogil:
+    int TIME_TEXT_BYTES_MAX
+    int time_text_write(const uint8_t* format, const uint8_t* end, double seconds, char* out)
+    bint time_text_read(
+        const uint8_t* text, const uint8_t* end, const uint8_t* format, const uint8_t* format_end, double* seconds
+    )
+
+
+cdef double unix_seconds() noexcept nogil:
+    """The time, in microseconds' steps."""
+    cdef timespec now
+    clock_gettime(CLOCK_REALTIME, &now)
+    return <double>(<int64_t>now.tv_sec * 1000000 + now.tv_nsec // 1000) / 1e6
+
+
+cdef int call_time(
+    int which, Operand* arguments, uint32_t count, FieldValues values, MessageContext message, Value* result
+) except -1:
+    cdef Arena arena = values.arena
+    cdef Value* first = &arguments[0].value
+    cdef Value* second = &arguments[1].value
+    cdef uint8_t* made
+    cdef double seconds
+    cdef int length
+    if which == TIME_UNIX_TIMESTAMP:
+        set_double(result, unix_seconds())
+        return 0
+    to_text(first, arena)
+    if which == TIME_STRFTIME:
+        to_number(second, arena)
+        made = arena.reserve(TIME_TEXT_BYTES_MAX)
+        length = time_text_write(first.text, first.text + first.length, double_of(second), <char*>made)
+        set_text(result, made, length if length > 0 else 0)
+        return 0
+    to_text(second, arena)
+    result.kind = VALUE_NULL
+    if time_text_read(
+        first.text, first.text + first.length, second.text, second.text + second.length, &seconds
+    ):
+        set_double(result, seconds)
+    return 0

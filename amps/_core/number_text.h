@@ -1,0 +1,119 @@
+/* Numbers from text, exactly: what fits 64 bits is an integer, everything else the nearest double.
+ *
+ * Short decimals take one multiplication or division of doubles that are exact themselves, which rounds once and so is
+ * right; all others go through the C library, with as many digits as can make a difference. */
+#ifndef AMPS_NUMBER_TEXT_H
+#define AMPS_NUMBER_TEXT_H
+
+#include <locale.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#if defined(__APPLE__)
+#include <xlocale.h>
+#endif
+
+enum { NUMBER_TEXT_NONE = 0, NUMBER_TEXT_INTEGER, NUMBER_TEXT_UNSIGNED, NUMBER_TEXT_DOUBLE };
+/* No double needs more significant digits than 767 to be told from its neighbours; one more stands for all the rest. */
+enum { NUMBER_TEXT_DIGITS_MAX = 770 };
+enum { NUMBER_TEXT_EXPONENT_MAX = 100000 };
+
+typedef union {
+    int64_t integer;
+    uint64_t unsigned_integer;
+    double double_;
+} number_text_value;
+
+static locale_t number_text_locale = (locale_t)0;
+
+__attribute__((constructor)) static void number_text_prepare(void) {
+    number_text_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+}
+
+static inline int number_text_is_digit(uint8_t byte) { return (uint8_t)(byte - '0') < 10; }
+
+/* digits: from the first that is not zero; the decimal point among them is passed over. */
+static double number_text_slow(const uint8_t *at, const uint8_t *end, int64_t exponent) {
+    char copy[NUMBER_TEXT_DIGITS_MAX + 40];
+    size_t length = 0;
+    int more = 0;
+    for (; at < end; at++) {
+        if (*at == '.') continue;
+        if (length < NUMBER_TEXT_DIGITS_MAX) copy[length++] = (char)*at;
+        else {
+            exponent++;
+            more |= *at != '0';
+        }
+    }
+    if (more) {
+        copy[length++] = '1';
+        exponent--;
+    }
+    if (exponent > NUMBER_TEXT_EXPONENT_MAX) exponent = NUMBER_TEXT_EXPONENT_MAX;
+    if (exponent < -NUMBER_TEXT_EXPONENT_MAX) exponent = -NUMBER_TEXT_EXPONENT_MAX;
+    snprintf(copy + length, 40, "e%lld", (long long)exponent);
+    return strtod_l(copy, NULL, number_text_locale);
+}
+
+/* [+-] digits [. digits] [e [+-] digits], digits missing on one side of the point only, nothing before or behind. */
+static int number_text_parse(const uint8_t *at, const uint8_t *end, number_text_value *number) {
+    static const double powers[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
+                                    1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+    const uint8_t *digits, *digits_end;
+    uint64_t mantissa = 0;
+    uint64_t count = 0;  /* of digits read, zeros in front included */
+    int64_t exponent = 0;
+    int negative = 0, overflow = 0, is_double = 0;
+    double result;
+    if (at < end && (*at == '-' || *at == '+')) negative = *at++ == '-';
+    digits = at;
+    for (; at < end && number_text_is_digit(*at); at++, count++) {
+        uint64_t digit = *at - '0';
+        if (mantissa > (UINT64_MAX - digit) / 10) overflow = 1;
+        if (!overflow) mantissa = mantissa * 10 + digit;
+    }
+    if (at < end && *at == '.') {
+        is_double = 1;
+        for (at++; at < end && number_text_is_digit(*at); at++, count++) {
+            uint64_t digit = *at - '0';
+            if (mantissa > (UINT64_MAX - digit) / 10) overflow = 1;
+            if (!overflow) mantissa = mantissa * 10 + digit;
+            exponent--;
+        }
+    }
+    if (count == 0) return NUMBER_TEXT_NONE;
+    digits_end = at;
+    if (at < end && (*at | 0x20) == 'e') {
+        int64_t written = 0;
+        int exponent_negative = 0;
+        is_double = 1;
+        if (++at < end && (*at == '-' || *at == '+')) exponent_negative = *at++ == '-';
+        if (at == end) return NUMBER_TEXT_NONE;
+        for (; at < end && number_text_is_digit(*at); at++)
+            if (written < (int64_t)1 << 40) written = written * 10 + (*at - '0');
+        exponent += exponent_negative ? -written : written;
+    }
+    if (at != end) return NUMBER_TEXT_NONE;
+    if (!is_double && !overflow) {
+        if (!negative) {
+            number->unsigned_integer = mantissa;
+            return mantissa <= INT64_MAX ? NUMBER_TEXT_INTEGER : NUMBER_TEXT_UNSIGNED;
+        }
+        if (mantissa <= (uint64_t)INT64_MAX + 1) {
+            number->integer = (int64_t)(0 - mantissa);
+            return NUMBER_TEXT_INTEGER;
+        }
+    }
+    if (!overflow && mantissa <= (uint64_t)1 << 53 && exponent >= -22 && exponent <= 22)
+        result = exponent < 0 ? (double)mantissa / powers[-exponent] : (double)mantissa * powers[exponent];
+    else if (!overflow && mantissa == 0) result = 0.0;
+    else {
+        while (digits < digits_end && (*digits == '0' || *digits == '.')) digits++;
+        result = number_text_slow(digits, digits_end, exponent);
+    }
+    number->double_ = negative ? -result : result;
+    return NUMBER_TEXT_DOUBLE;
+}
+
+#endif

@@ -1,0 +1,78 @@
+# One value: of a field, of a constant, or in the middle of an expression. See value.pyx.
+
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+
+
+# What a value is. Scanners leave the RAW kinds behind, which are settled when somebody looks (`settle`): most fields of
+# a message are never looked at, or only as text.
+cdef enum ValueKind:
+    VALUE_NULL = 0
+    VALUE_BOOLEAN = 1              # number.integer: 0 or 1
+    VALUE_INTEGER = 2              # number.integer
+    VALUE_UNSIGNED = 3             # number.unsigned_integer: above the largest signed integer, never below
+    VALUE_DOUBLE = 4               # number.double_; NaN is one
+    VALUE_STRING = 5               # text, at least one byte: the empty string is NULL
+    VALUE_CONTAINER = 6            # an object, map or sub-message: present, without a value of its own
+    VALUE_RAW_NUMBER = 7           # text of a number, as JSON writes it
+    VALUE_RAW_STRING = 8           # text between the quotes of a JSON string that has escapes
+    VALUE_RAW_TEXT = 9             # text of a format without types: number or string, NULL if empty
+
+
+cdef enum ValueFlag:
+    VALUE_HAS_TEXT = 1             # a number as it stood in the message: its text is kept
+    VALUE_INFERRED = 2             # of a format without types: against a string, its text is what counts
+
+
+cdef union Number:
+    int64_t integer
+    uint64_t unsigned_integer
+    double double_
+
+
+# Text is not owned: it points into the message, a constant or the arena, and is not followed by a NUL.
+cdef struct Value:
+    uint8_t kind
+    uint8_t flags
+    uint16_t unused
+    uint32_t length                # of text, in bytes
+    const uint8_t* text
+    Number number
+
+
+# Three-valued logic.
+cdef enum Truth:
+    TRUTH_FALSE = 0
+    TRUTH_TRUE = 1
+    TRUTH_NULL = 2
+
+
+cdef enum Comparison:
+    COMPARE_EQ = 0
+    COMPARE_NE = 1
+    COMPARE_LT = 2
+    COMPARE_LE = 3
+    COMPARE_GT = 4
+    COMPARE_GE = 5
+
+
+cdef class Arena:
+    """Memory for text that is made while one message is worked on; all of it is given up at once."""
+
+    cdef list blocks
+    cdef uint8_t* next
+    cdef uint8_t* end
+    cdef uint64_t limit_bytes
+    cdef uint64_t used_bytes
+
+    cdef uint8_t* reserve(self, uint64_t length) except NULL
+    cdef void clear(self) noexcept
+
+
+cdef int settle(Value* value, Arena arena) except -1
+cdef bint number_from_text(const uint8_t* text, uint32_t length, Value* number) noexcept nogil
+cdef int to_number(Value* value, Arena arena) except -1
+cdef int to_text(Value* value, Arena arena) except -1
+cdef int truth_of(Value* value, Arena arena) except -1
+cdef int compare(Value* left, Value* right, int comparison, Arena arena) except -1
+cdef object to_python(Value* value, Arena arena)
+cdef int from_python(object made, Value* value, Arena arena) except -1
