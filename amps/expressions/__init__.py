@@ -1,0 +1,24 @@
+"""Expressions: filters, values of constructed fields, projections.
+
+A text is parsed (parser.py, by the grammar in grammar.lark) into a syntax tree (syntax.py), checked for where it is
+used (checks.py) and compiled (compiler.py) for the machine in amps/_core/expression_vm, which evaluates it message by
+message. Nothing here is on the way of a message.
+
+A text that is refused raises ExpressionError, which says why and at which character; nothing else leaves this package
+for a fault in a text, however hostile it is.
+"""
+
+from amps.expressions.checks import Usage
+from amps.expressions.constructors import FieldConstructor, Hint, parse_field_constructor
+from amps.expressions.errors import ExpressionError
+from amps.expressions.expression import Expression, compile_expression
+
+__all__ = [
+    "Expression",
+    "ExpressionError",
+    "FieldConstructor",
+    "Hint",
+    "Usage",
+    "compile_expression",
+    "parse_field_constructor",
+]

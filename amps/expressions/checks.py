@@ -1,0 +1,124 @@
+"""What may stand where: functions and their arguments, aggregates, qualifiers, OF, and what must be deterministic.
+
+Usage says what an expression is for. Which functions there are is known to the machine alone (FUNCTIONS); IF is the
+only one that is not, because it does not look at all of its arguments.
+"""
+
+import enum
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from amps._core.expression_functions import FUNCTIONS
+from amps.expressions.errors import Refusal, shown
+from amps.expressions.syntax import Call, Field, Node, fold
+
+_ARGUMENTS_MAX = 255  # what an instruction of the machine can hold
+_IF_ARGUMENTS = 3
+
+
+class Usage(enum.Flag):
+    """What an expression is for. FILTER, FIELD, ENRICHMENT and PROJECTION are places, DETERMINISTIC may be added."""
+
+    AGGREGATES = enum.auto()
+    QUALIFIERS = enum.auto()
+    STORED_RECORD = enum.auto()  # `OF PREVIOUS`
+    CONSTRUCTED = enum.auto()
+    DETERMINISTIC = enum.auto()  # no function that gives another result for the same message later
+
+    FILTER = 0
+    FIELD = CONSTRUCTED
+    ENRICHMENT = CONSTRUCTED | STORED_RECORD
+    PROJECTION = CONSTRUCTED | AGGREGATES | QUALIFIERS
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """The first call of each kind in a part of an expression, and whether it is about the message at hand alone."""
+
+    aggregate: Call | None = None
+    changing: Call | None = None  # not deterministic
+    this_message_only: bool = True
+
+
+_NOTHING = Findings()
+_ELSEWHERE = Findings(this_message_only=False)
+
+
+def check(root: Node, usage: Usage) -> Findings:
+    """Refuse what must not be in an expression that is used so; say what is in it."""
+
+    def combine(node: Node, below: list[Findings]) -> Findings:
+        if isinstance(node, Field):
+            return _field(node, usage)
+        found = _merged(below)
+        return _call(node, usage, found) if isinstance(node, Call) else found
+
+    return fold(root, combine)
+
+
+def _merged(below: list[Findings]) -> Findings:
+    of_interest = [findings for findings in below if findings is not _NOTHING]
+    if not of_interest:
+        return _NOTHING
+    return Findings(
+        next((findings.aggregate for findings in of_interest if findings.aggregate), None),
+        next((findings.changing for findings in of_interest if findings.changing), None),
+        all(findings.this_message_only for findings in of_interest),
+    )
+
+
+def _field(field: Field, usage: Usage) -> Findings:
+    if field.qualifier and not usage & Usage.QUALIFIERS:
+        raise Refusal("a field with [topic] belongs into the projection of a view only", field.position)
+    if field.of == "PREVIOUS":
+        if not usage & Usage.STORED_RECORD:
+            raise Refusal("OF PREVIOUS belongs into the enrichment of a SOW topic only", field.position)
+        return _ELSEWHERE
+    return _ELSEWHERE if field.qualifier else _NOTHING
+
+
+def _call(call: Call, usage: Usage, inside: Findings) -> Findings:
+    if call.name == "IF":
+        _count(call, _IF_ARGUMENTS, _IF_ARGUMENTS)
+        return inside
+    function = FUNCTIONS.get(call.name)
+    if function is None:
+        raise Refusal(f"there is no function {shown(call.name)}{_proposal(call.name)}", call.position)
+    _count(call, function.minimum, function.maximum)
+    if function.aggregate:
+        if not usage & Usage.AGGREGATES:
+            raise Refusal(f"{call.name} aggregates, which only the projection of a view can", call.position)
+        if inside.aggregate is not None:
+            raise Refusal(
+                f"{call.name} cannot aggregate what {inside.aggregate.name} did", inside.aggregate.position
+            )
+        if inside.changing is not None:
+            reason = f"{inside.changing.name} is not deterministic, so {call.name} cannot aggregate it"
+            raise Refusal(reason, inside.changing.position)
+        return Findings(aggregate=call, this_message_only=False)
+    if not function.deterministic:
+        if usage & Usage.DETERMINISTIC:
+            raise Refusal(f"{call.name} is not deterministic, which is not allowed here", call.position)
+        return Findings(inside.aggregate, inside.changing or call, inside.this_message_only)
+    return inside
+
+
+def _count(call: Call, minimum: int, maximum: int | None) -> None:
+    given = len(call.arguments)
+    if maximum is None:
+        maximum = _ARGUMENTS_MAX
+    if minimum <= given <= maximum:
+        return
+    if minimum == maximum:
+        wanted = str(minimum)
+    elif given < minimum and maximum == _ARGUMENTS_MAX:
+        wanted = f"at least {minimum}"
+    else:
+        wanted = f"{minimum} to {maximum}"
+    noun = "argument" if wanted.endswith(" 1") or wanted == "1" else "arguments"
+    raise Refusal(f"{call.name} takes {wanted} {noun}, not {given}", call.position)
+
+
+def _proposal(name: str) -> str:
+    similar = get_close_matches(name, [*FUNCTIONS, "IF"], 1) if len(name) <= 40 else []
+    return f", but there is {similar[0]}" if similar else ""

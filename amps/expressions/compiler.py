@@ -1,0 +1,225 @@
+"""From syntax tree to the program of the machine (amps/_core/expression_vm).
+
+The tree is worked off with a stack of its own: a node is replaced by what it stands for, which are other nodes,
+instructions and the places that jumps go to. All jumps go forward.
+
+A field stays an array until an operator looks at it, so whatever gives *one* value must cut it: that is what IF does to
+its branches (functions and arithmetic do it in the machine).
+"""
+
+from amps._core.expression_functions import FUNCTIONS, PATTERN_FUNCTIONS
+from amps._core.expression_vm import OPCODES, Program
+from amps._core.patterns import Pattern as MachinePattern
+from amps.expressions.errors import Refusal
+from amps.expressions.syntax import (
+    And,
+    BeginsWith,
+    Between,
+    Binary,
+    Call,
+    Chain,
+    Compare,
+    EndsWith,
+    Field,
+    In,
+    IsNan,
+    IsNull,
+    Like,
+    Literal,
+    Node,
+    Not,
+    OneOfMany,
+    Path,
+    Pattern,
+    Unary,
+)
+
+Constant = int | float | bytes | None
+
+_ARGUMENT_SHIFT = 8
+_CALL_COUNT_SHIFT = 12
+_INTEGER_MIN = -(2**63)
+
+_BINARY = {"+": "ADD", "-": "SUB", "*": "MUL", "/": "DIV", "%": "MOD"}
+_COMPARE = {"==": "EQ", "!=": "NE", "<": "LT", "<=": "LE", ">": "GT", ">=": "GE"}
+_MANY = {In: "IN", BeginsWith: "BEGINS", EndsWith: "ENDS"}
+
+
+class _Place:
+    """Where a jump goes."""
+
+    __slots__ = ("depth", "jumps")
+
+    def __init__(self) -> None:
+        self.jumps: list[int] = []
+        self.depth = 0
+
+
+class _Instruction:
+    """An operation, its argument, and what it takes from the stack and leaves there."""
+
+    __slots__ = ("argument", "leaves", "name", "takes")
+
+    def __init__(self, name: str, argument: int = 0, takes: int = 0, leaves: int = 1) -> None:
+        self.name = name
+        self.argument = argument
+        self.takes = takes
+        self.leaves = leaves
+
+
+class _Jump:
+    """`left`: what the jump leaves on the stack of the operand it looked at. Going on, nothing is left of it."""
+
+    __slots__ = ("left", "name", "place", "takes")
+
+    def __init__(self, name: str, place: _Place, takes: int, left: int) -> None:
+        self.name = name
+        self.place = place
+        self.takes = takes
+        self.left = left
+
+
+_Item = Node | _Instruction | _Jump | _Place
+
+
+def compiled(root: Node) -> Program:
+    """The program of a checked expression about one message."""
+    return _Compiler().compile(root)
+
+
+class _Compiler:
+    def __init__(self) -> None:
+        self._code: list[int] = []
+        self._constants: list[Constant] = []
+        self._constant_places: dict[tuple[type, str | Constant], int] = {}
+        self._patterns: list[MachinePattern] = []
+        self._fields: dict[Path, int] = {}
+
+    def compile(self, root: Node) -> Program:
+        pending: list[_Item] = [_Instruction("END", 0, 1, 1), root]
+        depth = 0
+        deepest = 0
+        code = self._code
+        while pending:
+            item = pending.pop()
+            if isinstance(item, _Instruction):
+                code.append(OPCODES[item.name] | item.argument << _ARGUMENT_SHIFT)
+                depth += item.leaves - item.takes
+                deepest = max(deepest, depth)
+            elif isinstance(item, _Jump):
+                item.place.jumps.append(len(code))
+                item.place.depth = depth - item.takes + item.left
+                code.append(OPCODES[item.name])
+                depth -= item.takes
+            elif isinstance(item, _Place):
+                for jump in item.jumps:
+                    code[jump] |= len(code) << _ARGUMENT_SHIFT
+                depth = item.depth
+            else:
+                pending += reversed(self._items(item))
+        return Program(code, self._constants, self._patterns, list(self._fields), deepest)
+
+    def _items(self, node: Node) -> list[_Item]:
+        match node:
+            case Literal():
+                return [self._constant(node.value)]
+            case Field():
+                return self._field(node)
+            case Unary():
+                return self._unary(node)
+            case Binary():
+                return [node.left, node.right, _Instruction(_BINARY[node.op], takes=2)]
+            case Compare():
+                return [node.left, node.right, _Instruction(_COMPARE[node.op], takes=2)]
+            case Between():
+                return [node.value, node.low, node.high, _Instruction("BETWEEN", takes=3)]
+            case OneOfMany():
+                count = len(node.members)
+                return [node.value, *node.members, _Instruction(_MANY[type(node)], count, takes=count + 1)]
+            case Like():
+                pattern = self._pattern(node.pattern, node.raw, node.position)
+                return [node.value, _Instruction("LIKE", pattern, takes=1)]
+            case IsNull():
+                return [node.value, _Instruction("IS_NULL", takes=1)]
+            case IsNan():
+                return [node.value, _Instruction("IS_NAN", takes=1)]
+            case Not():
+                return [node.operand, _Instruction("NOT", takes=1)]
+            case Chain():
+                return self._chain(node)
+            case Call():
+                return self._call(node)
+        raise TypeError(f"no program for {type(node).__name__}")
+
+    def _constant(self, value: Constant) -> _Instruction:
+        if value == b"":
+            value = None
+        key = (type(value), repr(value) if isinstance(value, float) else value)
+        place = self._constant_places.setdefault(key, len(self._constants))
+        if place == len(self._constants):
+            self._constants.append(value)
+        return _Instruction("CONST", place)
+
+    def _field(self, field: Field) -> list[_Item]:
+        place = self._fields.setdefault(field.path, len(self._fields))
+        items: list[_Item] = [_Instruction("FIELD", place)]
+        if field.element is not None:
+            items.append(_Instruction("ELEMENT", field.element, takes=1))
+        return items
+
+    def _unary(self, node: Unary) -> list[_Item]:
+        operand = node.operand
+        if node.op == "-" and isinstance(operand, Literal) and isinstance(operand.value, int | float):
+            negative = -operand.value
+            return [self._constant(negative if negative >= _INTEGER_MIN else float(negative))]
+        return [operand, _Instruction("NEG" if node.op == "-" else "POS", takes=1)]
+
+    def _chain(self, node: Chain) -> list[_Item]:
+        end = _Place()
+        jump = "AND_JUMP" if isinstance(node, And) else "OR_JUMP"
+        items: list[_Item] = []
+        for part in node.parts[:-1]:
+            items += (part, _Jump(jump, end, takes=1, left=1))
+        return [*items, node.parts[-1], _Instruction("TRUTH", takes=1), end]
+
+    def _call(self, call: Call) -> list[_Item]:
+        if call.name == "IF":
+            condition, chosen, other = call.arguments
+            otherwise, end = _Place(), _Place()
+            return [
+                condition,
+                _Jump("JUMP_UNLESS_TRUE", otherwise, takes=1, left=0),
+                *_one_value(chosen),
+                _Jump("JUMP", end, takes=0, left=0),
+                otherwise,
+                *_one_value(other),
+                end,
+            ]
+        if call.name in PATTERN_FUNCTIONS:
+            return self._pattern_call(call)
+        count = len(call.arguments)
+        number = FUNCTIONS[call.name].number
+        return [*call.arguments, _Instruction("CALL", count << _CALL_COUNT_SHIFT | number, takes=count)]
+
+    def _pattern_call(self, call: Call) -> list[_Item]:
+        operands = [argument for argument in call.arguments if not isinstance(argument, Pattern)]
+        patterns = [
+            self._pattern(argument.value, argument.raw, argument.position)
+            for argument in call.arguments
+            if isinstance(argument, Pattern)
+        ]
+        return [*operands, _Instruction(call.name, patterns[0], takes=len(operands))]
+
+    def _pattern(self, text: bytes, raw: bool, position: int) -> int:
+        try:
+            self._patterns.append(MachinePattern(text, raw))
+        except ValueError as error:
+            raise Refusal(f"this pattern is broken: {error}", position) from None
+        return len(self._patterns) - 1
+
+
+def _one_value(node: Node) -> list[_Item]:
+    """A node; of an array, only the first element."""
+    if isinstance(node, Field) and node.element is None:
+        return [node, _Instruction("ELEMENT", 0, takes=1)]
+    return [node]

@@ -1,0 +1,49 @@
+"""What is wrong with an expression, and where.
+
+Whoever finds a fault raises `Refusal`, which knows a place but not the text. The entry points of the package turn it
+into an `ExpressionError`, the only exception that leaves the package for a fault in an expression.
+"""
+
+_SHOWN_BEFORE = 40
+_SHOWN_AFTER = 30
+_NAME_SHOWN = 40
+
+
+class Refusal(Exception):
+    """A fault at a character (counted from 0) of a text that the caller knows."""
+
+    def __init__(self, reason: str, position: int) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.position = position
+
+
+class ExpressionError(ValueError):
+    """An expression that is refused. `position` counts characters from 0, the message from 1."""
+
+    def __init__(self, reason: str, position: int, text: str) -> None:
+        super().__init__(f"{reason}, at character {position + 1}: {_excerpt(text, position)}")
+        self.reason = reason
+        self.position = position
+
+
+def shown(text: str) -> str:
+    """Part of somebody's text, for a message: of bounded length and printable."""
+    if len(text) > _NAME_SHOWN:
+        text = text[:_NAME_SHOWN] + "..."
+    return _printable(text)
+
+
+def _excerpt(text: str, position: int) -> str:
+    """The text around a position, which an arrow marks."""
+    start = max(0, position - _SHOWN_BEFORE)
+    end = position + _SHOWN_AFTER
+    before = ("..." if start else "") + _printable(text[start:position])
+    after = _printable(text[position:end]) + ("..." if end < len(text) else "")
+    return f"{before} --> {after}".strip()
+
+
+def _printable(text: str) -> str:
+    return "".join(
+        character if character.isprintable() else " " if character.isspace() else "?" for character in text
+    )

@@ -1,0 +1,48 @@
+"""A compiled expression: what the rest of the server keeps of a filter or of the source of a field."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from amps._core.expression_vm import Program
+from amps.expressions.checks import Usage, check
+from amps.expressions.compiler import compiled
+from amps.expressions.errors import ExpressionError, Refusal
+from amps.expressions.parser import parse_expression, source_text
+from amps.expressions.syntax import Node, Path
+from amps.expressions.text import text_of
+
+
+@dataclass(frozen=True)
+class Expression:
+    """`program` is None if a value takes more than one message: aggregates, joined topics, the stored record."""
+
+    text: str
+    syntax: Node
+    program: Program | None
+    deterministic: bool
+
+    @property
+    def fields(self) -> tuple[Path, ...]:
+        """What the program reads of a message."""
+        return () if self.program is None else tuple(self.program.fields)
+
+    @cached_property
+    def canonical(self) -> str:
+        """The same for expressions that differ in blanks, case, quotes or needless parentheses only."""
+        return text_of(self.syntax)
+
+
+def compile_expression(text: str | bytes, usage: Usage = Usage.FILTER) -> Expression:
+    """Parse, check and compile; raise ExpressionError if the text is no expression that may be used so."""
+    source = source_text(text)
+    return expression_of(source, parse_expression(source), usage)
+
+
+def expression_of(text: str, root: Node, usage: Usage) -> Expression:
+    """The expression with this tree. `text` is what positions in the tree refer to."""
+    try:
+        findings = check(root, usage)
+        program = compiled(root) if findings.this_message_only else None
+    except Refusal as refusal:
+        raise ExpressionError(refusal.reason, refusal.position, text) from None
+    return Expression(text, root, program, findings.changing is None)

@@ -1,0 +1,334 @@
+"""From text to syntax tree.
+
+The grammar is grammar.lark; here its rules become nodes while Lark's LALR parser runs, which keeps its own stack: the
+depth of an expression is limited by us, not by Python. What is not a matter of form (known functions, numbers of
+arguments, what may stand where) is checks.py's.
+
+The parser is made when the first expression comes, once per process.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final
+from typing import Literal as OneOf
+
+from lark import Lark, Token, Transformer
+from lark.exceptions import UnexpectedCharacters, UnexpectedToken
+
+from amps._core.expression_functions import PATTERN_FUNCTIONS
+from amps.expressions.diagnosis import refusal_of
+from amps.expressions.errors import ExpressionError, Refusal
+from amps.expressions.syntax import (
+    And,
+    BeginsWith,
+    Between,
+    Binary,
+    Call,
+    Compare,
+    EndsWith,
+    Field,
+    In,
+    IsNan,
+    IsNull,
+    Like,
+    Literal,
+    Node,
+    Not,
+    Or,
+    Pattern,
+    Unary,
+)
+from amps.expressions.tokens import identifier_of, number_of, pattern_of, string_of
+
+TEXT_BYTES_MAX: Final = 1 << 20
+DEPTH_MAX: Final = 1000
+
+_TOO_DEEP = f"the expression is nested more than {DEPTH_MAX} deep"
+_PARENTHESES = re.compile(  # and what they may be part of without being any: strings and names in brackets
+    r"""(?<![A-Za-z0-9_])[rR](?:'[^']*+'|"[^"]*+")|'[^'\\]*+(?:\\.[^'\\]*+)*+'|"[^"\\]*+(?:\\.[^"\\]*+)*+"|\[[^\]]*+\]|[()]""",
+    re.DOTALL,
+)
+
+_PATTERN_PLACE = 1  # which argument of PATTERN_FUNCTIONS is the pattern
+
+# How tightly comparisons bind, tightest first; what follows an operand without being a comparison binds least.
+_RANKS = {"==": 0, ">": 1, ">=": 2, "<": 3, "<=": 4, "!=": 5}
+_RANK_OF_TESTS = 6
+_SAME_OPERATORS = {"=": "==", "<>": "!=", "MOD": "%"}
+
+
+@dataclass(frozen=True, slots=True)
+class Construction:
+    """A field constructor as it was written. `hints` are tokens, in the order in which they came."""
+
+    source: Node
+    destination: Field | None
+    hints: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Comparison:
+    """What follows the left operand of a comparison."""
+
+    op: str
+    right: Node
+    position: int
+
+
+_Test = Callable[[Node], Node]
+
+
+def _limited(node: Node) -> Node:
+    if node.depth > DEPTH_MAX:
+        raise Refusal(_TOO_DEEP, node.position)
+    return node
+
+
+def _limit_parentheses(text: str) -> None:
+    """Parentheses leave no nodes, and have a limit of their own, which needs no parser: none costs much then."""
+    if text.count("(") <= DEPTH_MAX:
+        return
+    depth = 0
+    for piece in _PARENTHESES.finditer(text):
+        if piece[0] == "(":
+            depth += 1
+            if depth > DEPTH_MAX:
+                raise Refusal(_TOO_DEEP, piece.start())
+        elif piece[0] == ")":
+            depth -= 1
+
+
+def _chain(kind: type[And] | type[Or], written: list[Node]) -> Node:
+    """One chain of all parts."""
+    parts: list[Node] = []
+    for part in written:
+        parts += part.parts if isinstance(part, kind) else (part,)
+    return _limited(kind(tuple(parts), position=parts[0].position))
+
+
+def _operator(token: Token) -> str:
+    written = token.upper()
+    return _SAME_OPERATORS.get(written, written)
+
+
+def _text_position(token: Token) -> int:
+    position = token.start_pos
+    assert position is not None
+    return position
+
+
+class _Builder(Transformer[Token, Any]):
+    """Makes nodes of the grammar's rules; methods are named as rules and their alternatives."""
+
+    def chain(self, children: list[Any]) -> Node:
+        """AND before OR."""
+        groups = [[children[0]]]
+        for token, condition in zip(children[1::2], children[2::2], strict=True):
+            if token.type == "AND":
+                groups[-1].append(condition)
+            else:
+                groups.append([condition])
+        parts = [group[0] if len(group) == 1 else _chain(And, group) for group in groups]
+        return parts[0] if len(parts) == 1 else _chain(Or, parts)
+
+    def negation(self, children: list[Any]) -> Node:
+        token, value = children
+        return _limited(Not(value, position=_text_position(token)))
+
+    def predicate(self, children: list[Any]) -> Node:
+        """Put comparisons and tests in their order of precedence, equals from left to right."""
+        operands: list[Node] = [children[0]]
+        waiting: list[_Comparison] = []
+
+        def reduce_to(rank: int) -> None:
+            while waiting and _RANKS[waiting[-1].op] <= rank:
+                comparison = waiting.pop()
+                right = operands.pop()
+                left = operands.pop()
+                operands.append(_limited(Compare(comparison.op, left, right, position=comparison.position)))
+
+        for tail in children[1:]:
+            if isinstance(tail, _Comparison):
+                reduce_to(_RANKS[tail.op])
+                waiting.append(tail)
+                operands.append(tail.right)
+            else:
+                reduce_to(_RANK_OF_TESTS)
+                operands.append(_limited(tail(operands.pop())))
+        reduce_to(_RANK_OF_TESTS)
+        return operands[0]
+
+    def comparison(self, children: list[Any]) -> _Comparison:
+        token, right = children
+        return _Comparison(_operator(token), right, _text_position(token))
+
+    def between(self, children: list[Any]) -> _Test:
+        negation, token, low, _, high = children
+        position = _text_position(token)
+        return _negated(negation, lambda value: Between(value, low, high, position=position))
+
+    def membership(self, children: list[Any]) -> _Test:
+        negation, token, *members = children
+        position = _text_position(token)
+        return _negated(negation, lambda value: In(value, tuple(members), position=position))
+
+    def like(self, children: list[Any]) -> _Test:
+        negation, _, token = children
+        pattern, raw = pattern_of(token)
+        position = _text_position(token)  # of the pattern: that is what may be wrong
+        return _negated(negation, lambda value: Like(value, pattern, raw, position=position))
+
+    def affix(self, children: list[Any]) -> _Test:
+        negation, token, *members = children
+        made = BeginsWith if token.type == "BEGINS" else EndsWith
+        position = _text_position(token)
+        return _negated(negation, lambda value: made(value, tuple(members), position=position))
+
+    def test(self, children: list[Any]) -> _Test:
+        token, negation, wanted = children
+        made = IsNull if wanted.type == "NULL" else IsNan
+        position = _text_position(token)
+        return _negated(negation, lambda value: made(value, position=position))
+
+    def arithmetic(self, children: list[Any]) -> Node:
+        """Products before sums, both from left to right."""
+        total: Node | None = None
+        sign: Token | None = None
+        product: Node = children[0]
+        for token, operand in zip(children[1::2], children[2::2], strict=True):
+            if token in ("+", "-"):
+                total = product if total is None or sign is None else _binary(sign, total, product)
+                sign = token
+                product = operand
+            else:
+                product = _binary(token, product, operand)
+        return product if total is None or sign is None else _binary(sign, total, product)
+
+    def number(self, children: list[Any]) -> Node:
+        sign, token = children
+        return _signed(sign, Literal(number_of(token), position=_text_position(token)))
+
+    def string(self, children: list[Any]) -> Node:
+        sign, token = children
+        return _signed(sign, Literal(string_of(token), written=str(token), position=_text_position(token)))
+
+    def null(self, children: list[Any]) -> Node:
+        sign, token = children
+        return _signed(sign, Literal(None, position=_text_position(token)))
+
+    def field(self, children: list[Any]) -> Node:
+        sign, token, moment = children
+        return _signed(sign, _field(token, None if moment is None else moment.type))
+
+    def call(self, children: list[Any]) -> Node:
+        sign, token, *arguments = children
+        if arguments == [None]:
+            arguments = []
+        name = token.upper()
+        if name in PATTERN_FUNCTIONS and len(arguments) > _PATTERN_PLACE:
+            arguments[_PATTERN_PLACE] = _pattern(name, arguments[_PATTERN_PLACE])
+        return _signed(sign, _limited(Call(name, tuple(arguments), position=_text_position(token))))
+
+    def call_of_everything(self, children: list[Any]) -> Node:
+        """COUNT(*) counts records, as COUNT(1) does."""
+        sign, token, everything = children
+        if token.upper() != "COUNT":
+            raise Refusal("only COUNT takes '*'", _text_position(everything))
+        one = Literal(1, position=_text_position(everything))
+        return _signed(sign, Call("COUNT", (one,), position=_text_position(token)))
+
+    def parenthesis(self, children: list[Any]) -> Node:
+        sign, node = children
+        return _signed(sign, node)
+
+    def hint(self, children: list[Token]) -> Token:
+        return children[0]
+
+    def field_constructor(self, children: list[Any]) -> Construction:
+        source, identifier, *hints = children
+        destination = None if identifier is None else _field(identifier, None)
+        return Construction(source, destination, tuple(hint.upper() for hint in hints if hint is not None))
+
+
+def _signed(sign: Token | None, node: Node) -> Node:
+    return node if sign is None else _limited(Unary(str(sign), node, position=_text_position(sign)))
+
+
+def _binary(token: Token, left: Node, right: Node) -> Node:
+    return _limited(Binary(_operator(token), left, right, position=_text_position(token)))
+
+
+def _field(token: Token, of: OneOf["CURRENT", "PREVIOUS"] | None) -> Field:
+    position = _text_position(token)
+    path, element, qualifier = identifier_of(token, position)
+    return Field(path, element, qualifier, of, position=position)
+
+
+def _negated(negation: Token | None, make: _Test) -> _Test:
+    if negation is None:
+        return make
+    position = _text_position(negation)
+    return lambda value: Not(make(value), position=position)
+
+
+def _pattern(name: str, argument: Node) -> Node:
+    if not isinstance(argument, Literal) or argument.written is None:
+        raise Refusal(f"the pattern of {name} must be a quoted literal", argument.position)
+    value, raw = pattern_of(argument.written)
+    return Pattern(value, raw, position=argument.position)
+
+
+@cache
+def _parser() -> Lark:
+    return Lark(
+        files(__package__).joinpath("grammar.lark").read_text("utf-8"),
+        parser="lalr",
+        lexer="contextual",
+        start=["expression", "field_constructor"],
+        transformer=_Builder(),
+        maybe_placeholders=True,
+    )
+
+
+def source_text(text: str | bytes) -> str:
+    """An expression as the parser takes it. Bytes that are no UTF-8 are kept, as surrogates."""
+    if isinstance(text, bytes):
+        length = len(text)
+        text = text.decode("utf-8", "surrogateescape")
+    elif text.isascii():
+        length = len(text)
+    else:
+        try:
+            length = len(text.encode("utf-8", "surrogateescape"))
+        except UnicodeEncodeError as error:
+            raise ExpressionError("this is no character", error.start, text) from None
+    if length > TEXT_BYTES_MAX:
+        reason = f"the expression is {length} bytes long, {TEXT_BYTES_MAX} are allowed"
+        raise ExpressionError(reason, min(len(text), TEXT_BYTES_MAX), text)
+    return text
+
+
+def parse_expression(text: str) -> Node:
+    """The tree of an expression; of a text from `source_text`."""
+    node: Node = _parsed(text, "expression")
+    return node
+
+
+def parse_construction(text: str) -> Construction:
+    """The parts of a field constructor; of a text from `source_text`."""
+    construction: Construction = _parsed(text, "field_constructor")
+    return construction
+
+
+def _parsed(text: str, start: str) -> Any:
+    try:
+        _limit_parentheses(text)
+        return _parser().parse(text, start=start)
+    except (UnexpectedCharacters, UnexpectedToken) as error:
+        refusal = refusal_of(error, text)
+    except Refusal as error:
+        refusal = error
+    raise ExpressionError(refusal.reason, refusal.position, text)
