@@ -17,6 +17,7 @@ from amps._core.value cimport (
     VALUE_INFERRED,
     VALUE_INTEGER,
     VALUE_NULL,
+    VALUE_RAW_TEXT,
     VALUE_STRING,
     VALUE_UNSIGNED,
     Arena,
@@ -156,3 +157,12 @@ cdef class ConstantSet:
         if value.flags & VALUE_INFERRED:
             return self.has_text(value)
         return self.has_number(self.converted, &number)
+
+    def contains(self, value, bint untyped=False):
+        """Whether a Python value is equal to a member, for tests. untyped: bytes from a format without types."""
+        cdef Arena arena = Arena()
+        cdef Value made
+        from_python(value, &made, arena)
+        if untyped:
+            made.kind = VALUE_RAW_TEXT
+        return bool(self.holds(&made, arena))
