@@ -1,4 +1,5 @@
 """What may stand where: functions and their arguments, aggregates, qualifiers, OF, and what must be deterministic.
+Patterns are tried here too, because not every expression becomes a program.
 
 Usage says what an expression is for. Which functions there are is known to the machine alone (FUNCTIONS); IF is the
 only one that is not, because it does not look at all of its arguments.
@@ -9,8 +10,9 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from amps._core.expression_functions import FUNCTIONS
+from amps._core.patterns import Pattern as MachinePattern
 from amps.expressions.errors import Refusal, shown
-from amps.expressions.syntax import Call, Field, Node, fold
+from amps.expressions.syntax import Call, Field, Like, Node, Pattern, fold
 
 _ARGUMENTS_MAX = 255  # what an instruction of the machine can hold
 _IF_ARGUMENTS = 3
@@ -50,10 +52,21 @@ def check(root: Node, usage: Usage) -> Findings:
     def combine(node: Node, below: list[Findings]) -> Findings:
         if isinstance(node, Field):
             return _field(node, usage)
+        if isinstance(node, Like):
+            _try_pattern(node.pattern, node.raw, node.position)
+        elif isinstance(node, Pattern):
+            _try_pattern(node.value, node.raw, node.position)
         found = _merged(below)
         return _call(node, usage, found) if isinstance(node, Call) else found
 
     return fold(root, combine)
+
+
+def _try_pattern(text: bytes, raw: bool, position: int) -> None:
+    try:
+        MachinePattern(text, raw)
+    except ValueError as error:
+        raise Refusal(f"this pattern is broken: {error}", position) from None
 
 
 def _merged(below: list[Findings]) -> Findings:

@@ -9,8 +9,6 @@ its branches (functions and arithmetic do it in the machine).
 
 from amps._core.expression_functions import FUNCTIONS, PATTERN_FUNCTIONS
 from amps._core.expression_vm import OPCODES, Program
-from amps._core.patterns import Pattern as MachinePattern
-from amps.expressions.errors import Refusal
 from amps.expressions.syntax import (
     And,
     BeginsWith,
@@ -92,7 +90,7 @@ class _Compiler:
         self._code: list[int] = []
         self._constants: list[Constant] = []
         self._constant_places: dict[tuple[type, str | Constant], int] = {}
-        self._patterns: list[MachinePattern] = []
+        self._patterns: list[tuple[bytes, bool]] = []
         self._fields: dict[Path, int] = {}
 
     def compile(self, root: Node) -> Program:
@@ -137,7 +135,7 @@ class _Compiler:
                 count = len(node.members)
                 return [node.value, *node.members, _Instruction(_MANY[type(node)], count, takes=count + 1)]
             case Like():
-                pattern = self._pattern(node.pattern, node.raw, node.position)
+                pattern = self._pattern(node.pattern, node.raw)
                 return [node.value, _Instruction("LIKE", pattern, takes=1)]
             case IsNull():
                 return [node.value, _Instruction("IS_NULL", takes=1)]
@@ -202,19 +200,17 @@ class _Compiler:
         return [*call.arguments, _Instruction("CALL", count << _CALL_COUNT_SHIFT | number, takes=count)]
 
     def _pattern_call(self, call: Call) -> list[_Item]:
-        operands = [argument for argument in call.arguments if not isinstance(argument, Pattern)]
-        patterns = [
-            self._pattern(argument.value, argument.raw, argument.position)
-            for argument in call.arguments
-            if isinstance(argument, Pattern)
-        ]
-        return [*operands, _Instruction(call.name, patterns[0], takes=len(operands))]
+        operands: list[_Item] = []
+        place = 0
+        for argument in call.arguments:
+            if isinstance(argument, Pattern):
+                place = self._pattern(argument.value, argument.raw)
+            else:
+                operands.append(argument)
+        return [*operands, _Instruction(call.name, place, takes=len(operands))]
 
-    def _pattern(self, text: bytes, raw: bool, position: int) -> int:
-        try:
-            self._patterns.append(MachinePattern(text, raw))
-        except ValueError as error:
-            raise Refusal(f"this pattern is broken: {error}", position) from None
+    def _pattern(self, text: bytes, raw: bool) -> int:
+        self._patterns.append((text, raw))
         return len(self._patterns) - 1
 
 

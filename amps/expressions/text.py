@@ -108,8 +108,8 @@ def _items(node: Node) -> list[_Item]:
         case Not():
             return ["NOT ", (node.operand, _NOT)]
         case Chain():
-            word, level = (" OR ", _OR) if isinstance(node, Or) else (" AND ", _AND)
-            return _separated(node.parts, word, level + 1)
+            word, level = (" OR ", _AND) if isinstance(node, Or) else (" AND ", _NOT)
+            return _separated(node.parts, word, level)
         case Call():
             return [f"{node.name}(", *_separated(node.arguments, ", ", _LIST), ")"]
     raise TypeError(f"no text for {type(node).__name__}")

@@ -32,7 +32,7 @@ class Machine:
         names = {number: name for name, number in OPCODES.items()}
         self.code = [(names[word & 0xFF], word >> 8) for word in code]
         self.constants = constants
-        self.patterns = [(pattern.text, pattern.raw) for pattern in patterns]
+        self.patterns = patterns
         self.fields = fields
         self.stack_depth = stack_depth
 
@@ -267,6 +267,12 @@ def test_broken_pattern() -> None:
     assert error.position == 19
     assert refused("REGEXP_MATCH(/a, '[')").position == 17
     compile_expression("/a LIKE r'x('")
+
+
+def test_broken_pattern_where_no_program_is_made() -> None:
+    assert refused("SUM(/a LIKE '(')", Usage.PROJECTION).position == 12
+    assert refused("[t]./a LIKE '('", Usage.PROJECTION).position == 12
+    assert refused("REGEXP_MATCH(/a OF PREVIOUS, '(')", Usage.ENRICHMENT).position == 29
 
 
 # Where an expression is used: 1, 10.1, 10.12, 11, 14.15

@@ -70,6 +70,11 @@ def test_parentheses_in_strings_are_none(member: str) -> None:
     compile_expression(f"/a IN ({', '.join([member + quote] * (2 * DEPTH_MAX))})")
 
 
+def test_parentheses_in_strings_after_keywords_that_end_with_r_are_none() -> None:
+    r"""In OR'\'(' the R does not make the string a raw one."""
+    compile_expression("/a" + r" OR'\'('" * (2 * DEPTH_MAX))
+
+
 def test_parentheses_in_names_are_none() -> None:
     compile_expression(" OR ".join(["[/a (b]"] * (2 * DEPTH_MAX)))
 
