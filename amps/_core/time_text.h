@@ -32,7 +32,7 @@ static int time_text_write(const uint8_t *format, const uint8_t *end, double sec
     struct tm parts;
     time_t clock;
     int fraction, length = 0;
-    if (!(seconds > -6e10 && seconds < 2.6e11)) return -1; /* from before our era to the year 9999 and somewhat on */
+    if (!(seconds > -6.3e10 && seconds < 2.6e11)) return -1; /* from before our era to the year 9999 and somewhat on */
     micros = (int64_t)(seconds * 1e6 + (seconds < 0 ? -0.5 : 0.5));
     whole = time_floor_divide(micros, 1000000);
     fraction = (int)(micros - whole * 1000000);
