@@ -1,0 +1,72 @@
+# Which fields of a message are wanted, and what was found. See fields.pyx.
+
+from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
+
+from amps._core.value cimport Arena, Value
+
+
+# A step of a path. Node 0 is the root.
+cdef struct PathNode:
+    const uint8_t* name            # of the step that leads here, attributes with their @; NULL for a subscript
+    uint32_t name_length
+    uint32_t index                 # of a subscript
+    int32_t parent
+    int32_t slot                   # where values found here go; -1 = nobody wants this very node
+    uint32_t wanted_below          # slots at this node and below it
+    uint32_t children              # nodes whose parent it is and which have a name
+    int32_t first_element          # a node for a subscript of the array found here; -1 = none
+    int32_t next_element           # the next one of the same parent
+
+
+cdef class FieldSet:
+    """The fields that somebody wants, as a tree of steps. Slots are numbered from 0 and never change."""
+
+    cdef PathNode* nodes
+    cdef readonly uint32_t node_count
+    cdef uint32_t node_capacity
+    cdef readonly uint32_t slot_count
+    cdef dict slots                # path -> slot
+    cdef list names                # owners of PathNode.name
+    cdef int32_t* table            # nodes by parent and name, open addressing; -1 = free
+    cdef uint32_t table_capacity   # a power of two
+
+    cdef int32_t _new_node(self, int32_t parent) except -1
+    cdef int _grow_table(self) except -1
+    cdef void _enter(self, int32_t node) noexcept
+    cdef int32_t child(self, int32_t parent, const uint8_t* name, uint32_t length) noexcept nogil
+    cdef int32_t element(self, int32_t parent, uint32_t index) noexcept nogil
+
+
+cdef struct FieldNode:
+    Value value
+    int32_t next                   # next value of the same slot; -1 = none
+
+
+cdef struct FieldSlot:
+    int32_t first                  # -1 = no such field
+    int32_t last
+    uint32_t count
+    uint32_t unused
+
+
+cdef class FieldValues:
+    """What an extractor found in one message: values by slot, in the order of the message."""
+
+    cdef FieldSlot* slots
+    cdef uint32_t slot_capacity
+    cdef uint32_t slot_count
+    cdef FieldNode* nodes
+    cdef uint32_t node_count
+    cdef uint32_t node_capacity
+    cdef readonly Arena arena
+    cdef object message            # of `read`: kept for as long as the values point into it
+
+    cdef int begin(self, FieldSet fields) except -1
+    cdef Value* add(self, int32_t slot) except NULL
+    cdef void cut(self, int32_t slot, uint32_t node_count) noexcept
+
+
+cdef class Extractor:
+    """Finds fields in messages of one type."""
+
+    cdef bint extract(self, const uint8_t* data, uint64_t length, FieldSet fields, FieldValues values) except -1

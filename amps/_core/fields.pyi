@@ -1,0 +1,29 @@
+"""Types of the tree of wanted fields and of what is found; see fields.pyx."""
+
+from collections.abc import Iterable
+from types import EllipsisType
+
+from _typeshed import ReadableBuffer
+
+from amps._core.value import Arena
+
+_Path = tuple[bytes | int, ...]
+
+class FieldSet:
+    def __init__(self, paths: Iterable[_Path] = ()) -> None: ...
+    @property
+    def node_count(self) -> int: ...
+    @property
+    def slot_count(self) -> int: ...
+    @property
+    def paths(self) -> tuple[_Path, ...]: ...
+    def add(self, path: _Path) -> int: ...
+
+class FieldValues:
+    def __init__(self, arena_bytes_max: int = 1 << 28) -> None: ...
+    @property
+    def arena(self) -> Arena: ...
+    def values_of(self, slot: int) -> list[None | bool | int | float | bytes | EllipsisType]: ...
+
+class Extractor:
+    def read(self, message: ReadableBuffer, fields: FieldSet, values: FieldValues) -> bool: ...

@@ -1,0 +1,286 @@
+"""Which fields of a message somebody wants, and what was found of them.
+
+A FieldSet is the union of the paths of all live expressions, as a tree of steps: an extractor walks message and tree
+side by side and steps over whatever the tree does not name. Values go to the *slot* of their path; several values at
+one path are an array, whatever made them several (expressions.md §9). Message types share all of this; what they have
+of their own is an Extractor.
+
+Invariants: a slot keeps its number for as long as the FieldSet lives. FieldValues are good until the next `begin`, and
+point into the message: nothing of them may be kept.
+"""
+
+from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcmp, memcpy
+
+from amps._core.value cimport VALUE_NULL, Arena, Value, to_python
+
+cdef enum:
+    TABLE_CAPACITY_MIN = 16
+    NODES_MIN = 64
+    STEPS_MAX = 1000
+
+
+cdef inline uint64_t name_hash(int32_t parent, const uint8_t* name, uint32_t length) noexcept nogil:
+    """Length and both ends of the name: names that agree in these are compared anyway."""
+    cdef uint64_t head = 0
+    cdef uint64_t tail = 0
+    if length >= 8:
+        memcpy(&head, name, 8)
+        memcpy(&tail, name + length - 8, 8)
+    elif length >= 4:
+        memcpy(&head, name, 4)
+        memcpy(&tail, name + length - 4, 4)
+    elif length:
+        head = (<uint64_t>name[0] << 16) | (<uint64_t>name[length >> 1] << 8) | name[length - 1]
+    head = (head ^ <uint64_t>parent << 32 ^ length) * 0x9E3779B97F4A7C15ULL
+    head = (head ^ head >> 32 ^ tail) * 0xD6E8FEB86659FD93ULL
+    return head >> 32 ^ head >> 51
+
+
+cdef class FieldSet:
+
+    def __cinit__(self):
+        self.nodes = NULL
+        self.table = NULL
+
+    def __init__(self, paths=()):
+        """paths: tuples of steps, each a name in bytes or, not last, the subscript of an array."""
+        self.node_count = 0
+        self.node_capacity = 0
+        self.slot_count = 0
+        self.slots = {}
+        self.names = []
+        self.table_capacity = 0
+        self._new_node(-1)
+        for path in paths:
+            self.add(path)
+
+    def __dealloc__(self):
+        free(self.nodes)
+        free(self.table)
+
+    def add(self, path):
+        """The slot of a path, made if it is new."""
+        cdef int32_t node = 0
+        cdef int32_t above
+        known = self.slots.get(path)
+        if known is not None:
+            return known
+        if not path or len(path) > STEPS_MAX or isinstance(path[len(path) - 1], int):
+            raise ValueError(f"no path of a field: {path!r}")
+        for step in path:
+            node = self._element_node(node, step) if isinstance(step, int) else self._child_node(node, step)
+        self.nodes[node].slot = <int32_t>self.slot_count
+        above = node
+        while above >= 0:
+            self.nodes[above].wanted_below += 1
+            above = self.nodes[above].parent
+        self.slots[path] = self.slot_count
+        self.slot_count += 1
+        return self.slot_count - 1
+
+    @property
+    def paths(self):
+        """All paths, by slot."""
+        return tuple(self.slots)
+
+    def _child_node(self, int32_t parent, bytes name):
+        cdef int32_t node = self.child(parent, name, <uint32_t>len(name))
+        if node >= 0:
+            return node
+        node = self._new_node(parent)
+        self.names.append(name)
+        self.nodes[node].name = <const uint8_t*><const char*>name
+        self.nodes[node].name_length = <uint32_t>len(name)
+        self.nodes[parent].children += 1
+        if self.node_count * 2 > self.table_capacity:
+            self._grow_table()
+        else:
+            self._enter(node)
+        return node
+
+    def _element_node(self, int32_t parent, uint32_t index):
+        cdef int32_t node = self.element(parent, index)
+        if node >= 0:
+            return node
+        node = self._new_node(parent)
+        self.nodes[node].index = index
+        self.nodes[node].next_element = self.nodes[parent].first_element
+        self.nodes[parent].first_element = node
+        return node
+
+    cdef int32_t _new_node(self, int32_t parent) except -1:
+        cdef PathNode* grown
+        cdef PathNode* node
+        if self.node_count == self.node_capacity:
+            grown = <PathNode*>realloc(self.nodes, (self.node_capacity * 2 + NODES_MIN) * sizeof(PathNode))
+            if grown == NULL:
+                raise MemoryError()
+            self.nodes = grown
+            self.node_capacity = self.node_capacity * 2 + NODES_MIN
+        node = &self.nodes[self.node_count]
+        node.name = NULL
+        node.name_length = 0
+        node.index = 0
+        node.parent = parent
+        node.slot = -1
+        node.wanted_below = 0
+        node.children = 0
+        node.first_element = -1
+        node.next_element = -1
+        self.node_count += 1
+        return <int32_t>self.node_count - 1
+
+    cdef int _grow_table(self) except -1:
+        cdef uint32_t capacity = max(<uint32_t>TABLE_CAPACITY_MIN, self.table_capacity * 2)
+        cdef int32_t* grown
+        cdef uint32_t at
+        while capacity < self.node_count * 2:
+            capacity *= 2
+        grown = <int32_t*>realloc(self.table, capacity * sizeof(int32_t))
+        if grown == NULL:
+            raise MemoryError()
+        self.table = grown
+        self.table_capacity = capacity
+        for at in range(capacity):
+            grown[at] = -1
+        for at in range(self.node_count):
+            if self.nodes[at].name != NULL:
+                self._enter(<int32_t>at)
+        return 0
+
+    cdef void _enter(self, int32_t node) noexcept:
+        cdef PathNode* entered = &self.nodes[node]
+        cdef uint64_t at = name_hash(entered.parent, entered.name, entered.name_length)
+        while self.table[at & (self.table_capacity - 1)] >= 0:
+            at += 1
+        self.table[at & (self.table_capacity - 1)] = node
+
+    cdef int32_t child(self, int32_t parent, const uint8_t* name, uint32_t length) noexcept nogil:
+        """The node of a named step below another one; -1 if nobody wants it."""
+        cdef uint64_t at
+        cdef int32_t found
+        cdef PathNode* node
+        if self.nodes[parent].children == 0:
+            return -1
+        at = name_hash(parent, name, length)
+        while True:
+            found = self.table[at & (self.table_capacity - 1)]
+            if found < 0:
+                return -1
+            node = &self.nodes[found]
+            if node.name_length == length and node.parent == parent and memcmp(node.name, name, length) == 0:
+                return found
+            at += 1
+
+    cdef int32_t element(self, int32_t parent, uint32_t index) noexcept nogil:
+        """The node of a subscript of an array; -1 if nobody wants it."""
+        cdef int32_t node = self.nodes[parent].first_element
+        while node >= 0 and self.nodes[node].index != index:
+            node = self.nodes[node].next_element
+        return node
+
+
+cdef class FieldValues:
+
+    def __cinit__(self):
+        self.slots = NULL
+        self.nodes = NULL
+
+    def __init__(self, arena_bytes_max=1 << 28):
+        """arena_bytes_max: how much text may be made for one message."""
+        self.slot_capacity = 0
+        self.slot_count = 0
+        self.node_count = 0
+        self.node_capacity = 0
+        self.arena = Arena(arena_bytes_max)
+
+    def __dealloc__(self):
+        free(self.slots)
+        free(self.nodes)
+
+    cdef int begin(self, FieldSet fields) except -1:
+        """Forget the last message; the next one is looked at for these fields."""
+        cdef FieldSlot* grown
+        cdef uint32_t slot
+        if fields.slot_count > self.slot_capacity:
+            grown = <FieldSlot*>realloc(self.slots, fields.slot_count * 2 * sizeof(FieldSlot))
+            if grown == NULL:
+                raise MemoryError()
+            self.slots = grown
+            self.slot_capacity = fields.slot_count * 2
+        self.slot_count = fields.slot_count
+        for slot in range(self.slot_count):
+            self.slots[slot].first = -1
+            self.slots[slot].count = 0
+        self.node_count = 0
+        self.arena.clear()
+        return 0
+
+    cdef Value* add(self, int32_t slot) except NULL:
+        """Room for one more value of a slot. It holds nothing yet, and moves when the next one is added."""
+        cdef FieldSlot* added = &self.slots[slot]
+        cdef FieldNode* grown
+        cdef int32_t node = <int32_t>self.node_count
+        if self.node_count == self.node_capacity:
+            grown = <FieldNode*>realloc(self.nodes, (self.node_capacity * 2 + NODES_MIN) * sizeof(FieldNode))
+            if grown == NULL:
+                raise MemoryError()
+            self.nodes = grown
+            self.node_capacity = self.node_capacity * 2 + NODES_MIN
+        if added.first < 0:
+            added.first = node
+        else:
+            self.nodes[added.last].next = node
+        added.last = node
+        added.count += 1
+        self.nodes[node].next = -1
+        self.nodes[node].value.kind = VALUE_NULL
+        self.nodes[node].value.flags = 0
+        self.node_count += 1
+        return &self.nodes[node].value
+
+    cdef void cut(self, int32_t slot, uint32_t node_count) noexcept:
+        """Forget the values of a slot that were added when there were that many nodes, or more."""
+        cdef FieldSlot* shortened = &self.slots[slot]
+        cdef int32_t node = shortened.first
+        shortened.first = -1
+        shortened.count = 0
+        while 0 <= node < <int32_t>node_count:
+            if shortened.first < 0:
+                shortened.first = node
+            shortened.last = node
+            shortened.count += 1
+            node = self.nodes[node].next
+        if shortened.first >= 0:
+            self.nodes[shortened.last].next = -1
+
+    def values_of(self, uint32_t slot):
+        """All values of a slot as Python objects, for tests and tools: None, bool, int, float, bytes."""
+        cdef int32_t node
+        found = []
+        if slot >= self.slot_count:
+            raise IndexError(slot)
+        node = self.slots[slot].first
+        while node >= 0:
+            found.append(to_python(&self.nodes[node].value, self.arena))
+            node = self.nodes[node].next
+        return found
+
+
+cdef class Extractor:
+
+    cdef bint extract(self, const uint8_t* data, uint64_t length, FieldSet fields, FieldValues values) except -1:
+        """Find the fields in a message. False: it cannot be parsed as far as that needs."""
+        raise NotImplementedError
+
+    def read(self, message, FieldSet fields, FieldValues values):
+        """The same for Python. The values keep the message, which must not change."""
+        cdef const uint8_t[::1] view = message
+        cdef const uint8_t* data = NULL
+        if view.shape[0]:
+            data = &view[0]
+        values.begin(fields)
+        values.message = message
+        return self.extract(data, <uint64_t>view.shape[0], fields, values)

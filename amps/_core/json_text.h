@@ -1,0 +1,154 @@
+/* Stepping over JSON text, 16 bytes at a time where the processor can. No function reads at or beyond `end`. */
+
+#ifndef AMPS_JSON_TEXT_H
+#define AMPS_JSON_TEXT_H
+
+#include <stdint.h>
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#define JSON_VECTOR_BYTES 16
+static inline uint32_t json_equal(__m128i bytes, char wanted) {
+    return (uint32_t)_mm_movemask_epi8(_mm_cmpeq_epi8(bytes, _mm_set1_epi8(wanted)));
+}
+#endif
+
+/* The first quote or backslash; `end` if there is none. */
+static inline const uint8_t *json_string_stop(const uint8_t *at, const uint8_t *end) {
+#if defined(__SSE2__)
+    for (; end - at >= JSON_VECTOR_BYTES; at += JSON_VECTOR_BYTES) {
+        __m128i bytes = _mm_loadu_si128((const __m128i *)at);
+        uint32_t found = json_equal(bytes, '"') | json_equal(bytes, '\\');
+        if (found) return at + __builtin_ctz(found);
+    }
+#endif
+    while (at < end && *at != '"' && *at != '\\') at++;
+    return at;
+}
+
+/* The first quote, brace or bracket; `end` if there is none. Braces are brackets with bit 5 set. */
+static inline const uint8_t *json_structure(const uint8_t *at, const uint8_t *end) {
+#if defined(__SSE2__)
+    for (; end - at >= JSON_VECTOR_BYTES; at += JSON_VECTOR_BYTES) {
+        __m128i bytes = _mm_loadu_si128((const __m128i *)at);
+        __m128i folded = _mm_or_si128(bytes, _mm_set1_epi8(0x20));
+        uint32_t found = json_equal(bytes, '"') | json_equal(folded, '{') | json_equal(folded, '}');
+        if (found) return at + __builtin_ctz(found);
+    }
+#endif
+    while (at < end && *at != '"' && (*at | 0x20) != '{' && (*at | 0x20) != '}') at++;
+    return at;
+}
+
+static inline int json_is_space(uint8_t byte) {
+    return byte == ' ' || byte == '\n' || byte == '\r' || byte == '\t';
+}
+
+static inline const uint8_t *json_skip_space(const uint8_t *at, const uint8_t *end) {
+    while (at < end && json_is_space(*at)) at++;
+    return at;
+}
+
+/* Where a number or literal ends: at a comma, a closing brace or bracket, or a blank. */
+static inline const uint8_t *json_scalar_end(const uint8_t *at, const uint8_t *end) {
+    while (at < end && *at != ',' && (*at | 0x20) != '}' && !json_is_space(*at)) at++;
+    return at;
+}
+
+/* Behind the quote that closes a string whose first byte is at `at`; NULL if it does not end. */
+static inline const uint8_t *json_skip_string(const uint8_t *at, const uint8_t *end) {
+    for (;;) {
+        at = json_string_stop(at, end);
+        if (at == end) return 0;
+        if (*at == '"') return at + 1;
+        if (end - at < 2) return 0;
+        at += 2;
+    }
+}
+
+/* Behind an object or array whose content begins at `at`, however deep it is; NULL if it does not end. Which bracket
+ * closes which is not looked at. */
+static inline const uint8_t *json_skip_container(const uint8_t *at, const uint8_t *end) {
+    uint64_t depth = 1;
+    while (depth) {
+        at = json_structure(at, end);
+        if (at == end) return 0;
+        if (*at == '"') {
+            at = json_skip_string(at + 1, end);
+            if (!at) return 0;
+            continue;
+        }
+        if ((*at | 0x20) == '{') depth++;
+        else depth--;
+        at++;
+    }
+    return at;
+}
+
+/* Whether an object or array whose content begins at `at` has anything in it but objects and arrays. */
+static inline int json_has_leaf(const uint8_t *at, const uint8_t *end) {
+    uint64_t depth = 1;
+    while (at < end) {
+        if ((*at | 0x20) == '{') depth++;
+        else if ((*at | 0x20) == '}') {
+            if (--depth == 0) return 0;
+        } else if (*at == '"') {
+            at = json_skip_string(at + 1, end);
+            if (!at) return 0;
+            at = json_skip_space(at, end);
+            if (at == end || *at != ':') return 1; /* no key */
+        } else if (*at != ',' && !json_is_space(*at)) return 1;
+        at++;
+    }
+    return 0;
+}
+
+static inline int json_is_digit(uint8_t byte) {
+    return byte >= '0' && byte <= '9';
+}
+
+/* Whether a text is a number as RFC 8259 has it. */
+static inline int json_is_number(const uint8_t *at, const uint8_t *end) {
+    if (at < end && *at == '-') at++;
+    if (at == end || !json_is_digit(*at)) return 0;
+    if (*at == '0') at++;
+    else while (at < end && json_is_digit(*at)) at++;
+    if (at < end && *at == '.') {
+        at++;
+        if (at == end || !json_is_digit(*at)) return 0;
+        while (at < end && json_is_digit(*at)) at++;
+    }
+    if (at < end && (*at | 0x20) == 'e') {
+        at++;
+        if (at < end && (*at == '+' || *at == '-')) at++;
+        if (at == end || !json_is_digit(*at)) return 0;
+        while (at < end && json_is_digit(*at)) at++;
+    }
+    return at == end;
+}
+
+static inline int json_is_hex(uint8_t byte) {
+    return json_is_digit(byte) || ((byte | 0x20) >= 'a' && (byte | 0x20) <= 'f');
+}
+
+/* Whether every backslash of a text begins an escape of RFC 8259. */
+static inline int json_escapes_are_valid(const uint8_t *at, const uint8_t *end) {
+    while ((at = json_string_stop(at, end)) < end) {
+        if (end - at < 2) return 0;
+        switch (at[1]) {
+        case '"': case '\\': case '/': case 'b': case 'f': case 'n': case 'r': case 't':
+            at += 2;
+            break;
+        case 'u':
+            if (end - at < 6 || !json_is_hex(at[2]) || !json_is_hex(at[3]) || !json_is_hex(at[4]) || !json_is_hex(at[5]))
+                return 0;
+            at += 6;
+            break;
+        default:
+            return 0;
+        }
+    }
+    return 1;
+}
+
+#endif

@@ -1,0 +1,323 @@
+"""Fields of JSON messages (expressions.md §12).
+
+One pass from the first byte, along the tree of wanted fields; everything else is stepped over, 16 bytes at a time.
+It ends as soon as all wanted fields are found, so that errors behind the last one go unnoticed, and a message in
+which one is missing is looked through to its end. Strings and numbers are left as they stand in the message: who looks
+at a value settles it.
+
+Of the values of a repeated key the first counts. With `early_termination` off every message is read to its end and
+the last one counts.
+"""
+
+from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcmp, memset
+
+from amps._core.fields cimport Extractor, FieldSet, FieldValues
+from amps._core.value cimport (
+    VALUE_BOOLEAN,
+    VALUE_CONTAINER,
+    VALUE_NULL,
+    VALUE_RAW_NUMBER,
+    VALUE_RAW_STRING,
+    VALUE_STRING,
+    Value,
+    settle,
+)
+
+
+cdef extern from "json_text.h" nogil:
+    const uint8_t* json_string_stop(const uint8_t* at, const uint8_t* end)
+    const uint8_t* json_skip_space(const uint8_t* at, const uint8_t* end)
+    const uint8_t* json_scalar_end(const uint8_t* at, const uint8_t* end)
+    const uint8_t* json_skip_string(const uint8_t* at, const uint8_t* end)
+    const uint8_t* json_skip_container(const uint8_t* at, const uint8_t* end)
+    bint json_has_leaf(const uint8_t* at, const uint8_t* end)
+    bint json_is_number(const uint8_t* at, const uint8_t* end)
+    bint json_escapes_are_valid(const uint8_t* at, const uint8_t* end)
+
+
+cdef enum:
+    DEPTH_MAX = 1000               # of what is wanted; what is stepped over may be deeper
+
+
+cdef struct Occurrence:
+    uint32_t object_serial         # the object in which a wanted key was met last
+    uint32_t node_count            # how many values there were then
+
+
+cdef class JsonExtractor(Extractor):
+    """early_termination: the element EarlyTerminationOptimization."""
+
+    cdef bint last_counts
+    cdef bint done                 # everything wanted is found
+    cdef const uint8_t* end
+    cdef FieldSet fields
+    cdef FieldValues values
+    cdef uint32_t resolved         # wanted fields that later text cannot change any more
+    cdef uint32_t arrays           # how many arrays surround the current place
+    cdef uint32_t object_serial
+    cdef Occurrence* met           # by node of the FieldSet
+    cdef uint32_t met_capacity
+
+    def __cinit__(self):
+        self.met = NULL
+        self.met_capacity = 0
+        self.object_serial = 0
+
+    def __init__(self, early_termination=True):
+        self.last_counts = not early_termination
+
+    def __dealloc__(self):
+        free(self.met)
+
+    cdef bint extract(self, const uint8_t* data, uint64_t length, FieldSet fields, FieldValues values) except -1:
+        cdef const uint8_t* at = data
+        if fields.slot_count == 0 and not self.last_counts:
+            return True
+        self.fields = fields
+        self.values = values
+        self.end = data + length
+        self.done = False
+        self.resolved = 0
+        self.arrays = 0
+        if fields.node_count > self.met_capacity or self.object_serial > 0xF0000000:
+            self.forget_met()
+        at = json_skip_space(at, self.end)
+        if at == self.end:
+            return True
+        at = self.scan_object(at + 1, 0, 0) if at[0] == c'{' else self.skip_value(at)
+        return at != NULL and (self.done or json_skip_space(at, self.end) == self.end)
+
+    cdef int forget_met(self) except -1:
+        cdef uint32_t capacity = self.fields.node_count * 2
+        cdef Occurrence* grown
+        if capacity > self.met_capacity:
+            grown = <Occurrence*>realloc(self.met, capacity * sizeof(Occurrence))
+            if grown == NULL:
+                raise MemoryError()
+            self.met = grown
+            self.met_capacity = capacity
+        memset(self.met, 0, self.met_capacity * sizeof(Occurrence))
+        self.object_serial = 0
+        return 0
+
+    cdef const uint8_t* scan_object(self, const uint8_t* at, int32_t node, uint32_t depth) except? NULL:
+        """The members of an object whose content begins at `at`. The place behind it, or NULL: malformed."""
+        cdef const uint8_t* end = self.end
+        cdef const uint8_t* name
+        cdef int32_t child
+        cdef uint32_t serial
+        if depth > DEPTH_MAX:
+            return NULL
+        self.object_serial += 1
+        serial = self.object_serial
+        at = json_skip_space(at, end)
+        if at < end and at[0] == c'}':
+            return at + 1
+        while True:
+            if at >= end or at[0] != c'"':
+                return NULL
+            name = at + 1
+            at = json_string_stop(name, end)
+            if at >= end:
+                return NULL
+            if at[0] == c'"':
+                child = self.fields.child(node, name, <uint32_t>(at - name))
+                at += 1
+            else:
+                at = json_skip_string(at, end)
+                if at == NULL:
+                    return NULL
+                child = self.escaped_child(node, name, <uint32_t>(at - 1 - name))
+                if child < -1:
+                    return NULL
+            if at < end and at[0] != c':':
+                at = json_skip_space(at, end)
+            if at >= end or at[0] != c':':
+                return NULL
+            at = json_skip_space(at + 1, end)
+            if at >= end:
+                return NULL
+            if child >= 0 and self.counts(child, serial):
+                at = self.scan_member(at, child, depth)
+                if at == NULL or self.done:
+                    return at
+            else:
+                at = self.skip_value(at)
+                if at == NULL:
+                    return NULL
+            at = json_skip_space(at, end)
+            if at >= end:
+                return NULL
+            if at[0] == c'}':
+                return at + 1
+            if at[0] != c',':
+                return NULL
+            at = json_skip_space(at + 1, end)
+
+    cdef int32_t escaped_child(self, int32_t node, const uint8_t* name, uint32_t length) except -3:
+        """The node of a name with escapes; -1: nobody wants it; -2: malformed."""
+        cdef Value text
+        if not json_escapes_are_valid(name, name + length):
+            return -2
+        text.kind = VALUE_RAW_STRING
+        text.flags = 0
+        text.text = name
+        text.length = length
+        settle(&text, self.values.arena)
+        return self.fields.child(node, text.text, text.length)
+
+    cdef bint counts(self, int32_t child, uint32_t serial) except -1:
+        """Whether this occurrence of a wanted key counts; what an earlier one left that does not is forgotten."""
+        cdef Occurrence* met = &self.met[child]
+        if met.object_serial != serial:
+            met.object_serial = serial
+            met.node_count = self.values.node_count
+            return True
+        if not self.last_counts:
+            return False
+        self.cut_below(child, met.node_count)
+        return True
+
+    cdef int cut_below(self, int32_t top, uint32_t node_count) except -1:
+        cdef uint32_t node
+        cdef int32_t above
+        for node in range(self.fields.node_count):
+            if self.fields.nodes[node].slot >= 0:
+                above = <int32_t>node
+                while above >= 0 and above != top:
+                    above = self.fields.nodes[above].parent
+                if above == top:
+                    self.values.cut(self.fields.nodes[node].slot, node_count)
+        return 0
+
+    cdef const uint8_t* scan_member(self, const uint8_t* at, int32_t node, uint32_t depth) except? NULL:
+        """A wanted member's value, and whether it was the last thing wanted."""
+        cdef int32_t first
+        cdef uint32_t before = self.resolved
+        if self.fields.nodes[node].first_element >= 0 and at[0] != c'[':
+            first = self.fields.element(node, 0)  # a value by itself is its own first element
+            if first >= 0 and self.scan_value(at, first, depth) == NULL:
+                return NULL
+        at = self.scan_value(at, node, depth)
+        if self.done:
+            return at
+        if at != NULL and self.arrays == 0 and not self.last_counts:
+            self.resolved = before + self.fields.nodes[node].wanted_below
+            self.done = self.resolved == self.fields.slot_count
+        return at
+
+    cdef const uint8_t* scan_value(self, const uint8_t* at, int32_t node, uint32_t depth) except? NULL:
+        """A value that is wanted, or something in it. The place behind it, or NULL: malformed."""
+        cdef int32_t slot = self.fields.nodes[node].slot
+        cdef const uint8_t* begin = at
+        cdef const uint8_t* stop
+        cdef Value* value
+        cdef uint32_t index = 0
+        if at[0] == c'{':
+            if slot >= 0 and json_has_leaf(at + 1, self.end):
+                self.values.add(slot).kind = VALUE_CONTAINER
+            if self.fields.nodes[node].children == 0:
+                return json_skip_container(at + 1, self.end)
+            return self.scan_object(at + 1, node, depth + 1)
+        if at[0] == c'[':
+            return self.scan_array(at + 1, node, depth + 1, &index)
+        if at[0] == c'"':
+            stop = json_string_stop(at + 1, self.end)
+            if stop == self.end:
+                return NULL
+            if stop[0] == c'"':
+                if slot >= 0:
+                    value = self.values.add(slot)
+                    value.text = begin + 1
+                    value.length = <uint32_t>(stop - begin - 1)
+                    value.kind = VALUE_STRING if value.length else VALUE_NULL
+                return stop + 1
+            stop = json_skip_string(stop, self.end)
+            if stop == NULL or not json_escapes_are_valid(begin + 1, stop - 1):
+                return NULL
+            if slot >= 0:
+                value = self.values.add(slot)
+                value.kind = VALUE_RAW_STRING
+                value.text = begin + 1
+                value.length = <uint32_t>(stop - 1 - begin - 1)
+            return stop
+        stop = json_scalar_end(at, self.end)
+        if stop == self.end:
+            return NULL  # cut off: there may be more of it
+        if at[0] == c't' or at[0] == c'f' or at[0] == c'n':
+            if stop - at == 4 and memcmp(at, b"true", 4) == 0:
+                if slot >= 0:
+                    value = self.values.add(slot)
+                    value.kind = VALUE_BOOLEAN
+                    value.number.integer = 1
+            elif stop - at == 5 and memcmp(at, b"false", 5) == 0:
+                if slot >= 0:
+                    value = self.values.add(slot)
+                    value.kind = VALUE_BOOLEAN
+                    value.number.integer = 0
+            elif stop - at == 4 and memcmp(at, b"null", 4) == 0:
+                if slot >= 0:
+                    self.values.add(slot)
+            else:
+                return NULL
+            return stop
+        if not json_is_number(at, stop):
+            return NULL
+        if slot >= 0:
+            value = self.values.add(slot)
+            value.kind = VALUE_RAW_NUMBER
+            value.text = begin
+            value.length = <uint32_t>(stop - begin)
+        return stop
+
+    cdef const uint8_t* scan_array(
+        self, const uint8_t* at, int32_t node, uint32_t depth, uint32_t* index
+    ) except? NULL:
+        """The elements of an array whose content begins at `at`, numbered from `index` on.
+
+        Arrays in arrays are as if flat, and so their elements go on counting (§9).
+        """
+        cdef const uint8_t* end = self.end
+        cdef int32_t element
+        if depth > DEPTH_MAX:
+            return NULL
+        at = json_skip_space(at, end)
+        if at < end and at[0] == c']':
+            return at + 1
+        self.arrays += 1
+        while at < end:
+            if at[0] == c'[':
+                at = self.scan_array(at + 1, node, depth + 1, index)
+            else:
+                if self.fields.nodes[node].first_element >= 0:
+                    element = self.fields.element(node, index[0])
+                    if element >= 0 and self.scan_value(at, element, depth) == NULL:
+                        return NULL
+                index[0] += 1
+                at = self.scan_value(at, node, depth)
+            if at == NULL:
+                return NULL
+            at = json_skip_space(at, end)
+            if at >= end:
+                return NULL
+            if at[0] == c']':
+                self.arrays -= 1
+                return at + 1
+            if at[0] != c',':
+                return NULL
+            at = json_skip_space(at + 1, end)
+        return NULL
+
+    cdef const uint8_t* skip_value(self, const uint8_t* at) noexcept:
+        """A value that nobody wants."""
+        cdef const uint8_t* stop
+        if at[0] == c'"':
+            return json_skip_string(at + 1, self.end)
+        if at[0] == c'{' or at[0] == c'[':
+            return json_skip_container(at + 1, self.end)
+        stop = json_scalar_end(at, self.end)
+        if c'0' <= at[0] <= c'9' or at[0] == c'-' or at[0] == c't' or at[0] == c'f' or at[0] == c'n':
+            return stop
+        return NULL
