@@ -45,6 +45,7 @@ RESTART_WINDOW_S = 60.0
 TRANSPORT_DRAIN_S = 8.0
 CORE_DRAIN_S = 60.0
 START_ABANDON_S = 5.0
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 WORKERS_MAX_DEFAULT = 8
 
 
@@ -132,6 +133,10 @@ class Supervisor:
             code = self._give_up(f"a call of the system failed: {problem}" + (advice and f"; {advice}"))
         finally:
             self._stop()
+            # The interpreter gives signals their defaults back as it ends; only what is ignored stays so. A late
+            # one must not make a failure of an orderly stop.
+            for number in STOP_SIGNALS:
+                signal.signal(number, signal.SIG_IGN)
         return code
 
     def _give_up(self, reason: str) -> int:
@@ -146,7 +151,7 @@ class Supervisor:
         def stop(number: int, frame: object) -> None:
             self._stopping_for = self._stopping_for or signal.Signals(number).name
 
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number in STOP_SIGNALS:
             signal.signal(number, stop)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         # They switch authentication and entitlement by actions, which are not there yet: they must not kill.
