@@ -1,0 +1,55 @@
+"""From the text of an expression and the bytes of a message to a value: all of the engine, for tests."""
+
+from collections.abc import Iterable
+
+from amps._core.expression_vm import BoundProgram
+from amps._core.fields import FieldSet, FieldValues
+from amps._core.message_context import MessageContext
+from amps._core.scan_json import JsonExtractor
+from amps.expressions import Expression, compile_expression
+from amps.expressions.syntax import Path
+
+Result = None | bool | int | float | bytes
+
+
+class Unparsable(Exception):
+    """The message cannot be parsed as far as the expression needs it."""
+
+
+def evaluate(
+    text: str | bytes | Expression,
+    message: bytes = b"{}",
+    context: MessageContext | None = None,
+    early_termination: bool = True,
+    beside: Iterable[Path] = (),
+) -> Result:
+    """The value of an expression over a JSON message, of which others may want fields, too."""
+    program, values = _looked_at(text, message, early_termination, beside)
+    return program.evaluate(values, context or MessageContext())
+
+
+def delivers(
+    text: str | bytes | Expression,
+    message: bytes = b"{}",
+    context: MessageContext | None = None,
+    early_termination: bool = True,
+) -> bool:
+    """Whether a message passes a filter; one that cannot be parsed does not."""
+    try:
+        program, values = _looked_at(text, message, early_termination, ())
+    except Unparsable:
+        return False
+    return program.matches(values, context or MessageContext())
+
+
+def _looked_at(
+    text: str | bytes | Expression, message: bytes, early_termination: bool, beside: Iterable[Path]
+) -> tuple[BoundProgram, FieldValues]:
+    """The values point into the message, which the caller holds."""
+    expression = text if isinstance(text, Expression) else compile_expression(text)
+    assert expression.program is not None
+    fields = FieldSet([*beside, *expression.fields])
+    values = FieldValues()
+    if not JsonExtractor(early_termination).read(message, fields, values):
+        raise Unparsable(message)
+    return expression.program.bind(fields), values
