@@ -4,15 +4,19 @@ Lark says what it found and what could have stood there; which of the usual mist
 """
 
 import re
+import string
 
 from lark.exceptions import UnexpectedCharacters, UnexpectedToken
 
 from amps.expressions.errors import Refusal, shown
 
-_WORD_BEFORE = re.compile(r"([A-Za-z][A-Za-z0-9_]*)[ \t\r\n\f\v]*\Z")
-_LOOKED_AT_BEFORE = 300
+_NAME_CHARACTERS = string.ascii_letters + string.digits + "_"
+_BLANKS = string.whitespace
+_WORD_LENGTH_MAX = 300
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
-_AFTER_OPERAND = {"AND", "OR", "RPAR", "COMMA", "_AS", "$END", "_BLANK"}
+_QUOTES = ("'", '"')
+_RAW_PREFIX = re.compile(r"(?<![A-Za-z0-9_])[rR]\Z")
+_AFTER_OPERAND = {"AND", "OR", "RPAR", "COMMA", "_AS", "$END"}
 _BETWEEN = {"AND"}
 _OPERAND = "a field, a literal or a function"
 
@@ -24,28 +28,39 @@ def refusal_of(error: UnexpectedCharacters | UnexpectedToken, text: str) -> Refu
     position = error.pos_in_stream
     if at_end or position is None:
         position = len(text)
+    string_start = _open_string(error, text, position)
+    if string_start is not None:
+        return Refusal("this string is not closed", string_start)
     if "IDENTIFIER" in wanted and "NUMBER" in wanted:
         reason = _no_operand(text, position, at_end)
     elif wanted == {"LPAR"}:
-        reason = _no_parenthesis(text, position)
+        reason, position = _no_parenthesis(text, position)
     elif "COMPARISON" in wanted or (wanted <= _AFTER_OPERAND and wanted != _BETWEEN):
-        reason = _no_operator(text, position, at_end, isinstance(error, UnexpectedCharacters))
+        reason = _no_operator(text, position, at_end)
     else:
         reason = _nothing_wanted(text, position, at_end, wanted)
     return Refusal(reason, position)
 
 
+def _open_string(error: UnexpectedCharacters | UnexpectedToken, text: str, position: int) -> int | None:
+    """Where a string begins that never ends: only such quotes are no token, and the R of a raw one is a name then."""
+    if isinstance(error, UnexpectedCharacters):
+        if text[position] not in _QUOTES:
+            return None
+        prefix = text[max(0, position - 2) : position]
+        return position - 1 if _RAW_PREFIX.search(prefix) else position
+    return position if error.token in ("r", "R") and text[position + 1 : position + 2] in _QUOTES else None
+
+
 def _found(text: str, position: int, at_end: bool) -> str:
     if at_end:
         return "the expression ends"
-    word = _WORD.match(text, position, position + _LOOKED_AT_BEFORE)
+    word = _WORD.match(text, position, position + _WORD_LENGTH_MAX)
     return f"{shown(word[0] if word else text[position])!r} stands"
 
 
 def _no_operand(text: str, position: int, at_end: bool) -> str:
     character = text[position : position + 1]
-    if character in ("'", '"') and not at_end:
-        return "this string is not closed"
     if character == "/":
         return "the name of a field must follow '/' at once"
     if character == "[":
@@ -53,31 +68,32 @@ def _no_operand(text: str, position: int, at_end: bool) -> str:
     return f"{_found(text, position, at_end)} where {_OPERAND} is expected"
 
 
-def _no_parenthesis(text: str, position: int) -> str:
-    if text[position : position + 1] in ("'", '"') and text[position - 1 : position] in ("r", "R"):
-        return "this string is not closed"
-    word = _WORD_BEFORE.search(text[max(0, position - _LOOKED_AT_BEFORE) : position])
-    name = word[1] if word else ""
+def _no_parenthesis(text: str, position: int) -> tuple[str, int]:
+    """Reason and place; what is wrong may be the word before."""
+    before = text[:position].rstrip(_BLANKS)
+    start = len(before.rstrip(_NAME_CHARACTERS))
+    name = before[start:]
+    if text[start - 1 : start] == "/":
+        return "'/' divides here: an operator is missing before it, or another '/' after it", start - 1
     if name.upper() in ("IN", "WITH"):
-        return f"a list in parentheses must follow {name.upper()}"
+        return f"a list in parentheses must follow {name.upper()}", position
     if name.upper() == "NOT":
-        return "NOT and what it denies are an operand only in parentheses"
-    return (
+        return "NOT and what it denies are an operand only in parentheses", start
+    reason = (
         f"{shown(name)!r} is neither a field, which begins with '/', nor a function, which needs parentheses"
     )
+    return reason, start
 
 
-def _no_operator(text: str, position: int, at_end: bool, unknown: bool) -> str:
+def _no_operator(text: str, position: int, at_end: bool) -> str:
     if at_end:
         return "a parenthesis is not closed"
     character = text[position]
     if character == ")":
         return "there is no '(' for this ')'"
-    if character in ("'", '"') and unknown:
-        return "this string is not closed"
     if character == "[":
         return "a subscript is written [0], and stands after a field only"
-    word = _WORD.match(text, position, position + _LOOKED_AT_BEFORE)
+    word = _WORD.match(text, position, position + _WORD_LENGTH_MAX)
     if word and word[0].upper() in ("AS", "HINT"):
         return f"{word[0].upper()} has no place here"
     return f"{_found(text, position, at_end)} where an operator is expected"
@@ -89,5 +105,5 @@ _NAMES = {"_WITH": "WITH", "_HINT": "HINT", "IDENTIFIER": "a field", "$END": "th
 def _nothing_wanted(text: str, position: int, at_end: bool, wanted: frozenset[str]) -> str:
     if wanted == {"STRING", "RAW_STRING"}:
         return "the pattern of LIKE must be a quoted literal"
-    names = sorted({_NAMES.get(name, name) for name in wanted - {"_BLANK"}})
+    names = sorted({_NAMES.get(name, name) for name in wanted})
     return f"{_found(text, position, at_end)} where {' or '.join(names)} is expected"

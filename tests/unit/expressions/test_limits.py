@@ -71,8 +71,8 @@ def test_parentheses_in_strings_are_none(member: str) -> None:
 
 
 def test_parentheses_in_strings_after_keywords_that_end_with_r_are_none() -> None:
-    r"""In OR'\'(' the R does not make the string a raw one."""
-    compile_expression("/a" + r" OR'\'('" * (2 * DEPTH_MAX))
+    r"""In OR'\'' the R does not make the string a raw one, which would end at the second quote."""
+    compile_expression("/a" + r" OR'\''+'('" * (3 * DEPTH_MAX))
 
 
 def test_parentheses_in_names_are_none() -> None:
