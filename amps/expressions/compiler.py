@@ -195,9 +195,7 @@ class _Compiler:
             ]
         if call.name in PATTERN_FUNCTIONS:
             return self._pattern_call(call)
-        count = len(call.arguments)
-        number = FUNCTIONS[call.name].number
-        return [*call.arguments, _Instruction("CALL", count << _CALL_COUNT_SHIFT | number, takes=count)]
+        return [*call.arguments, _called(call.name, len(call.arguments))]
 
     def _pattern_call(self, call: Call) -> list[_Item]:
         operands: list[_Item] = []
@@ -215,7 +213,9 @@ class _Compiler:
 
 
 def _one_value(node: Node) -> list[_Item]:
-    """A node; of an array, only the first element."""
-    if isinstance(node, Field) and node.element is None:
-        return [node, _Instruction("ELEMENT", 0, takes=1)]
-    return [node]
+    """A node; of an array, only the first element, and nothing of a container: what COALESCE makes of one argument."""
+    return [node, _called("COALESCE", 1)] if isinstance(node, Field) else [node]
+
+
+def _called(name: str, count: int) -> _Instruction:
+    return _Instruction("CALL", count << _CALL_COUNT_SHIFT | FUNCTIONS[name].number, takes=count)
