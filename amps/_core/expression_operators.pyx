@@ -3,11 +3,14 @@
 Comparisons, IN, LIKE, BEGINS and ENDS are true if any element makes them true; everything else takes the first element.
 Comparison-like operators are TRUE or FALSE, never NULL: with NULL or NaN nothing is true (§14.1). That rule is here, in
 `compare` and `text_of`, and nowhere else.
+
+Two arrays are compared pair by pair, which a message with two long ones could make last for ever: after PAIRS_MAX pairs
+the search is given up, counts as nothing found, and is counted.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.math cimport isnan
-from libc.stdint cimport int32_t, uint32_t
+from libc.stdint cimport int32_t, uint32_t, uint64_t
 from libc.string cimport memcmp
 
 from amps._core.constant_set cimport ConstantSet
@@ -31,14 +34,34 @@ from amps._core.value cimport (
     to_text,
 )
 
+cdef enum:
+    PAIRS_MAX = 1 << 26            # about a second; no message has so many elements to compare with a single value
+
+cdef uint64_t given_up = 0
+
+
+def searches_given_up():
+    """How many searches through pairs of elements of two arrays were given up in this process."""
+    return given_up
+
+
+cdef bint is_too_much(uint64_t pairs) noexcept nogil:
+    global given_up
+    if pairs <= PAIRS_MAX:
+        return False
+    given_up += 1
+    return True
+
 
 cdef bint any_pair(Operand* left, Operand* right, int comparison, FieldNode* nodes, Arena arena) except -1:
     """Whether any element of one and any of the other satisfy a comparison."""
     cdef int32_t outer = left.node
     cdef int32_t inner
+    cdef uint64_t pairs = 0
     cdef Value* element = first_of(left, nodes)
     while True:
         inner = right.node
+        pairs += 1
         if compare(element, first_of(right, nodes), comparison, arena):
             return True
         inner = next_of(inner, nodes)
@@ -46,8 +69,9 @@ cdef bint any_pair(Operand* left, Operand* right, int comparison, FieldNode* nod
             if compare(element, &nodes[inner].value, comparison, arena):
                 return True
             inner = nodes[inner].next
+            pairs += 1
         outer = next_of(outer, nodes)
-        if outer < 0:
+        if outer < 0 or is_too_much(pairs):
             return False
         element = &nodes[outer].value
 
@@ -97,6 +121,7 @@ cdef bint any_text(Operand* left, Operand* right, bint ends, FieldNode* nodes, A
     cdef Value part
     cdef int32_t outer = left.node
     cdef int32_t inner
+    cdef uint64_t pairs = 0
     cdef Value* element = first_of(left, nodes)
     cdef Value* member
     while True:
@@ -109,11 +134,12 @@ cdef bint any_text(Operand* left, Operand* right, bint ends, FieldNode* nodes, A
                 ) == 0:
                     return True
                 inner = next_of(inner, nodes)
+                pairs += 1
                 if inner < 0:
                     break
                 member = &nodes[inner].value
         outer = next_of(outer, nodes)
-        if outer < 0:
+        if outer < 0 or is_too_much(pairs):
             return False
         element = &nodes[outer].value
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amps._core.constant_set import ConstantSet
+from amps._core.expression_operators import searches_given_up
 from amps._core.expression_vm import OPCODES, Program
 from amps._core.fields import FieldSet, FieldValues
 from amps._core.scan_json import JsonExtractor
@@ -200,6 +201,18 @@ def test_a_comparison_is_true_if_any_pair_is(op: str) -> None:
             path,
             constant,
         )
+
+
+@pytest.mark.parametrize(("op", "count"), [("EQ", 0), ("BEGINS", 1), ("IN", 1)])
+def test_two_endless_arrays_are_given_up(op: str, count: int) -> None:
+    """Four hundred million pairs would take seconds; a filter must not."""
+    left, right = b"[" + b"1," * 20_000 + b"1]", b"[" + b"2," * 20_000 + b"2]"
+    before = searches_given_up()
+    code = Code().field(b"a").field(b"b").op(op, count)
+    assert code.evaluate(b'{"a":' + left + b',"b":' + right + b"}") is False
+    assert searches_given_up() == before + 1
+    assert code.evaluate(b'{"a":' + left + b',"b":2}') is False
+    assert searches_given_up() == before + 1
 
 
 def test_escaped_and_plain_text_is_compared() -> None:
