@@ -152,10 +152,12 @@ def geo_distance(*degrees: int | float) -> float:
 
 
 def greatest(operator: str, values: Sequence[Value]) -> Value:
-    """Of those that are not NULL; of equals the first."""
+    """Of those that are not NULL, and NaN only if there is nothing else; of equals the first."""
     best: Value = None
     for value in values:
-        if scalar(value) is not None and (best is None or compare(operator, value, best)):
+        if scalar(value) is None or (best is not None and is_nan(value)):
+            continue
+        if best is None or is_nan(best) or compare(operator, value, best):
             best = value
     return best
 
@@ -283,7 +285,7 @@ class Evaluator:
 
     def call(self, name: str, arguments: Sequence[syntax.Node]) -> Value:
         if name == "IF":
-            return self.value(arguments[1 if truth_of(self.value(arguments[0])) else 2])
+            return scalar(self.value(arguments[1 if truth_of(self.value(arguments[0])) else 2]))
         if name == "COALESCE":
             there = (scalar(self.value(argument)) for argument in arguments)
             return next((value for value in there if value is not None), None)

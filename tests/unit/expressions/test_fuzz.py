@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from amps.expressions import ExpressionError, compile_expression
 from tests.support.expressions import delivers, evaluate
 
-EXAMPLES = settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+EXAMPLES = settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 SEEDS = [
     b"/a = 1 AND NOT (/b/c[1] >= -2.5e1 OR [/my field] LIKE '(?i)^x.*$')",

@@ -14,7 +14,7 @@ from amps._core.scan_json import JsonExtractor
 from tests.support import reference_values as reference
 from tests.support.reference_values import same
 
-EXAMPLES = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+EXAMPLES = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 Path = tuple[bytes | int, ...]
 
 scalars = st.one_of(

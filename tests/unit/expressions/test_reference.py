@@ -19,7 +19,7 @@ from tests.support.expressions import delivers, evaluate
 from tests.support.reference_expressions import Evaluator
 from tests.support.reference_values import Unknown, same
 
-EXAMPLES = settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+EXAMPLES = settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def words(text: str) -> list[str]:
@@ -68,7 +68,10 @@ json_values = st.recursive(
     ),
     max_leaves=8,
 )
-messages = st.one_of(json_object(json_scalars), json_object(json_values)).map(str.encode)
+json_arrays = st.lists(json_scalars, max_size=5).map(lambda parts: "[" + ",".join(parts) + "]")
+messages = st.one_of(
+    json_object(json_scalars), json_object(json_scalars | json_arrays), json_object(json_values)
+).map(str.encode)
 
 # Expressions. What is written here needs no parentheses round it, wherever it is put.
 
@@ -322,6 +325,26 @@ OF_ONE += words(
 @example("CEILING", "-0.5")
 def test_functions_of_one_value_agree(name: str, value: str) -> None:
     agree(f"{name}(/x)", f'{{"x":{value}}}'.encode())
+
+
+@EXAMPLES
+@given(
+    st.sampled_from(words("GREATEST LEAST COALESCE CONCAT")),
+    st.lists(fields | literals | st.sampled_from(["NAN_VALUE()", "TRUE_VALUE()"]), min_size=1, max_size=6),
+    st.sampled_from(words("ARRAY_MAX ARRAY_MIN ARRAY_SUM ARRAY_COUNT")),
+    messages,
+)
+@example("GREATEST", ["NAN_VALUE()", "1", "NAN_VALUE()", "3"], "ARRAY_SUM", b'{"a":[1,"x",3]}')
+@example("LEAST", ["NULL", "'1.0'", "1", "1.0"], "ARRAY_MAX", b'{"a":["1.0",1,"x"]}')
+@example("GREATEST", ["1", "1.0"], "ARRAY_MIN", b'{"a":[null,{"k":1},2]}')
+@example("COALESCE", ["/o", "NULL", "''", "/a"], "ARRAY_COUNT", b'{"o":{"k":1},"a":["",null]}')
+def test_functions_of_many_values_agree(
+    name: str, arguments: list[str], of_array: str, message: bytes
+) -> None:
+    agree(f"{name}({', '.join(arguments)})", message)
+    agree(f"{of_array}(/a)", message)
+    agree(f"ARRAY_TO_STRING(/a, ', ', {arguments[0]})", message)
+    agree(f"IF(/b, /o, /a) IS NULL OR COALESCE(/o) IS NOT NULL OR {of_array}(/o) = 0", message)
 
 
 # Precedence (section 6): chains of operators without parentheses, and the same with all of them.
