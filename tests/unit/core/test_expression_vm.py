@@ -523,6 +523,22 @@ def test_a_jump_into_what_could_be_fused() -> None:
     assert code.evaluate(MESSAGE) is False
 
 
+def test_a_jump_to_the_comparison_itself() -> None:
+    for condition, expected in ((True, True), (False, False)):
+        code = Code().const(condition)
+        code.op("JUMP_UNLESS_TRUE", 5).const(1, 1).op("JUMP", 7).field(b"i").const(8).op("EQ")
+        assert code.evaluate(MESSAGE) is expected
+
+
+def test_a_jump_into_a_run_of_constants() -> None:
+    """Nothing that is jumped into the middle of becomes a set."""
+    for condition, expected in ((True, True), (False, False)):
+        code = Code().const(condition)
+        code.op("JUMP_UNLESS_TRUE", 5).const(3, 3).op("JUMP", 7).const(4, 9)
+        code.const(*range(10, 17)).op("IN", 8)
+        assert code.evaluate(MESSAGE) is expected
+
+
 def test_a_program_serves_several_sets_of_fields() -> None:
     program = Code().field(b"b").const(True).op("EQ").program()
     first, second = FieldSet([(b"x", b"k")]), FieldSet()
