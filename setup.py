@@ -23,6 +23,7 @@ def extension(source: Path) -> Extension:
         ".".join(source.with_suffix("").parts),
         [str(source)],
         include_dirs=[str(CORE)],
+        depends=[str(header) for header in sorted(CORE.glob("*.h"))],
         extra_compile_args=compile_args,
         extra_link_args=["-pthread"],
     )
