@@ -7,13 +7,24 @@ from amps._core.fields import FieldSet, FieldValues
 from amps._core.message_context import MessageContext
 from amps._core.scan_json import JsonExtractor
 from amps.expressions import Expression, compile_expression
-from amps.expressions.syntax import Path
+from amps.expressions.parser import parse_expression, source_text
+from amps.expressions.syntax import Node, Path
 
 Result = None | bool | int | float | bytes
 
 
 class Unparsable(Exception):
     """The message cannot be parsed as far as the expression needs it."""
+
+
+def parsed(text: str | bytes) -> Node:
+    """The tree of an expression, not checked for any use."""
+    return parse_expression(source_text(text))
+
+
+def same(left: Node, right: Node) -> bool:
+    """Equal trees, and no integer is a double on the other side."""
+    return left == right and repr(left) == repr(right)
 
 
 def evaluate(
