@@ -17,7 +17,6 @@ from amps.config.document import Node, parse
 from amps.config.elements import ROOT
 from amps.config.findings import ConfigError, Finding, Findings, Severity
 from amps.config.model import (
-    STANDARD_MESSAGE_TYPES,
     LoadedConfig,
     LoggedTopic,
     LogTargetConfig,
@@ -34,7 +33,6 @@ from amps.config.text import expand
 from amps.config.units import read_boolean
 
 __all__ = [
-    "STANDARD_MESSAGE_TYPES",
     "ConfigError",
     "Finding",
     "LoadedConfig",

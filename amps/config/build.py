@@ -6,6 +6,7 @@ out, and the caller throws the result away when there was an error.
 
 import re
 import resource
+from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
@@ -13,8 +14,8 @@ import psutil
 from amps.config.document import Node
 from amps.config.elements import LEVELS
 from amps.config.findings import Severity
+from amps.config.message_types import read_message_types
 from amps.config.model import (
-    STANDARD_MESSAGE_TYPES,
     LoggedTopic,
     LogTargetConfig,
     ModuleUse,
@@ -34,6 +35,8 @@ from amps.config.readers import read_pattern
 from amps.config.schema import Checker, Section
 from amps.config.tls import read_tls
 from amps.config.units import shown
+from amps.expressions import ExpressionError, compile_expression
+from amps.messages import TypeSettings
 
 COMPATIBLE_RELEASE = (5, 3, 4)
 """The release whose documented behaviour this server has: what the minimum version elements refer to."""
@@ -54,7 +57,7 @@ def build(root: Section, checker: Checker) -> ServerConfig | None:
         return None
     name = name or "AMPS"
     declared = declared_modules(root.first("Modules"), checker)
-    message_types = _message_types(root.first("MessageTypes"), checker)
+    message_types = read_message_types(root.first("MessageTypes"), checker)
     regex_topic_support = root.first("RegexTopicSupport")
     return ServerConfig(
         name=name,
@@ -113,17 +116,6 @@ def _check_name(name: str, node: Node, checker: Checker) -> None:
         )
 
 
-def _message_types(section: Section | None, checker: Checker) -> tuple[str, ...]:
-    """The standard types; a declaration that only repeats one of them is accepted."""
-    for declared in section.all("MessageType") if section is not None else []:
-        name, module = declared.first("Name"), declared.first("Module")
-        if name is not None and not (name in STANDARD_MESSAGE_TYPES and module in (None, name)):
-            checker.not_yet(
-                declared.node, f"custom message types (only {', '.join(STANDARD_MESSAGE_TYPES)} exist)"
-            )
-    return STANDARD_MESSAGE_TYPES
-
-
 def _authentication(
     section: Section, declared: dict[str, DeclaredModule], checker: Checker
 ) -> ModuleUse | None:
@@ -136,7 +128,7 @@ def _entitlement(section: Section, declared: dict[str, DeclaredModule], checker:
     return resolve_use(section.first("Entitlement"), "entitlement", ENTITLEMENT_MODULES, declared, checker)
 
 
-def _check_message_type(section: Section, known: tuple[str, ...], checker: Checker) -> None:
+def _check_message_type(section: Section, known: Mapping[str, TypeSettings], checker: Checker) -> None:
     name = section.first("MessageType")
     if name is not None and name not in known:
         checker.error(
@@ -146,7 +138,10 @@ def _check_message_type(section: Section, known: tuple[str, ...], checker: Check
 
 
 def _transports(
-    root: Section, message_types: tuple[str, ...], declared: dict[str, DeclaredModule], checker: Checker
+    root: Section,
+    message_types: Mapping[str, TypeSettings],
+    declared: dict[str, DeclaredModule],
+    checker: Checker,
 ) -> tuple[TransportConfig, ...]:
     protocols = _amps_protocols(root.first("Protocols"), checker)
     container = root.first("Transports")
@@ -257,7 +252,10 @@ def _same_address(one: TransportConfig, other: TransportConfig) -> bool:
 
 
 def _transaction_log(
-    section: Section | None, message_types: tuple[str, ...], regex_topic_support: bool, checker: Checker
+    section: Section | None,
+    message_types: Mapping[str, TypeSettings],
+    regex_topic_support: bool,
+    checker: Checker,
 ) -> TransactionLogConfig | None:
     if section is None:
         return None
@@ -272,7 +270,10 @@ def _transaction_log(
                 read_pattern(name)
             except ValueError as error:
                 checker.error(topic.where("Name"), f"{error}; correct it, or set RegexTopicSupport to false")
-        topics.append(LoggedTopic(name, topic.first("MessageType")))
+        content_filter = topic.first("Filter")
+        if content_filter is not None:
+            _check_filter(topic.where("Filter"), content_filter, checker)
+        topics.append(LoggedTopic(name, topic.first("MessageType"), content_filter))
     if not section.all("Topic"):
         checker.note(
             section.node,
@@ -295,6 +296,13 @@ def _transaction_log(
         o_direct=section.first("O_DIRECT"),
         topics=tuple(topics),
     )
+
+
+def _check_filter(node: Node, text: str, checker: Checker) -> None:
+    try:
+        compile_expression(text)
+    except ExpressionError as error:
+        checker.error(node, f"this filter cannot be used: {error}")
 
 
 def _log_targets(section: Section | None, checker: Checker) -> tuple[LogTargetConfig, ...]:

@@ -11,6 +11,7 @@ from amps.config.readers import (
     list_of,
     off_or_later,
     one_of,
+    read_byte,
     read_id_pattern,
     read_text,
 )
@@ -157,12 +158,14 @@ TRANSACTION_LOG = Block(
             {
                 "Name": Leaf(read_text, required=True),
                 "MessageType": Leaf(read_text, required=True),
-                "Filter": Leaf(read_text, later="recording by content"),
+                "Filter": Leaf(str),
             },
             repeatable=True,
         ),
     }
 )
+
+_LEGACY_SEPARATOR = "has no effect: it separates what only the legacy protocols have"
 
 MODULES = Block(
     {
@@ -177,25 +180,26 @@ MODULES = Block(
     }
 )
 
-_TYPE_SETTINGS = "settings of message types"
-
 MESSAGE_TYPES = Block(
     {
         "MessageType": Block(
             {
                 "Name": Leaf(read_text, required=True),
                 "Module": Leaf(read_text),
-                "AMPSVersionCompliance": Leaf(one_of("2", "4", "5"), later=_TYPE_SETTINGS),
-                "Options": Options(later=_TYPE_SETTINGS),
-                "FieldSeparator": Leaf(read_text, later=_TYPE_SETTINGS),
-                "HeaderSeparator": Leaf(read_text, later=_TYPE_SETTINGS),
-                "MessageSeparator": Leaf(read_text, later=_TYPE_SETTINGS),
-                "EarlyTerminationOptimization": Leaf(read_boolean, later=_TYPE_SETTINGS),
-                "MessageType": Leaf(read_text, repeatable=True, later="composite message types"),
-                "ProtoPath": Leaf(read_text, repeatable=True, later="protobuf message types"),
-                "ProtoFile": Leaf(read_text, later="protobuf message types"),
-                "Type": Leaf(read_text, later="protobuf message types"),
-                "Field": Leaf(read_text, repeatable=True, later="struct message types"),
+                "AMPSVersionCompliance": Leaf(
+                    one_of("2", "4", "5"),
+                    note="has no effect: it chooses FIX tags for the topic /AMPS/SOWStats, which is not published yet",
+                ),
+                "Options": Options(later="modules for custom message types, and their options"),
+                "FieldSeparator": Leaf(read_byte, default=1),
+                "HeaderSeparator": Leaf(read_byte, note=_LEGACY_SEPARATOR),
+                "MessageSeparator": Leaf(read_byte, note=_LEGACY_SEPARATOR),
+                "EarlyTerminationOptimization": Leaf(read_boolean, default=True),
+                "MessageType": Leaf(read_text, repeatable=True),
+                "ProtoPath": Leaf(read_text, repeatable=True),
+                "ProtoFile": Leaf(read_text),
+                "Type": Leaf(read_text),
+                "Field": Leaf(read_text, repeatable=True),
             },
             repeatable=True,
         )

@@ -11,9 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from amps.config.findings import Finding
-
-STANDARD_MESSAGE_TYPES = ("json", "fix", "nvfix", "xml", "bson", "msgpack", "bflat", "binary")
-"""Message types that exist without being declared."""
+from amps.messages import TypeSettings, standard_settings
 
 OptionValue = str | list[str]
 
@@ -85,10 +83,14 @@ class TransportConfig:
 
 @dataclass(frozen=True, slots=True)
 class LoggedTopic:
-    """What the transaction log records: a topic name or pattern, in one message type."""
+    """What the transaction log records: a topic name or pattern, in one message type.
+
+    `filter` is an expression; a message that it does not match is not recorded.
+    """
 
     name: str
     message_type: str
+    filter: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,11 @@ class TuningConfig:
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
-    """One instance. `authentication` and `entitlement` None mean the default modules without options."""
+    """One instance. `authentication` and `entitlement` None mean the default modules without options.
+
+    `message_types` are all there are, by name: the standard ones and those declared, in an order in which each
+    can be made of earlier ones.
+    """
 
     name: str
     group: str
@@ -146,7 +152,7 @@ class ServerConfig:
     authentication: ModuleUse | None = None
     entitlement: ModuleUse | None = None
     regex_topic_support: bool = True
-    message_types: tuple[str, ...] = STANDARD_MESSAGE_TYPES
+    message_types: Mapping[str, TypeSettings] = field(default_factory=standard_settings)
     message_memory_limit_bytes: int = 2**30
     client_max_capacity: float = 0.5
     client_message_age_limit_s: float | None = None

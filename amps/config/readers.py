@@ -86,3 +86,12 @@ def read_id_pattern(text: str) -> str:
             f"{shown(text)} is neither a log id nor a regular expression over ids: {error}"
         ) from None
     return text
+
+
+def read_byte(text: str) -> int:
+    """The value of one byte, as a decimal number or as 0xNN."""
+    if re.fullmatch(r"0[xX][0-9A-Fa-f]{1,2}", text):
+        return int(text, 16)
+    if re.fullmatch(r"[0-9]{1,3}", text) and int(text) <= 255:
+        return int(text)
+    raise ValueError(f"{shown(text)} is no byte; write a number from 0 to 255, or 0x00 to 0xFF")

@@ -3,7 +3,7 @@
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-from amps.config.model import STANDARD_MESSAGE_TYPES
+from amps.messages import STANDARD_MESSAGE_TYPES
 
 SAMPLE = """\
 <AMPSConfig>
