@@ -69,4 +69,6 @@ cdef class FieldValues:
 cdef class Extractor:
     """Finds fields in messages of one type."""
 
-    cdef bint extract(self, const uint8_t* data, uint64_t length, FieldSet fields, FieldValues values) except -1
+    cdef bint extract(
+        self, const uint8_t* data, uint64_t length, FieldSet fields, int32_t root, FieldValues values
+    ) except -1

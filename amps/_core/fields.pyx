@@ -271,8 +271,13 @@ cdef class FieldValues:
 
 cdef class Extractor:
 
-    cdef bint extract(self, const uint8_t* data, uint64_t length, FieldSet fields, FieldValues values) except -1:
-        """Find the fields in a message. False: it cannot be parsed as far as that needs."""
+    cdef bint extract(
+        self, const uint8_t* data, uint64_t length, FieldSet fields, int32_t root, FieldValues values
+    ) except -1:
+        """Find the fields in a message. False: it cannot be parsed as far as that needs.
+
+        `root` is the node at which the message's paths begin: 0, or another one for a part of a composite message.
+        """
         raise NotImplementedError
 
     def read(self, message, FieldSet fields, FieldValues values):
@@ -283,4 +288,4 @@ cdef class Extractor:
             data = &view[0]
         values.begin(fields)
         values.message = message
-        return self.extract(data, <uint64_t>view.shape[0], fields, values)
+        return self.extract(data, <uint64_t>view.shape[0], fields, 0, values)

@@ -54,6 +54,7 @@ cdef class JsonExtractor(Extractor):
     cdef const uint8_t* end
     cdef FieldSet fields
     cdef FieldValues values
+    cdef uint32_t wanted           # how many fields
     cdef uint32_t resolved         # wanted fields that later text cannot change any more
     cdef uint32_t arrays           # how many arrays surround the current place
     cdef uint32_t object_serial
@@ -71,14 +72,17 @@ cdef class JsonExtractor(Extractor):
     def __dealloc__(self):
         free(self.met)
 
-    cdef bint extract(self, const uint8_t* data, uint64_t length, FieldSet fields, FieldValues values) except -1:
+    cdef bint extract(
+        self, const uint8_t* data, uint64_t length, FieldSet fields, int32_t root, FieldValues values
+    ) except -1:
         cdef const uint8_t* at = data
-        if fields.slot_count == 0 and not self.last_counts:
+        if fields.nodes[root].wanted_below == 0 and not self.last_counts:
             return True
         self.fields = fields
         self.values = values
         self.end = data + length
         self.done = False
+        self.wanted = fields.nodes[root].wanted_below
         self.resolved = 0
         self.arrays = 0
         if fields.node_count > self.met_capacity or self.object_serial > 0xF0000000:
@@ -86,7 +90,7 @@ cdef class JsonExtractor(Extractor):
         at = json_skip_space(at, self.end)
         if at == self.end:
             return True
-        at = self.scan_object(at + 1, 0, 0) if at[0] == c'{' else self.skip_value(at)
+        at = self.scan_object(at + 1, root, 0) if at[0] == c'{' else self.skip_value(at)
         return at != NULL and (self.done or json_skip_space(at, self.end) == self.end)
 
     cdef int forget_met(self) except -1:
@@ -205,7 +209,7 @@ cdef class JsonExtractor(Extractor):
             return at
         if at != NULL and self.arrays == 0 and not self.last_counts:
             self.resolved = before + self.fields.nodes[node].wanted_below
-            self.done = self.resolved == self.fields.slot_count
+            self.done = self.resolved == self.wanted
         return at
 
     cdef const uint8_t* scan_value(self, const uint8_t* at, int32_t node, uint32_t depth) except? NULL:
