@@ -10,6 +10,8 @@ from typing import Final
 
 from amps.messages.base import MessageType
 from amps.messages.binary import BinaryType
+from amps.messages.fix import FixType, NvfixType
+from amps.messages.json import JsonType
 from amps.messages.settings import TypeSettings
 
 __all__ = [
@@ -30,6 +32,9 @@ MODULE_NAMES: Final = (*STANDARD_MESSAGE_TYPES, "protobuf", "struct", "composite
 
 MODULES: Final[Mapping[str, type[MessageType]]] = dict.fromkeys(MODULE_NAMES, BinaryType) | {
     "binary": BinaryType,
+    "fix": FixType,
+    "json": JsonType,
+    "nvfix": NvfixType,
 }
 """The implementation of each module. Nothing is found in messages of those that are not there yet."""
 

@@ -1,0 +1,38 @@
+"""FIX and NVFIX: flat messages of `tag=value` pairs. FIX has numbers for tags, NVFIX names."""
+
+from collections.abc import Iterable, Mapping
+
+from amps._core.build_fix import FixBuilder
+from amps._core.scan_fix import FixExtractor
+from amps.messages.base import MessageType
+from amps.messages.settings import TypeSettings
+
+
+class NvfixType(MessageType):
+    """The module nvfix."""
+
+    numeric_tags = False
+    _not_separators = frozenset(b"=")
+
+    def __init__(self, settings: TypeSettings, known: Mapping[str, MessageType]) -> None:
+        super().__init__(settings, known)
+        separator = settings.field_separator
+        if not 0 <= separator <= 255:
+            raise ValueError(f"FieldSeparator {separator} is no byte: give a number from 0 to 255")
+        if separator in self._not_separators:
+            raise ValueError(
+                f"FieldSeparator {separator} ({chr(separator)!r}) may be part of every field: give another"
+            )
+
+    def extractor(self) -> FixExtractor:
+        return FixExtractor(self.settings.field_separator, self.numeric_tags)
+
+    def builder(self, paths: Iterable[tuple[bytes, ...]]) -> FixBuilder:
+        return FixBuilder(paths, self.settings.field_separator, self.numeric_tags)
+
+
+class FixType(NvfixType):
+    """The module fix."""
+
+    numeric_tags = True
+    _not_separators = frozenset(b"=0123456789")

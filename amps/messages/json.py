@@ -1,0 +1,17 @@
+"""JSON: nested objects; arrays and repeated objects are several values at one path."""
+
+from collections.abc import Iterable
+
+from amps._core.build_json import JsonBuilder
+from amps._core.scan_json import JsonExtractor
+from amps.messages.base import MessageType
+
+
+class JsonType(MessageType):
+    """The module json."""
+
+    def extractor(self) -> JsonExtractor:
+        return JsonExtractor(self.settings.early_termination)
+
+    def builder(self, paths: Iterable[tuple[bytes, ...]]) -> JsonBuilder:
+        return JsonBuilder(paths)
