@@ -26,3 +26,7 @@ cdef class ConstantSet:
     cdef bint has_text(self, const Value* value) noexcept nogil
     cdef bint has_number(self, SetSlot* table, const Value* number) noexcept nogil
     cdef int holds(self, Value* value, Arena arena) except -1
+
+
+cdef bint canonical(Value* number) noexcept nogil
+cdef uint64_t number_hash(const Value* number) noexcept nogil

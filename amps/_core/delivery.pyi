@@ -1,31 +1,18 @@
-"""Types of tailers, groups and outlets; see delivery.pyx."""
+"""Types of tailers and groups; see delivery.pyx."""
 
 from collections.abc import Callable
 
-from _typeshed import ReadableBuffer
-
 from amps._core.log_reader import LogCursor
+from amps._core.outlet import Outlet
+from amps._core.routes import TopicRoutes
 from amps._core.topic_table import TopicEntry
 
-WANT_BOOKMARK: int
-WANT_TIMESTAMP: int
-PACED: int
-
-class Outlet:
-    def __init__(self, on_first: Callable[[], object]) -> None: ...
-    @property
-    def pending_bytes(self) -> int: ...
-    @property
-    def unpaced_bytes(self) -> int: ...
-    def append(self, data: ReadableBuffer) -> None: ...
-    def close(self) -> None: ...
-    def take(self) -> list[bytes | memoryview]: ...
-
-class Route:
-    def __init__(self, outlet: Outlet, prefix: bytes, flags: int) -> None: ...
-
 class Group:
-    def __init__(self, find_routes: Callable[[TopicEntry, int, list[Route] | None], list[Route]]) -> None: ...
+    def __init__(
+        self,
+        find_routes: Callable[[TopicEntry, int, TopicRoutes | None], TopicRoutes],
+        live: bool = False,
+    ) -> None: ...
     @property
     def generation(self) -> int: ...
     def changed(self, entry: TopicEntry | None = None) -> None: ...

@@ -258,15 +258,6 @@ def test_protocol_28_replace_of_an_unknown_id_subscribes(client: RawClient, topi
 # Failures
 
 
-def test_protocol_26_a_filter_is_refused_clearly(client: RawClient, topic: str) -> None:
-    """protocol.md §21 26: no filter is ever ignored."""
-    ack = client.try_subscribe(topic, "s", f="/a > 1")
-    assert ack.failed
-    assert ack.reason.startswith("not supported yet: ")
-    client.publish(topic, b"1")
-    client.expect_silence()
-
-
 def test_protocol_26_without_an_ack_request_a_failed_subscription_is_silent(
     client: RawClient, topic: str
 ) -> None:

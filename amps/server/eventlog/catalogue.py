@@ -87,6 +87,15 @@ CATALOGUE: Mapping[str, Entry] = {
         "info", "client[{client}] subscription {sub_id} to '{topic}' entered.[[ Options: {options}.]]"
     ),
     "14-0002": Entry("info", "client[{client}] subscription {sub_id} to '{topic}' removed."),
+    "14-0003": Entry(
+        "error",
+        "{count} messages of type {message_type} could not be parsed, and were not delivered to subscriptions with "
+        "filters; the last one: topic '{topic}', bookmark {bookmark}.",
+    ),
+    "14-0004": Entry(
+        "error",
+        "{count} filters or messages of type {message_type} took more memory than one message may; they do not match.",
+    ),
     "16-0004": Entry("info", "client[{client}] {count} queued sow requests canceled."),
     "17-0001": Entry("trace", "client[{client}] message sent: {data}"),
     "17-0002": Entry("trace", "client[{client}] ack sent: {data}"),

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from amps._core import ingress as inbound
-from amps._core.delivery import Outlet
+from amps._core.outlet import Outlet
 from amps._core.wire import HeaderError, build_header, encode_frame
 from amps.server.records import KIND_DISCONNECT, control_record
 from amps.server.transport import preflight

@@ -19,6 +19,7 @@ from amps.server.runtime import Runtime
 from amps.server.transport.bookmarks import StartPoint, format_bookmark
 from amps.server.transport.connection import Connection
 from amps.server.transport.core_link import CoreLink
+from amps.server.transport.filters import Benches
 from amps.server.transport.journal_view import JournalView, StartSearch
 from amps.server.transport.replay import Replay
 from amps.server.transport.subscriptions import Place, Subscription, SubscriptionSet
@@ -38,6 +39,7 @@ class Feeds:
         topics: TopicTable,
         core: CoreLink,
         log: EventLog,
+        benches: Benches,
         schedule: Callable[[], None],
         flush: Callable[[], None],
     ) -> None:
@@ -46,9 +48,10 @@ class Feeds:
         self._log = log
         self._schedule = schedule
         self._flush = flush
-        self._live = SubscriptionSet(topics, combine=True)
+        self._benches = benches
+        self._live = SubscriptionSet(topics, benches, combine=True, live=True)
         self._live_tailer: LiveTailer | None = None
-        self._durable = SubscriptionSet(topics, combine=False)
+        self._durable = SubscriptionSet(topics, benches, combine=False, live=False)
         self._durable_tailer: JournalTailer | None = None
         self._replays: deque[Replay] = deque()
         self._paused_replays: dict[Connection, list[Replay]] = {}
@@ -224,7 +227,7 @@ class Feeds:
         """Make the replay that begins where a finished search says. Raises CommandFailure, LogDamaged."""
         self._core.view.read()
         cursor, bookmark = search.result()
-        replay = Replay(subscription, cursor, bookmark, None)
+        replay = Replay(subscription, cursor, bookmark, None, self._benches)
         subscription.place = Place.REPLAY
         subscription.replay = replay
         subscription.persisted_sent = bookmark
@@ -284,7 +287,7 @@ class Feeds:
                 tailer = self._durable_tailer
                 cursor = LogCursor(tailer.cursor.directory_of(), *tailer.cursor.place(), True)
                 bookmark = (tailer.last_publisher_id, tailer.last_sequence)
-                replay = Replay(subscription, cursor, bookmark, None)
+                replay = Replay(subscription, cursor, bookmark, None, self._benches)
                 self._durable.remove(subscription)
                 subscription.place = Place.REPLAY
                 subscription.replay = replay

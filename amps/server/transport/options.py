@@ -77,6 +77,7 @@ class Options:
     replace: bool = False
     bookmark: bool = False
     timestamp: bool = False
+    oof: bool = False
     non_regex_topic: bool = False
     live: bool = False
     bookmark_not_found: str = "now"
@@ -156,6 +157,7 @@ def parse_options(text: str, command: str, bookmark: bool) -> Options:
         replace="replace" in found,
         bookmark="bookmark" in found,
         timestamp="timestamp" in found,
+        oof="oof" in found,
         non_regex_topic="non_regex_topic" in found,
         live="live" in found and bookmark,
         bookmark_not_found=not_found,

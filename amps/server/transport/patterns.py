@@ -18,9 +18,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from amps.server.transport.subscriptions import Subscription
+    from amps.server.transport.subscriptions import Membership
 
 KEY_CHARACTERS_MAX = 8
+LEAVERS_MIN = 64
 
 _QUANTIFIER = re.compile(r"\{[0-9, ]*\}", re.ASCII)
 # Escapes of one letter that stand for a class or a place. All others are not looked into.
@@ -106,9 +107,10 @@ def _class_end(expression: str, at: int) -> int | None:
 
 @dataclass(slots=True, eq=False)
 class Pattern:
-    """One expression, with the subscriptions that name it.
+    """One expression, with those who name it and the generation in which each came.
 
-    `added` and `changed`: generations in which it came and in which its members changed last.
+    `added` and `changed`: generations in which the pattern came and in which its members changed last. `left`: who
+    went, and when, as far back as the generation `forgotten`.
     """
 
     text: str
@@ -116,7 +118,30 @@ class Pattern:
     added: int
     changed: int
     key: str = ""
-    members: "dict[Subscription, None]" = field(default_factory=dict)
+    members: "dict[Membership, int]" = field(default_factory=dict)
+    left: "list[tuple[int, Membership]]" = field(default_factory=list)
+    forgotten: int = 0
+
+    def came_since(self, since: int) -> "list[Membership]":
+        """Members that came after a generation and are still there, in the order of coming."""
+        newest = itertools.takewhile(lambda item: item[1] > since, reversed(self.members.items()))
+        return [member for member, _ in newest][::-1]
+
+    def left_since(self, since: int) -> "list[Membership] | None":
+        """Who left after a generation; None if that is not known any more."""
+        if since < self.forgotten:
+            return None
+        return [
+            member for _, member in itertools.takewhile(lambda item: item[0] > since, reversed(self.left))
+        ]
+
+    def note_left(self, member: "Membership", generation: int) -> None:
+        """A member left. Leavers are remembered in proportion to members: then a new search costs no more."""
+        self.left.append((generation, member))
+        if len(self.left) > LEAVERS_MIN + 2 * len(self.members):
+            half = len(self.left) // 2
+            self.forgotten = self.left[half - 1][0]
+            del self.left[:half]
 
 
 class PatternIndex:
@@ -129,24 +154,25 @@ class PatternIndex:
     def __bool__(self) -> bool:
         return bool(self._by_text)
 
-    def add(self, subscription: "Subscription", matches: Callable[[str], bool], generation: int) -> None:
+    def add(self, member: "Membership", matches: Callable[[str], bool], generation: int) -> None:
         """A subscription came; `generation` is higher than all before."""
-        text = subscription.topic
+        text = member.topic
         pattern = self._by_text.get(text)
         if pattern is None:
             pattern = self._by_text[text] = Pattern(text, matches, generation, generation)
             pattern.key = self._best_key(text)
             self._by_key[len(pattern.key)].setdefault(pattern.key, {})[pattern] = None
-        pattern.members[subscription] = None
+        pattern.members[member] = generation
         pattern.changed = generation
 
-    def remove(self, subscription: "Subscription", generation: int) -> None:
+    def remove(self, member: "Membership", generation: int) -> None:
         """A subscription left."""
-        pattern = self._by_text.get(subscription.topic)
-        if pattern is None or subscription not in pattern.members:
+        pattern = self._by_text.get(member.topic)
+        if pattern is None or member not in pattern.members:
             return
-        del pattern.members[subscription]
+        del pattern.members[member]
         pattern.changed = generation
+        pattern.note_left(member, generation)
         if not pattern.members:
             del self._by_text[pattern.text]
             filed = self._by_key[len(pattern.key)]

@@ -2,9 +2,10 @@
 
 from typing import TYPE_CHECKING
 
+from amps._core.filter_set import Filter
 from amps.server.topics import BadTopicExpression, topic_predicate
-from amps.server.transport.answering import Header, check_batch_size, text_of, wanted_acks
-from amps.server.transport.failures import CommandFailure, not_supported_yet
+from amps.server.transport.answering import Header, check_batch_size, refuse, text_of, wanted_acks
+from amps.server.transport.failures import CommandFailure
 from amps.server.transport.options import parse_options
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ def query(connection: "Connection", header: Header) -> None:
         raise CommandFailure("no topic")
     check_batch_size(header)
     options = parse_options(text_of(header, "opts"), "sow", False)
-    if header.get("filter") is not None:
-        raise not_supported_yet("content filters")
     regex = connection.worker.config.regex_topic_support and not options.non_regex_topic
     try:
         predicate = topic_predicate(topic, regex)
@@ -27,6 +26,27 @@ def query(connection: "Connection", header: Header) -> None:
         raise CommandFailure("bad regex topic", str(error)) from error
     if predicate is None:
         raise CommandFailure("invalid topic", f"{topic!r} has no SOW")
+    text = text_of(header, "filter")
+    if not text:
+        _answer(connection, header)
+        return
+    connection.hold()
+
+    def compiled(filter_: Filter) -> None:
+        if connection.phase.value != "closed":
+            _answer(connection, header)
+            connection.release()
+
+    def failed(failure: CommandFailure) -> None:
+        if connection.phase.value != "closed":
+            refuse(connection, header, failure)
+            connection.release()
+
+    connection.worker.filters.obtain(text, compiled, failed, connection.worker.loop)
+
+
+def _answer(connection: "Connection", header: Header) -> None:
+    """What a query of no topic gets."""
     wanted = wanted_acks(header)
     command_id = header.get("cmd_id")
     query_id = header.get("query_id") or command_id

@@ -6,10 +6,12 @@ durable group, whose tailer stands at the same place: no gap, no duplicate. When
 stops reading, its subscriptions leave it and go on as replays. With `live`, it joins the live group instead.
 """
 
-from amps._core.delivery import Group, JournalTailer, Route
+from amps._core.delivery import Group, JournalTailer
 from amps._core.log_reader import LogCursor
+from amps._core.routes import TopicRoutes
 from amps._core.topic_table import TopicEntry
-from amps.server.transport.subscriptions import Subscription, single_route
+from amps.server.transport.filters import Benches
+from amps.server.transport.subscriptions import NO_ROUTES, Subscription, enter_routes
 
 
 class Replay:
@@ -24,15 +26,21 @@ class Replay:
         cursor: LogCursor,
         last_bookmark: tuple[int, int],
         completed_at: int | None,
+        benches: Benches,
     ) -> None:
         """`completed_at`: log position at which the `completed` acknowledgement is due; None = it was sent."""
         self.subscription = subscription
         self.completed_at = completed_at
+        self._benches = benches
         self.group = Group(self._routes)
         self.tailer = JournalTailer(cursor, self.group, *last_bookmark)
 
-    def _routes(self, entry: TopicEntry, since: int, current: list[Route] | None) -> list[Route]:
-        return [single_route(self.subscription, entry)] if self.subscription.matches(entry) else []
+    def _routes(self, entry: TopicEntry, since: int, current: TopicRoutes | None) -> TopicRoutes:
+        if not self.subscription.matches(entry):
+            return NO_ROUTES
+        routes = TopicRoutes(entry, self._benches.bench(entry.message_type))
+        enter_routes(routes, entry, self.subscription, self, self)
+        return routes
 
     @property
     def last_bookmark(self) -> tuple[int, int]:

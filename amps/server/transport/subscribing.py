@@ -1,11 +1,12 @@
 """Subscribe and unsubscribe (protocol.md §8): from a header to a subscription that is entered in the feeds.
 
-A subscribe is a barrier: it takes effect when the core has consumed what was published before it, and, for a list of
-bookmarks, when the place to begin was found. The connection's input is held meanwhile.
+A subscribe is a barrier: its filter is compiled, then it takes effect when the core has consumed what was published
+before it, and, for a list of bookmarks, when the place to begin was found. The connection's input is held meanwhile.
 """
 
 from typing import TYPE_CHECKING
 
+from amps._core.filter_set import Filter
 from amps._core.log_reader import LogDamaged
 from amps.server.topics import BadTopicExpression, has_regex_characters, topic_predicate
 from amps.server.transport.answering import Header, check_batch_size, refuse, text_of, wanted_acks
@@ -37,6 +38,12 @@ class Subscribing:
         if "received" in wanted:
             connection.acknowledge("received", header.get("cmd_id"))
         connection.hold()
+        unanswered = {**header, "ack_type": ",".join(wanted - {"received"})}
+
+        def failed(failure: CommandFailure) -> None:
+            if connection.phase.value != "closed":
+                refuse(connection, unanswered, failure)
+                connection.release()
 
         def enter(search: StartSearch | None = None) -> None:
             if connection.phase.value == "closed":
@@ -44,7 +51,7 @@ class Subscribing:
             try:
                 self._activate(header, command, subscription, start, search, wanted)
             except CommandFailure as failure:
-                refuse(connection, {**header, "ack_type": ",".join(wanted - {"received"})}, failure)
+                refuse(connection, unanswered, failure)
             except LogDamaged as damage:
                 worker.feeds.journal_damaged(connection, damage)
             connection.release()
@@ -61,7 +68,20 @@ class Subscribing:
             else:
                 enter()
 
-        worker.core.when_consumed(worker.core.ring.pushed, activate)
+        def filtered(filter_: Filter) -> None:
+            if subscription.options.oof and not filter_.deterministic:
+                failed(
+                    CommandFailure("bad filter", "with oof, it may not depend on the time of its evaluation")
+                )
+                return
+            subscription.filter = filter_
+            worker.core.when_consumed(worker.core.ring.pushed, activate)
+
+        text = text_of(header, "filter")
+        if text:
+            worker.filters.obtain(text, filtered, failed, worker.loop)
+        else:
+            worker.core.when_consumed(worker.core.ring.pushed, activate)
 
     def _checked_subscription(self, header: Header, command: str) -> tuple[Subscription, StartPoint | None]:
         """Everything about a subscription that needs no log. Raises CommandFailure."""
@@ -81,8 +101,6 @@ class Subscribing:
             if start is None or start.now:
                 raise CommandFailure("invalid options", "top_n is for replays")
             raise not_supported_yet("top_n on replays")
-        if header.get("filter") is not None:
-            raise not_supported_yet("content filters")
         if command == "sow_and_subscribe" and start is not None and start != StartPoint(now=True):
             raise CommandFailure("invalid bookmark", "a topic without History can only start now")
         try:

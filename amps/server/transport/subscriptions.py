@@ -5,9 +5,9 @@ A Subscription is one entry of one connection. Where it stands:
     DURABLE  in the durable group: bookmark subscriptions that have caught up
     REPLAY   with a tailer of its own (replay.py)
 A SubscriptionSet holds the members of one group, literal topics by name and expressions as patterns (patterns.py), and
-works out the routes of a topic when a tailer meets it and something has changed since it did so last. A change costs
-nothing by itself: a literal subscription touches the routes of its topic, an expression starts a new generation, in
-which each topic asks, when it is met, whether the patterns that came or changed since then concern it.
+works out the routes of a topic when a tailer meets it first. From then on they only change by who comes and goes: a
+literal subscription enters the routes of its topic and leaves them at once, an expression starts a new generation, in
+which each topic asks, when it is met, who came and went since it asked last.
 """
 
 import enum
@@ -16,8 +16,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from amps._core.delivery import PACED, WANT_BOOKMARK, WANT_TIMESTAMP, Group, Route
+from amps._core.delivery import Group
+from amps._core.filter_set import Filter
+from amps._core.outlet import PACED, WANT_BOOKMARK, WANT_TIMESTAMP
+from amps._core.routes import TopicRoutes
 from amps._core.topic_table import TopicEntry, TopicTable
+from amps.server.transport.filters import Benches
 from amps.server.transport.options import Options
 from amps.server.transport.patterns import Pattern, PatternIndex
 
@@ -51,6 +55,8 @@ class Subscription:
     permitted: bool = True
     place: Place = Place.LIVE
     replay: "Replay | None" = None
+    filter: Filter | None = None
+    membership: "Membership | None" = None
     # periodic persisted acknowledgements of bookmark subscriptions
     wants_persisted: bool = False
     persisted_sent: tuple[int, int] = (0, 0)
@@ -83,102 +89,149 @@ class Subscription:
         self.options = other.options
         self.send_ids = other.send_ids
         self.permitted = other.permitted
+        self.filter = other.filter
+
+
+@dataclass(slots=True, eq=False)
+class Membership:
+    """One stay of a subscription in a set. Who is replaced comes back with another one."""
+
+    subscription: Subscription
+    topic: str
 
 
 # What most topics have: shared, never changed.
 NO_PATTERNS: list[Pattern] = []
-NO_ROUTES: list[Route] = []
+NO_ROUTES = TopicRoutes()
 
 
-def route_prefix(entry: TopicEntry, subscriptions: list[Subscription]) -> bytes:
-    """The constant beginning of a delivery's header; ids only of those that want them (`send_matching_ids`)."""
-    prefix = b'{"c":"p","t":' + entry.json_name
-    sub_ids = [subscription.sub_id for subscription in subscriptions if subscription.send_ids]
-    if sub_ids:
-        prefix += b',"sids":' + json.dumps(",".join(sub_ids), ensure_ascii=False).encode(
-            "utf-8", "surrogatepass"
-        )
-    return prefix
+def shown_id(subscription: Subscription) -> bytes | None:
+    """An id as it stands in a delivery's header; None for those who do not want it (`send_matching_ids`)."""
+    if not subscription.send_ids:
+        return None
+    return json.dumps(subscription.sub_id, ensure_ascii=False)[1:-1].encode("utf-8", "surrogatepass")
 
 
 class SubscriptionSet:
     """Members of one group. `combine`: one message per connection with all its matching ids (protocol.md §4)."""
 
-    def __init__(self, topics: TopicTable, combine: bool) -> None:
-        self.group = Group(self._find_routes)
+    def __init__(self, topics: TopicTable, benches: Benches, combine: bool, live: bool) -> None:
+        """`live`: messages are delivered when they are published, not when a replay comes to them."""
+        self.group = Group(self._find_routes, live)
         self._topics = topics
+        self._benches = benches
         self._combine = combine
-        self._literal: dict[tuple[str, str], dict[Subscription, None]] = {}  # by topic and message type
+        self._literal: dict[tuple[str, str], dict[Membership, None]] = {}  # by topic and message type
         self._patterns = PatternIndex()
         self._matched: dict[int, list[Pattern]] = {}  # by topic number, as of the topic's last question
+        self._routes: dict[int, TopicRoutes] = {}  # by topic number, where anybody wants the topic
 
     def __bool__(self) -> bool:
         return bool(self._patterns or self._literal)
 
     def add(self, subscription: Subscription) -> None:
         """Let a subscription have what the tailer meets from now on."""
-        if subscription.predicate is None:
-            key = subscription.topic, subscription.connection.message_type
-            self._literal.setdefault(key, {})[subscription] = None
-            self._touch(key)
-        else:
+        member = subscription.membership = Membership(subscription, subscription.topic)
+        if subscription.predicate is not None:
             self.group.changed()
-            self._patterns.add(subscription, subscription.predicate, self.group.generation)
+            self._patterns.add(member, subscription.predicate, self.group.generation)
+            return
+        key = subscription.topic, subscription.connection.message_type
+        self._literal.setdefault(key, {})[member] = None
+        entry = self._topics.known(*key)
+        if entry is None:
+            return
+        routes = self._routes.get(entry.number)
+        if routes is None:
+            self.group.changed(entry)
+        else:
+            self._enter(routes, entry, member)
 
     def remove(self, subscription: Subscription) -> None:
         """A subscription gets nothing more from here."""
-        if subscription.predicate is None:
-            key = subscription.topic, subscription.connection.message_type
-            members = self._literal.get(key)
-            if members is not None:
-                members.pop(subscription, None)
-                if not members:
-                    del self._literal[key]
-            self._touch(key)
-        else:
+        member = subscription.membership
+        if member is None:
+            return
+        subscription.membership = None
+        if subscription.predicate is not None:
             self.group.changed()
-            self._patterns.remove(subscription, self.group.generation)
+            self._patterns.remove(member, self.group.generation)
+        else:
+            self._remove_literal(member, subscription.connection.message_type)
         if not self:
             self._matched.clear()
+            self._routes.clear()
             self.group.forget()
 
-    def _touch(self, key: tuple[str, str]) -> None:
+    def _remove_literal(self, member: Membership, message_type: str) -> None:
+        key = member.topic, message_type
+        members = self._literal.get(key)
+        if members is not None:
+            members.pop(member, None)
+            if not members:
+                del self._literal[key]
         entry = self._topics.known(*key)
-        if entry is not None:
-            self.group.changed(entry)
+        routes = self._routes.get(entry.number) if entry is not None else None
+        if routes is not None and member in routes:
+            routes.remove(member)
 
-    def _find_routes(self, entry: TopicEntry, since: int, current: list[Route] | None) -> list[Route]:
+    def _find_routes(self, entry: TopicEntry, since: int, current: TopicRoutes | None) -> TopicRoutes:
         matched = self._matched.get(entry.number, NO_PATTERNS)
         found = self._patterns.matching(entry.name, since)
-        if current is not None and not found and all(pattern.changed <= since for pattern in matched):
+        changed = [pattern for pattern in matched if pattern.changed > since]
+        if current is not None and not found and not changed:
             return current
+        left = [pattern.left_since(since) for pattern in changed]
         matched = [pattern for pattern in matched if pattern.members] + found
         if matched:
             self._matched[entry.number] = matched
         else:
             self._matched.pop(entry.number, None)
-        members = list(self._literal.get((entry.name, entry.message_type), ()))
-        members += [subscription for pattern in matched for subscription in pattern.members]
-        return self._routes(entry, [subscription for subscription in members if subscription.takes(entry)])
+        routes = self._routes.get(entry.number)
+        if current is None or routes is None or None in left:
+            return self._new_routes(entry, matched)
+        for leavers in left:
+            for member in leavers or ():
+                if member in routes:
+                    routes.remove(member)
+        for pattern in changed:
+            for member in pattern.came_since(since):
+                self._enter(routes, entry, member)
+        for pattern in found:
+            for member in pattern.members:
+                self._enter(routes, entry, member)
+        return routes if len(routes) else self._nobody(entry)
 
-    def _routes(self, entry: TopicEntry, matching: list[Subscription]) -> list[Route]:
-        if not matching:
-            return NO_ROUTES
-        if not self._combine:
-            return [single_route(subscription, entry) for subscription in matching]
-        by_connection: dict[Connection, list[Subscription]] = {}
-        for subscription in matching:
-            by_connection.setdefault(subscription.connection, []).append(subscription)
-        routes = []
-        for connection, subscriptions in by_connection.items():
-            flags = 0
-            for subscription in subscriptions:
-                flags |= subscription.flags(entry)
-            routes.append(Route(connection.outlet, route_prefix(entry, subscriptions), flags))
+    def _new_routes(self, entry: TopicEntry, matched: list[Pattern]) -> TopicRoutes:
+        routes = TopicRoutes(entry, self._benches.bench(entry.message_type))
+        for member in self._literal.get((entry.name, entry.message_type), ()):
+            self._enter(routes, entry, member)
+        for pattern in matched:
+            for member in pattern.members:
+                self._enter(routes, entry, member)
+        if not len(routes):
+            return self._nobody(entry)
+        self._routes[entry.number] = routes
         return routes
 
+    def _nobody(self, entry: TopicEntry) -> TopicRoutes:
+        self._routes.pop(entry.number, None)
+        return NO_ROUTES
 
-def single_route(subscription: Subscription, entry: TopicEntry) -> Route:
-    """The route of a bookmark subscription, by itself: it is served as fast as its connection takes it."""
-    prefix = route_prefix(entry, [subscription])
-    return Route(subscription.connection.outlet, prefix, subscription.flags(entry) | PACED)
+    def _enter(self, routes: TopicRoutes, entry: TopicEntry, member: Membership) -> None:
+        subscription = member.subscription
+        if subscription.takes(entry):
+            enter_routes(
+                routes, entry, subscription, member, subscription.connection if self._combine else member
+            )
+
+
+def enter_routes(
+    routes: TopicRoutes, entry: TopicEntry, subscription: Subscription, key: object, receiver: object
+) -> None:
+    """Let a subscription have the messages of a topic; with the receiver's frames, or, if it is `key`, frames of its
+    own, served as fast as its connection takes them.
+    """
+    flags = subscription.flags(entry) | (PACED if receiver is key else 0)
+    outlet = subscription.connection.outlet
+    routes.add(key, receiver, outlet, shown_id(subscription), flags, subscription.filter)

@@ -20,6 +20,7 @@ import uvloop
 
 from amps._core.topic_table import TopicTable
 from amps.config import ServerConfig, TransportConfig
+from amps.messages import make_message_types
 from amps.server.eventlog import EventLog
 from amps.server.runtime import Runtime
 from amps.server.security import Authenticator, Entitlement, make_authenticator, make_entitlement
@@ -30,12 +31,14 @@ from amps.server.transport.allocation import keep_chunk_memory
 from amps.server.transport.connection import Connection, now_name_number
 from amps.server.transport.core_link import CoreLink
 from amps.server.transport.feeds import Feeds
+from amps.server.transport.filters import Benches, FilterCompiler
 from amps.server.transport.listeners import tls_context
 from amps.server.transport.slow_clients import MemoryPool
 from amps.server.transport.turns import Turns
 
 MESSAGE_BYTES_MAX = 200 * 2**20
 TICK_S = 0.1
+REPORT_INTERVAL_S = 1.0
 DRAIN_WAIT_S = 5.0
 EXIT_FAILED_TURN = 70
 SERIAL_MASK = 0xFFFFFFFF
@@ -86,12 +89,18 @@ class Worker:
         self._serial = time.monotonic_ns() // 1000 & SERIAL_MASK
         self._spill_number = itertools.count()
         self._draining = False
+        self._next_report_s = 0.0
         self._closing: list[asyncio.Transport] = []
         self._acceptor = Acceptor(runtime, index, log)
         self.core = CoreLink(runtime, index, self.has_journal, self.schedule)
         self.turns = Turns(self.core, runtime.transport_bells[index], self._work, self._failed)
         self.ack_schedule = AckSchedule(self.core, self.schedule)
-        self.feeds = Feeds(config, runtime, self.topics, self.core, log, self.schedule, self._flush)
+        types = make_message_types(config.message_types.values())
+        self._benches = Benches(types, config.name, config.group, log)
+        self.filters = FilterCompiler()
+        self.feeds = Feeds(
+            config, runtime, self.topics, self.core, log, self._benches, self.schedule, self._flush
+        )
         instance_pool = MemoryPool(self, config.message_memory_limit_bytes // max(1, runtime.transports))
         self._listeners = {t.name: self._listener(t, instance_pool) for t in config.transports}
 
@@ -299,6 +308,9 @@ class Worker:
         self.feeds.send_persisted(list(self._connections.values()), now)
         for listener in self._listeners.values():
             listener.pool.check_ages(now)
+        if now >= self._next_report_s:
+            self._next_report_s = now + REPORT_INTERVAL_S
+            self._benches.report()
         self.loop.call_later(TICK_S, self._tick)
 
 

@@ -10,9 +10,15 @@ from pathlib import Path
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from amps._core.delivery import WANT_BOOKMARK, WANT_TIMESTAMP, Group, JournalTailer, Outlet, Route
+from amps._core.delivery import Group, JournalTailer
+from amps._core.fields import FieldValues
+from amps._core.filter_set import FilterBench
 from amps._core.identity import publisher_id
 from amps._core.log_reader import LogCursor, LogDirectory
+from amps._core.message_context import MessageContext
+from amps._core.outlet import WANT_BOOKMARK, WANT_TIMESTAMP, Outlet
+from amps._core.routes import TopicRoutes
+from amps._core.scan_json import JsonExtractor
 from amps._core.topic_table import TopicTable
 from tests.support.feed import Feed, Feeder
 from tests.support.records import RecordParts
@@ -103,7 +109,9 @@ def test_protocol_12_frames_tell_what_was_recorded(made: list[Published], flags:
         topics = TopicTable(lambda topic, message_type: (True, False, None))
         log = LogDirectory(feeder.journal_storage.prefix, ".journal", topics.entry)
         outlet = Outlet(lambda: None)
-        routes = [Route(outlet, b'{"c":"p","t":"t","sids":"s"', flags)]
+        bench = FilterBench(JsonExtractor(), FieldValues(), MessageContext())
+        routes = TopicRoutes(topics.entry("t", "json"), bench)
+        routes.add("s", "s", outlet, b"s", flags)
         tailer = JournalTailer(LogCursor(log, 0, 0, True), Group(lambda entry, since, current: routes), 0, 0)
         assert tailer.run(feeder.journal.position, 1 << 40)
         pending = outlet.pending_bytes

@@ -1,0 +1,89 @@
+# All filters of one topic. See filter_set.pyx.
+
+from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
+
+from amps._core.expression_vm cimport BoundProgram, Program
+from amps._core.fields cimport Extractor, FieldSet, FieldValues
+from amps._core.message_context cimport MessageContext
+from amps._core.value cimport Arena, Value
+
+
+cdef class Filter:
+    """A compiled filter, shared by all who use the same one."""
+
+    cdef readonly Program program
+    cdef readonly str canonical
+    cdef readonly tuple equalities         # (path, constants): each must hold for a match
+    cdef readonly bint exact               # the one equality is all there is
+    cdef readonly bint asks_message        # needs facts besides the fields
+    cdef readonly bint deterministic
+    cdef object __weakref__
+
+
+cdef class FilterEntry:
+    """A filter in a set, and who has it."""
+
+    cdef readonly Filter filter
+    cdef readonly list members             # of the owner of the set, in the order of adding
+    cdef BoundProgram program
+    cdef FieldSet apart_fields             # for messages that cannot be read for all fields
+    cdef BoundProgram apart_program
+    cdef list keys                         # numbers of the keys it is filed under; None = tried on every message
+    cdef uint64_t serial                   # of the last message it was considered for
+
+
+# What filters are filed under: a field and a constant. Which table tells how the constant compares.
+cdef enum KeyTable:
+    KEY_TEXT = 0                   # a string
+    KEY_NUMBER = 1                 # a number
+    KEY_CONVERTED = 2              # a string with the form of a number, by its number
+
+
+cdef struct FilterKey:
+    Value value
+    uint64_t hash
+    uint32_t slot
+    uint32_t table
+
+
+cdef class FilterBench:
+    """What evaluating takes: shared by all sets of one message type in a process, one message at a time."""
+
+    cdef readonly Extractor extractor
+    cdef readonly FieldValues values
+    cdef readonly MessageContext context
+    cdef readonly uint64_t unreadable      # messages that could not be read for all the fields that filters need
+    cdef readonly uint64_t exhausted       # messages and filters that took more memory than a message may
+    cdef public object last_unreadable     # for whom it may concern: what and where the last such message was
+
+
+cdef class FilterSet:
+    """The distinct filters of one topic, and those that match a message."""
+
+    cdef readonly FilterBench bench
+    cdef FieldSet fields
+    cdef readonly dict entries             # Filter -> FilterEntry
+    cdef list scanned                      # entries that are tried on every message
+    cdef FilterKey* keys
+    cdef uint32_t key_count
+    cdef uint32_t key_capacity
+    cdef list filed                        # by key: list of FilterEntry
+    cdef list texts                        # owners of the keys' texts
+    cdef uint32_t* table                   # key numbers plus one by hash, open addressing; 0 = free
+    cdef uint32_t table_capacity           # a power of two
+    cdef uint32_t* filed_slots             # slots that have keys
+    cdef uint32_t filed_slot_count
+    cdef uint32_t given_back               # entries removed since the last rebuilding
+    cdef readonly bint asks_message
+    cdef uint64_t serial
+    cdef list matched
+    cdef readonly uint64_t evaluations     # programs run, for all messages
+
+    cdef list match(self, const uint8_t* data, uint64_t length)
+    cdef int look_up(self, Value* value, uint32_t slot) except -1
+    cdef int consider_filed(self, uint32_t slot, uint32_t table, uint64_t hash_, const Value* value) except -1
+    cdef int consider(self, FilterEntry entry, bint exact) except -1
+    cdef int match_apart(self, const uint8_t* data, uint64_t length) except -1
+    cdef bint is_match(self, BoundProgram program) except -1
+    cdef uint32_t key_of(self, uint32_t slot, uint32_t table, const Value* value, object owner) except? 0xFFFFFFFF
+    cdef int grow_table(self) except -1

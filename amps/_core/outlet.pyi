@@ -1,0 +1,19 @@
+"""Types of outlets; see outlet.pyx."""
+
+from collections.abc import Callable
+
+from _typeshed import ReadableBuffer
+
+WANT_BOOKMARK: int
+WANT_TIMESTAMP: int
+PACED: int
+
+class Outlet:
+    def __init__(self, on_first: Callable[[], object]) -> None: ...
+    @property
+    def pending_bytes(self) -> int: ...
+    @property
+    def unpaced_bytes(self) -> int: ...
+    def append(self, data: ReadableBuffer) -> None: ...
+    def close(self) -> None: ...
+    def take(self) -> list[bytes | memoryview]: ...

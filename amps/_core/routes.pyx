@@ -1,0 +1,294 @@
+"""Who gets the messages of one topic, from one tailer.
+
+A *member* is a subscription, with a filter or without; a *receiver* gets one frame per message, whatever number of its
+members take it: a connection with all its matching subscriptions, or, where each is served by itself, a subscription.
+Members come and go one by one, at a cost that does not grow with their number, so that thousands of clients can
+subscribe while messages flow.
+
+Filters are evaluated once per message, all of them together (filter_set.pyx); receivers without filters never wait
+for that, and pay nothing for it.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+
+from amps._core.filter_set cimport Filter, FilterBench, FilterEntry, FilterSet
+from amps._core.log_reader cimport LogCursor
+from amps._core.message_builder cimport ByteBuffer
+from amps._core.message_context cimport (
+    MESSAGE_BOOKMARK,
+    MESSAGE_CORRELATION_ID,
+    MESSAGE_SIZE,
+    MESSAGE_SOW_KEY,
+    MESSAGE_TOPIC_NAME,
+    MESSAGE_USER,
+    MessageContext,
+)
+from amps._core.outlet cimport Outlet, write_u64
+from amps._core.platform cimport monotonic_ns
+from amps._core.record cimport (
+    RecordHeader,
+    record_correlation_id,
+    record_payload,
+    record_sow_key,
+    record_user_id,
+)
+from amps._core.topic_table cimport TopicEntry
+from amps._core.value cimport (
+    VALUE_INTEGER,
+    VALUE_NULL,
+    VALUE_RAW_STRING,
+    VALUE_STRING,
+    Value,
+)
+
+cdef enum:
+    EVALUATION_BYTES = 256         # evaluating a filter costs about what reading so much log does
+    SLOW_NS = 100_000              # evaluating took so long that time, not length, says what it cost
+    NS_PER_BYTE = 2                # of reading log
+
+
+cdef class Member:
+    pass
+
+
+cdef class Receiver:
+
+    def __init__(self, key, Outlet outlet):
+        self.key = key
+        self.outlet = outlet
+        self.always = []
+        self.prefix = None
+        self.flags = 0
+        self.members = 0
+        self.place = -1
+        self.serial = 0
+        self.first = None
+        self.more = None
+
+
+cdef class TopicRoutes:
+
+    def __init__(self, TopicEntry entry=None, FilterBench bench=None):
+        """bench: of the topic's message type. Without an entry: nobody's, for topics that nobody wants."""
+        self.entry = entry
+        self.bench = bench
+        self.filters = None
+        self.head = b"" if entry is None else b'{"c":"p","t":' + entry.json_name
+        self.members = {}
+        self.receivers = {}
+        self.every = []
+        self.touched = []
+        self.serial = 0
+        self.joined = None
+
+    def __len__(self):
+        return len(self.members)
+
+    def __contains__(self, key):
+        return key in self.members
+
+    @property
+    def keys(self):
+        """The keys of all members."""
+        return self.members.keys()
+
+    def add(self, key, receiver_key, Outlet outlet, bytes sub_id, uint32_t flags, Filter filter_=None):
+        """Let a subscription have the messages of this topic.
+
+        receiver_key: members with the same one share their frames. sub_id: as it stands between the quotes of a
+        header; None if the receiver does not want to be told. flags: of outlet.pyx.
+        """
+        cdef Member member = Member()
+        cdef Receiver receiver = self.receivers.get(receiver_key)
+        if key in self.members:
+            raise ValueError("the subscription is a member already")
+        if receiver is None:
+            receiver = self.receivers[receiver_key] = Receiver(receiver_key, outlet)
+        member.receiver = receiver
+        member.filter = filter_
+        member.sub_id = sub_id
+        member.flags = flags
+        receiver.members += 1
+        self.members[key] = member
+        if filter_ is None:
+            receiver.always.append(member)
+            self._always_changed(receiver)
+            return
+        member.prefix = self._prefix([member])
+        if self.filters is None:
+            self.filters = FilterSet(self.bench)
+        self.filters.add(filter_, member)
+
+    def remove(self, key):
+        """A subscription leaves."""
+        cdef Member member = self.members.pop(key)
+        cdef Receiver receiver = member.receiver
+        receiver.members -= 1
+        if receiver.members == 0:
+            del self.receivers[receiver.key]
+        if member.filter is not None:
+            self.filters.remove(member.filter, member)
+            if not self.filters.entries:
+                self.filters = None
+            return
+        receiver.always.remove(member)
+        self._always_changed(receiver)
+
+    def _always_changed(self, Receiver receiver):
+        cdef Member member
+        cdef Receiver last
+        receiver.flags = 0
+        for member in receiver.always:
+            receiver.flags |= member.flags
+        receiver.prefix = self._prefix(receiver.always)
+        if receiver.always and receiver.place < 0:
+            receiver.place = len(self.every)
+            self.every.append(receiver)
+        elif not receiver.always and receiver.place >= 0:
+            last = self.every.pop()
+            if last is not receiver:
+                self.every[receiver.place] = last
+                last.place = receiver.place
+            receiver.place = -1
+
+    def _prefix(self, members):
+        """A frame's header from `{` to the end of `sids`, without the closing brace."""
+        cdef Member member
+        ids = [member.sub_id for member in members if member.sub_id is not None]
+        return self.head + b',"sids":"' + b",".join(ids) + b'"' if ids else self.head
+
+    cdef uint64_t deliver(self, const RecordHeader* record, LogCursor cursor, bint live) except? 0xFFFFFFFFFFFFFFFF:
+        """Hand a message to all who get it. What evaluating filters cost is returned, in bytes of log.
+
+        live: the message has just been published, as opposed to replayed.
+        """
+        cdef Receiver receiver
+        cdef uint64_t cost = 0
+        if self.filters is not None:
+            cost = self.match(record, live)
+            for receiver in self.touched:
+                self.send_matched(receiver, record, cursor)
+        for receiver in self.every:
+            if receiver.serial != self.serial or self.filters is None:
+                receiver.outlet.publish(
+                    PyBytes_AS_STRING(receiver.prefix),
+                    <uint64_t>PyBytes_GET_SIZE(receiver.prefix),
+                    receiver.flags,
+                    record,
+                    cursor,
+                )
+        return cost
+
+    cdef uint64_t match(self, const RecordHeader* record, bint live) except? 0xFFFFFFFFFFFFFFFF:
+        """Find the receivers whose filters match, into `touched`."""
+        cdef FilterEntry entry
+        cdef Member member
+        cdef Receiver receiver
+        cdef FilterSet filters = self.filters
+        cdef uint64_t evaluations = filters.evaluations
+        cdef uint64_t unreadable = self.bench.unreadable
+        cdef uint64_t begin = monotonic_ns()
+        cdef uint64_t taken
+        self.serial += 1
+        if self.touched:
+            self.touched = []
+        if filters.asks_message:
+            self.tell_facts(record, live)
+        for entry in filters.match(record_payload(record), record.payload_length):
+            for member in entry.members:
+                receiver = member.receiver
+                if receiver.serial != self.serial:
+                    receiver.serial = self.serial
+                    receiver.first = member
+                    receiver.more = None
+                    self.touched.append(receiver)
+                elif receiver.more is None:
+                    receiver.more = [member]
+                else:
+                    receiver.more.append(member)
+        if self.bench.unreadable != unreadable:
+            self.bench.last_unreadable = (self.entry, record.publisher_id, record.sequence)
+        taken = monotonic_ns() - begin
+        if taken > SLOW_NS:
+            return taken // NS_PER_BYTE
+        return (filters.evaluations - evaluations) * EVALUATION_BYTES + record.payload_length
+
+    cdef int send_matched(self, Receiver receiver, const RecordHeader* record, LogCursor cursor) except -1:
+        """One frame for the members whose filters matched and those without one."""
+        cdef Member member = receiver.first
+        cdef uint32_t flags = receiver.flags | member.flags
+        cdef list matched
+        cdef bint begun = False
+        receiver.first = None
+        if receiver.more is None and not receiver.always:
+            receiver.outlet.publish(
+                PyBytes_AS_STRING(member.prefix), <uint64_t>PyBytes_GET_SIZE(member.prefix), flags, record, cursor
+            )
+            return 0
+        matched = receiver.always + [member] + (receiver.more or [])
+        receiver.more = None
+        if self.joined is None:
+            self.joined = ByteBuffer()
+        self.joined.length = 0
+        self.joined.append(PyBytes_AS_STRING(self.head), <uint64_t>PyBytes_GET_SIZE(self.head))
+        for member in matched:
+            flags |= member.flags
+            if member.sub_id is None:
+                continue
+            if begun:
+                self.joined.append_byte(c',')
+            else:
+                self.joined.append(b',"sids":"', 9)
+                begun = True
+            self.joined.append(PyBytes_AS_STRING(member.sub_id), <uint64_t>PyBytes_GET_SIZE(member.sub_id))
+        if begun:
+            self.joined.append_byte(c'"')
+        receiver.outlet.publish(<const char*>self.joined.data, self.joined.length, flags, record, cursor)
+        return 0
+
+    cdef int tell_facts(self, const RecordHeader* record, bint live) except -1:
+        """What filters may ask about a message besides its fields (expressions.md §10.9)."""
+        cdef MessageContext context = self.bench.context
+        cdef uint8_t* at = self.bookmark
+        context.forget()
+        context.live = live
+        context.facts[<int>MESSAGE_SIZE].kind = VALUE_INTEGER
+        context.facts[<int>MESSAGE_SIZE].number.integer = record.payload_length
+        tell_text(
+            &context.facts[<int>MESSAGE_TOPIC_NAME],
+            VALUE_STRING,
+            <const uint8_t*>PyBytes_AS_STRING(self.entry.raw_name),
+            <uint32_t>PyBytes_GET_SIZE(self.entry.raw_name),
+        )
+        # As they stand between the quotes of a header, escapes and all.
+        tell_text(
+            &context.facts[<int>MESSAGE_CORRELATION_ID],
+            VALUE_RAW_STRING,
+            record_correlation_id(record),
+            record.correlation_id_length,
+        )
+        tell_text(
+            &context.facts[<int>MESSAGE_SOW_KEY], VALUE_RAW_STRING, record_sow_key(record), record.sow_key_length
+        )
+        if live:
+            tell_text(
+                &context.facts[<int>MESSAGE_USER], VALUE_RAW_STRING, record_user_id(record), record.user_id_length
+            )
+        if self.entry.logged:
+            at += write_u64(at, record.publisher_id)
+            at[0] = c'|'
+            at += 1
+            at += write_u64(at, record.sequence)
+            at[0] = c'|'
+            at += 1
+            tell_text(
+                &context.facts[<int>MESSAGE_BOOKMARK], VALUE_STRING, self.bookmark, <uint32_t>(at - self.bookmark)
+            )
+        return 0
+
+cdef inline void tell_text(Value* fact, int kind, const uint8_t* text, uint32_t length) noexcept nogil:
+    fact.kind = kind if length else VALUE_NULL
+    fact.flags = 0
+    fact.text = text
+    fact.length = length

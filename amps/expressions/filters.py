@@ -1,0 +1,130 @@
+"""Filters as the delivery of messages wants them: a program, and what must hold for it to match at all.
+
+Of thousands of filters on one topic most are conjunctions with an equality: `/symbol = 'A' AND /price > 10`. A message
+whose symbol is another one cannot match, and need not be tried. What is said here is a necessary condition in terms of
+one field and constants; the set of filters (amps/_core/filter_set) files filters under these constants.
+"""
+
+from collections.abc import Iterable
+
+from amps._core.filter_set import Filter
+from amps.expressions.checks import Usage
+from amps.expressions.compiler import INTEGER_MIN
+from amps.expressions.expression import compile_expression
+from amps.expressions.syntax import And, Call, Compare, Field, In, Literal, Node, Or, Path, Unary, fold
+
+Constant = int | float | bytes
+Equality = tuple[Path, tuple[Constant, ...]]
+
+CONSTANTS_MAX = 1000
+"""An equality with more constants is not used: filing it under each would cost more than it saves."""
+
+_MESSAGE_FUNCTIONS = frozenset(
+    {
+        "MESSAGE_SIZE",
+        "CORRELATION_ID",
+        "LAST_UPDATED",
+        "BOOKMARK",
+        "TOPIC_NAME",
+        "SOW_KEY",
+        "LAST_READ",
+        "SOW_KEY_HASH",
+        "LEASE_COUNT",
+        "LAST_LEASED",
+        "CLIENT_NAME",
+        "CONNECTION_NAME",
+        "USER",
+        "CLIENT_VERSION",
+        "REMOTE_ADDRESS",
+    }
+)
+
+
+def compile_filter(text: str) -> Filter:
+    """The filter of a command. Raises ExpressionError."""
+    expression = compile_expression(text, Usage.FILTER)
+    root = expression.syntax
+    assert expression.program is not None
+    equalities, exact = necessary_equalities(root)
+    return Filter(
+        expression.program,
+        expression.canonical,
+        equalities,
+        exact,
+        _asks_message(root),
+        expression.deterministic,
+    )
+
+
+def necessary_equalities(root: Node) -> tuple[tuple[Equality, ...], bool]:
+    """Equalities of which each must hold for the filter to match, and whether one alone says it all.
+
+    An equality holds when any value of the field is equal to any of the constants, as `=` has it.
+    """
+    parts = root.parts if isinstance(root, And) else (root,)
+    found = [equality for equality in map(_equality, parts) if equality is not None]
+    exact = len(parts) == 1 and len(found) == 1 and not _has_subscript(parts[0])
+    return tuple(found), exact
+
+
+def _equality(node: Node) -> Equality | None:
+    """What a comparison by `=` demands, IN and OR of the same field included; None for anything else."""
+    match node:
+        case (
+            Compare(op="==", left=Field() as field, right=other)
+            | Compare(op="==", left=other, right=Field() as field)
+        ):
+            return _checked(field, (other,))
+        case In(value=Field() as field, members=members):
+            return _checked(field, members)
+        case Or(parts=parts) if len(parts) <= CONSTANTS_MAX and not any(
+            isinstance(part, Or) for part in parts
+        ):
+            alternatives = [_equality(part) for part in parts]
+            first = alternatives[0]
+            if first is None or any(other is None or other[0] != first[0] for other in alternatives):
+                return None
+            constants = tuple(
+                constant for other in alternatives if other is not None for constant in other[1]
+            )
+            return (first[0], constants) if len(constants) <= CONSTANTS_MAX else None
+    return None
+
+
+def _checked(field: Field, others: Iterable[Node]) -> Equality | None:
+    constants: list[Constant] = []
+    for other in others:
+        sign = 1
+        if isinstance(other, Unary) and other.op == "-":
+            other, sign = other.operand, -1
+        if not isinstance(other, Literal) or (sign < 0 and not isinstance(other.value, int | float)):
+            return None
+        if other.value is None or other.value == b"":
+            continue  # equal to nothing
+        constants.append(_negative(other.value) if sign < 0 else other.value)
+    return (field.path, tuple(constants)) if len(constants) <= CONSTANTS_MAX else None
+
+
+def _negative(value: Constant) -> Constant:
+    assert not isinstance(value, bytes)
+    return -value if -value >= INTEGER_MIN else float(-value)
+
+
+def _has_subscript(node: Node) -> bool:
+    match node:
+        case Compare(left=left, right=right):
+            return any(isinstance(side, Field) and side.element is not None for side in (left, right))
+        case In(value=Field(element=element)):
+            return element is not None
+        case Or(parts=parts):
+            return any(map(_has_subscript, parts))
+    return True
+
+
+def _asks_message(root: Node) -> bool:
+    """Whether the filter asks about more than the message's fields."""
+
+    def visit(node: Node, children: list[bool]) -> bool:
+        return any(children) or (isinstance(node, Call) and node.name in _MESSAGE_FUNCTIONS)
+
+    return fold(root, visit)

@@ -1,0 +1,149 @@
+"""Content filters of one worker: what evaluating takes, and compiling them.
+
+Benches keep, per message type, the extractor that finds fields; values and facts of the current message are shared by
+all, because one message is worked on at a time. Texts are compiled once for as long as anybody uses them, and filters
+that differ in blanks or quotes only are one and the same, which FilterSet evaluates once per message.
+
+Parsing a text takes time in proportion to its length. What is longer than a few lines is parsed in a thread of its own,
+one after the other, while the worker goes on; the command that brought it waits.
+"""
+
+import asyncio
+import queue
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+
+from amps._core.fields import FieldValues
+from amps._core.filter_set import Filter, FilterBench
+from amps._core.message_context import MessageContext
+from amps._core.topic_table import TopicEntry
+from amps.expressions import ExpressionError
+from amps.expressions.filters import compile_filter
+from amps.messages import MessageType
+from amps.server.eventlog import EventLog
+from amps.server.transport.bookmarks import format_bookmark
+from amps.server.transport.failures import CommandFailure
+
+INLINE_CHARACTERS = 2000
+"""Longer texts are parsed beside the event loop: this many take a few milliseconds."""
+SWITCH_INTERVAL_S = 0.0005
+"""How long the event loop waits for the parsing thread at most, each time it has something to do."""
+MEMORY_BYTES_MAX = 256 << 20
+"""How much text may be made of one message."""
+
+
+class Benches:
+    """The benches of one worker, by message type, and what goes wrong on them."""
+
+    def __init__(self, types: Mapping[str, MessageType], instance: str, group: str, log: EventLog) -> None:
+        self._types = types
+        self._log = log
+        self._values = FieldValues(MEMORY_BYTES_MAX)
+        self._context = MessageContext(
+            instance.encode("utf-8", "surrogatepass"), group.encode("utf-8", "surrogatepass")
+        )
+        self._benches: dict[str, FilterBench] = {}
+        self._reported: dict[str, tuple[int, int]] = {}
+
+    def bench(self, message_type: str) -> FilterBench:
+        """The bench of a message type. In messages of a type that is not configured any more no field is found."""
+        found = self._benches.get(message_type)
+        if found is None:
+            kind = self._types.get(message_type) or self._types["binary"]
+            found = FilterBench(kind.extractor(), self._values, self._context)
+            self._benches[message_type] = found
+        return found
+
+    def report(self) -> None:
+        """Log what could not be read or evaluated since the last call, one line for each message type."""
+        for message_type, bench in self._benches.items():
+            unreadable, exhausted = self._reported.get(message_type, (0, 0))
+            if bench.unreadable == unreadable and bench.exhausted == exhausted:
+                continue
+            self._reported[message_type] = bench.unreadable, bench.exhausted
+            if bench.unreadable != unreadable and isinstance(bench.last_unreadable, tuple):
+                entry, publisher, sequence = bench.last_unreadable
+                assert isinstance(entry, TopicEntry)
+                self._log.log(
+                    "14-0003",
+                    message_type=message_type,
+                    topic=entry.name,
+                    count=bench.unreadable - unreadable,
+                    bookmark=format_bookmark(publisher, sequence),
+                )
+            if bench.exhausted != exhausted:
+                self._log.log("14-0004", message_type=message_type, count=bench.exhausted - exhausted)
+
+
+class FilterCompiler:
+    """From texts to filters."""
+
+    def __init__(self) -> None:
+        self._by_text: weakref.WeakValueDictionary[str, Filter] = weakref.WeakValueDictionary()
+        self._by_meaning: weakref.WeakValueDictionary[str, Filter] = weakref.WeakValueDictionary()
+        self._waiting: queue.SimpleQueue[tuple[str, Callable[[], object], list[Filter | ExpressionError]]]
+        self._thread: threading.Thread | None = None
+
+    def obtain(
+        self,
+        text: str,
+        then: Callable[[Filter], None],
+        failed: Callable[[CommandFailure], None],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        """Compile a text and go on with `then`, at once or later; or with `failed` if it is no filter."""
+        known = self._by_text.get(text)
+        if known is not None:
+            then(known)
+            return
+        result: list[Filter | ExpressionError] = []
+
+        def finish() -> None:
+            made = result[0]
+            if isinstance(made, ExpressionError):
+                failed(CommandFailure("bad filter", str(made)))
+            else:
+                then(self._only(text, made))
+
+        if len(text) <= INLINE_CHARACTERS:
+            _compile_into(text, result)
+            finish()
+        else:
+            self._compile_beside(text, result, lambda: loop.call_soon_threadsafe(finish))
+
+    def _only(self, text: str, made: Filter) -> Filter:
+        """The one filter of that meaning."""
+        only = self._by_meaning.setdefault(made.canonical, made)
+        self._by_text[text] = only
+        return only
+
+    def _compile_beside(
+        self, text: str, result: list[Filter | ExpressionError], done: Callable[[], object]
+    ) -> None:
+        if self._thread is None:
+            self._waiting = queue.SimpleQueue()
+            # The event loop would wait for five milliseconds whenever it has something to do while a text is parsed.
+            sys.setswitchinterval(SWITCH_INTERVAL_S)
+            self._thread = threading.Thread(target=self._compile_waiting, name="filter compiler", daemon=True)
+            self._thread.start()
+        self._waiting.put((text, done, result))
+
+    def _compile_waiting(self) -> None:
+        while True:
+            text, done, result = self._waiting.get()
+            _compile_into(text, result)
+            try:
+                done()
+            except RuntimeError:
+                return  # the event loop has ended
+
+
+def _compile_into(text: str, result: list[Filter | ExpressionError]) -> None:
+    try:
+        result.append(compile_filter(text))
+    except ExpressionError as error:
+        result.append(error)
+    except Exception as error:  # the command must be answered, whatever happened to its text
+        result.append(ExpressionError(f"it cannot be compiled: {error!r}", 0, text[:100]))

@@ -1,0 +1,234 @@
+"""Sets of filters against each filter by itself: the index of constants must never change an answer."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from amps._core.fields import Extractor, FieldSet, FieldValues
+from amps._core.filter_set import Filter, FilterBench, FilterSet
+from amps._core.message_context import MessageContext
+from amps._core.scan_json import JsonExtractor
+from amps.expressions.filters import CONSTANTS_MAX, compile_filter
+from amps.messages import make_message_types, standard_settings
+
+TYPES = make_message_types(standard_settings().values())
+EXAMPLES = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+
+# Constants that are equal, or not quite, by one rule or another (expressions.md §6.1, §14.3).
+CONSTANTS = [
+    "1", "1.0", "'1'", "'1.0'", "'01'", "-1", "'-1'", "0", "'0'", "-0.0", "1.5", "'1.50'", "'x'", "'X'", "''", "NULL",
+    "18446744073709551615", "'18446744073709551615'", "1.8446744073709552e19", "9007199254740993", "9007199254740992.0",
+    "-9223372036854775808", "'true'", "'1e0'", "100", "1e2",
+]  # fmt: skip
+VALUES = [
+    b"1", b"1.0", b'"1"', b'"1.0"', b'"01"', b"-1", b'"-1"', b"0", b"-0.0", b'"0"', b"1.5", b'"1.50"', b'"x"', b'"X"',
+    b'""', b"null", b"true", b"false", b"18446744073709551615", b"1.8446744073709552e19", b"9007199254740993",
+    b"9007199254740992.0", b"-9223372036854775808", b'"true"', b'"\\u0031"', b'"\\u0078"', b"{}", b'{"b":1}', b"[]",
+    b"[1,2]", b'["x",[1.0]]', b"[null,0]", b"1e0", b"100", b"1e2",
+]  # fmt: skip
+
+constants = st.sampled_from(CONSTANTS)
+fields = st.sampled_from(["/a", "/b", "/a[0]", "/a[1]", "/a/b"])
+comparisons = st.one_of(
+    st.tuples(fields, st.sampled_from(["=", "==", "!=", "<", ">="]), constants).map(" ".join),
+    st.tuples(constants, st.just("="), fields).map(" ".join),
+    st.builds(
+        lambda field, members: f"{field} IN ({', '.join(members)})", fields, st.lists(constants, min_size=1)
+    ),
+    st.tuples(fields, st.sampled_from([" IS NULL", " IS NOT NULL", " LIKE '1'"])).map("".join),
+)
+filters = st.one_of(
+    comparisons,
+    st.lists(comparisons, min_size=2, max_size=3).map(" AND ".join),
+    st.lists(comparisons, min_size=2, max_size=3).map(" OR ".join),
+    st.lists(comparisons, min_size=1, max_size=2).map(lambda parts: f"NOT ({' AND '.join(parts)})"),
+    st.tuples(comparisons, comparisons, comparisons).map(
+        lambda parts: f"({parts[0]} OR {parts[1]}) AND {parts[2]}"
+    ),
+)
+messages = st.one_of(
+    st.tuples(st.sampled_from(VALUES), st.sampled_from(VALUES)).map(
+        lambda pair: b'{"a":' + pair[0] + b',"b":' + pair[1] + b"}"
+    ),
+    st.sampled_from(VALUES).map(lambda value: b'{"b":' + value + b"}"),
+    st.sampled_from([b"", b"{}", b"[", b'{"a":1', b'{"a":1,"b":', b'{"a":1} x', b"nonsense", b'{"a":1,x']),
+)
+
+
+def bench(extractor: Extractor | None = None) -> FilterBench:
+    return FilterBench(extractor or JsonExtractor(), FieldValues(), MessageContext(b"i", b"g"))
+
+
+def by_itself(
+    filter_: Filter, message: bytes, make_extractor: Callable[[], Extractor] = JsonExtractor
+) -> bool:
+    wanted, values = FieldSet(), FieldValues()
+    program = filter_.program.bind(wanted)
+    return make_extractor().read(message, wanted, values) and program.matches(values)
+
+
+@EXAMPLES
+@given(st.lists(filters, min_size=1, max_size=12), st.lists(messages, min_size=1, max_size=4))
+@example(["/a = 1", "/a = '1'", "/a = '1.0'", "/a = '01'"], [b'{"a":1}', b'{"a":"1"}', b'{"a":1.0}'])
+@example(["/a = 1", "/b = 1"], [b'{"a":1,'])
+def test_filter_set_matches_as_each_filter_by_itself(texts: list[str], given_messages: list[bytes]) -> None:
+    compiled = [compile_filter(text) for text in texts]
+    together = FilterSet(bench())
+    for number, filter_ in enumerate(compiled):
+        together.add(filter_, number)
+    for message in given_messages:
+        expected = [number for number, filter_ in enumerate(compiled) if by_itself(filter_, message)]
+        assert sorted(together.matching(message), key=str) == sorted(expected, key=str)
+
+
+@pytest.mark.parametrize(
+    "value", [b"1", b"1.0", b"01", b"x", b"", b"1e0", b"-1", b"100", b"true", b" 1", b"1.50"]
+)
+@pytest.mark.parametrize("message_type", ["nvfix", "fix", "xml"])
+def test_filter_set_text_formats_against_strings_compare_text(message_type: str, value: bytes) -> None:
+    """expressions.md §14.3"""
+    kind = TYPES[message_type]
+    name, message = {
+        "nvfix": ("/a", b"a=" + value + b"\x01"),
+        "fix": ("/7", b"7=" + value + b"\x01"),
+        "xml": ("/m/@a", b'<m a="' + value + b'"/>'),
+    }[message_type]
+    compiled = [compile_filter(f"{name} = {constant}") for constant in CONSTANTS]
+    together = FilterSet(bench(kind.extractor()))
+    for number, filter_ in enumerate(compiled):
+        together.add(filter_, number)
+    expected = [n for n, filter_ in enumerate(compiled) if by_itself(filter_, message, kind.extractor)]
+    assert sorted(together.matching(message), key=str) == expected
+    assert len(expected) < len(CONSTANTS)
+
+
+POOL = [compile_filter(f"/a = {n % 7}{' AND /b > ' + str(n % 3) if n % 2 else ''}") for n in range(20)]
+POOL += [compile_filter(f"/f{n} = 'x' OR /a > {n}") for n in range(20)]
+
+
+class Members(RuleBasedStateMachine):
+    """Members come and go; what is left must match as ever, also after the set was built anew."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.set = FilterSet(bench())
+        self.members: list[tuple[Filter, object]] = []
+
+    @rule(numbers=st.lists(st.integers(0, 39), min_size=1, max_size=30))
+    def add(self, numbers: list[int]) -> None:
+        for number in numbers:
+            member = object()
+            self.set.add(POOL[number], member)
+            self.members.append((POOL[number], member))
+
+    @rule(places=st.lists(st.integers(0, 999), min_size=1, max_size=30))
+    def remove(self, places: list[int]) -> None:
+        for place in places:
+            if self.members:
+                self.set.remove(*self.members.pop(place % len(self.members)))
+
+    @invariant()
+    def matches(self) -> None:
+        for a in range(7):
+            message = json.dumps({"a": a, "b": 2, "f3": "x"}).encode()
+            expected = {id(member) for filter_, member in self.members if by_itself(filter_, message)}
+            got = [id(member) for member in self.set.matching(message)]
+            assert len(got) == len(set(got))
+            assert set(got) == expected
+
+
+TestMembers = Members.TestCase
+TestMembers.settings = settings(max_examples=20, stateful_step_count=15, deadline=None)
+
+
+def many(texts: list[str]) -> FilterSet:
+    made = FilterSet(bench())
+    for number, text in enumerate(texts):
+        made.add(compile_filter(text), number)
+    return made
+
+
+def test_filter_set_equalities_are_looked_up_not_evaluated() -> None:
+    """1,000 subscriptions with different constants do not cost 1,000 evaluations."""
+    together = many([f"/symbol = 'S{number}'" for number in range(1000)])
+    assert together.matching(b'{"symbol":"S417"}') == [417]
+    assert together.matching(b'{"symbol":"none"}') == []
+    assert together.evaluations == 0
+    together = many([f"/symbol = 'S{number}' AND /price > {number}" for number in range(1000)])
+    assert together.matching(b'{"symbol":"S417","price":418}') == [417]
+    assert together.matching(b'{"symbol":"S417","price":417}') == []
+    assert together.evaluations == 2
+
+
+def test_filter_set_files_under_the_rarest_equality() -> None:
+    together = many([f"/kind = 'order' AND /id = {number}" for number in range(100)])
+    assert together.matching(b'{"kind":"order","id":7}') == [7]
+    assert together.evaluations <= 2
+
+
+def test_filter_set_the_same_filter_is_evaluated_once() -> None:
+    made = FilterSet(bench())
+    filter_ = compile_filter("/price > 10")
+    for number in range(100):
+        made.add(filter_, number)
+    assert made.matching(b'{"price":11}') == list(range(100))
+    assert made.evaluations == 1
+
+
+def test_filter_set_an_equality_with_null_never_matches_and_costs_nothing() -> None:
+    together = many(["/a = NULL", "/a = ''", "/a IN (NULL, '')", "/a = NULL AND /b = 1"])
+    assert together.matching(b'{"a":null,"b":1}') == []
+    assert together.matching(b'{"a":"","b":1}') == []
+    assert together.evaluations == 0
+
+
+def test_filter_set_too_many_constants_are_not_filed() -> None:
+    members = ", ".join(map(str, range(CONSTANTS_MAX + 1)))
+    together = many([f"/a IN ({members})"])
+    assert together.matching(b'{"a":1000}') == [0]
+    assert together.evaluations == 1
+
+
+def test_filter_set_a_field_that_nobody_needs_any_more_is_not_looked_for() -> None:
+    """Who subscribes and leaves again and again does not make messages dearer for others."""
+    made = FilterSet(bench())
+    made.add(compile_filter("/a = 1"), "stays")
+    for number in range(200):
+        filter_ = compile_filter(f"/gone{number} = 1")
+        made.add(filter_, number)
+        made.remove(filter_, number)
+    # With early termination the end of the message is not looked at once all fields are found.
+    assert made.matching(b'{"a":1} and so on') == ["stays"]
+
+
+def test_filter_set_what_cannot_be_read_is_decided_filter_by_filter() -> None:
+    """A filter matches or not, whatever other filters there are (expressions.md §8, §12.3)."""
+    together = many(["/a = 1", "/missing = 1", "1=1", "/b IS NULL"])
+    assert sorted(together.matching(b'{"a":1,"x":'), key=str) == [0, 2]  # type: ignore[call-overload]
+    assert together.matching(b'{"a":1,"x":2}') == [2, 3, 0]
+
+
+def test_filter_set_a_message_that_takes_too_much_memory_does_not_match() -> None:
+    small = FilterBench(JsonExtractor(), FieldValues(1000), MessageContext(b"i", b"g"))
+    made = FilterSet(small)
+    made.add(compile_filter("/a = 'x'"), "equality")
+    made.add(compile_filter("UPPER(/a) = 'X'"), "function")
+    made.add(compile_filter("/b = 1"), "other")
+    message = b'{"a":"' + b"\\u0041" * 5000 + b'","b":1}'
+    assert made.matching(message) == ["other"]
+    assert small.exhausted == 2
+    assert made.matching(b'{"a":"x","b":1}') == ["function", "equality", "other"]
+
+
+def test_filter_set_refuses_what_makes_no_sense() -> None:
+    program = compile_filter("/a = 1").program
+    with pytest.raises(ValueError, match="an equality"):
+        Filter(program, "x", (), True, False, True)
+    made: Any = FilterSet(bench())
+    with pytest.raises(KeyError):
+        made.remove(compile_filter("/a = 1"), "nobody")
