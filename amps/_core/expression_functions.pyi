@@ -8,6 +8,7 @@ class FunctionInfo(NamedTuple):
     maximum: int | None
     deterministic: bool
     aggregate: bool
+    legacy: bool
 
 FUNCTIONS: dict[str, FunctionInfo]
 PATTERN_FUNCTIONS: tuple[str, ...]

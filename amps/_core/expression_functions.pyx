@@ -43,6 +43,7 @@ cdef enum:
     TAKES_ARRAYS = 2
     NOT_DETERMINISTIC = 4
     AGGREGATE = 8
+    LEGACY = 16
 
 cdef FunctionEntry[ENTRIES_MAX] entries
 
@@ -55,10 +56,11 @@ class FunctionInfo(NamedTuple):
     maximum: int | None
     deterministic: bool
     aggregate: bool
+    legacy: bool
 
 
 FUNCTIONS = {}
-"""By name, upper-case."""
+"""By name, upper-case. The legacy ones are there for instances that ask for them only."""
 
 # These have an instruction of their own, because their pattern is compiled beforehand.
 PATTERN_FUNCTIONS = ("REGEXP_MATCH", "REGEXP_REPLACE")
@@ -137,6 +139,7 @@ cdef int enter(
         None if maximum == MANY else maximum,
         properties & NOT_DETERMINISTIC == 0,
         properties & AGGREGATE != 0,
+        properties & LEGACY != 0,
     )
     return 0
 
@@ -225,6 +228,15 @@ cdef int enter_all() except -1:
     enter("AMPS_INSTANCE_NAME", 0, 0, call_message, MESSAGE_INSTANCE_NAME)
     enter("AMPS_INSTANCE_GROUP", 0, 0, call_message, MESSAGE_INSTANCE_GROUP)
     enter("AMPS_GROUP_NAME", 0, 0, call_message, MESSAGE_INSTANCE_GROUP)
+
+    enter("TIMEZONEOFFSET", 0, 0, times.call_date, times.DATE_TIMEZONEOFFSET, LEGACY)
+    enter("TODAY", 0, 0, times.call_date, times.DATE_TODAY, LEGACY)
+    enter("TODAY_UTC", 0, 0, times.call_date, times.DATE_TODAY_UTC, LEGACY)
+    enter("YEAR", 1, 1, times.call_date, times.DATE_YEAR, LEGACY)
+    enter("MONTH", 1, 1, times.call_date, times.DATE_MONTH, LEGACY)
+    enter("DAY", 1, 1, times.call_date, times.DATE_DAY, LEGACY)
+    enter("DATE", 1, 1, times.call_date, times.DATE_DATE, LEGACY)
+    enter("DATE_UTC", 1, 1, times.call_date, times.DATE_DATE_UTC, LEGACY)
 
     # Aggregates are worked out by who has the group; here they are names only.
     for name in ("SUM", "AVG", "ANY", "COUNT", "COUNT_DISTINCT", "MIN", "MAX", "STDDEV_POP", "STDDEV_SAMP", "UNIQUE"):

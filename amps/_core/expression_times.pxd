@@ -14,7 +14,22 @@ cdef enum TimeFunction:
     TIME_UNIX_TIMESTAMP
 
 
+# Functions of the legacy module, which a configuration switches on.
+cdef enum DateFunction:
+    DATE_TIMEZONEOFFSET = 0
+    DATE_TODAY
+    DATE_TODAY_UTC
+    DATE_YEAR
+    DATE_MONTH
+    DATE_DAY
+    DATE_DATE
+    DATE_DATE_UTC
+
+
 cdef double unix_seconds() noexcept nogil
 cdef int call_time(
+    int which, Operand* arguments, uint32_t count, FieldValues values, MessageContext message, Value* result
+) except -1
+cdef int call_date(
     int which, Operand* arguments, uint32_t count, FieldValues values, MessageContext message, Value* result
 ) except -1

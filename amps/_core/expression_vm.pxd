@@ -24,6 +24,7 @@ cdef class Program:
     cdef Arena arena
     cdef readonly tuple patterns
     cdef readonly tuple fields
+    cdef readonly tuple functions  # of the user
     cdef list sets                 # of constants, for IN
     cdef readonly uint32_t stack_depth
 

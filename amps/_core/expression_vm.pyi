@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from amps._core.fields import FieldSet, FieldValues
 from amps._core.message_context import MessageContext
 from amps._core.patterns import Pattern
+from amps._core.user_function import UserFunction
 from amps._core.value import Scalar
 
 OPCODES: dict[str, int]
@@ -17,11 +18,14 @@ class Program:
         patterns: Sequence[Pattern | tuple[bytes, bool]],
         fields: Sequence[tuple[bytes | int, ...]],
         stack_depth: int,
+        functions: Sequence[UserFunction] = (),
     ) -> None: ...
     @property
     def patterns(self) -> tuple[Pattern, ...]: ...
     @property
     def fields(self) -> tuple[tuple[bytes | int, ...], ...]: ...
+    @property
+    def functions(self) -> tuple[UserFunction, ...]: ...
     @property
     def stack_depth(self) -> int: ...
     @property

@@ -33,6 +33,7 @@ from amps._core.fields cimport FieldNode, FieldSet, FieldValues
 from amps._core.message_context cimport MessageContext
 from amps._core.operand cimport ITSELF, Operand, first_of
 from amps._core.patterns cimport Pattern
+from amps._core.user_function cimport UserFunction
 from amps._core.value cimport (
     COMPARE_EQ,
     COMPARE_GE,
@@ -86,6 +87,7 @@ cdef enum Operation:
     OP_JUMP
     OP_JUMP_UNLESS_TRUE
     OP_CALL
+    OP_CALL_USER
     OP_REGEXP_MATCH
     OP_REGEXP_REPLACE
     OPS_OUTSIDE                    # how many a compiler may use
@@ -129,10 +131,12 @@ OPCODES = {
     "JUMP": OP_JUMP,
     "JUMP_UNLESS_TRUE": OP_JUMP_UNLESS_TRUE,
     "CALL": OP_CALL,
+    "CALL_USER": OP_CALL_USER,
     "REGEXP_MATCH": OP_REGEXP_MATCH,
     "REGEXP_REPLACE": OP_REGEXP_REPLACE,
 }
-"""Number of each operation: `op | argument << 8`. Of CALL the argument is `count of arguments << 12 | function`."""
+"""Number of each operation: `op | argument << 8`. Of a call the argument is `count of arguments << 12 | function`: its
+number, or its place among the program's functions of the user."""
 
 _OPERATORS = b"+-*/%"
 _JUMPS = (OP_AND_JUMP, OP_OR_JUMP, OP_JUMP, OP_JUMP_UNLESS_TRUE)
@@ -157,13 +161,14 @@ cdef class Program:
         self.code = NULL
         self.constants = NULL
 
-    def __init__(self, code, constants, patterns, fields, uint32_t stack_depth):
+    def __init__(self, code, constants, patterns, fields, uint32_t stack_depth, functions=()):
         """patterns: Pattern, or pairs of its text and whether it is raw. ValueError: no code that can be run."""
         cdef uint32_t at
         self.arena = Arena(1 << 31)
         self.sets = []
         self.patterns = tuple(made if isinstance(made, Pattern) else Pattern(*made) for made in patterns)
         self.fields = tuple(fields)
+        self.functions = tuple([<UserFunction?>function for function in functions])
         source = [(number & 0xFF, number >> 8) for number in code]
         self.stack_depth = self._check(source, len(constants))
         if self.stack_depth > stack_depth:
@@ -235,6 +240,10 @@ cdef class Program:
             if entry == NULL or not entry.arguments_min <= count <= entry.arguments_max:
                 raise ValueError(f"no such function with {count} arguments, at instruction {at}")
             return count, 1
+        if op == OP_CALL_USER:
+            if argument & 0xFFF >= len(self.functions):
+                raise ValueError(f"no such function of the user, at instruction {at}")
+            return argument >> 12, 1
         if OP_ADD <= op <= OP_MOD or OP_EQ <= op <= OP_GE:
             return 2, 1
         if op == OP_BETWEEN:
@@ -299,7 +308,7 @@ cdef class Program:
                 elif OP_ADD <= op <= OP_MOD:
                     made.op = OP_ARITHMETIC
                     made.detail = _OPERATORS[op - OP_ADD]
-                elif op == OP_CALL:
+                elif op == OP_CALL or op == OP_CALL_USER:
                     made.argument = argument >> 12
                     made.second = argument & 0xFFF
                 at += 1
@@ -478,6 +487,12 @@ cdef class BoundProgram:
                     values,
                     message,
                     &top.value,
+                )
+                top.node = ITSELF
+            elif op == OP_CALL_USER:
+                top -= <int32_t>instruction.argument - 1
+                (<UserFunction>program.functions[instruction.second]).call(
+                    top, instruction.argument, values, &top.value
                 )
                 top.node = ITSELF
             elif op == OP_REGEXP_MATCH:

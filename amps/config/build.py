@@ -14,6 +14,7 @@ import psutil
 from amps.config.document import Node
 from amps.config.elements import LEVELS
 from amps.config.findings import Severity
+from amps.config.functions import read_functions
 from amps.config.message_types import read_message_types
 from amps.config.model import (
     LoggedTopic,
@@ -35,7 +36,7 @@ from amps.config.readers import read_pattern
 from amps.config.schema import Checker, Section
 from amps.config.tls import read_tls
 from amps.config.units import shown
-from amps.expressions import ExpressionError, compile_expression
+from amps.expressions import ExpressionError, Functions, compile_expression
 from amps.messages import TypeSettings
 
 COMPATIBLE_RELEASE = (5, 3, 4)
@@ -58,6 +59,7 @@ def build(root: Section, checker: Checker) -> ServerConfig | None:
     name = name or "AMPS"
     declared = declared_modules(root.first("Modules"), checker)
     message_types = read_message_types(root.first("MessageTypes"), checker)
+    functions = read_functions(root.first("UserDefinedFunctions"), declared, checker)
     regex_topic_support = root.first("RegexTopicSupport")
     return ServerConfig(
         name=name,
@@ -67,13 +69,14 @@ def build(root: Section, checker: Checker) -> ServerConfig | None:
         environment=root.first("Environment"),
         transports=_transports(root, message_types, declared, checker),
         transaction_log=_transaction_log(
-            root.first("TransactionLog"), message_types, regex_topic_support, checker
+            root.first("TransactionLog"), message_types, functions, regex_topic_support, checker
         ),
         logging=_log_targets(root.first("Logging"), checker),
         authentication=_authentication(root, declared, checker),
         entitlement=_entitlement(root, declared, checker),
         regex_topic_support=regex_topic_support,
         message_types=message_types,
+        functions=functions,
         message_memory_limit_bytes=root.first("MessageMemoryLimit") or default_message_memory_limit_bytes(),
         client_max_capacity=root.first("ClientMaxCapacity"),
         client_message_age_limit_s=root.first("ClientMessageAgeLimit"),
@@ -254,6 +257,7 @@ def _same_address(one: TransportConfig, other: TransportConfig) -> bool:
 def _transaction_log(
     section: Section | None,
     message_types: Mapping[str, TypeSettings],
+    functions: Functions,
     regex_topic_support: bool,
     checker: Checker,
 ) -> TransactionLogConfig | None:
@@ -272,7 +276,7 @@ def _transaction_log(
                 checker.error(topic.where("Name"), f"{error}; correct it, or set RegexTopicSupport to false")
         content_filter = topic.first("Filter")
         if content_filter is not None:
-            _check_filter(topic.where("Filter"), content_filter, checker)
+            _check_filter(topic.where("Filter"), content_filter, functions, checker)
         topics.append(LoggedTopic(name, topic.first("MessageType"), content_filter))
     if not section.all("Topic"):
         checker.note(
@@ -298,9 +302,9 @@ def _transaction_log(
     )
 
 
-def _check_filter(node: Node, text: str, checker: Checker) -> None:
+def _check_filter(node: Node, text: str, functions: Functions, checker: Checker) -> None:
     try:
-        compile_expression(text)
+        compile_expression(text, functions=functions)
     except ExpressionError as error:
         checker.error(node, f"this filter cannot be used: {error}")
 

@@ -5,7 +5,7 @@ The tables are the documentation of what is accepted. An element with `later` is
 actions, administration) are in `amps.config.elements_later`.
 """
 
-from amps.config.elements_later import ACTIONS, ADMIN, REPLICATION, SOW, USER_DEFINED_FUNCTIONS
+from amps.config.elements_later import ACTIONS, ADMIN, REPLICATION, SOW
 from amps.config.readers import (
     disabled_or_later,
     list_of,
@@ -26,10 +26,14 @@ from amps.config.units import (
     read_rotation_threshold,
     read_size,
     read_version,
+    shown,
 )
 
 JOURNAL_SIZE_MIN_BYTES = 10_000_000
 """`JournalSize` as written; the file itself is rounded up to whole mebibytes."""
+
+PARAMETERS_MAX = 255
+"""Arguments of a function: what an expression can pass."""
 
 LEVELS = ("developer", "trace", "stats", "info", "warning", "error", "critical", "emergency")
 TLS_PROTOCOLS = ("SSLv2", "SSLv3", "TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3")
@@ -39,6 +43,18 @@ OFFLINING = "keeping a slow client's messages on disk (slow clients are disconne
 WEBSOCKET = "the websocket protocol"
 
 _read_level = one_of(*LEVELS, "none", synonyms={"debug": "info"})
+
+
+def _read_parameter_count(text: str) -> int | None:
+    if not text:
+        return None
+    count = read_count(text)
+    if count > PARAMETERS_MAX:
+        raise ValueError(
+            f"{shown(text)} is above the maximum of {PARAMETERS_MAX}; write {PARAMETERS_MAX} or less"
+        )
+    return count
+
 
 MODULE_USE = Block({"Module": Leaf(read_text, required=True), "Options": Options()})
 
@@ -174,6 +190,20 @@ MODULES = Block(
                 "Name": Leaf(read_text, required=True),
                 "Library": Leaf(read_text, required=True),
                 "Options": Options(),
+            },
+            repeatable=True,
+        )
+    }
+)
+
+USER_DEFINED_FUNCTIONS = Block(
+    {
+        "Function": Block(
+            {
+                "Name": Leaf(read_text, required=True),
+                "Module": Leaf(read_text, required=True),
+                "Symbol": Leaf(read_text, required=True),
+                "ParameterCount": Leaf(_read_parameter_count, may_be_empty=True),
             },
             repeatable=True,
         )

@@ -208,21 +208,6 @@ ADMIN = Block(
     later="the administration interface and its statistics",
 )
 
-USER_DEFINED_FUNCTIONS = Block(
-    {
-        "Function": Block(
-            {
-                "Name": _REQUIRED,
-                "Module": _REQUIRED,
-                "Symbol": _REQUIRED,
-                "ParameterCount": Leaf(read_count, may_be_empty=True),
-            },
-            repeatable=True,
-            later="user-defined functions",
-        )
-    }
-)
-
 _EVENTS = [
     "schedule",
     "startup",

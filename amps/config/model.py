@@ -2,8 +2,7 @@
 
 The rest of the server sees only these classes. Nothing here knows about XML, files or findings, and nothing
 here computes: a value that needs computing (a memory limit taken from the host, a rounded journal size) was
-computed by `amps.config.build`. Mappings inside are plain dicts for the sake of pickling; treat them as
-read-only.
+computed by `amps.config.build`. Mappings inside are plain dicts; treat them as read-only.
 """
 
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from amps.config.findings import Finding
+from amps.expressions import SHIPPED, Functions
 from amps.messages import TypeSettings, standard_settings
 
 OptionValue = str | list[str]
@@ -138,7 +138,7 @@ class ServerConfig:
     """One instance. `authentication` and `entitlement` None mean the default modules without options.
 
     `message_types` are all there are, by name: the standard ones and those declared, in an order in which each
-    can be made of earlier ones.
+    can be made of earlier ones. `functions` are what expressions may call.
     """
 
     name: str
@@ -153,6 +153,7 @@ class ServerConfig:
     entitlement: ModuleUse | None = None
     regex_topic_support: bool = True
     message_types: Mapping[str, TypeSettings] = field(default_factory=standard_settings)
+    functions: Functions = SHIPPED
     message_memory_limit_bytes: int = 2**30
     client_max_capacity: float = 0.5
     client_message_age_limit_s: float | None = None

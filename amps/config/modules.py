@@ -1,13 +1,18 @@
-"""Security modules that exist, their options, and how a use of one is resolved.
+"""Modules that exist, the options of those for security, and how a use of one is resolved.
 
 A use names either a module that is always loaded or one declared under `Modules`. Declared modules name a
-library of the documented distribution; those with a built-in equivalent work, the others are refused. The
-names resolved here are the only ones that the server has to know.
+library of the documented distribution (a file `*.so`): those with a built-in equivalent work, the others are
+refused. Or they name Python code, for functions of expressions: a file `*.py`, or else a module that can be
+imported. It is loaded here, once. The names resolved here are the only ones that the server has to know.
 """
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import PurePath
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path, PurePath
+from types import ModuleType
 from typing import Any
 
 from amps.config.document import Node
@@ -17,6 +22,7 @@ from amps.config.schema import Checker, Section
 from amps.config.units import read_boolean, shown
 
 SIMPLE_ACCESS = "libamps_simple_access_entitlement"
+LEGACY_FUNCTIONS = "libamps_udf_legacy_compatibility"
 
 _OptionReaders = Mapping[str, Callable[[str], Any]]
 
@@ -48,8 +54,7 @@ LIBRARIES_LATER: Mapping[str, str] = {
     "libamps_oauth_authentication": "OAuth authentication",
     "libamps_transport_filter_correlation_id_timestamper": "transport filters",
     "libamps_id_chaining_key_generator": "SOW key generators",
-    "libamps_udf_experimental": "user-defined functions",
-    "libamps_udf_legacy_compatibility": "user-defined functions",
+    "libamps_udf_experimental": "VALUE_LOOKUP, which needs SOW topics",
 }
 
 
@@ -60,6 +65,13 @@ class DeclaredModule:
     name: str
     implementation: str
     options: Mapping[str, OptionValue]
+    code: ModuleType | None = None
+    """Of a library in Python that could be loaded."""
+
+    @property
+    def is_built_in(self) -> bool:
+        """Whether it is one of ours: no library in Python."""
+        return self.implementation in ENTITLEMENT_MODULES or self.implementation == LEGACY_FUNCTIONS
 
 
 def declared_modules(modules: Section | None, checker: Checker) -> dict[str, DeclaredModule]:
@@ -74,15 +86,48 @@ def declared_modules(modules: Section | None, checker: Checker) -> dict[str, Dec
             checker.error(node, f"the module name {shown(name)} is taken; choose another name")
             continue
         implementation = PurePath(library).name.removesuffix(".so")
+        code = None
         if implementation in LIBRARIES_LATER:
             checker.not_yet(section.where("Library"), LIBRARIES_LATER[implementation])
-        elif implementation not in ENTITLEMENT_MODULES:
+        elif implementation in ENTITLEMENT_MODULES or implementation == LEGACY_FUNCTIONS:
+            pass
+        elif library.endswith(".so"):
             checker.error(
                 section.where("Library"),
-                f"no module is built in for the library {shown(library)}; {SIMPLE_ACCESS}.so is available",
+                f"no module is built in for the library {shown(library)}; available: {SIMPLE_ACCESS}.so, "
+                f"{LEGACY_FUNCTIONS}.so, and functions in Python, from a .py file or a module that can be imported",
             )
-        declared[name] = DeclaredModule(name, implementation, read_options(_options_node(section), checker))
+        else:
+            try:
+                code = load_code(library)
+            except ValueError as error:
+                checker.error(section.where("Library"), str(error))
+        options = read_options(_options_node(section), checker)
+        declared[name] = DeclaredModule(name, implementation, options, code)
     return declared
+
+
+def load_code(library: str) -> ModuleType:
+    """The Python module in a file `*.py`, or of that name. ValueError: it cannot be loaded."""
+    path = Path(library)
+    if path.suffix == ".py" and not path.is_file():
+        raise ValueError(f"the file {shown(library)} does not exist; correct the path")
+    try:
+        if path.suffix != ".py":
+            return import_module(library)
+        name = f"amps_library_{path.stem}"
+        specification = spec_from_file_location(name, path)
+        assert specification is not None  # files of this suffix have a loader
+        assert specification.loader is not None
+        code = module_from_spec(specification)
+        sys.modules[name] = code  # as an import would: what is defined in it may look for its module
+        specification.loader.exec_module(code)
+    except (Exception, SystemExit) as error:  # whatever somebody's code does
+        raise ValueError(
+            f"the Python module {shown(library)} cannot be loaded: {type(error).__name__}: {error}; "
+            "write the path of a .py file or the name of a module that can be imported"
+        ) from None
+    return code
 
 
 def read_options(node: Node | None, checker: Checker) -> dict[str, OptionValue]:

@@ -12,13 +12,17 @@ from amps.expressions.checks import Usage
 from amps.expressions.constructors import FieldConstructor, Hint, parse_field_constructor
 from amps.expressions.errors import ExpressionError
 from amps.expressions.expression import Expression, compile_expression
+from amps.expressions.functions import SHIPPED, Functions, name_of_own
 
 __all__ = [
+    "SHIPPED",
     "Expression",
     "ExpressionError",
     "FieldConstructor",
+    "Functions",
     "Hint",
     "Usage",
     "compile_expression",
+    "name_of_own",
     "parse_field_constructor",
 ]

@@ -1,8 +1,8 @@
 """What may stand where: functions and their arguments, aggregates, qualifiers, OF, and what must be deterministic.
 Patterns are tried here too, because not every expression becomes a program.
 
-Usage says what an expression is for. Which functions there are is known to the machine alone (FUNCTIONS); IF is the
-only one that is not, because it does not look at all of its arguments.
+Usage says what an expression is for. Which functions there are is functions.py's to say; IF is none of them, because
+it does not look at all of its arguments.
 """
 
 import enum
@@ -12,6 +12,7 @@ from difflib import get_close_matches
 from amps._core.expression_functions import FUNCTIONS
 from amps._core.patterns import Pattern as MachinePattern
 from amps.expressions.errors import Refusal, shown
+from amps.expressions.functions import Functions
 from amps.expressions.syntax import Call, Field, Like, Node, Pattern, fold
 
 _ARGUMENTS_MAX = 255  # what an instruction of the machine can hold
@@ -46,7 +47,7 @@ _NOTHING = Findings()
 _ELSEWHERE = Findings(this_message_only=False)
 
 
-def check(root: Node, usage: Usage) -> Findings:
+def check(root: Node, usage: Usage, functions: Functions) -> Findings:
     """Refuse what must not be in an expression that is used so; say what is in it."""
 
     def combine(node: Node, below: list[Findings]) -> Findings:
@@ -57,7 +58,7 @@ def check(root: Node, usage: Usage) -> Findings:
         elif isinstance(node, Pattern):
             _try_pattern(node.value, node.raw, node.position)
         found = _merged(below)
-        return _call(node, usage, found) if isinstance(node, Call) else found
+        return _call(node, usage, found, functions) if isinstance(node, Call) else found
 
     return fold(root, combine)
 
@@ -90,13 +91,15 @@ def _field(field: Field, usage: Usage) -> Findings:
     return _ELSEWHERE if field.qualifier else _NOTHING
 
 
-def _call(call: Call, usage: Usage, inside: Findings) -> Findings:
+def _call(call: Call, usage: Usage, inside: Findings, functions: Functions) -> Findings:
     if call.name == "IF":
         _count(call, _IF_ARGUMENTS, _IF_ARGUMENTS)
         return inside
-    function = FUNCTIONS.get(call.name)
+    function = functions.find(call.name)
     if function is None:
-        raise Refusal(f"there is no function {shown(call.name)}{_proposal(call.name)}", call.position)
+        raise Refusal(
+            f"there is no function {shown(call.name)}{_proposal(call.name, functions)}", call.position
+        )
     _count(call, function.minimum, function.maximum)
     if function.aggregate:
         if not usage & Usage.AGGREGATES:
@@ -132,6 +135,8 @@ def _count(call: Call, minimum: int, maximum: int | None) -> None:
     raise Refusal(f"{call.name} takes {wanted} {noun}, not {given}", call.position)
 
 
-def _proposal(name: str) -> str:
-    similar = get_close_matches(name, [*FUNCTIONS, "IF"], 1) if len(name) <= 40 else []
+def _proposal(name: str, functions: Functions) -> str:
+    if name in FUNCTIONS:  # so it is a legacy one
+        return " without the module libamps_udf_legacy_compatibility.so: declare it in Modules"
+    similar = get_close_matches(name, [*functions.names(), "IF"], 1) if len(name) <= 40 else []
     return f", but there is {similar[0]}" if similar else ""

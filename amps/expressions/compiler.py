@@ -9,6 +9,9 @@ its branches (functions and arithmetic do it in the machine).
 
 from amps._core.expression_functions import FUNCTIONS, PATTERN_FUNCTIONS
 from amps._core.expression_vm import OPCODES, Program
+from amps._core.user_function import UserFunction
+from amps.expressions.errors import Refusal
+from amps.expressions.functions import Functions
 from amps.expressions.syntax import (
     And,
     BeginsWith,
@@ -36,7 +39,8 @@ Constant = int | float | bytes | None
 
 _ARGUMENT_SHIFT = 8
 _CALL_COUNT_SHIFT = 12
-_INTEGER_MIN = -(2**63)
+_FUNCTIONS_MAX = 1 << _CALL_COUNT_SHIFT
+INTEGER_MIN = -(2**63)
 
 _BINARY = {"+": "ADD", "-": "SUB", "*": "MUL", "/": "DIV", "%": "MOD"}
 _COMPARE = {"==": "EQ", "!=": "NE", "<": "LT", "<=": "LE", ">": "GT", ">=": "GE"}
@@ -80,13 +84,15 @@ class _Jump:
 _Item = Node | _Instruction | _Jump | _Place
 
 
-def compiled(root: Node) -> Program:
+def compiled(root: Node, functions: Functions) -> Program:
     """The program of a checked expression about one message."""
-    return _Compiler().compile(root)
+    return _Compiler(functions).compile(root)
 
 
 class _Compiler:
-    def __init__(self) -> None:
+    def __init__(self, functions: Functions) -> None:
+        self._functions = functions
+        self._own: dict[UserFunction, int] = {}
         self._code: list[int] = []
         self._constants: list[Constant] = []
         self._constant_places: dict[tuple[type, str | Constant], int] = {}
@@ -115,7 +121,7 @@ class _Compiler:
                 depth = item.depth
             else:
                 pending += reversed(self._items(item))
-        return Program(code, self._constants, self._patterns, list(self._fields), deepest)
+        return Program(code, self._constants, self._patterns, list(self._fields), deepest, list(self._own))
 
     def _items(self, node: Node) -> list[_Item]:
         match node:
@@ -169,7 +175,7 @@ class _Compiler:
         operand = node.operand
         if node.op == "-" and isinstance(operand, Literal) and isinstance(operand.value, int | float):
             negative = -operand.value
-            return [self._constant(negative if negative >= _INTEGER_MIN else float(negative))]
+            return [self._constant(negative if negative >= INTEGER_MIN else float(negative))]
         return [operand, _Instruction("NEG" if node.op == "-" else "POS", takes=1)]
 
     def _chain(self, node: Chain) -> list[_Item]:
@@ -195,7 +201,16 @@ class _Compiler:
             ]
         if call.name in PATTERN_FUNCTIONS:
             return self._pattern_call(call)
-        return [*call.arguments, _called(call.name, len(call.arguments))]
+        count = len(call.arguments)
+        function = self._functions.find(call.name)
+        if not isinstance(function, UserFunction):
+            return [*call.arguments, _called(call.name, count)]
+        place = self._own.setdefault(function, len(self._own))
+        if place >= _FUNCTIONS_MAX:
+            raise Refusal(
+                f"at most {_FUNCTIONS_MAX} functions of the instance in one expression", call.position
+            )
+        return [*call.arguments, _Instruction("CALL_USER", count << _CALL_COUNT_SHIFT | place, takes=count)]
 
     def _pattern_call(self, call: Call) -> list[_Item]:
         operands: list[_Item] = []

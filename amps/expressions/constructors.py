@@ -7,6 +7,7 @@ from typing import NoReturn
 from amps.expressions.checks import Usage
 from amps.expressions.errors import ExpressionError
 from amps.expressions.expression import Expression, expression_of
+from amps.expressions.functions import SHIPPED, Functions
 from amps.expressions.parser import Construction, parse_construction, source_text
 from amps.expressions.syntax import Field, Path
 
@@ -23,7 +24,9 @@ class FieldConstructor:
     hints: frozenset[Hint]
 
 
-def parse_field_constructor(text: str | bytes, usage: Usage = Usage.FIELD) -> FieldConstructor:
+def parse_field_constructor(
+    text: str | bytes, usage: Usage = Usage.FIELD, functions: Functions = SHIPPED
+) -> FieldConstructor:
     """Parse, check and compile; raise ExpressionError if the text is no constructor that may be used so.
 
     Without AS a plain field keeps its path, and loses its qualifier.
@@ -31,7 +34,7 @@ def parse_field_constructor(text: str | bytes, usage: Usage = Usage.FIELD) -> Fi
     source = source_text(text)
     construction = parse_construction(source)
     destination = _destination(construction, source)
-    expression = expression_of(source, construction.source, usage)
+    expression = expression_of(source, construction.source, usage, functions)
     return FieldConstructor(expression, destination, frozenset(Hint(name) for name in construction.hints))
 
 

@@ -7,6 +7,7 @@ from amps._core.expression_vm import Program
 from amps.expressions.checks import Usage, check
 from amps.expressions.compiler import compiled
 from amps.expressions.errors import ExpressionError, Refusal
+from amps.expressions.functions import SHIPPED, Functions
 from amps.expressions.parser import parse_expression, source_text
 from amps.expressions.syntax import Node, Path
 from amps.expressions.text import text_of
@@ -32,17 +33,22 @@ class Expression:
         return text_of(self.syntax)
 
 
-def compile_expression(text: str | bytes, usage: Usage = Usage.FILTER) -> Expression:
-    """Parse, check and compile; raise ExpressionError if the text is no expression that may be used so."""
+def compile_expression(
+    text: str | bytes, usage: Usage = Usage.FILTER, functions: Functions = SHIPPED
+) -> Expression:
+    """Parse, check and compile; raise ExpressionError if the text is no expression that may be used so.
+
+    functions: those of the instance, which ServerConfig has.
+    """
     source = source_text(text)
-    return expression_of(source, parse_expression(source), usage)
+    return expression_of(source, parse_expression(source), usage, functions)
 
 
-def expression_of(text: str, root: Node, usage: Usage) -> Expression:
+def expression_of(text: str, root: Node, usage: Usage, functions: Functions) -> Expression:
     """The expression with this tree. `text` is what positions in the tree refer to."""
     try:
-        findings = check(root, usage)
-        program = compiled(root) if findings.this_message_only else None
+        findings = check(root, usage, functions)
+        program = compiled(root, functions) if findings.this_message_only else None
     except Refusal as refusal:
         raise ExpressionError(refusal.reason, refusal.position, text) from None
     return Expression(text, root, program, findings.changing is None)

@@ -363,11 +363,6 @@ def test_what_is_wrong_and_what_would_be_right(inner: str, path: str, text: str)
             "<Tuning><TransactionLog><TopicIndex><Enabled>true</Enabled></TopicIndex></TransactionLog></Tuning>",
             "topic index",
         ),
-        (
-            "<UserDefinedFunctions><Function><Name>f</Name><Module>m</Module><Symbol>s</Symbol></Function>"
-            "</UserDefinedFunctions>",
-            "user-defined functions",
-        ),
         ("<Authenticator><Module>amps-default-authenticator-module</Module></Authenticator>", "outgoing"),
     ],
 )

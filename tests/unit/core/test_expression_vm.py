@@ -478,7 +478,7 @@ def number(op: str, argument: int = 0) -> int:
         ([number("CALL", 0xFFF), number("END")], "no such function"),
         ([number("CALL", 0xFFFFFF), number("END")], "no such function"),
         ([99, number("END")], "no such operation"),
-        ([33, number("END")], "no such operation"),
+        ([max(OPCODES.values()) + 1, number("END")], "no such operation"),
         ([number("CONST"), number("AND_JUMP", 0), number("END")], "backwards"),
         ([number("CONST"), number("AND_JUMP", 9), number("CONST"), number("END")], "out of the code"),
         ([number("CONST"), number("AND_JUMP", 2), number("END")], "differs by the way"),

@@ -15,6 +15,7 @@ from amps._core.scan_json import JsonExtractor
 from amps.expressions import (
     Expression,
     ExpressionError,
+    Functions,
     Hint,
     Usage,
     compile_expression,
@@ -27,7 +28,13 @@ class Machine:
     """Stands in for the program: keeps what it would be made of."""
 
     def __init__(
-        self, code: list[int], constants: list[Any], patterns: list[Any], fields: list[Any], stack_depth: int
+        self,
+        code: list[int],
+        constants: list[Any],
+        patterns: list[Any],
+        fields: list[Any],
+        stack_depth: int,
+        functions: list[Any],
     ) -> None:
         names = {number: name for name, number in OPCODES.items()}
         self.code = [(names[word & 0xFF], word >> 8) for word in code]
@@ -255,7 +262,9 @@ def test_every_function_of_the_table_can_be_called() -> None:
         arguments = ["/a"] * max(function.minimum, 1 if function.maximum is None else function.minimum)
         if name.startswith("REGEXP_"):
             arguments[1] = "'x'"
-        expression = compile_expression(f"{name.lower()}({','.join(arguments)})", Usage.PROJECTION)
+        expression = compile_expression(
+            f"{name.lower()}({','.join(arguments)})", Usage.PROJECTION, Functions(legacy=True)
+        )
         assert expression.deterministic is function.deterministic
         assert (expression.program is None) is function.aggregate
 
