@@ -10,6 +10,7 @@ from typing import Final
 
 from amps.messages.base import MessageType
 from amps.messages.binary import BinaryType
+from amps.messages.composite import CompositeGlobalType, CompositeLocalType
 from amps.messages.fix import FixType, NvfixType
 from amps.messages.json import JsonType
 from amps.messages.settings import TypeSettings
@@ -32,6 +33,8 @@ MODULE_NAMES: Final = (*STANDARD_MESSAGE_TYPES, "protobuf", "struct", "composite
 
 MODULES: Final[Mapping[str, type[MessageType]]] = dict.fromkeys(MODULE_NAMES, BinaryType) | {
     "binary": BinaryType,
+    "composite-global": CompositeGlobalType,
+    "composite-local": CompositeLocalType,
     "fix": FixType,
     "json": JsonType,
     "nvfix": NvfixType,

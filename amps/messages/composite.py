@@ -1,0 +1,64 @@
+"""Composite types: messages whose parts are messages of other types (expressions.md §12.6).
+
+composite-local keeps the parts apart, so that the first step of a path is the number of a part; composite-global merges
+them into one set of paths, which is why no field of it can be written: nobody knows to which part.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from amps._core.build_composite import CompositeBuilder
+from amps._core.scan_composite import CompositeExtractor
+from amps.messages.base import MessageType
+from amps.messages.settings import TypeSettings
+
+
+class CompositeGlobalType(MessageType):
+    """The module composite-global."""
+
+    is_view_type = False
+    has_deltas = False
+    has_enrichment = False
+    has_select_lists = False
+    has_server_topics = False
+    _merged = True
+
+    def __init__(self, settings: TypeSettings, known: Mapping[str, MessageType]) -> None:
+        super().__init__(settings, known)
+        for name in settings.parts:
+            if name not in known:
+                raise ValueError(f"the type of a part, {name}, is not known; declare it before {self.name}")
+        if not settings.parts:
+            raise ValueError(f"the composite type {self.name} has no parts; add MessageType elements")
+        self._parts = tuple(known[name] for name in settings.parts)
+
+    def extractor(self) -> CompositeExtractor:
+        return CompositeExtractor([part.extractor() for part in self._parts], self._merged)
+
+
+class CompositeLocalType(CompositeGlobalType):
+    """The module composite-local."""
+
+    is_view_type = True
+    has_deltas = True
+    has_enrichment = True
+    has_select_lists = True
+    _merged = False
+
+    def builder(self, paths: Iterable[tuple[bytes, ...]]) -> CompositeBuilder:
+        paths = tuple(paths)
+        places: list[list[int]] = [[] for _ in self._parts]
+        numbers = {b"%d" % number: number for number in range(len(self._parts))}
+        for place, path in enumerate(paths):
+            number = numbers.get(path[0])
+            if number is None or len(path) == 1:
+                written = b"/".join((b"", *path)).decode(errors="replace")
+                last = len(self._parts) - 1
+                raise ValueError(
+                    f"{written} is in no part of {self.name}: give /n/field with n from 0 to {last}"
+                )
+            places[number].append(place)
+        builders = [
+            part.builder([paths[place][1:] for place in of_part]) if of_part else None
+            for part, of_part in zip(self._parts, places, strict=True)
+        ]
+        return CompositeBuilder(paths, builders, places)

@@ -1,0 +1,223 @@
+"""Composite messages: fields of their parts, and parts that are written (expressions.md §12.6)."""
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amps._core.fields import Extractor
+from amps._core.message_builder import OMIT
+from amps.messages import MessageType, TypeSettings, make_message_types
+from tests.unit.messages.reading import Found, Path, matches
+from tests.unit.messages.reading import read as read_with
+
+TYPES = make_message_types(
+    [
+        *(TypeSettings(name, name) for name in ("json", "nvfix", "binary")),
+        TypeSettings("last", "json", early_termination=False),
+        TypeSettings("local", "composite-local", parts=("json", "json", "binary")),
+        TypeSettings("global", "composite-global", parts=("json", "json")),
+        TypeSettings("mixed", "composite-global", parts=("binary", "nvfix", "last")),
+        TypeSettings("deep", "composite-local", parts=("local", "global", "nvfix")),
+    ]
+)
+LOCAL, GLOBAL, MIXED, DEEP = (TYPES[name] for name in ("local", "global", "mixed", "deep"))
+
+
+ABILITIES = {
+    "is_view_type",
+    "is_underlying_type",
+    "has_deltas",
+    "has_enrichment",
+    "has_select_lists",
+    "has_server_topics",
+}
+
+
+def read(extractor: Extractor, content: bytes, *paths: Path) -> list[Found] | None:
+    return read_with(extractor, content, paths)
+
+
+def message(*parts: bytes, payload: bytes = b"") -> bytes:
+    return b"".join(struct.pack(">I", len(part)) + part for part in parts) + payload
+
+
+def passes(kind: MessageType, content: bytes, text: str) -> bool:
+    return matches(kind.extractor(), content, text)
+
+
+PHOTO = message(b'{"id":1,"m":"a"}', b'{"m":"b","c":2}', b"\x00\xff{", payload=b'{"id":9}')
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        # expressions.md §15 item 67
+        ("/0/id = 1 AND /1/m = 'b'", True),
+        ("/id = 1", False),
+        # expressions.md §12.6
+        ("/0/m = 'a'", True),
+        ("/0/m = 'b'", False),
+        ("/1/c = 2", True),
+        ("/0/c IS NULL AND /1/id IS NULL AND /2/id IS NULL AND /3/id IS NULL", True),
+        ("/2 IS NULL AND /3 IS NULL AND /00/id IS NULL AND /-1/id IS NULL", True),
+        ("1=1", True),
+    ],
+)
+def test_fields_of_parts_that_are_kept_apart(text: str, wanted: bool) -> None:
+    """expressions.md §15 item 67"""
+    assert passes(LOCAL, PHOTO, text) is wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        # expressions.md §15 item 68
+        ("/id = 1", True),
+        ("/m = 'a'", True),
+        ("/m = 'b'", True),
+        # expressions.md §12.6
+        ("/c = 2 AND ARRAY_COUNT(/m) = 2 AND /m[0] = 'a' AND /m[1] = 'b'", True),
+        ("NOT (/m = 'b')", False),
+        ("/0/id IS NULL", True),
+    ],
+)
+def test_fields_of_merged_parts(text: str, wanted: bool) -> None:
+    """expressions.md §15 item 68"""
+    assert passes(GLOBAL, message(b'{"id":1,"m":"a"}', b'{"m":"b","c":2}', payload=b"x"), text) is wanted
+
+
+def test_merged_parts_of_several_types() -> None:
+    content = message(b"\xff", b"a=1\x01b=0042\x01a=2\x01", b'{"a":3,"a":[4,5],"c":{"b":6}}')
+    assert read(MIXED.extractor(), content, (b"a",), (b"b",), (b"c", b"b")) == [[1, 2, 4, 5], [42], [6]]
+
+
+def test_composites_of_composites() -> None:
+    content = message(PHOTO, message(b'{"x":1}', b'{"x":2}'), b"y=3\x01")
+    paths = [(b"0", b"1", b"m"), (b"1", b"x"), (b"2", b"y"), (b"0", b"m")]
+    assert read(DEEP.extractor(), content, *paths) == [[b"b"], [1, 2], [3], []]
+
+
+def test_one_extractor_reads_many_messages() -> None:
+    extractor = GLOBAL.extractor()
+    for number in range(5):
+        content = message(b'{"a":%d}' % number, b'{"a":7,"a":8}')
+        assert read(extractor, content, (b"a",)) == [[number, 7]]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\x00",
+        b"\x00\x00\x00\x01",
+        b"\x00\x00\x00\x03{}",
+        b"\xff\xff\xff\xff{}",
+        message(b'{"a":'),
+        message(b"{}"),
+        message(b"{}")[:-1],
+        message(b"{}", b"")[:-1],
+        message(b"{}", b"{}}"),
+    ],
+)
+def test_what_is_no_composite_cannot_be_read(content: bytes) -> None:
+    """A part that is wanted is missing, cut off or malformed."""
+    assert read(LOCAL.extractor(), content, (b"1", b"a")) is None
+    assert read(GLOBAL.extractor(), content, (b"a",)) is None
+
+
+def test_what_is_not_wanted_goes_unnoticed() -> None:
+    """expressions.md §12.3: errors behind the last needed field."""
+    assert read(LOCAL.extractor(), message(b'{"a":1}') + b"\x00\x00", (b"0", b"a")) == [[1]]
+    assert read(LOCAL.extractor(), message(b"{{{", b'{"a":1}'), (b"1", b"a")) == [[1]]
+    assert read(LOCAL.extractor(), b"\x00", (b"9", b"a")) is None
+    assert read(LOCAL.extractor(), b"\x00") == []
+
+
+def test_empty_messages_and_empty_parts_have_no_fields() -> None:
+    for content in (b"", message(b"", b"", b"")):
+        assert read(LOCAL.extractor(), content, (b"0", b"a"), (b"1", b"b")) == [[], []]
+        assert read(GLOBAL.extractor(), content, (b"a",)) == [[]]
+    assert passes(LOCAL, message(b"", b"", b""), "/0/a IS NULL")
+
+
+@given(st.binary(max_size=40))
+def test_any_bytes(content: bytes) -> None:
+    """Against a plain reading: parts by their lengths; here any bytes are a message of parts that are any bytes."""
+    rest = content
+    whole = True
+    for _ in range(3):
+        if len(rest) < 4 or len(rest) - 4 < (length := struct.unpack(">I", rest[:4])[0]):
+            whole = False
+            break
+        rest = rest[4 + length :]
+    types = make_message_types(
+        [TypeSettings("b", "binary"), TypeSettings("c", "composite-global", parts=("b", "b", "b"))]
+    )
+    assert (read(types["c"].extractor(), content, (b"a",)) is not None) is (whole or not content)
+
+
+@given(st.lists(st.tuples(st.integers(0, 99), st.binary(max_size=10)), min_size=3, max_size=3), st.binary())
+def test_every_part_is_found_in_its_place(parts: list[tuple[int, bytes]], payload: bytes) -> None:
+    content = message(*(b'{"n":%d}' % number for number, _ in parts[:2]), parts[2][1], payload=payload)
+    wanted = [[number] for number, _ in parts[:2]]
+    assert read(LOCAL.extractor(), content, (b"0", b"n"), (b"1", b"n")) == wanted
+
+
+def test_new_messages() -> None:
+    builder = LOCAL.builder([(b"1", b"m"), (b"0", b"id"), (b"1", b"o", b"k")])
+    assert builder.build([b"b", 1, None]) == message(b'{"id":1}', b'{"m":"b","o":{"k":null}}', b"")
+    assert builder.build([b"b", OMIT, OMIT]) == message(b"", b'{"m":"b"}', b"")
+    assert LOCAL.builder([]).build([]) == message(b"", b"", b"")
+
+
+def test_changed_messages_keep_everything_else() -> None:
+    """The unparsed payload, parts without a new value and other fields stay byte for byte."""
+    builder = LOCAL.builder([(b"1", b"m"), (b"1", b"new")])
+    changed = builder.merge(PHOTO, [b"z", 5])
+    assert changed == message(
+        b'{"id":1,"m":"a"}', b'{"m":"z","c":2,"new":5}', b"\x00\xff{", payload=b'{"id":9}'
+    )
+    assert read(LOCAL.extractor(), changed, (b"1", b"m"), (b"1", b"new")) == [[b"z"], [5]]
+    assert LOCAL.builder([]).merge(PHOTO, []) == PHOTO
+    assert builder.merge(PHOTO, [OMIT, OMIT]) == PHOTO.replace(b'"m":"b",', b"").replace(
+        struct.pack(">I", 15), struct.pack(">I", 7)
+    )
+
+
+def test_an_empty_part_gets_fields_when_there_are_some() -> None:
+    empty = message(b"{}", b"", b"x")
+    builder = LOCAL.builder([(b"1", b"m")])
+    assert builder.merge(empty, [1]) == message(b"{}", b'{"m":1}', b"x")
+    assert builder.merge(empty, [OMIT]) == empty
+
+
+def test_a_message_that_cannot_be_read_cannot_be_changed() -> None:
+    builder = LOCAL.builder([(b"1", b"m")])
+    for content in (b"", message(b"{}", b"{}"), message(b"{}", b"{", b""), PHOTO[:20]):
+        with pytest.raises(ValueError, match="cannot be parsed"):
+            builder.merge(content, [1])
+
+
+@pytest.mark.parametrize("path", [(b"3", b"a"), (b"a",), (b"0",), (b"00", b"a"), (b"2", b"a"), (b"-1", b"a")])
+def test_fields_that_no_part_can_hold(path: tuple[bytes, ...]) -> None:
+    with pytest.raises(ValueError, match=r"give /n/field with n from 0 to 2|cannot be written by the server"):
+        LOCAL.builder([path])
+
+
+def test_merged_parts_cannot_be_written() -> None:
+    with pytest.raises(ValueError, match="cannot be written by the server"):
+        GLOBAL.builder([(b"a",)])
+
+
+def test_what_composites_can_do() -> None:
+    """expressions.md §12.1"""
+    assert {name for name in ABILITIES if getattr(LOCAL, name)} == ABILITIES - {"has_server_topics"}
+    assert {name for name in ABILITIES if getattr(GLOBAL, name)} == {"is_underlying_type"}
+
+
+def test_parts_must_be_there() -> None:
+    with pytest.raises(ValueError, match="has no parts; add MessageType"):
+        make_message_types([TypeSettings("c", "composite-local")])
+    with pytest.raises(ValueError, match="json, is not known; declare it before c"):
+        make_message_types([TypeSettings("c", "composite-local", parts=("json",))])
