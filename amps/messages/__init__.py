@@ -10,9 +10,11 @@ from typing import Final
 
 from amps.messages.base import MessageType
 from amps.messages.binary import BinaryType
+from amps.messages.bson import BsonType
 from amps.messages.composite import CompositeGlobalType, CompositeLocalType
 from amps.messages.fix import FixType, NvfixType
 from amps.messages.json import JsonType
+from amps.messages.msgpack import MsgpackType
 from amps.messages.settings import TypeSettings
 
 __all__ = [
@@ -33,10 +35,12 @@ MODULE_NAMES: Final = (*STANDARD_MESSAGE_TYPES, "protobuf", "struct", "composite
 
 MODULES: Final[Mapping[str, type[MessageType]]] = dict.fromkeys(MODULE_NAMES, BinaryType) | {
     "binary": BinaryType,
+    "bson": BsonType,
     "composite-global": CompositeGlobalType,
     "composite-local": CompositeLocalType,
     "fix": FixType,
     "json": JsonType,
+    "msgpack": MsgpackType,
     "nvfix": NvfixType,
 }
 """The implementation of each module. Nothing is found in messages of those that are not there yet."""

@@ -1,0 +1,244 @@
+/* The bytes of MessagePack: one item at a time, and stepping over any number of them.
+ *
+ * An item is a scalar or the head of an array or a map; the items of these follow it. Every length is held against what
+ * is left of the message before it is used, and nothing here recurses except `msgpack_leaf`, whose depth is bounded.
+ */
+#ifndef AMPS_MSGPACK_WIRE_H
+#define AMPS_MSGPACK_WIRE_H
+
+#include <stdint.h>
+#include <string.h>
+
+enum {
+    MSGPACK_NIL = 0,
+    MSGPACK_BOOLEAN = 1,
+    MSGPACK_INTEGER = 2,
+    MSGPACK_UNSIGNED = 3,  /* above the largest signed integer */
+    MSGPACK_DOUBLE = 4,
+    MSGPACK_TEXT = 5,      /* str and bin */
+    MSGPACK_EXTENSION = 6, /* text without the byte of the type */
+    MSGPACK_ARRAY = 7,
+    MSGPACK_MAP = 8
+};
+
+typedef struct {
+    int kind;
+    uint32_t length; /* of text in bytes, of arrays in items, of maps in pairs */
+    const uint8_t *text;
+    int64_t integer; /* of an unsigned one its bits */
+    double number;
+} msgpack_item;
+
+static inline uint16_t msgpack_u16(const uint8_t *at)
+{
+    return (uint16_t)(at[0] << 8 | at[1]);
+}
+
+static inline uint32_t msgpack_u32(const uint8_t *at)
+{
+    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
+}
+
+static inline uint64_t msgpack_u64(const uint8_t *at)
+{
+    return (uint64_t)msgpack_u32(at) << 32 | msgpack_u32(at + 4);
+}
+
+static inline const uint8_t *msgpack_text(const uint8_t *at, const uint8_t *end, uint32_t length, int kind,
+                                          msgpack_item *item)
+{
+    if ((uint64_t)(end - at) < length)
+        return NULL;
+    item->kind = kind;
+    item->text = at;
+    item->length = length;
+    return at + length;
+}
+
+static inline const uint8_t *msgpack_integer(const uint8_t *at, int64_t integer, msgpack_item *item)
+{
+    item->kind = MSGPACK_INTEGER;
+    item->integer = integer;
+    return at;
+}
+
+static inline const uint8_t *msgpack_head(const uint8_t *at, uint32_t length, int kind, msgpack_item *item)
+{
+    item->kind = kind;
+    item->length = length;
+    return at;
+}
+
+/* The item at `at`: the place behind it, which of an array or a map is that of its first item; NULL: malformed. */
+static inline const uint8_t *msgpack_read(const uint8_t *at, const uint8_t *end, msgpack_item *item)
+{
+    if (at >= end)
+        return NULL;
+    uint8_t head = *at++;
+    uint64_t left = (uint64_t)(end - at);
+    if (head < 0x80)
+        return msgpack_integer(at, head, item);
+    if (head >= 0xE0)
+        return msgpack_integer(at, (int8_t)head, item);
+    if (head >= 0xA0 && head < 0xC0)
+        return msgpack_text(at, end, head & 0x1F, MSGPACK_TEXT, item);
+    if (head < 0x90)
+        return msgpack_head(at, head & 0x0F, MSGPACK_MAP, item);
+    if (head < 0xA0)
+        return msgpack_head(at, head & 0x0F, MSGPACK_ARRAY, item);
+    switch (head) {
+    case 0xC0:
+        item->kind = MSGPACK_NIL;
+        return at;
+    case 0xC2:
+    case 0xC3:
+        item->kind = MSGPACK_BOOLEAN;
+        item->integer = head & 1;
+        return at;
+    case 0xC4: /* bin 8 */
+    case 0xD9: /* str 8 */
+        return left < 1 ? NULL : msgpack_text(at + 1, end, at[0], MSGPACK_TEXT, item);
+    case 0xC5:
+    case 0xDA:
+        return left < 2 ? NULL : msgpack_text(at + 2, end, msgpack_u16(at), MSGPACK_TEXT, item);
+    case 0xC6:
+    case 0xDB:
+        return left < 4 ? NULL : msgpack_text(at + 4, end, msgpack_u32(at), MSGPACK_TEXT, item);
+    case 0xC7: /* ext 8, 16, 32: length, type, data */
+        return left < 2 ? NULL : msgpack_text(at + 2, end, at[0], MSGPACK_EXTENSION, item);
+    case 0xC8:
+        return left < 3 ? NULL : msgpack_text(at + 3, end, msgpack_u16(at), MSGPACK_EXTENSION, item);
+    case 0xC9:
+        return left < 5 ? NULL : msgpack_text(at + 5, end, msgpack_u32(at), MSGPACK_EXTENSION, item);
+    case 0xD4: /* fixext 1, 2, 4, 8, 16: type, data */
+    case 0xD5:
+    case 0xD6:
+    case 0xD7:
+    case 0xD8:
+        return left < 1 ? NULL : msgpack_text(at + 1, end, 1u << (head - 0xD4), MSGPACK_EXTENSION, item);
+    case 0xCA: {
+        if (left < 4)
+            return NULL;
+        uint32_t bits = msgpack_u32(at);
+        float number;
+        memcpy(&number, &bits, 4);
+        item->kind = MSGPACK_DOUBLE;
+        item->number = number;
+        return at + 4;
+    }
+    case 0xCB: {
+        if (left < 8)
+            return NULL;
+        uint64_t bits = msgpack_u64(at);
+        memcpy(&item->number, &bits, 8);
+        item->kind = MSGPACK_DOUBLE;
+        return at + 8;
+    }
+    case 0xCC:
+        return left < 1 ? NULL : msgpack_integer(at + 1, at[0], item);
+    case 0xCD:
+        return left < 2 ? NULL : msgpack_integer(at + 2, msgpack_u16(at), item);
+    case 0xCE:
+        return left < 4 ? NULL : msgpack_integer(at + 4, msgpack_u32(at), item);
+    case 0xCF: {
+        if (left < 8)
+            return NULL;
+        uint64_t integer = msgpack_u64(at);
+        item->kind = integer > INT64_MAX ? MSGPACK_UNSIGNED : MSGPACK_INTEGER;
+        item->integer = (int64_t)integer;
+        return at + 8;
+    }
+    case 0xD0:
+        return left < 1 ? NULL : msgpack_integer(at + 1, (int8_t)at[0], item);
+    case 0xD1:
+        return left < 2 ? NULL : msgpack_integer(at + 2, (int16_t)msgpack_u16(at), item);
+    case 0xD2:
+        return left < 4 ? NULL : msgpack_integer(at + 4, (int32_t)msgpack_u32(at), item);
+    case 0xD3:
+        return left < 8 ? NULL : msgpack_integer(at + 8, (int64_t)msgpack_u64(at), item);
+    case 0xDC:
+        return left < 2 ? NULL : msgpack_head(at + 2, msgpack_u16(at), MSGPACK_ARRAY, item);
+    case 0xDD:
+        return left < 4 ? NULL : msgpack_head(at + 4, msgpack_u32(at), MSGPACK_ARRAY, item);
+    case 0xDE:
+        return left < 2 ? NULL : msgpack_head(at + 2, msgpack_u16(at), MSGPACK_MAP, item);
+    case 0xDF:
+        return left < 4 ? NULL : msgpack_head(at + 4, msgpack_u32(at), MSGPACK_MAP, item);
+    default: /* 0xC1 is never used */
+        return NULL;
+    }
+}
+
+/* The place behind so many items with all that is in them, however deep. NULL: malformed. */
+static inline const uint8_t *msgpack_skip(const uint8_t *at, const uint8_t *end, uint64_t items)
+{
+    while (items) {
+        /* Each takes a byte at least. That also keeps the count from running over. */
+        if (items > (uint64_t)(end - at))
+            return NULL;
+        msgpack_item item;
+        at = msgpack_read(at, end, &item);
+        if (at == NULL)
+            return NULL;
+        items -= 1;
+        if (item.kind == MSGPACK_ARRAY)
+            items += item.length;
+        else if (item.kind == MSGPACK_MAP)
+            items += 2 * (uint64_t)item.length;
+    }
+    return at;
+}
+
+/* The key of a pair: its text and length are its name; without one (text is NULL) it is an item that no path can name.
+ * `digits`: room for 24 bytes, where the name of an integer is written. */
+static inline const uint8_t *msgpack_name(const uint8_t *at, const uint8_t *end, msgpack_item *key, uint8_t *digits)
+{
+    const uint8_t *begin = at;
+    at = msgpack_read(at, end, key);
+    if (at == NULL || key->kind == MSGPACK_TEXT)
+        return at;
+    key->text = NULL;
+    if (key->kind == MSGPACK_ARRAY || key->kind == MSGPACK_MAP)
+        return msgpack_skip(begin, end, 1);
+    if (key->kind == MSGPACK_INTEGER || key->kind == MSGPACK_UNSIGNED) {
+        int negative = key->kind == MSGPACK_INTEGER && key->integer < 0;
+        uint64_t magnitude = negative ? 0 - (uint64_t)key->integer : (uint64_t)key->integer;
+        int place = 24;
+        do {
+            digits[--place] = (uint8_t)('0' + magnitude % 10);
+            magnitude /= 10;
+        } while (magnitude);
+        if (negative)
+            digits[--place] = '-';
+        key->text = digits + place;
+        key->length = (uint32_t)(24 - place);
+    }
+    return at;
+}
+
+/* Whether there is a scalar among so many items, which are pairs in a map. The place behind them, if there is none;
+ * NULL, with `found` 0: malformed, or deeper than `depth`. */
+static const uint8_t *msgpack_leaf(const uint8_t *at, const uint8_t *end, uint32_t count, int in_map, int depth,
+                                   int *found)
+{
+    while (count--) {
+        msgpack_item item;
+        if (in_map)
+            at = msgpack_skip(at, end, 1);
+        if (at == NULL || depth == 0)
+            return NULL;
+        at = msgpack_read(at, end, &item);
+        if (at == NULL)
+            return NULL;
+        if (item.kind != MSGPACK_ARRAY && item.kind != MSGPACK_MAP) {
+            *found = 1;
+            return NULL;
+        }
+        at = msgpack_leaf(at, end, item.length, item.kind == MSGPACK_MAP, depth - 1, found);
+        if (at == NULL)
+            return NULL;
+    }
+    return at;
+}
+
+#endif

@@ -1,0 +1,17 @@
+"""BSON: nested documents, arrays and typed values."""
+
+from collections.abc import Iterable
+
+from amps._core.build_bson import BsonBuilder
+from amps._core.scan_bson import BsonExtractor
+from amps.messages.base import MessageType
+
+
+class BsonType(MessageType):
+    """The module bson."""
+
+    def extractor(self) -> BsonExtractor:
+        return BsonExtractor()
+
+    def builder(self, paths: Iterable[tuple[bytes, ...]]) -> BsonBuilder:
+        return BsonBuilder(paths)

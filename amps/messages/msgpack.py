@@ -1,0 +1,17 @@
+"""MessagePack: nested maps, arrays and typed values."""
+
+from collections.abc import Iterable
+
+from amps._core.build_msgpack import MsgpackBuilder
+from amps._core.scan_msgpack import MsgpackExtractor
+from amps.messages.base import MessageType
+
+
+class MsgpackType(MessageType):
+    """The module msgpack."""
+
+    def extractor(self) -> MsgpackExtractor:
+        return MsgpackExtractor()
+
+    def builder(self, paths: Iterable[tuple[bytes, ...]]) -> MsgpackBuilder:
+        return MsgpackBuilder(paths)
