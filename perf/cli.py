@@ -7,21 +7,21 @@ from pathlib import Path
 import click
 
 from perf import report
-from perf.peers import FAMILIES, PEERS, chosen
+from perf.measurement import Settings
 from perf.pump import PeerError
 from perf.run import ScenarioResult, run_scenario
-from perf.scenarios import SCENARIOS, Settings
+from perf.scenarios import SCENARIOS, chosen_peers, chosen_scenarios
 
 DEFAULT_OUTPUT = Path(__file__).parent / "results"
 
 
 @click.command()
-@click.argument("scenario", type=click.Choice(["list", "all", *SCENARIOS]), default="list")
+@click.argument("scenario", default="list")
+@click.option("--peers", help="Names or families, such as amps or redis, comma-separated. [default: all]")
 @click.option(
-    "--peers", default=",".join(FAMILIES), show_default=True, help="Families or names, comma-separated."
-)
-@click.option(
-    "--seconds", default=Settings.seconds, show_default=True, help="Limit of a run; length of a latency run."
+    "--seconds",
+    type=click.FloatRange(0, min_open=True),
+    help="Limit of a run; length of a latency run. [default: 10]",
 )
 @click.option(
     "--messages",
@@ -43,8 +43,8 @@ DEFAULT_OUTPUT = Path(__file__).parent / "results"
 @click.option("--output", type=click.Path(path_type=Path), help="JSON file; a Markdown table goes beside it.")
 def main(
     scenario: str,
-    peers: str,
-    seconds: float,
+    peers: str | None,
+    seconds: float | None,
     messages: int | None,
     connections: int,
     rate: int,
@@ -52,22 +52,24 @@ def main(
     directory: Path | None,
     output: Path | None,
 ) -> None:
-    """Measure one SCENARIO, or all; without one, list what there is."""
+    """Measure a SCENARIO, a family of them such as filter, or all; without one, list what there is."""
     if scenario == "list":
         for entry in SCENARIOS.values():
-            names = ", ".join(peer.name for peer in PEERS.values() if entry.name in peer.scenarios)
-            click.echo(f"{entry.name:<16} {entry.question}\n{'':<16} peers: {names}")
+            names = ", ".join(peer.name for peer in entry.peers)
+            click.echo(f"{entry.name:<20} {entry.question}\n{'':<20} peers: {names}")
         return
     settings = Settings(seconds, messages, connections, rate, repetitions)
     output = output or DEFAULT_OUTPUT / f"{scenario}-{datetime.now():%Y%m%d-%H%M%S}.json"
     results: list[ScenarioResult] = []
-    for name in SCENARIOS if scenario == "all" else [scenario]:
-        click.echo(f"{name}: {SCENARIOS[name].question}")
-        try:
-            wanted = chosen(peers.split(","), name)
-            results.append(run_scenario(SCENARIOS[name], wanted, settings, directory, click.echo))
-        except (PeerError, ValueError) as error:
-            click.echo(f"error: {error}", err=True)
-            sys.exit(1)
-        report.write(results, output)
+    try:
+        scenarios = chosen_scenarios(scenario)
+        takers = chosen_peers(scenarios, peers.split(",") if peers else [])
+        for chosen, taking_part in zip(scenarios, takers, strict=True):
+            if taking_part:
+                click.echo(f"{chosen.name}: {chosen.question}")
+                results.append(run_scenario(chosen, taking_part, settings, directory, click.echo))
+                report.write(results, output)
+    except (PeerError, ValueError) as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(1)
     click.echo(f"\n{report.markdown(results)}\nwritten: {output} and {output.with_suffix('.md').name}")

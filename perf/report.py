@@ -5,9 +5,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
-from perf.run import PeerResult, ScenarioResult
-
-OWN = "amps"
+from perf.run import ScenarioResult
 
 
 def as_json(results: list[ScenarioResult]) -> dict[str, object]:
@@ -32,19 +30,6 @@ def as_json(results: list[ScenarioResult]) -> dict[str, object]:
     }
 
 
-def ratio(own: PeerResult | None, peer: PeerResult, value: str, higher_is_better: bool) -> str:
-    """How many times better ours is than this peer."""
-    if own is None or own is peer:
-        return ""
-    ours, theirs = own.median(value), peer.median(value)
-    return f"{ours / theirs if higher_is_better else theirs / ours:.2f}×"
-
-
-def cpu_per_message_us(peer: PeerResult) -> float:
-    runs = sorted(run.server_cpu.total_s / max(run.messages, 1) for run in peer.runs)
-    return runs[len(runs) // 2] * 1e6
-
-
 def markdown(results: list[ScenarioResult]) -> str:
     """One table per scenario."""
     if not results:
@@ -53,50 +38,13 @@ def markdown(results: list[ScenarioResult]) -> str:
     versions = sorted({peer.version for result in results for peer in result.peers})
     lines = [
         f"Measured on {datetime.now(UTC):%Y-%m-%d}: {machine['processor']}, {machine['cores']} cores "
-        f"(shared by server and load), {machine['memory_gb']} GB, Linux {machine['kernel']}, "
+        f"(shared by all that takes part), {machine['memory_gb']} GB, Linux {machine['kernel']}, "
         f"{machine['file_system']}, Python {machine['python']}, "
         f"load average before {machine['load_average_before']}. Versions: {', '.join(versions)}.",
     ]
     for result in results:
-        lines += ["", *scenario_table(result)]
+        lines += ["", *result.scenario.table(result.settings, result.peers)]
     return "\n".join(lines) + "\n"
-
-
-def scenario_table(result: ScenarioResult) -> list[str]:
-    settings = result.settings
-    own = next((peer for peer in result.peers if peer.peer.name == OWN), None)
-    if result.scenario.name == "live-latency":
-        lines = [
-            f"**{result.scenario.name}** ({settings.rate:,} messages/s for {settings.seconds:g} s, "
-            f"median of {settings.repetitions})",
-            "",
-            "| peer | p50 µs | p99 µs | p99.9 µs | p50: ours better by | p99: ours better by |",
-            "| --- | ---: | ---: | ---: | ---: | ---: |",
-        ]
-        return lines + [
-            f"| {peer.peer.title} | {peer.median('p50_us'):,.0f} | {peer.median('p99_us'):,.0f} "
-            f"| {peer.median('p999_us'):,.0f} | {ratio(own, peer, 'p50_us', False)} "
-            f"| {ratio(own, peer, 'p99_us', False)} |"
-            for peer in result.peers
-        ]
-    most = max(run.messages for peer in result.peers for run in peer.runs)
-    details = [f"256-byte payloads, {most:,} messages"]
-    if result.scenario.name == "publish-persist":
-        details += [f"at most {settings.seconds:g} s", f"{settings.connections} connections"]
-    lines = [
-        f"**{result.scenario.name}** ({', '.join(details)}, median of {settings.repetitions})",
-        "",
-        "| peer | messages/s | ours is | server CPU µs/message | slowest … fastest run |",
-        "| --- | ---: | ---: | ---: | ---: |",
-    ]
-    for peer in result.peers:
-        rates = sorted(run.values["messages_per_s"] for run in peer.runs)
-        lines.append(
-            f"| {peer.peer.title} | {peer.median('messages_per_s'):,.0f} "
-            f"| {ratio(own, peer, 'messages_per_s', True)} | {cpu_per_message_us(peer):.2f} "
-            f"| {rates[0]:,.0f} … {rates[-1]:,.0f} |"
-        )
-    return lines
 
 
 def write(results: list[ScenarioResult], output: Path) -> None:

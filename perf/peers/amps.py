@@ -15,7 +15,7 @@ from xml.sax.saxutils import escape
 
 from amps.version import VERSION
 from perf.load import FIRST_NUMBER, build
-from perf.peers.base import START_S, LivePair, Peer, Reader
+from perf.peers.server import START_S, LivePair, Reader, ServerPeer
 from perf.pump import Lane, PeerError, connect
 
 READY_MARK = "00-0015"
@@ -74,14 +74,12 @@ class AckCounter:
         return self.last - before
 
 
-class AmpsPeer(Peer):
+class AmpsPeer(ServerPeer):
     name = "amps"
     title = "this server (synced)"
-    scenarios = frozenset({"publish-persist", "live-latency", "replay"})
     window = 400_000
 
-    @classmethod
-    def version(cls) -> str:
+    def version(self) -> str:
         commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True)
         return f"amps {VERSION} {commit.stdout.strip()}".strip()
 

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from perf.load import build
-from perf.peers.base import LivePair, Peer, Reader
+from perf.peers.server import LivePair, Reader, ServerPeer
 from perf.pump import Lane, PeerError, connect, receive_exactly_until
 
 STREAM = "BENCH"
@@ -36,15 +36,13 @@ def count_puback(received: memoryview) -> int:
     return data.count(b"}")
 
 
-class NatsCore(Peer):
+class NatsCore(ServerPeer):
     name = "nats-core"
     title = "NATS core"
-    scenarios = frozenset({"live-latency"})
     window = 0
     settings = ""
 
-    @classmethod
-    def version(cls) -> str:
+    def version(self) -> str:
         text = subprocess.run([executable(), "--version"], capture_output=True, text=True, check=True).stdout
         return f"nats-server {text.split()[-1]}"
 
@@ -81,7 +79,6 @@ class NatsCore(Peer):
 class NatsJetStream(NatsCore):
     name = "nats-jetstream"
     title = "NATS JetStream (default, not synced)"
-    scenarios = frozenset({"publish-persist", "replay"})
     window = 8_000
     sync = ""
 
@@ -164,7 +161,6 @@ class NatsJetStream(NatsCore):
 class NatsJetStreamSynced(NatsJetStream):
     name = "nats-jetstream-always"
     title = "NATS JetStream (sync_interval: always)"
-    scenarios = frozenset({"publish-persist"})
     sync = "sync_interval: always"
 
 

@@ -11,7 +11,7 @@ import socket
 import subprocess
 
 from perf.load import build
-from perf.peers.base import LivePair, Peer, Reader
+from perf.peers.server import LivePair, Reader, ServerPeer
 from perf.pump import Lane, PeerError, connect, receive_exactly_until
 
 ENTRY_ID = re.compile(rb"\r\n(\d+-\d+)\r\n")
@@ -30,16 +30,14 @@ def count_replies(received: memoryview) -> int:
     return data.count(b"$")
 
 
-class RedisEverySecond(Peer):
+class RedisEverySecond(ServerPeer):
     name = "redis-everysec"
     title = "Redis (appendfsync everysec)"
-    scenarios = frozenset({"publish-persist", "live-latency"})
     window = 16_000
     read_batch = 100
     fsync = "everysec"
 
-    @classmethod
-    def version(cls) -> str:
+    def version(self) -> str:
         found = shutil.which("redis-server")
         if not found:
             raise PeerError("redis-server is not installed: apt-get install redis-server")
@@ -104,18 +102,15 @@ class RedisEverySecond(Peer):
 class RedisAlways(RedisEverySecond):
     name = "redis-always"
     title = "Redis (appendfsync always)"
-    scenarios = frozenset({"publish-persist"})
     fsync = "always"
 
 
 class RedisReads(RedisEverySecond):
     name = "redis-xread-100"
     title = "Redis (XREAD COUNT 100)"
-    scenarios = frozenset({"replay"})
 
 
 class RedisLargeReads(RedisEverySecond):
     name = "redis-xread-1000"
     title = "Redis (XREAD COUNT 1000)"
-    scenarios = frozenset({"replay"})
     read_batch = 1000

@@ -1,33 +1,50 @@
-"""The questions the suite answers, by name.
+"""The questions the suite answers, by name, and how a user chooses among them and those who take part."""
 
-A scenario is a function from a started peer and the settings to a `Measurement`; lower is better where
-`unit` is a duration, higher where it is a rate.
-"""
-
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from perf.peers.base import Peer
-from perf.scenarios import live_latency, publish_persist, replay
-from perf.scenarios.common import Measurement, Settings
+from perf.scenarios.base import Scenario
+from perf.scenarios.live_latency import LiveLatency
+from perf.scenarios.publish_persist import PublishPersist
+from perf.scenarios.replay import Replay
 
-
-@dataclass(frozen=True)
-class Scenario:
-    name: str
-    question: str
-    measure: Callable[[Peer, Settings], Measurement]
-
-
-SCENARIOS = {
-    scenario.name: scenario
-    for scenario in (
-        Scenario(
-            "publish-persist", "Publishes per second until acknowledged as stored", publish_persist.measure
-        ),
-        Scenario("live-latency", "Time from publisher to subscriber at a fixed rate", live_latency.measure),
-        Scenario("replay", "Stored messages per second to one reader, from the first one", replay.measure),
-    )
+SCENARIOS: dict[str, Scenario[Any]] = {
+    scenario.name: scenario for scenario in (PublishPersist(), LiveLatency(), Replay())
 }
 
-__all__ = ["SCENARIOS", "Measurement", "Scenario", "Settings"]
+
+def is_chosen(name: str, wanted: str) -> bool:
+    """Whether a name, such as `redis-always`, is the one wanted, or of the wanted family, such as `redis`."""
+    return name == wanted or name.startswith(f"{wanted}-")
+
+
+def families(names: Iterable[str]) -> list[str]:
+    """The first words of names."""
+    return list(dict.fromkeys(name.split("-")[0] for name in names))
+
+
+def chosen_scenarios(wanted: str) -> list[Scenario[Any]]:
+    """One, those of a family, or `all`. ValueError: there is none."""
+    found = [scenario for name, scenario in SCENARIOS.items() if wanted == "all" or is_chosen(name, wanted)]
+    if not found:
+        raise ValueError(f"no scenario is called {wanted}; there are {', '.join(SCENARIOS)}")
+    return found
+
+
+def chosen_peers(scenarios: Sequence[Scenario[Any]], wanted: Sequence[str]) -> list[list[Peer]]:
+    """Of each scenario those who take part and are wanted, by name or family; all if nothing is wanted."""
+    if not wanted:
+        return [list(scenario.peers) for scenario in scenarios]
+    known = [peer.name for scenario in SCENARIOS.values() for peer in scenario.peers]
+    unknown = [one for one in wanted if not any(is_chosen(name, one) for name in known)]
+    if unknown:
+        names = ", ".join(dict.fromkeys((*families(known), *known)))
+        raise ValueError(f"no peer is called {', '.join(unknown)}; there are {names}")
+    return [
+        [peer for peer in scenario.peers if any(is_chosen(peer.name, one) for one in wanted)]
+        for scenario in scenarios
+    ]
+
+
+__all__ = ["SCENARIOS", "Scenario", "chosen_peers", "chosen_scenarios"]

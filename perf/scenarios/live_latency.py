@@ -10,14 +10,21 @@ import ctypes
 import os
 import select
 import time
+from collections.abc import Sequence
 
 import numpy as np
 
+from perf import tables
 from perf.load import TIMESTAMP_DIGITS, TIMESTAMP_KEY, payload, timestamp_offset
-from perf.peers.base import LivePair, Peer
+from perf.measurement import Measurement, PeerResult, Settings
+from perf.peers.amps import AmpsPeer
+from perf.peers.nats import NatsCore
+from perf.peers.redis import RedisEverySecond
+from perf.peers.server import LivePair, ServerPeer
 from perf.pump import PeerError
-from perf.scenarios.common import Measurement, Settings
+from perf.scenarios.servers import ServerScenario
 
+DEFAULT_LENGTH_S = 10.0
 WARM_UP_S = 1.0
 DRAIN_S = 5.0
 CLOCK_MONOTONIC = 1
@@ -108,22 +115,42 @@ def run(pair: LivePair, rate: int, seconds: float) -> tuple[Arrivals, int]:
     return arrivals, sent
 
 
-def measure(peer: Peer, settings: Settings) -> Measurement:
-    pair = peer.live_pair()
-    run(pair, settings.rate, WARM_UP_S)
-    cpu_before, load_before, started = peer.cpu(), time.process_time(), time.perf_counter()
-    arrivals, sent = run(pair, settings.rate, settings.seconds)
-    elapsed_s = time.perf_counter() - started
-    load_cpu_s = time.process_time() - load_before
-    server_cpu = peer.cpu().since(cpu_before)
-    pair.publisher.close()
-    pair.subscriber.close()
-    p50, p99, p999 = np.percentile(np.array(arrivals.latencies_ns), [50, 99, 99.9]) / 1000
-    values = {
-        "p50_us": round(float(p50), 1),
-        "p99_us": round(float(p99), 1),
-        "p999_us": round(float(p999), 1),
-        "max_us": round(max(arrivals.latencies_ns) / 1000, 1),
-        "messages_per_s": round(sent / elapsed_s),
-    }
-    return Measurement(values, sent, elapsed_s, server_cpu, load_cpu_s)
+class LiveLatency(ServerScenario):
+    name = "live-latency"
+    question = "Time from publisher to subscriber at a fixed rate"
+    peers = (AmpsPeer(), NatsCore(), RedisEverySecond())
+
+    def measure_server(self, server: ServerPeer, settings: Settings) -> Measurement:
+        pair = server.live_pair()
+        run(pair, settings.rate, WARM_UP_S)
+        cpu_before, load_before, started = server.cpu(), time.process_time(), time.perf_counter()
+        arrivals, sent = run(pair, settings.rate, settings.seconds or DEFAULT_LENGTH_S)
+        elapsed_s = time.perf_counter() - started
+        load_cpu_s = time.process_time() - load_before
+        server_cpu = server.cpu().since(cpu_before)
+        pair.publisher.close()
+        pair.subscriber.close()
+        p50, p99, p999 = np.percentile(np.array(arrivals.latencies_ns), [50, 99, 99.9]) / 1000
+        values = {
+            "p50_us": round(float(p50), 1),
+            "p99_us": round(float(p99), 1),
+            "p999_us": round(float(p999), 1),
+            "max_us": round(max(arrivals.latencies_ns) / 1000, 1),
+            "messages_per_s": round(sent / elapsed_s),
+        }
+        return Measurement(values, sent, elapsed_s, server_cpu, load_cpu_s)
+
+    def table(self, settings: Settings, results: Sequence[PeerResult]) -> list[str]:
+        length_s = settings.seconds or DEFAULT_LENGTH_S
+        return tables.lines(
+            f"**{self.name}** ({settings.rate:,} messages/s for {length_s:g} s, median of {settings.repetitions})",
+            ["peer", "p50 µs", "p99 µs", "p99.9 µs", "p50: ours better by", "p99: ours better by"],
+            [
+                [
+                    result.peer.title,
+                    *(f"{result.median(value):,.0f}" for value in ("p50_us", "p99_us", "p999_us")),
+                    *(tables.ratio(results, result, value, False) for value in ("p50_us", "p99_us")),
+                ]
+                for result in results
+            ],
+        )

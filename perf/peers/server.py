@@ -1,0 +1,159 @@
+"""What every server offers that takes part, and how its process is run.
+
+A server runs in a fresh directory, on a free port, once per repetition. It is started and stopped by process id.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import psutil
+
+from perf.measurement import CpuTime
+from perf.peers.base import Peer
+from perf.pump import Lane, PeerError
+
+START_S = 30.0
+SETTLE_S = 0.5
+IDLE_SHARE = 0.1
+
+
+@dataclass
+class LivePair:
+    """A publishing and a subscribing connection, and one publish command around its payload."""
+
+    publisher: socket.socket
+    subscriber: socket.socket
+    prefix: bytes
+    suffix: bytes
+
+
+@dataclass
+class Reader:
+    """A connection about to read everything that is stored.
+
+    `start` sends the first request; `advance` gets the total of messages received so far and the end of the
+    received bytes, and sends whatever the protocol needs to go on.
+    """
+
+    sock: socket.socket
+    start: Callable[[], None]
+    advance: Callable[[int, memoryview], None]
+
+
+class ServerPeer(Peer):
+    """One server under measurement."""
+
+    window: int
+    """Unacknowledged publishes over all connections; the best value found for this server."""
+
+    def __init__(self) -> None:
+        self.directory = Path()
+        self.port = 0
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @abstractmethod
+    def command(self) -> list[str]:
+        """Writes configuration files below `directory` and returns the command line."""
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Called once the port answers: create streams and the like."""
+
+    def publish_lanes(self, connections: int, messages: int) -> list[Lane]:
+        """Logged-on publishing connections with their prebuilt loads."""
+        raise NotImplementedError
+
+    def live_pair(self) -> LivePair:
+        raise NotImplementedError
+
+    def reader(self, messages: int) -> Reader:
+        raise NotImplementedError
+
+    @contextlib.contextmanager
+    def running(self, directory: Path) -> Iterator[Self]:
+        """The started server, which keeps its data in `directory`."""
+        self.directory = directory
+        self.port = free_port()
+        arguments = self.command()
+        with (directory / "output.txt").open("wb") as output:
+            self.process = subprocess.Popen(
+                arguments,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=Path(__file__).parents[2],
+                start_new_session=True,
+            )
+        try:
+            self.wait_for_port()
+            self.prepare()
+            self.settle()
+            yield self
+        finally:
+            self.stop()
+
+    def output(self) -> str:
+        return (self.directory / "output.txt").read_text(errors="replace")[-3000:]
+
+    def wait_for_port(self) -> None:
+        assert self.process is not None
+        deadline = time.monotonic() + START_S
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+                return
+            except OSError:
+                if self.process.poll() is not None or time.monotonic() > deadline:
+                    raise PeerError(f"{self.name} did not start:\n{self.output()}") from None
+                time.sleep(0.02)
+
+    def settle(self) -> None:
+        """Wait until the server has finished what it does after a start, such as preparing files."""
+        deadline = time.monotonic() + START_S
+        while time.monotonic() < deadline:
+            before = self.cpu().total_s
+            time.sleep(SETTLE_S)
+            if self.cpu().total_s - before < SETTLE_S * IDLE_SHARE:
+                return
+
+    def processes(self) -> list[psutil.Process]:
+        assert self.process is not None
+        root = psutil.Process(self.process.pid)
+        return [root, *root.children(recursive=True)]
+
+    def cpu(self) -> CpuTime:
+        used: dict[str, float] = {}
+        for process in self.processes():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                times = process.cpu_times()
+                title = " ".join(process.cmdline()[:1]) if ":" in process.cmdline()[0] else process.name()
+                used[title] = used.get(title, 0.0) + times.user + times.system
+        return CpuTime(used)
+
+    def stop(self) -> None:
+        """End the server: politely, then all of its session."""
+        process = self.process
+        if process is None:
+            return
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(20)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        self.process = None
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
