@@ -16,6 +16,7 @@ cdef class Filter:
     cdef readonly tuple equalities         # (path, constants): each must hold for a match
     cdef readonly bint exact               # the one equality is all there is
     cdef readonly bint asks_message        # needs facts besides the fields
+    cdef readonly bint asks_publisher      # of these, who published it
     cdef readonly bint deterministic
     cdef object __weakref__
 
@@ -55,6 +56,7 @@ cdef class FilterBench:
     cdef readonly uint64_t unreadable      # messages that could not be read for all the fields that filters need
     cdef readonly uint64_t exhausted       # messages and filters that took more memory than a message may
     cdef public object last_unreadable     # for whom it may concern: what and where the last such message was
+    cdef readonly object tell_publisher    # puts what is known of a publisher into the context
 
 
 cdef class FilterSet:
@@ -75,6 +77,7 @@ cdef class FilterSet:
     cdef uint32_t filed_slot_count
     cdef uint32_t given_back               # entries removed since the last rebuilding
     cdef readonly bint asks_message
+    cdef readonly bint asks_publisher
     cdef uint64_t serial
     cdef list matched
     cdef readonly uint64_t evaluations     # programs run, for all messages

@@ -1,5 +1,7 @@
 """Types of the sets of filters; see filter_set.pyx."""
 
+from collections.abc import Callable
+
 from _typeshed import ReadableBuffer
 
 from amps._core.expression_vm import Program
@@ -14,6 +16,7 @@ class Filter:
         equalities: tuple[tuple[tuple[bytes | int, ...], tuple[int | float | bytes, ...]], ...],
         exact: bool,
         asks_message: bool,
+        asks_publisher: bool,
         deterministic: bool,
     ) -> None: ...
     @property
@@ -27,11 +30,19 @@ class Filter:
     @property
     def asks_message(self) -> bool: ...
     @property
+    def asks_publisher(self) -> bool: ...
+    @property
     def deterministic(self) -> bool: ...
 
 class FilterBench:
     last_unreadable: object
-    def __init__(self, extractor: Extractor, values: FieldValues, context: MessageContext) -> None: ...
+    def __init__(
+        self,
+        extractor: Extractor,
+        values: FieldValues,
+        context: MessageContext,
+        tell_publisher: Callable[[int], object] | None = None,
+    ) -> None: ...
     @property
     def extractor(self) -> Extractor: ...
     @property

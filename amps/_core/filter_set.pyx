@@ -47,11 +47,13 @@ cdef class Filter:
         tuple equalities,
         bint exact,
         bint asks_message,
+        bint asks_publisher,
         bint deterministic,
     ):
         """equalities: pairs of a path and constants, of which one must be equal. exact: the one equality is all.
 
-        asks_message: the program asks for facts about the message besides its fields.
+        asks_message: the program asks for facts about the message besides its fields. asks_publisher: and for those
+        of its publisher.
         """
         if exact and len(equalities) != 1:
             raise ValueError("a filter that is an equality has one")
@@ -60,18 +62,25 @@ cdef class Filter:
         self.equalities = equalities
         self.exact = exact
         self.asks_message = asks_message
+        self.asks_publisher = asks_publisher
         self.deterministic = deterministic
+
+
+def _tell_nothing(publisher):
+    pass
 
 
 cdef class FilterBench:
 
-    def __init__(self, Extractor extractor, FieldValues values, MessageContext context):
+    def __init__(self, Extractor extractor, FieldValues values, MessageContext context, tell_publisher=None):
+        """tell_publisher(hash of the client's name): puts what is known of that client into the context."""
         self.extractor = extractor
         self.values = values
         self.context = context
         self.unreadable = 0
         self.exhausted = 0
         self.last_unreadable = None
+        self.tell_publisher = tell_publisher or _tell_nothing
 
 
 cdef class FilterEntry:
@@ -114,6 +123,7 @@ cdef class FilterSet:
         self.filed_slot_count = 0
         self.given_back = 0
         self.asks_message = False
+        self.asks_publisher = False
         if self.table_capacity:
             memset(self.table, 0, self.table_capacity * sizeof(uint32_t))
 
@@ -156,6 +166,7 @@ cdef class FilterSet:
         """Under the rarest of its equalities, or among those that are tried on every message."""
         cdef Filter filter_ = entry.filter
         self.asks_message = self.asks_message or filter_.asks_message
+        self.asks_publisher = self.asks_publisher or filter_.asks_publisher
         best = None
         fewest = 0
         for path, constants in filter_.equalities:

@@ -19,10 +19,13 @@ from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memmove, memset
 
+from amps._core.filter_set cimport FilterBench, FilterSet
+from amps._core.message_facts cimport tell_facts
 from amps._core.platform cimport debug_assert
 from amps._core.record cimport (
     FLAG_DELTA,
     FLAG_DERIVED_PUBLISHER,
+    FLAG_UNRECORDED,
     KIND_PUBLISH,
     NO_EXPIRATION,
     RECORD_HEADER_BYTES,
@@ -356,7 +359,7 @@ cdef class Ingress:
             room = self.ring.reserve(<uint32_t>length)
             if room == NULL:
                 return RING_FULL
-            self.fill_record(<RecordHeader*>room, <uint32_t>length, entry.number, sequence)
+            self.fill_record(<RecordHeader*>room, <uint32_t>length, entry, sequence)
             self.ring.commit(<uint32_t>length)
         self.note_publish(sequence)
         return 0
@@ -386,7 +389,7 @@ cdef class Ingress:
         return length
 
     cdef int fill_record(
-        self, RecordHeader* record, uint32_t length, uint32_t topic_number, uint64_t sequence
+        self, RecordHeader* record, uint32_t length, TopicEntry entry, uint64_t sequence
     ) except -1:
         cdef uint8_t* at = <uint8_t*>record + RECORD_HEADER_BYTES
         cdef uint32_t part
@@ -396,7 +399,7 @@ cdef class Ingress:
         (<uint64_t*>(<uint8_t*>record + align8(length) - 8))[0] = 0
         record.length = length
         record.position = self.slot | (<uint64_t>self.serial << 32)
-        record.topic_id = topic_number
+        record.topic_id = entry.number
         record.kind = KIND_PUBLISH
         record.expiration_s = NO_EXPIRATION
         if field_u64(&self.view, FIELD_EXPIRATION, &expiration) == 0:
@@ -428,7 +431,24 @@ cdef class Ingress:
         record.payload_length = part
         memcpy(at, self.frame + self.header_length, part)
         debug_assert(at + part == <uint8_t*>record + length)
+        if entry.recorded_if is not None and not self.is_recorded(entry, record, at):
+            record.flags |= FLAG_UNRECORDED
         return 0
+
+    cdef bint is_recorded(self, TopicEntry entry, const RecordHeader* record, const uint8_t* payload) except -1:
+        """Whether a message's content is one of those that the transaction log takes of its topic."""
+        cdef FilterSet filters = entry.recorded_if
+        cdef FilterBench bench = filters.bench
+        cdef uint64_t unreadable = bench.unreadable
+        cdef list matched
+        if filters.asks_message:
+            tell_facts(bench.context, record, entry, False, True)
+            if filters.asks_publisher:
+                bench.tell_publisher(self.publisher_id)
+        matched = filters.match(payload, record.payload_length)
+        if bench.unreadable != unreadable:
+            bench.last_unreadable = (entry, record.publisher_id, record.sequence)
+        return len(matched) > 0
 
     # --- the current frame, for Python ----------------------------------------------------------------
 
@@ -511,7 +531,7 @@ cdef class Ingress:
         cdef uint64_t length = self.record_length(sequence)
         if <uint64_t>view.shape[0] < align8(length):
             raise ValueError("the spill file is too small")
-        self.fill_record(<RecordHeader*>&view[0], <uint32_t>length, self.topic_entry.number, sequence)
+        self.fill_record(<RecordHeader*>&view[0], <uint32_t>length, self.topic_entry, sequence)
 
     def finish_spill(self):
         """The spilled message's control record is in the ring: the frame is done."""

@@ -30,6 +30,7 @@ cdef class MessageContext:
 
     cdef Value facts[17]           # MESSAGE_FACTS_ALL
     cdef public bint live          # a delivery, not a query: it is updated now
-    cdef Arena arena
+    cdef Arena arena               # of the message's facts
+    cdef Arena instance_arena
 
     cdef void forget(self) noexcept

@@ -36,33 +36,31 @@ cdef class MessageContext:
     def __init__(self, bytes instance_name=b"", bytes instance_group=b""):
         cdef int at
         self.arena = Arena()
+        self.instance_arena = Arena()
         self.live = False
         for at in range(<int>MESSAGE_FACTS_ALL):
             self.facts[at].kind = VALUE_NULL
             self.facts[at].flags = 0
-        self.set("amps_instance_name", instance_name)
-        self.set("amps_instance_group", instance_group)
+        from_python(instance_name, &self.facts[<int>MESSAGE_INSTANCE_NAME], self.instance_arena)
+        from_python(instance_group, &self.facts[<int>MESSAGE_INSTANCE_GROUP], self.instance_arena)
 
     cdef void forget(self) noexcept:
-        """Forget the facts of the message."""
+        """Forget the facts of the message, and the text that was copied for them."""
         cdef int at
         for at in range(<int>MESSAGE_FACTS):
             self.facts[at].kind = VALUE_NULL
             self.facts[at].flags = 0
+        self.arena.clear()
 
     def set(self, str name, value):
-        """Give a fact: None, an int, a float or bytes, which are copied."""
-        from_python(value, &self.facts[<uint64_t>FACT_NAMES.index(name)], self.arena)
+        """Give a fact of the message: None, an int, a float or bytes, which are copied."""
+        cdef uint64_t at = <uint64_t>FACT_NAMES.index(name)
+        from_python(value, &self.facts[at], self.arena if at < MESSAGE_FACTS else self.instance_arena)
 
     def get(self, str name):
         """A fact as it was given."""
         return to_python(&self.facts[<uint64_t>FACT_NAMES.index(name)], self.arena)
 
     def clear(self):
-        """Forget the facts of the message, from Python, and the text that `set` copied."""
-        name = self.get("amps_instance_name")
-        group = self.get("amps_instance_group")
+        """Forget the facts of the message, from Python."""
         self.forget()
-        self.arena.clear()
-        self.set("amps_instance_name", name)
-        self.set("amps_instance_group", group)

@@ -41,6 +41,7 @@ cdef enum RecordKind:
 cdef enum RecordFlag:
     FLAG_DERIVED_PUBLISHER = 1     # published without a sequence number: the server numbered it
     FLAG_DELTA = 2                 # arrived as delta_publish
+    FLAG_UNRECORDED = 4            # its topic is recorded, its content is not wanted there: transient log
 
 
 cdef packed struct RecordHeader:

@@ -1,6 +1,6 @@
 # Who gets the messages of one topic. See routes.pyx.
 
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from amps._core.filter_set cimport Filter, FilterBench, FilterSet
 from amps._core.log_reader cimport LogCursor
@@ -47,9 +47,7 @@ cdef class TopicRoutes:
     cdef list touched                      # receivers whose filters matched the current message
     cdef uint64_t serial
     cdef ByteBuffer joined                 # a header's beginning with several ids
-    cdef uint8_t bookmark[64]              # of the current message, for filters that ask
 
     cdef uint64_t deliver(self, const RecordHeader* record, LogCursor cursor, bint live) except? 0xFFFFFFFFFFFFFFFF
     cdef uint64_t match(self, const RecordHeader* record, bint live) except? 0xFFFFFFFFFFFFFFFF
     cdef int send_matched(self, Receiver receiver, const RecordHeader* record, LogCursor cursor) except -1
-    cdef int tell_facts(self, const RecordHeader* record, bint live) except -1

@@ -10,37 +10,16 @@ for that, and pay nothing for it.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 
 from amps._core.filter_set cimport Filter, FilterBench, FilterEntry, FilterSet
 from amps._core.log_reader cimport LogCursor
 from amps._core.message_builder cimport ByteBuffer
-from amps._core.message_context cimport (
-    MESSAGE_BOOKMARK,
-    MESSAGE_CORRELATION_ID,
-    MESSAGE_SIZE,
-    MESSAGE_SOW_KEY,
-    MESSAGE_TOPIC_NAME,
-    MESSAGE_USER,
-    MessageContext,
-)
-from amps._core.outlet cimport Outlet, write_u64
+from amps._core.message_facts cimport publisher_hash, tell_facts
+from amps._core.outlet cimport Outlet
 from amps._core.platform cimport monotonic_ns
-from amps._core.record cimport (
-    RecordHeader,
-    record_correlation_id,
-    record_payload,
-    record_sow_key,
-    record_user_id,
-)
+from amps._core.record cimport RecordHeader, record_payload
 from amps._core.topic_table cimport TopicEntry
-from amps._core.value cimport (
-    VALUE_INTEGER,
-    VALUE_NULL,
-    VALUE_RAW_STRING,
-    VALUE_STRING,
-    Value,
-)
 
 cdef enum:
     EVALUATION_BYTES = 256         # evaluating a filter costs about what reading so much log does
@@ -194,7 +173,9 @@ cdef class TopicRoutes:
         if self.touched:
             self.touched = []
         if filters.asks_message:
-            self.tell_facts(record, live)
+            tell_facts(self.bench.context, record, self.entry, self.entry.logged, live)
+            if live and filters.asks_publisher:
+                self.bench.tell_publisher(publisher_hash(record))
         for entry in filters.match(record_payload(record), record.payload_length):
             for member in entry.members:
                 receiver = member.receiver
@@ -246,49 +227,3 @@ cdef class TopicRoutes:
             self.joined.append_byte(c'"')
         receiver.outlet.publish(<const char*>self.joined.data, self.joined.length, flags, record, cursor)
         return 0
-
-    cdef int tell_facts(self, const RecordHeader* record, bint live) except -1:
-        """What filters may ask about a message besides its fields (expressions.md §10.9)."""
-        cdef MessageContext context = self.bench.context
-        cdef uint8_t* at = self.bookmark
-        context.forget()
-        context.live = live
-        context.facts[<int>MESSAGE_SIZE].kind = VALUE_INTEGER
-        context.facts[<int>MESSAGE_SIZE].number.integer = record.payload_length
-        tell_text(
-            &context.facts[<int>MESSAGE_TOPIC_NAME],
-            VALUE_STRING,
-            <const uint8_t*>PyBytes_AS_STRING(self.entry.raw_name),
-            <uint32_t>PyBytes_GET_SIZE(self.entry.raw_name),
-        )
-        # As they stand between the quotes of a header, escapes and all.
-        tell_text(
-            &context.facts[<int>MESSAGE_CORRELATION_ID],
-            VALUE_RAW_STRING,
-            record_correlation_id(record),
-            record.correlation_id_length,
-        )
-        tell_text(
-            &context.facts[<int>MESSAGE_SOW_KEY], VALUE_RAW_STRING, record_sow_key(record), record.sow_key_length
-        )
-        if live:
-            tell_text(
-                &context.facts[<int>MESSAGE_USER], VALUE_RAW_STRING, record_user_id(record), record.user_id_length
-            )
-        if self.entry.logged:
-            at += write_u64(at, record.publisher_id)
-            at[0] = c'|'
-            at += 1
-            at += write_u64(at, record.sequence)
-            at[0] = c'|'
-            at += 1
-            tell_text(
-                &context.facts[<int>MESSAGE_BOOKMARK], VALUE_STRING, self.bookmark, <uint32_t>(at - self.bookmark)
-            )
-        return 0
-
-cdef inline void tell_text(Value* fact, int kind, const uint8_t* text, uint32_t length) noexcept nogil:
-    fact.kind = kind if length else VALUE_NULL
-    fact.flags = 0
-    fact.text = text
-    fact.length = length

@@ -27,6 +27,7 @@ from amps._core.log_writer cimport LogWriter
 from amps._core.platform cimport load_acquire, store_release
 from amps._core.record cimport (
     FLAG_DERIVED_PUBLISHER,
+    FLAG_UNRECORDED,
     KIND_DECLARE_TOPIC,
     KIND_DISCONNECT,
     KIND_FIRST_CONTROL,
@@ -342,7 +343,7 @@ cdef class Sequencer:
                 self.duplicates += 1
                 return 0
             publisher.last_sequence = record.sequence
-        writer = self.journal if topic.logged else self.transient
+        writer = self.journal if topic.logged and not record.flags & FLAG_UNRECORDED else self.transient
         if self.run_writer is not writer:
             self.flush_run()
         new_topic = (

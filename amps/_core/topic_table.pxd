@@ -2,6 +2,8 @@
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
+from amps._core.filter_set cimport FilterSet
+
 
 cdef class TopicEntry:
     """A topic of one message type, as one transport knows it."""
@@ -16,6 +18,8 @@ cdef class TopicEntry:
     cdef readonly bint discarded           # accepted and dropped: /AMPS/devnull
     cdef readonly str refusal              # why nothing can be published to it, or None
     cdef readonly bint declared            # the core knows the number
+    cdef readonly FilterSet recorded_if    # of a recorded topic: messages that match none are not; None = all are
+    cdef readonly TopicEntry unrecorded    # of such a topic: what stands for messages that are not recorded
 
 
 cdef struct TableSlot:
@@ -30,6 +34,7 @@ cdef class TopicTable:
     cdef object classify
     cdef dict _message_types
 
+    cdef TopicEntry _new_entry(self, str name, bytes raw, str message_type, uint32_t type_id)
     cdef int _insert(self, uint64_t hash_, uint32_t number) except -1
     cdef void _place(self, uint64_t hash_, uint32_t number_plus_one) noexcept nogil
 

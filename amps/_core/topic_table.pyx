@@ -25,7 +25,7 @@ cdef class TopicEntry:
 cdef class TopicTable:
     """All topics met so far.
 
-    classify(topic, message_type) -> (logged, discarded, refusal | None), asked once per topic.
+    classify(topic, message_type) -> (logged, discarded, refusal | None, FilterSet | None), asked once per topic.
     """
 
     def __cinit__(self):
@@ -81,19 +81,30 @@ cdef class TopicTable:
             return entry
         raw = name.encode("utf-8", "surrogatepass")
         type_id = self.message_type_id(message_type)
-        entry = TopicEntry()
+        entry = self._new_entry(name, raw, message_type, type_id)
+        entry.logged, entry.discarded, entry.refusal, entry.recorded_if = self.classify(name, message_type)
+        if entry.recorded_if is not None:
+            entry.unrecorded = self._new_entry(name, raw, message_type, type_id)
+        self._insert(
+            self.hash_of(type_id, <const uint8_t*><const char*>raw, <uint32_t>len(raw)), entry.number
+        )
+        return entry
+
+    def unrecorded_entry(self, str name, str message_type):
+        """The same for messages in the transient log: of a topic that is recorded in part, the other part."""
+        cdef TopicEntry entry = self.entry(name, message_type)
+        return entry if entry.unrecorded is None else entry.unrecorded
+
+    cdef TopicEntry _new_entry(self, str name, bytes raw, str message_type, uint32_t type_id):
+        cdef TopicEntry entry = TopicEntry()
         entry.number = <uint32_t>len(self.entries)
         entry.name = name
         entry.raw_name = raw
         entry.message_type = message_type
         entry.message_type_id = type_id
         entry.json_name = json.dumps(name, ensure_ascii=False).encode("utf-8", "surrogatepass")
-        entry.logged, entry.discarded, entry.refusal = self.classify(name, message_type)
         entry.declared = False
         self.entries.append(entry)
-        self._insert(
-            self.hash_of(type_id, <const uint8_t*><const char*>raw, <uint32_t>len(raw)), entry.number
-        )
         return entry
 
     cdef int _insert(self, uint64_t hash_, uint32_t number) except -1:

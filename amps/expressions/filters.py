@@ -6,11 +6,13 @@ one field and constants; the set of filters (amps/_core/filter_set) files filter
 """
 
 from collections.abc import Iterable
+from typing import Final
 
 from amps._core.filter_set import Filter
 from amps.expressions.checks import Usage
 from amps.expressions.compiler import INTEGER_MIN
 from amps.expressions.expression import compile_expression
+from amps.expressions.functions import SHIPPED, Functions
 from amps.expressions.syntax import And, Call, Compare, Field, In, Literal, Node, Or, Path, Unary, fold
 
 Constant = int | float | bytes
@@ -19,30 +21,25 @@ Equality = tuple[Path, tuple[Constant, ...]]
 CONSTANTS_MAX = 1000
 """An equality with more constants is not used: filing it under each would cost more than it saves."""
 
-_MESSAGE_FUNCTIONS = frozenset(
-    {
-        "MESSAGE_SIZE",
-        "CORRELATION_ID",
-        "LAST_UPDATED",
-        "BOOKMARK",
-        "TOPIC_NAME",
-        "SOW_KEY",
-        "LAST_READ",
-        "SOW_KEY_HASH",
-        "LEASE_COUNT",
-        "LAST_LEASED",
-        "CLIENT_NAME",
-        "CONNECTION_NAME",
-        "USER",
-        "CLIENT_VERSION",
-        "REMOTE_ADDRESS",
-    }
-)
+PUBLISHER_FUNCTIONS: Final = frozenset({"CLIENT_NAME", "CONNECTION_NAME", "CLIENT_VERSION", "REMOTE_ADDRESS"})
+MESSAGE_FUNCTIONS: Final = PUBLISHER_FUNCTIONS | {
+    "MESSAGE_SIZE",
+    "CORRELATION_ID",
+    "LAST_UPDATED",
+    "BOOKMARK",
+    "TOPIC_NAME",
+    "SOW_KEY",
+    "LAST_READ",
+    "SOW_KEY_HASH",
+    "LEASE_COUNT",
+    "LAST_LEASED",
+    "USER",
+}
 
 
-def compile_filter(text: str) -> Filter:
-    """The filter of a command. Raises ExpressionError."""
-    expression = compile_expression(text, Usage.FILTER)
+def compile_filter(text: str, functions: Functions = SHIPPED) -> Filter:
+    """A filter; `functions` are those of the instance. Raises ExpressionError."""
+    expression = compile_expression(text, Usage.FILTER, functions)
     root = expression.syntax
     assert expression.program is not None
     equalities, exact = necessary_equalities(root)
@@ -51,7 +48,8 @@ def compile_filter(text: str) -> Filter:
         expression.canonical,
         equalities,
         exact,
-        _asks_message(root),
+        _calls(root, MESSAGE_FUNCTIONS),
+        _calls(root, PUBLISHER_FUNCTIONS),
         expression.deterministic,
     )
 
@@ -121,10 +119,10 @@ def _has_subscript(node: Node) -> bool:
     return True
 
 
-def _asks_message(root: Node) -> bool:
-    """Whether the filter asks about more than the message's fields."""
+def _calls(root: Node, names: frozenset[str]) -> bool:
+    """Whether an expression calls one of these functions."""
 
     def visit(node: Node, children: list[bool]) -> bool:
-        return any(children) or (isinstance(node, Call) and node.name in _MESSAGE_FUNCTIONS)
+        return any(children) or (isinstance(node, Call) and node.name in names)
 
     return fold(root, visit)

@@ -140,6 +140,10 @@ class Runtime:
         """Index of the journal file in use."""
         return self.directory.path / f"index.{number:010d}"
 
+    def publishers_path(self, transport: int) -> Path:
+        """Who has logged on at a transport worker (transport/publishers.py)."""
+        return self.directory.path / f"publishers.{transport}"
+
     def spill_path(self, token: str) -> Path:
         """A large message on its way from a transport to the core."""
         return self.directory.path / f"spill.{token}"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pcre2
 
-from amps.config import ServerConfig
+from amps.config import LoggedTopic, ServerConfig
 
 REGEX_CHARACTERS = frozenset("^$.*?+|()[]{}\\")
 # Topics that begin so belong to the server.
@@ -53,15 +53,15 @@ class TopicMatcher:
     """What the transaction log takes."""
 
     def __init__(self, config: ServerConfig) -> None:
-        self._literal: set[tuple[str, str]] = set()
-        self._predicates: list[tuple[str, Callable[[str], bool]]] = []
+        self._literal: dict[tuple[str, str], list[LoggedTopic]] = {}
+        self._predicates: list[tuple[LoggedTopic, Callable[[str], bool]]] = []
         log = config.transaction_log
         for entry in log.topics if log is not None else ():
             predicate = topic_predicate(entry.name, config.regex_topic_support)
             if predicate is None:
-                self._literal.add((entry.name, entry.message_type))
+                self._literal.setdefault((entry.name, entry.message_type), []).append(entry)
             else:
-                self._predicates.append((entry.message_type, predicate))
+                self._predicates.append((entry, predicate))
 
     @property
     def records_anything(self) -> bool:
@@ -70,8 +70,20 @@ class TopicMatcher:
 
     def is_logged(self, topic: str, message_type: str) -> bool:
         """Whether messages of that topic go to the journal. Topics of the server itself never do."""
+        return bool(self._matching(topic, message_type))
+
+    def content_filters(self, topic: str, message_type: str) -> tuple[str, ...]:
+        """Filters of which a message must match one to go to the journal; none: all messages go there."""
+        texts = [entry.filter for entry in self._matching(topic, message_type)]
+        return () if None in texts else tuple(text for text in texts if text is not None)
+
+    def _matching(self, topic: str, message_type: str) -> list[LoggedTopic]:
         if topic.startswith(RESERVED_PREFIX):
-            return False
-        if (topic, message_type) in self._literal:
-            return True
-        return any(kind == message_type and predicate(topic) for kind, predicate in self._predicates)
+            return []
+        found = list(self._literal.get((topic, message_type), ()))
+        found += [
+            entry
+            for entry, predicate in self._predicates
+            if entry.message_type == message_type and predicate(topic)
+        ]
+        return found

@@ -254,6 +254,38 @@ def test_filters_facts_about_the_message(recorder: RawClient, recorded_topic: st
     assert recorder.receive().subscriptions == always | {"topic", "correlation", "unrecorded"}
 
 
+def test_filters_facts_about_the_publisher(
+    peers: Peers, spoofing_server: ServerProcess, recorded_topic: str, unique: str
+) -> None:
+    """expressions.md §10.10, §14.18: of live messages the publisher, whatever worker serves it; of replays nobody."""
+    name = f"publisher-{unique}"
+    filters = {
+        "name": f"CLIENT_NAME() = '{name}'",
+        "version": "CLIENT_VERSION() = '7.8-test'",
+        "address": "REMOTE_ADDRESS() LIKE '^127\\.0\\.0\\.1:[0-9]+$'",
+        "connection": "CONNECTION_NAME() LIKE '^TestU-json-[01]-[0-9]+$'",
+        "user": "USER() = 'me'",
+        "nobody": "CLIENT_NAME() IS NULL AND USER() IS NULL",
+    }
+    subscribers = [peers.logged_on(spoofing_server) for _ in range(4)]
+    for subscriber in subscribers:
+        for sub_id, text in filters.items():
+            subscriber.subscribe(recorded_topic, sub_id, f=text)
+    # With as many connections as this some are served by each of the two workers.
+    for number in range(4):
+        publisher = peers.logged_on(
+            spoofing_server, name=name if number == 3 else None, version="7.8-test", user_id="me"
+        )
+        publisher.publish_persisted(recorded_topic, [b"{}"], 1)
+        expected = {"version", "address", "connection", "user"} | ({"name"} if number == 3 else set())
+        for subscriber in subscribers:
+            assert subscriber.receive_published(1)[0].subscriptions == expected
+    for sub_id, text in filters.items():
+        subscribers[0].subscribe(recorded_topic, f"replay {sub_id}", bm=EPOCH, f=text)
+    assert [m.subscriptions for m in subscribers[0].receive_published(4)] == [{"replay nobody"}] * 4
+    subscribers[0].expect_silence()
+
+
 def test_filters_with_oof_are_deterministic(client: RawClient, topic: str) -> None:
     """expressions.md §10.1, §15 55 (plain subscriptions)"""
     assert client.try_subscribe(topic, "s", f="UNIX_TIMESTAMP() > 0").succeeded

@@ -134,3 +134,83 @@ def test_transaction_log_33_bookmarks_on_ordinary_subscriptions(
     assert (recorded.body, str(recorded["bm"])[-3:]) == (b"new", "|2|")
     assert unrecorded.body == b"unrecorded"
     assert "bm" not in unrecorded
+
+
+# Recording by content (transaction_log.md §20, 1)
+
+FILTERED = "".join(
+    f"<Topic><Name>{name}</Name><MessageType>json</MessageType>{content}</Topic>"
+    for name, content in (
+        ("^F/", "<Filter>/keep = 1 OR CORRELATION_ID() = 'keep'</Filter>"),
+        ("^F/named$", "<Filter>CLIENT_NAME() LIKE '^keeper'</Filter>"),
+        ("^F/all$", ""),
+    )
+)
+
+
+def test_transaction_log_filter_decides_what_is_recorded(start_server: StartServer, peers: Peers) -> None:
+    """transaction_log.md §20 1: what does not match is delivered live, and to nobody by bookmark."""
+    server = start_server(log_topics=(), journal_xml=FILTERED)
+    publisher = peers.logged_on(server)
+    live = peers.logged_on(server)
+    live.subscribe("F/a", "live", o="bookmark")
+    by_bookmark = peers.logged_on(server)
+    by_bookmark.subscribe("F/a", "literal", bm="0")
+    by_bookmark.subscribe("^F/a$", "regex", bm="0")
+    ahead = peers.logged_on(server)
+    ahead.subscribe("F/a", "ahead", bm="0", o="live")
+    bodies = [b'{"keep":1,"n":1}', b'{"keep":0,"n":2}', b"nonsense", b'{"n":4}', b'{"keep":1,"n":5}']
+    for number, body in enumerate(bodies, 1):
+        publisher.publish("F/a", body, s=number, a="persisted", **({"x": "keep"} if number == 4 else {}))
+    publisher.wait_for_persisted(5)
+    kept = [bodies[0], bodies[3], bodies[4]]
+    received = live.receive_published(5)
+    assert bodies_of(received) == bodies
+    assert ["bm" in message for message in received] == [body in kept for body in bodies]
+    assert sorted(bodies_of(by_bookmark.receive_published(6))) == sorted(kept * 2)
+    assert bodies_of(ahead.receive_published(3)) == kept
+    for client in (live, by_bookmark, ahead):
+        client.expect_silence()
+    assert all(
+        b'"keep":0' not in p.read_bytes() and b"nonsense" not in p.read_bytes() for p in server.journals()
+    )
+    server.restart()
+    late = peers.logged_on(server)
+    late.subscribe("F/a", "late", bm="0")
+    assert bodies_of(late.receive_published(3)) == kept
+    late.expect_silence()
+
+
+def test_transaction_log_filters_of_several_topics_are_alternatives(
+    start_server: StartServer, peers: Peers
+) -> None:
+    """transaction_log.md §20 1: a message is recorded if any Topic element takes it."""
+    server = start_server(log_topics=(), journal_xml=FILTERED)
+    keeper = peers.logged_on(server, name="keeper 1")
+    other = peers.logged_on(server, name="other")
+    subscriber = peers.logged_on(server)
+    subscriber.subscribe("^F/", "s", bm="0")
+    for topic, body in (("F/named", b'{"keep":0}'), ("F/all", b'{"keep":0}'), ("F/a", b'{"keep":0}')):
+        keeper.publish(topic, body)
+        keeper.flush()
+        other.publish(topic, body.replace(b"0", b"2"))
+        other.flush()
+    got = [(message["t"], message.body) for message in subscriber.receive_published(3)]
+    assert got == [("F/named", b'{"keep":0}'), ("F/all", b'{"keep":0}'), ("F/all", b'{"keep":2}')]
+    subscriber.expect_silence()
+
+
+def test_transaction_log_large_messages_are_filtered_too(start_server: StartServer, peers: Peers) -> None:
+    """transaction_log.md §20 1: they take another way to the core."""
+    server = start_server(log_topics=(), journal_xml=FILTERED, journal_size="100MB")
+    client = peers.logged_on(server)
+    client.subscribe("F/a", "s", o="bookmark")
+    for number, keep in ((1, b"0"), (2, b"1")):
+        client.publish("F/a", b'{"fill":"' + b"x" * (20 << 20) + b'","keep":' + keep + b"}", s=number)
+        assert ("bm" in client.receive_published(1, timeout_s=60)[0]) == (keep == b"1")
+
+
+def test_transaction_log_a_filter_that_is_none_stops_the_start(make_server: StartServer) -> None:
+    """expressions.md §14.7"""
+    broken = FILTERED.replace("/keep = 1 OR", "/keep = OR")
+    assert "this filter cannot be used" in make_server(log_topics=(), journal_xml=broken).start_refused()

@@ -67,7 +67,7 @@ class Transport:
         self._ring: Ring = runtime.ingress[index]
         self._egress: Ring = runtime.egress[index]
         self._ring.attach_producer()
-        self._topics = TopicTable(lambda topic, message_type: (topic != UNLOGGED, False, None))
+        self._topics = TopicTable(lambda topic, message_type: (topic != UNLOGGED, False, None, None))
         self._free_slots = [3, 2, 1, 0]
         self._control_waiting: deque[bytes] = deque()
         self._barriers: deque[tuple[int, Callable[[], None]]] = deque()

@@ -57,7 +57,7 @@ class Feeds:
         self._paused_replays: dict[Connection, list[Replay]] = {}
         self._searches: deque[tuple[StartSearch, Connection, Callable[[StartSearch], None]]] = deque()
         self._next_persisted_s = 0.0
-        self._transient = LogDirectory(runtime.transient_prefix, ".log", topics.entry)
+        self._transient = LogDirectory(runtime.transient_prefix, ".log", topics.unrecorded_entry)
         self._journal: JournalView | None = None
         settings = config.transaction_log
         if settings is not None:

@@ -21,10 +21,12 @@ from amps._core.message_context import MessageContext
 from amps._core.topic_table import TopicEntry
 from amps.expressions import ExpressionError
 from amps.expressions.filters import compile_filter
+from amps.expressions.functions import Functions
 from amps.messages import MessageType
 from amps.server.eventlog import EventLog
 from amps.server.transport.bookmarks import format_bookmark
 from amps.server.transport.failures import CommandFailure
+from amps.server.transport.publishers import Publishers
 
 INLINE_CHARACTERS = 2000
 """Longer texts are parsed beside the event loop: this many take a few milliseconds."""
@@ -37,8 +39,17 @@ MEMORY_BYTES_MAX = 256 << 20
 class Benches:
     """The benches of one worker, by message type, and what goes wrong on them."""
 
-    def __init__(self, types: Mapping[str, MessageType], instance: str, group: str, log: EventLog) -> None:
+    def __init__(
+        self,
+        types: Mapping[str, MessageType],
+        instance: str,
+        group: str,
+        log: EventLog,
+        publishers: Publishers | None = None,
+    ) -> None:
+        """`publishers`: who knows them; nobody: what expressions ask about them is NULL."""
         self._types = types
+        self._publishers = publishers
         self._log = log
         self._values = FieldValues(MEMORY_BYTES_MAX)
         self._context = MessageContext(
@@ -52,9 +63,15 @@ class Benches:
         found = self._benches.get(message_type)
         if found is None:
             kind = self._types.get(message_type) or self._types["binary"]
-            found = FilterBench(kind.extractor(), self._values, self._context)
+            found = FilterBench(kind.extractor(), self._values, self._context, self._tell_publisher)
             self._benches[message_type] = found
         return found
+
+    def _tell_publisher(self, name_hash: int) -> None:
+        """Put what is known of a publisher into the context of the current message."""
+        known = self._publishers.find(name_hash) if self._publishers is not None else None
+        for fact, value in (known or {}).items():
+            self._context.set(fact, value.encode("utf-8", "surrogatepass"))
 
     def report(self) -> None:
         """Log what could not be read or evaluated since the last call, one line for each message type."""
@@ -80,7 +97,8 @@ class Benches:
 class FilterCompiler:
     """From texts to filters."""
 
-    def __init__(self) -> None:
+    def __init__(self, functions: Functions) -> None:
+        self._functions = functions
         self._by_text: weakref.WeakValueDictionary[str, Filter] = weakref.WeakValueDictionary()
         self._by_meaning: weakref.WeakValueDictionary[str, Filter] = weakref.WeakValueDictionary()
         self._waiting: queue.SimpleQueue[tuple[str, Callable[[], object], list[Filter | ExpressionError]]]
@@ -108,10 +126,14 @@ class FilterCompiler:
                 then(self._only(text, made))
 
         if len(text) <= INLINE_CHARACTERS:
-            _compile_into(text, result)
+            self._compile_into(text, result)
             finish()
         else:
             self._compile_beside(text, result, lambda: loop.call_soon_threadsafe(finish))
+
+    def compile(self, text: str) -> Filter:
+        """The filter of a text in the configuration, which was checked at the start."""
+        return self._only(text, compile_filter(text, self._functions))
 
     def _only(self, text: str, made: Filter) -> Filter:
         """The one filter of that meaning."""
@@ -133,17 +155,16 @@ class FilterCompiler:
     def _compile_waiting(self) -> None:
         while True:
             text, done, result = self._waiting.get()
-            _compile_into(text, result)
+            self._compile_into(text, result)
             try:
                 done()
             except RuntimeError:
                 return  # the event loop has ended
 
-
-def _compile_into(text: str, result: list[Filter | ExpressionError]) -> None:
-    try:
-        result.append(compile_filter(text))
-    except ExpressionError as error:
-        result.append(error)
-    except Exception as error:  # the command must be answered, whatever happened to its text
-        result.append(ExpressionError(f"it cannot be compiled: {error!r}", 0, text[:100]))
+    def _compile_into(self, text: str, result: list[Filter | ExpressionError]) -> None:
+        try:
+            result.append(compile_filter(text, self._functions))
+        except ExpressionError as error:
+            result.append(error)
+        except Exception as error:  # the command must be answered, whatever happened to its text
+            result.append(ExpressionError(f"it cannot be compiled: {error!r}", 0, text[:100]))

@@ -118,6 +118,7 @@ class Logon:
         connection.publisher_id = publisher_id(name)
         user = json.dumps(connection.identity, ensure_ascii=False)[1:-1].encode("utf-8", "surrogatepass")
         connection.ready(derived_publisher_id(name, worker.config.name), user, self._options.ack_conflation_s)
+        self._tell_others(name)
         worker.log.log(
             "1F-0004",
             connection=connection.name,
@@ -141,3 +142,18 @@ class Logon:
             )
         self._header = None
         connection.release()
+
+    def _tell_others(self, name: str) -> None:
+        """Let filters in all workers know who this client is."""
+        connection, worker = self._connection, self._worker
+        facts = {
+            "client_name": name,
+            "connection_name": connection.name,
+            "client_version": connection.client_version,
+            "remote_address": connection.address,
+        }
+        try:
+            worker.publishers.tell(connection.slot, connection.publisher_id, facts)
+        except OSError as error:
+            detail = f"filters will not know who publishes as {name!r}: {error}"
+            worker.log.log("01-0005", place=connection.shown_name, data=detail)

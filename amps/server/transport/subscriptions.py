@@ -12,7 +12,7 @@ which each topic asks, when it is met, who came and went since it asked last.
 
 import enum
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -138,14 +138,12 @@ class SubscriptionSet:
             return
         key = subscription.topic, subscription.connection.message_type
         self._literal.setdefault(key, {})[member] = None
-        entry = self._topics.known(*key)
-        if entry is None:
-            return
-        routes = self._routes.get(entry.number)
-        if routes is None:
-            self.group.changed(entry)
-        else:
-            self._enter(routes, entry, member)
+        for entry in self._entries(*key):
+            routes = self._routes.get(entry.number)
+            if routes is None:
+                self.group.changed(entry)
+            else:
+                self._enter(routes, entry, member)
 
     def remove(self, subscription: Subscription) -> None:
         """A subscription gets nothing more from here."""
@@ -170,10 +168,18 @@ class SubscriptionSet:
             members.pop(member, None)
             if not members:
                 del self._literal[key]
-        entry = self._topics.known(*key)
-        routes = self._routes.get(entry.number) if entry is not None else None
-        if routes is not None and member in routes:
-            routes.remove(member)
+        for entry in self._entries(*key):
+            routes = self._routes.get(entry.number)
+            if routes is not None and member in routes:
+                routes.remove(member)
+
+    def _entries(self, topic: str, message_type: str) -> Iterator[TopicEntry]:
+        """What is known under that name: of a topic that is recorded in part both parts."""
+        entry = self._topics.known(topic, message_type)
+        if entry is not None:
+            yield entry
+            if entry.unrecorded is not None:
+                yield entry.unrecorded
 
     def _find_routes(self, entry: TopicEntry, since: int, current: TopicRoutes | None) -> TopicRoutes:
         matched = self._matched.get(entry.number, NO_PATTERNS)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import msgpack
 import uvloop
 
+from amps._core.filter_set import FilterSet
 from amps._core.topic_table import TopicTable
 from amps.config import ServerConfig, TransportConfig
 from amps.messages import make_message_types
@@ -33,6 +34,7 @@ from amps.server.transport.core_link import CoreLink
 from amps.server.transport.feeds import Feeds
 from amps.server.transport.filters import Benches, FilterCompiler
 from amps.server.transport.listeners import tls_context
+from amps.server.transport.publishers import Publishers
 from amps.server.transport.slow_clients import MemoryPool
 from amps.server.transport.turns import Turns
 
@@ -96,8 +98,9 @@ class Worker:
         self.turns = Turns(self.core, runtime.transport_bells[index], self._work, self._failed)
         self.ack_schedule = AckSchedule(self.core, self.schedule)
         types = make_message_types(config.message_types.values())
-        self._benches = Benches(types, config.name, config.group, log)
-        self.filters = FilterCompiler()
+        self.publishers = Publishers(runtime, index)
+        self._benches = Benches(types, config.name, config.group, log, self.publishers)
+        self.filters = FilterCompiler(config.functions)
         self.feeds = Feeds(
             config, runtime, self.topics, self.core, log, self._benches, self.schedule, self._flush
         )
@@ -117,13 +120,21 @@ class Worker:
             pool,
         )
 
-    def _classify(self, topic: str, message_type: str) -> tuple[bool, bool, str | None]:
-        """For the topic table: recorded, discarded, refusal."""
+    def _classify(self, topic: str, message_type: str) -> tuple[bool, bool, str | None, FilterSet | None]:
+        """For the topic table: recorded, discarded, refusal, and which messages are recorded, if not all are."""
         if topic == "/AMPS/devnull":
-            return False, True, None
+            return False, True, None, None
         if topic.startswith(RESERVED_PREFIX):
-            return False, False, "invalid topic"
-        return self.has_journal and self.matcher.is_logged(topic, message_type), False, None
+            return False, False, "invalid topic", None
+        if not (self.has_journal and self.matcher.is_logged(topic, message_type)):
+            return False, False, None, None
+        texts = self.matcher.content_filters(topic, message_type)
+        if not texts:
+            return True, False, None, None
+        filters = FilterSet(self._benches.bench(message_type))
+        for text in texts:
+            filters.add(self.filters.compile(text), text)
+        return True, False, None, filters
 
     # --- life -------------------------------------------------------------------------------------------------
 
@@ -234,6 +245,7 @@ class Worker:
     def disconnected(self, connection: Connection) -> None:
         """A connection has ended; forget everything about it."""
         self.core.forget(connection)
+        self.publishers.forget(connection.slot)
         self.ack_schedule.forget(connection)
         self.feeds.forget(connection)
         self._connections.pop(connection.slot, None)

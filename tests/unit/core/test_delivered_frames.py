@@ -106,7 +106,7 @@ def test_protocol_12_frames_tell_what_was_recorded(made: list[Published], flags:
             header |= {"user_id": each.user_id} if each.user_id else {}
             expected.append(({**header, "l": each.payload_bytes}, parts.payload))
 
-        topics = TopicTable(lambda topic, message_type: (True, False, None))
+        topics = TopicTable(lambda topic, message_type: (True, False, None, None))
         log = LogDirectory(feeder.journal_storage.prefix, ".journal", topics.entry)
         outlet = Outlet(lambda: None)
         bench = FilterBench(JsonExtractor(), FieldValues(), MessageContext())

@@ -228,7 +228,7 @@ def test_filter_set_a_message_that_takes_too_much_memory_does_not_match() -> Non
 def test_filter_set_refuses_what_makes_no_sense() -> None:
     program = compile_filter("/a = 1").program
     with pytest.raises(ValueError, match="an equality"):
-        Filter(program, "x", (), True, False, True)
+        Filter(program, "x", (), True, False, False, True)
     made: Any = FilterSet(bench())
     with pytest.raises(KeyError):
         made.remove(compile_filter("/a = 1"), "nobody")

@@ -65,7 +65,7 @@ class Instance:
     def __init__(self, directory: Path, combine: bool) -> None:
         self._feeder = Feeder(directory, FILE_BYTES, publishers=1)
         self._sequence = 0
-        self.topics = TopicTable(lambda topic, message_type: (True, False, None))
+        self.topics = TopicTable(lambda topic, message_type: (True, False, None, None))
         log: Any = None
         benches = Benches(make_message_types(standard_settings().values()), "i", "g", log)
         self.members = SubscriptionSet(self.topics, benches, combine, live=True)
