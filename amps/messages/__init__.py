@@ -16,6 +16,7 @@ from amps.messages.fix import FixType, NvfixType
 from amps.messages.json import JsonType
 from amps.messages.msgpack import MsgpackType
 from amps.messages.settings import TypeSettings
+from amps.messages.xml import XmlType
 
 __all__ = [
     "MODULES",
@@ -42,6 +43,7 @@ MODULES: Final[Mapping[str, type[MessageType]]] = dict.fromkeys(MODULE_NAMES, Bi
     "json": JsonType,
     "msgpack": MsgpackType,
     "nvfix": NvfixType,
+    "xml": XmlType,
 }
 """The implementation of each module. Nothing is found in messages of those that are not there yet."""
 

@@ -1,0 +1,17 @@
+"""XML: texts of elements, attributes under their names with an @; repeated elements are several values at one path."""
+
+from collections.abc import Iterable
+
+from amps._core.build_xml import XmlBuilder
+from amps._core.scan_xml import XmlExtractor
+from amps.messages.base import MessageType
+
+
+class XmlType(MessageType):
+    """The module xml."""
+
+    def extractor(self) -> XmlExtractor:
+        return XmlExtractor()
+
+    def builder(self, paths: Iterable[tuple[bytes, ...]]) -> XmlBuilder:
+        return XmlBuilder(paths)

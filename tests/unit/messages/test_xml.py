@@ -1,0 +1,390 @@
+"""Fields of XML documents (expressions.md §12.3, §12.4, §14), and what is well-formed: both as expat has it."""
+
+import xml.parsers.expat
+from collections import Counter
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from amps.messages.settings import TypeSettings
+from amps.messages.xml import XmlType
+from tests.unit.messages.reading import Found, Path, matches, read
+
+XML = XmlType(TypeSettings("xml", "xml"), {})
+EXAMPLES = settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+X = b'<Trade ref="T-9"><Sym>ACME</Sym><Qty>250</Qty><Leg>buy</Leg><Leg>sell</Leg><Memo/></Trade>'
+
+
+def path(text: str) -> Path:
+    """`/a/b[1]/@c`"""
+    steps: list[bytes | int] = []
+    for step in text.split("/")[1:]:
+        name, _, subscript = step.partition("[")
+        steps.append(name.encode())
+        if subscript:
+            steps.append(int(subscript[:-1]))
+    return tuple(steps)
+
+
+def found(message: bytes, *paths: str) -> list[Found] | None:
+    return read(XML.extractor(), message, [path(text) for text in paths])
+
+
+@pytest.mark.parametrize(
+    ("message", "text", "wanted"),
+    [
+        # expressions.md §13 row 107
+        (X, "/Trade/@ref = 'T-9' AND /Trade/Qty = 250 AND /Trade/Memo IS NULL", True),
+        # expressions.md §13 row 108
+        (X, "/Trade/Leg = 'sell'", True),
+        (X, "/Trade/Leg[0] = 'sell'", False),
+        # expressions.md §15 item 39
+        (b'<O u="f"><S>I</S></O>', "/O/@u = 'f' AND /O/S = 'I'", True),
+        (b'<O u="f"><S>I</S></O>', "/S = 'I'", False),
+        (b"<O><S/></O>", "/O/S IS NULL", True),
+        # expressions.md §15 item 40
+        (b'<O p="90.25"/>', '/O/@p LIKE "^90\\..*" AND /O/@p < 91.0', True),
+        # §14.3: text and number of one field
+        (b"<O><c>0042</c></O>", "/O/c = 42 AND /O/c = '0042' AND NOT /O/c = '42'", True),
+        # §14.4: a container is there, but has no value
+        (b"<O><c><d>1</d></c></O>", "/O/c IS NOT NULL AND NOT /O/c = 1 AND NOT /O/c != 1", True),
+        (b"<O><c x='1'/></O>", "/O/c IS NOT NULL", True),
+        # §14.11: blanks around an element's text are none of it, around an attribute's they are
+        (b"<O a=' 5 '><c> 5\n</c><d> \t\r\n </d></O>", "/O/c = 5 AND /O/c = '5' AND /O/d IS NULL", True),
+        (b"<O a=' 5 '/>", "/O/@a = ' 5 '", True),
+        # An empty message has no fields and is no error (§12.3).
+        (b"", "/a IS NULL", True),
+    ],
+)
+def test_filters(message: bytes, text: str, wanted: bool) -> None:
+    assert matches(XML.extractor(), message, text) is wanted
+
+
+@pytest.mark.parametrize(
+    ("message", "paths", "values"),
+    [
+        (b"<a>1</a>", ["/a", "/b"], [[1], []]),
+        (b"<a>1.50</a>", ["/a"], [[1.5]]),
+        (b"<a>x<b>y</b> z </a>", ["/a", "/a/b"], [[b"x z"], [b"y"]]),
+        (b"<a> <b/> x <!-- c --> y <?p i?> z <b/> </a>", ["/a", "/a/b"], [[b"x  y  z"], [None, None]]),
+        (b"<a>&lt;&gt;&amp;&apos;&quot;</a>", ["/a"], [[b"<>&'\""]]),
+        (b"<a>&#65;&#x41;&#xe9;&#8364;&#x1F600;</a>", ["/a"], [["AAé€😀".encode()]]),
+        (b"<a>4<![CDATA[2]]></a>", ["/a"], [[42]]),
+        (b"<a><![CDATA[ <b>&amp;]] > ]]></a>", ["/a", "/a/b"], [[b"<b>&amp;]] >"], []]),
+        (b"<a><![CDATA[]]></a>", ["/a"], [[None]]),
+        (b"<a>x\r\ny\rz\n</a>", ["/a"], [[b"x\ny\nz"]]),
+        (b"<a b='x\r\ny\rz\n\t&#10;&#9;'/>", ["/a/@b"], [[b"x y z  \n\t"]]),
+        (b"<a b='' c=\"'\" d = '\"'/>", ["/a/@b", "/a/@c", "/a/@d"], [[None], [b"'"], [b'"']]),
+        # Prefixes are part of the names (§12.4).
+        (
+            b"<n:a xmlns:n='u'><n:b n:c='1'>2</n:b><b>3</b></n:a>",
+            ["/n:a/n:b", "/n:a/b", "/n:a/n:b/@n:c"],
+            [[2], [3], [1]],
+        ),
+        # The name of an attribute is no name of an element.
+        (b"<a b='1'><b>2</b></a>", ["/a/b", "/a/@b"], [[2], [1]]),
+        (b"<a><b>1</b><c><b>2</b></c><b>3</b></a>", ["/a/b", "/a/c/b", "/a/c"], [[1, 3], [2], [...]]),
+        # Text that is longer than what surrounds it, in pieces within each other.
+        (b"<a>1<b>2<c>3<d/>4</c>5</b>6</a>", ["/a", "/a/b", "/a/b/c"], [[16], [25], [34]]),
+        (b"\xef\xbb\xbf<?xml version='1.0'?><!DOCTYPE a><a>1</a>\n<!-- end -->\n", ["/a"], [[1]]),
+        (b"<!DOCTYPE a [<!ENTITY b \"]><c>\"><!-- ' ]> --><?p ' ?>]><a>1</a>", ["/a"], [[1]]),
+    ],
+)
+def test_fields(message: bytes, paths: list[str], values: list[Found]) -> None:
+    assert found(message, *paths) == values
+
+
+def test_subscripts_count_elements_of_one_name_in_one_element() -> None:
+    message = b"<a><g><l s='1'>x</l><m/><l s='2'/></g><g><l s='3'/><l s='4'>y</l><l s='5'/></g></a>"
+    assert found(
+        message, "/a/g/l[0]/@s", "/a/g/l[1]/@s", "/a/g[1]/l/@s", "/a/g[1]/l[2]/@s", "/a/g[2]/l/@s"
+    ) == [
+        [1, 3],
+        [2, 4],
+        [3, 4, 5],
+        [5],
+        [],
+    ]
+    assert found(message, "/a[0]/g[0]/l", "/a[1]/g/l", "/a/g/l") == [
+        [b"x", ...],
+        [],
+        [b"x", ..., ..., b"y", ...],
+    ]
+    # An extractor keeps counts by node; another message, and other fields, begin anew.
+    extractor = XML.extractor()
+    for _ in range(3):
+        assert read(extractor, message, [path("/a/g[1]/l[1]/@s")]) == [[4]]
+        assert read(extractor, message, [path("/a/g[0]/m"), path("/a/g[0]/l[1]/@s")]) == [[None], [2]]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"x",
+        b"<",
+        b"<a",
+        b"<a>",
+        b"<a/",
+        b"</a>",
+        b"<a></b>",
+        b"<a></ab>",
+        b"<ab></a>",
+        b"<a><b></a></b>",
+        b"<a/><b/>",
+        b"<a/>x",
+        b"x<a/>",
+        b"<!-- x -->",
+        b"< a/>",
+        b"<1/>",
+        b"<a b/>",
+        b"<a b=c/>",
+        b"<a b='1'c='2'/>",
+        b"<a b='1' b='2'/>",
+        b"<a b='<'/>",
+        b"<a b='1\"/>",
+        b"<a>&</a>",
+        b"<a>& b;</a>",
+        b"<a>&b;</a>",
+        b"<a>&lt</a>",
+        b"<a>&#;</a>",
+        b"<a>&#x;</a>",
+        b"<a>&#0;</a>",
+        b"<a>&#8;</a>",
+        b"<a>&#xD800;</a>",
+        b"<a>&#xFFFF;</a>",
+        b"<a>&#x110000;</a>",
+        b"<a>&#99999999999999999999;</a>",
+        b"<a>&#12a;</a>",
+        b"<a>]]></a>",
+        b"<a>\x01</a>",
+        b"<a>\x00</a>",
+        b"<a b='\x02'/>",
+        b"<a><!-- \x03 --></a>",
+        b"<a><!-- -- --></a>",
+        b"<a><!-- --->  </a>",
+        b"<a><!-- </a>",
+        b"<a><![CDATA[</a>",
+        b"<a><![CDATA[\x04]]></a>",
+        b"<![CDATA[x]]><a/>",
+        b"<a><!DOCTYPE a></a>",
+        b"<!DOCTYPE a><!DOCTYPE a><a/>",
+        b"<!DOCTYPE a [<a/>",
+        b" <?xml version='1.0'?><a/>",
+        b"<a><?xml version='1.0'?></a>",
+        b"<a><?XML x?></a>",
+        b"<a><??></a>",
+        b"<a><?p</a>",
+    ],
+)
+def test_documents_that_are_not_well_formed(message: bytes) -> None:
+    assert found(message, "/a") is None
+    assert not expat_reads(message).well_formed
+
+
+def test_entities_are_never_expanded() -> None:
+    laughs = b"".join(b'<!ENTITY l%d "%b">' % (n, b"&l%d;" % (n - 1) * 10) for n in range(1, 10))
+    message = b'<!DOCTYPE a [<!ENTITY l0 "lol">' + laughs + b"]><a>%b</a>"
+    assert found(message % b"&l9;", "/a") is None
+    assert found(message % b"&l0;", "/a") is None
+    assert found(message % b"x", "/a") == [[b"x"]]
+    assert found(
+        b"<!DOCTYPE a SYSTEM 'file:///etc/passwd' [<!ENTITY x SYSTEM 'file:///etc/passwd'>]><a>1</a>", "/a"
+    ) == [[1]]
+
+
+def test_levels() -> None:
+    """expressions.md §12.3: more than 64 levels are an error."""
+    names = [b"e%d" % level for level in range(65)]
+    for levels, parsed in ((64, True), (65, False)):
+        opened = b"".join(b"<%b>" % name for name in names[:levels])
+        closed = b"".join(b"</%b>" % name for name in reversed(names[:levels]))
+        message = opened + b"1" + closed
+        assert read(XML.extractor(), message, [tuple(names[:levels])]) == ([[1]] if parsed else None)
+        # Also where nobody looks.
+        assert (found(message, "/x") is not None) is parsed
+    # Reading goes on after it.
+    extractor = XML.extractor()
+    assert read(extractor, b"<a>" * 1000, [path("/a")]) is None
+    assert read(extractor, b"<a>1</a>", [path("/a")]) == [[1]]
+
+
+def test_nothing_is_looked_at_when_nothing_is_wanted() -> None:
+    """expressions.md §12.3: a message is parsed only if something needs its fields."""
+    assert found(b"<not even xml") == []
+
+
+def test_many_attributes_and_pieces() -> None:
+    attributes = b"".join(b' a%d="%d"' % (n, n) for n in range(50_000))
+    assert found(b"<e" + attributes + b"/>", "/e/@a49999", "/e/@a0") == [[49999], [0]]
+    assert found(b"<e" + attributes + b" a31='x'/>", "/e/@a1") is None
+    assert found(b"<e>" + b"x<f/>" * 50_000 + b"</e>", "/e") == [[b"x" * 50_000]]
+
+
+@dataclass
+class Reading:
+    """What expat says of a document: values by path as this project has them."""
+
+    well_formed: bool = False
+    values: list[tuple[Path, bytes]] = field(default_factory=list)
+
+
+def expat_reads(message: bytes) -> Reading:
+    """Paths of elements have a number in front of each step but the first: which of its name it is."""
+    parser = xml.parsers.expat.ParserCreate()
+    parser.buffer_text = True
+    reading = Reading()
+    steps: list[bytes] = []
+    texts: list[list[str]] = []
+
+    def opened(name: str, attributes: dict[str, str]) -> None:
+        steps.append(name.encode())
+        texts.append([])
+        for attribute, text in attributes.items():
+            reading.values.append(((*steps, b"@" + attribute.encode()), text.encode()))
+
+    def closed(_: str) -> None:
+        text = "".join(texts.pop()).strip(" \t\r\n")
+        reading.values.append((tuple(steps), text.encode()))
+        steps.pop()
+
+    parser.StartElementHandler = opened
+    parser.EndElementHandler = closed
+    parser.CharacterDataHandler = lambda text: texts[-1].append(text)
+    try:
+        parser.Parse(message, True)
+    except xml.parsers.expat.ExpatError:
+        return reading
+    reading.well_formed = True
+    return reading
+
+
+NAMES = st.sampled_from(["a", "b", "c", "n:a", "_x", "é", "long-name.of.an-element"])
+TEXTS = st.lists(
+    st.one_of(
+        st.sampled_from(
+            ["x", "42", "0.5", " ", "\n", "\r\n", "\r", "\t", "é", "😀", "]", "]]", ">", "'", '"', "=", "/"]
+        ),
+        st.sampled_from(
+            ["&lt;", "&amp;", "&#x41;", "&#9;", "&#10;", "&#13;", "&#32;", "&quot;", "&#x1F600;"]
+        ),
+        st.text(
+            alphabet=st.characters(codec="utf-8", exclude_characters="<&\r", exclude_categories=["C"]),
+            max_size=20,
+        ),
+    ),
+    max_size=4,
+).map(lambda parts: "".join(parts).replace("]]>", "").rstrip("]"))
+MISCELLANEOUS = st.sampled_from(
+    ["<!---->", "<!-- - <a> &x; -->", "<?p?>", "<?p <a> ? &x; ?>", "<?xml-style x?>"]
+)
+
+
+@st.composite
+def elements(draw: st.DrawFn, levels: int = 4) -> str:
+    name = draw(NAMES)
+    blank = draw(st.sampled_from(["", " ", "\n\t"]))
+    attributes = ""
+    for attribute in draw(st.lists(NAMES, max_size=3, unique=True)):
+        quote = draw(st.sampled_from("'\""))
+        equals = draw(st.sampled_from(["=", " = ", "\n="]))
+        attributes += f" {blank}{attribute}{equals}{quote}{draw(TEXTS).replace(quote, '')}{quote}"
+    if draw(st.integers(0, 4)) == 0:
+        return f"<{name}{attributes}{blank}/>"
+    pieces = [
+        TEXTS,
+        TEXTS,
+        MISCELLANEOUS,
+        st.sampled_from(["<![CDATA[ ]]>", "<![CDATA[<a>&amp;\r\n]]]]>", "<![CDATA[]]>"]),
+    ]
+    if levels:
+        pieces += [elements(levels - 1)] * 3
+    content = "".join(draw(st.lists(st.one_of(pieces), max_size=5)))
+    return f"<{name}{attributes}{blank}>{content}</{name}{blank}>"
+
+
+@st.composite
+def documents(draw: st.DrawFn) -> bytes:
+    prolog = draw(
+        st.sampled_from(["", "\ufeff", "<?xml version='1.0' encoding=\"UTF-8\"?>", "<?xml version='1.0'?>\n"])
+    )
+    prolog += draw(
+        st.sampled_from(["", "\n", "<!-- x -->", "<!DOCTYPE a>", "<!DOCTYPE a [<!ELEMENT a ANY><!-- > -->]>"])
+    )
+    return (prolog + draw(elements()) + draw(st.sampled_from(["", "\n", "<!-- x -->\n", "<?p?>"]))).encode()
+
+
+def agrees(message: bytes) -> None:
+    """With expat: about being well-formed, and about all values."""
+    expected = expat_reads(message)
+    paths = list(dict.fromkeys([*(path for path, _ in expected.values), (b"nothing",)]))
+    values = read(XML.extractor(), message, paths)
+    assert (values is not None) is expected.well_formed
+    if values is None:
+        return
+    for wanted, got in zip(paths, values, strict=True):
+        texts = [text for path, text in expected.values if path == wanted]
+        assert len(got) == len(texts)
+        for value, text in zip(got, texts, strict=True):
+            if value is None or value is ...:
+                assert text == b""
+            elif isinstance(value, bytes):
+                assert value == text
+            else:
+                assert isinstance(value, int | float)
+                assert value == float(text) or value == int(text)
+
+
+@EXAMPLES
+@given(documents())
+@example(b"<a>\xc2\x85 \xe2\x80\xa8</a>")
+def test_documents_are_read_as_expat_reads_them(message: bytes) -> None:
+    assert expat_reads(message).well_formed
+    agrees(message)
+
+
+@EXAMPLES
+@given(documents(), st.data())
+def test_damaged_documents_are_refused_where_expat_refuses_them(message: bytes, data: st.DataObject) -> None:
+    """Pieces of markup are put in, taken out and doubled. No damage that a DTD or an encoding would be needed for."""
+    for _ in range(data.draw(st.integers(1, 2))):
+        at = data.draw(st.integers(0, len(message) - 1))
+        behind = min(len(message), at + data.draw(st.integers(0, 3)))
+        piece = data.draw(
+            st.sampled_from(list(b"<>&;/='\"!?-[] ax\n\x01")).map(lambda byte: bytes([byte]))
+            | st.just(b"]]>")
+        )
+        message = message[:at] + piece + message[behind:]
+    try:
+        message.decode()
+    except UnicodeDecodeError:
+        return
+    if b"<!DOCTYPE" in message or b"<?xml" in message or message.startswith(b"<!"):
+        assert read(XML.extractor(), message, [(b"a",)]) is not None or not expat_reads(message).well_formed
+        return
+    agrees(message)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.binary(max_size=60)
+    | st.lists(st.sampled_from([b"<", b"a", b">", b"/", b"&", b"]]>", b"<![CDATA["])).map(b"".join)
+)
+def test_any_bytes_end_in_a_verdict(message: bytes) -> None:
+    extractor = XML.extractor()
+    read(extractor, message, [(b"a",)])
+    read(extractor, b"<a>" + message + b"</a>", [(b"a",), (b"a", b"@a")])
+    assert read(extractor, b"<a>1</a>", [(b"a",)]) == [[1]]
+
+
+def test_counting_is_that_of_the_document() -> None:
+    """Many siblings, read with and without subscripts."""
+    names = [b"abc"[n % 3 : n % 3 + 1] for n in range(300)]
+    message = b"<r>" + b"".join(b"<%b n='%d'/>" % (name, n) for n, name in enumerate(names)) + b"</r>"
+    seen: Counter[bytes] = Counter()
+    paths: list[Path] = []
+    for name in names:
+        paths.append((b"r", name, seen[name], b"@n"))
+        seen[name] += 1
+    assert read(XML.extractor(), message, paths) == [[n] for n in range(300)]
