@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from amps.messages.base import MessageType
+from amps.messages.bflat import BflatType
 from amps.messages.binary import BinaryType
 from amps.messages.bson import BsonType
 from amps.messages.composite import CompositeGlobalType, CompositeLocalType
@@ -35,6 +36,7 @@ STANDARD_MESSAGE_TYPES: Final = ("json", "fix", "nvfix", "xml", "bson", "msgpack
 MODULE_NAMES: Final = (*STANDARD_MESSAGE_TYPES, "protobuf", "struct", "composite-local", "composite-global")
 
 MODULES: Final[Mapping[str, type[MessageType]]] = dict.fromkeys(MODULE_NAMES, BinaryType) | {
+    "bflat": BflatType,
     "binary": BinaryType,
     "bson": BsonType,
     "composite-global": CompositeGlobalType,
