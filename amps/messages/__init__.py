@@ -17,6 +17,7 @@ from amps.messages.fix import FixType, NvfixType
 from amps.messages.json import JsonType
 from amps.messages.msgpack import MsgpackType
 from amps.messages.settings import TypeSettings
+from amps.messages.struct import StructType
 from amps.messages.xml import XmlType
 
 __all__ = [
@@ -45,6 +46,7 @@ MODULES: Final[Mapping[str, type[MessageType]]] = dict.fromkeys(MODULE_NAMES, Bi
     "json": JsonType,
     "msgpack": MsgpackType,
     "nvfix": NvfixType,
+    "struct": StructType,
     "xml": XmlType,
 }
 """The implementation of each module. Nothing is found in messages of those that are not there yet."""

@@ -1,0 +1,16 @@
+"""Types of the extractor for struct messages; see scan_struct.pyx."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from amps._core.fields import Extractor
+
+class StructField(NamedTuple):
+    path: tuple[bytes, ...]
+    kind: str
+    big_endian: bool
+    offset: int
+    size: int
+
+class StructExtractor(Extractor):
+    def __init__(self, layout: Iterable[StructField]) -> None: ...

@@ -1,0 +1,180 @@
+"""Fields of struct messages: each stands at an offset that the configuration fixes (expressions.md §12.5).
+
+Nothing is scanned. Which declared fields are wanted is worked out once for a FieldSet, and again when it has grown; a
+message is then a list of reads. A field that a message is too short for is missing, hence NULL; bytes behind the last
+field say nothing.
+"""
+
+from typing import NamedTuple
+
+from libc.stdint cimport int8_t, int16_t, int32_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memchr, memcpy
+
+from amps._core.fields cimport Extractor, FieldSet, FieldValues
+from amps._core.value cimport (
+    VALUE_BOOLEAN,
+    VALUE_CONTAINER,
+    VALUE_DOUBLE,
+    VALUE_INTEGER,
+    VALUE_STRING,
+    VALUE_UNSIGNED,
+    Value,
+)
+
+
+cdef enum:
+    KIND_CONTAINER = 0             # in place of a type: a step on the way to a field
+
+
+class StructField(NamedTuple):
+    """One declared field. kind: the letter of its type. size: in bytes."""
+
+    path: tuple[bytes, ...]
+    kind: str
+    big_endian: bool
+    offset: int
+    size: int
+
+
+cdef struct Read:
+    uint64_t offset
+    uint32_t size
+    int32_t slot
+    uint8_t kind
+    bint big_endian
+
+
+cdef class StructExtractor(Extractor):
+
+    cdef tuple layout
+    cdef Read* reads
+    cdef uint32_t read_count
+    cdef FieldSet bound            # what `reads` is made for, as it was
+    cdef uint32_t bound_slots
+    cdef int32_t bound_root
+
+    def __cinit__(self):
+        self.reads = NULL
+
+    def __init__(self, layout):
+        """layout: StructFields in the order of their offsets."""
+        self.layout = tuple(layout)
+        self.read_count = 0
+
+    def __dealloc__(self):
+        free(self.reads)
+
+    cdef bint extract(
+        self, const uint8_t* data, uint64_t length, FieldSet fields, int32_t root, FieldValues values
+    ) except -1:
+        cdef uint32_t at
+        if fields is not self.bound or fields.slot_count != self.bound_slots or root != self.bound_root:
+            self.bind(fields, root)
+        for at in range(self.read_count):
+            if self.reads[at].offset + self.reads[at].size > length:
+                break
+            put(values.add(self.reads[at].slot), &self.reads[at], data + self.reads[at].offset)
+        return True
+
+    cdef int bind(self, FieldSet fields, int32_t root) except -1:
+        """Find the wanted among the declared fields, and the containers that lead to them."""
+        cdef int32_t node
+        cdef int32_t child
+        cdef Read* grown
+        found = []
+        contained = set()
+        for field in self.layout:
+            # Several nodes: what is no array is its own first element (§9).
+            nodes = [root]
+            for depth, step in enumerate(field.path):
+                below = []
+                for node in nodes:
+                    child = fields.child(node, <const uint8_t*><const char*>(<bytes>step), <uint32_t>len(step))
+                    if child < 0:
+                        continue
+                    below.append(child)
+                    if fields.element(child, 0) >= 0:
+                        below.append(fields.element(child, 0))
+                    if fields.nodes[child].slot >= 0:
+                        if depth == len(field.path) - 1:
+                            found.append((field, ord(field.kind), fields.nodes[child].slot))
+                        elif child not in contained:
+                            contained.add(child)
+                            found.append((field, KIND_CONTAINER, fields.nodes[child].slot))
+                nodes = below
+        grown = <Read*>realloc(self.reads, (len(found) + 1) * sizeof(Read))
+        if grown == NULL:
+            raise MemoryError()
+        self.reads = grown
+        self.read_count = 0
+        for field, kind, slot in found:
+            grown[self.read_count].offset = field.offset
+            grown[self.read_count].size = field.size
+            grown[self.read_count].slot = slot
+            grown[self.read_count].kind = kind
+            grown[self.read_count].big_endian = field.big_endian
+            self.read_count += 1
+        self.bound = fields
+        self.bound_slots = fields.slot_count
+        self.bound_root = root
+        return 0
+
+
+cdef uint64_t number_at(const uint8_t* at, const Read* read) noexcept nogil:
+    """A number of up to 8 bytes, without its sign."""
+    cdef uint64_t number = 0
+    cdef uint32_t place
+    for place in range(read.size):
+        number = number << 8 | at[place if read.big_endian else read.size - 1 - place]
+    return number
+
+
+cdef int put(Value* value, const Read* read, const uint8_t* at) noexcept:
+    """A field, all of which is there."""
+    cdef uint8_t kind = read.kind
+    cdef uint64_t number
+    cdef uint32_t single_bits
+    cdef float single
+    cdef const uint8_t* zero
+    if kind == KIND_CONTAINER:
+        value.kind = VALUE_CONTAINER
+        return 0
+    if kind == c"s" or kind == c"c" or kind == c"S" or kind == c"p":
+        value.text = at
+        value.length = read.size
+        if kind == c"S":
+            zero = <const uint8_t*>memchr(at, 0, read.size)
+            if zero != NULL:
+                value.length = <uint32_t>(zero - at)
+        elif kind == c"p":
+            value.text = at + 1
+            value.length = at[0] if at[0] < read.size else read.size - 1
+        if value.length:
+            value.kind = VALUE_STRING
+        return 0
+    number = number_at(at, read)
+    if kind == c"d":
+        value.kind = VALUE_DOUBLE
+        memcpy(&value.number.double_, &number, 8)
+        return 0
+    if kind == c"f":
+        single_bits = <uint32_t>number
+        memcpy(&single, &single_bits, 4)
+        value.kind = VALUE_DOUBLE
+        value.number.double_ = single
+        return 0
+    value.kind = VALUE_INTEGER
+    value.number.unsigned_integer = number
+    if kind == c"?":
+        value.kind = VALUE_BOOLEAN
+        value.number.integer = number != 0
+    elif kind == c"b":
+        value.number.integer = <int8_t>number
+    elif kind == c"h":
+        value.number.integer = <int16_t>number
+    elif kind == c"i" or kind == c"l":
+        value.number.integer = <int32_t>number
+    elif (kind == c"Q" or kind == c"N") and number >> 63:
+        value.kind = VALUE_UNSIGNED
+    return 0
