@@ -1,4 +1,5 @@
-"""The servers that most conformance tests share, named after the set-ups of protocol.md §21.
+"""The servers that most conformance tests share, named after the set-ups of protocol.md §21, and one more, M, with
+message types and functions beside the standard ones.
 
 A shared server lives as long as the test session; tests keep apart by topics and client names of their own
 (fixture `unique`). After each test the server must still have the processes it started with, so that a crash
@@ -8,6 +9,7 @@ Recorded topics are those below `L/` (in all set-ups that have a log).
 """
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +23,59 @@ JSON_AND_ANY = (Transport(), Transport(name="any", message_type=None))
 DENY_MODULE = loaded_module_xml("simple", "libamps_simple_access_entitlement.so")
 DENY_TOPICS = module_xml("Entitlement", "simple", DeniedTopics="^deny")
 
+DATA = Path(__file__).parent.parent / "support" / "data"
+
+
+def _message_type(name: str, module: str, *elements: str) -> str:
+    return f"<MessageType><Name>{name}</Name><Module>{module}</Module>{''.join(elements)}</MessageType>"
+
+
+def _function(name: str, symbol: str) -> str:
+    return (
+        f"<Function><Name>{name}</Name><Module>own</Module><Symbol>{symbol}</Symbol>"
+        "<ParameterCount>1</ParameterCount></Function>"
+    )
+
+
+MESSAGE_TYPES = "".join(
+    (
+        "<MessageTypes>",
+        _message_type("pipe-nvfix", "nvfix", "<FieldSeparator>124</FieldSeparator>"),
+        _message_type(
+            "last-json", "json", "<EarlyTerminationOptimization>false</EarlyTerminationOptimization>"
+        ),
+        _message_type(
+            "photo",
+            "composite-local",
+            *(f"<MessageType>{part}</MessageType>" for part in ("json", "json", "binary")),
+        ),
+        _message_type("both", "composite-global", *["<MessageType>json</MessageType>"] * 2),
+        _message_type(
+            "tick",
+            "struct",
+            *(
+                f"<Field>{field}</Field>"
+                for field in ("/id = i", "/skip = 4x", "/px = d", "/n = &gt;H", "/t = 4S")
+            ),
+        ),
+        _message_type(
+            "order",
+            "protobuf",
+            f"<ProtoPath>here;{DATA}</ProtoPath><ProtoFile>here/order.proto</ProtoFile><Type>shop.Order</Type>",
+        ),
+        "</MessageTypes>",
+    )
+)
+
+OWN_FUNCTIONS = "".join(
+    (
+        "<UserDefinedFunctions>",
+        _function("Twice", "twice"),
+        _function("HALF_OF", "half_of"),
+        "</UserDefinedFunctions>",
+    )
+)
+
 SETUPS: dict[str, dict[str, Any]] = {
     "J": {"transports": JSON_AND_ANY},
     "T": {"transports": JSON_AND_ANY, "log_topics": RECORDED_TOPICS},
@@ -31,6 +86,19 @@ SETUPS: dict[str, dict[str, Any]] = {
             "Authentication", "amps-default-authentication-module", AllowSpoofing="true"
         ),
         "log_topics": RECORDED_TOPICS,
+    },
+    "M": {
+        "transports": JSON_AND_ANY,
+        "log_topics": (
+            *(
+                (name, message_type)
+                for name in RECORDED_TOPICS
+                for message_type in ("json", "nvfix", "photo")
+            ),
+        ),
+        "modules_xml": loaded_module_xml("own", str(DATA / "own_functions.py"))
+        + loaded_module_xml("dates", "libamps_udf_legacy_compatibility.so"),
+        "instance_xml": MESSAGE_TYPES + OWN_FUNCTIONS,
     },
 }
 
@@ -72,7 +140,7 @@ def _shared(setup: str) -> Callable[..., Iterator[ServerProcess]]:
         yield server
         server.check_undisturbed()
 
-    fixture.__doc__ = f"Set-up {setup} of protocol.md §21."
+    fixture.__doc__ = f"The server with set-up {setup}."
     return fixture
 
 
@@ -80,6 +148,7 @@ plain_server = pytest.fixture(_shared("J"), name="plain_server")
 logged_server = pytest.fixture(_shared("T"), name="logged_server")
 entitled_server = pytest.fixture(_shared("E"), name="entitled_server")
 implicit_server = pytest.fixture(_shared("I"), name="implicit_server")
+typed_server = pytest.fixture(_shared("M"), name="typed_server")
 spoofing_server = pytest.fixture(_shared("U"), name="spoofing_server")
 
 
