@@ -50,6 +50,12 @@ def receive_bytes(sock: socket.socket, size: int) -> bytes:
     return got
 
 
+def own_version() -> str:
+    """Of this project, with the commit."""
+    commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True)
+    return f"amps {VERSION} {commit.stdout.strip()}".strip()
+
+
 class AckCounter:
     """Turns conflated acknowledgements, "persisted up to s", into a count; few, so each is parsed."""
 
@@ -80,8 +86,7 @@ class AmpsPeer(ServerPeer):
     window = 400_000
 
     def version(self) -> str:
-        commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True)
-        return f"amps {VERSION} {commit.stdout.strip()}".strip()
+        return own_version()
 
     def command(self) -> list[str]:
         config = self.directory / "config.xml"

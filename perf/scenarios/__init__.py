@@ -5,12 +5,21 @@ from typing import Any
 
 from perf.peers.base import Peer
 from perf.scenarios.base import Scenario
+from perf.scenarios.filters import FilterLibraries, FilterSubscriptions, FilterTypes
 from perf.scenarios.live_latency import LiveLatency
 from perf.scenarios.publish_persist import PublishPersist
 from perf.scenarios.replay import Replay
 
 SCENARIOS: dict[str, Scenario[Any]] = {
-    scenario.name: scenario for scenario in (PublishPersist(), LiveLatency(), Replay())
+    scenario.name: scenario
+    for scenario in (
+        PublishPersist(),
+        LiveLatency(),
+        Replay(),
+        FilterLibraries(),
+        FilterTypes(),
+        FilterSubscriptions(),
+    )
 }
 
 

@@ -1,0 +1,215 @@
+"""This server's own way from the log to the sockets, in one process: the code that a transport process runs.
+
+A tailer reads records from mapped journal files, finds the routes of their topic, evaluates the filters there and
+appends a frame to the outlet of each subscriber who gets the message. Outlets are emptied as a transport empties them,
+once per turn of the tailer; then the bytes are dropped instead of sent. Who is compared with this only parses and
+decides.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from amps._core.delivery import Group, JournalTailer
+from amps._core.fields import FieldValues
+from amps._core.filter_set import Filter, FilterBench, FilterSet
+from amps._core.log_reader import LogCursor, LogDirectory
+from amps._core.message_context import MessageContext
+from amps._core.outlet import Outlet
+from amps._core.routes import TopicRoutes
+from amps._core.topic_table import TopicEntry, TopicTable
+from amps.expressions.filters import compile_filter
+from amps.messages import make_message_types, standard_settings
+from perf.orders.corpus import MATCHING_TOPIC, TOPIC, Corpus, split_log
+from perf.orders.formats import FORMATS
+from perf.orders.journal import SUFFIX
+from perf.orders.records import filter_text, symbol
+from perf.peers.amps import own_version
+from perf.peers.process import ProcessPeer, Work
+from perf.pump import PeerError
+
+STEP_BYTES = 256 << 10
+"""Of log, and what evaluating costs in terms of it: a tailer's turn in a transport."""
+EVALUATIONS_COUNTED = 1000
+"""Messages that are matched once more to count the filters that are evaluated."""
+
+
+class Delivery(Work):
+    """One tailer over one log, and one subscriber per filter. None instead of a filter: every message of the topic."""
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        log: str,
+        format_name: str,
+        topic: str,
+        filters: Sequence[Filter | None],
+        expected: Callable[[Corpus], list[list[int]]],
+    ) -> None:
+        """expected: the numbers of the messages that each subscriber is to get."""
+        self._filters = filters
+        self._topic = topic
+        self._log = log
+        self._expected = expected
+        self._positions = corpus.positions(log)
+        self.count = len(self._positions) - 1
+        self._sample = corpus.messages(log, EVALUATIONS_COUNTED)
+        settings = [*standard_settings().values(), FORMATS[format_name]().settings]
+        self._extractor = make_message_types(settings)[format_name].extractor()
+        topics = TopicTable(lambda name, message_type: (True, False, None, None))
+        self._directory = LogDirectory(corpus.prefix(log), SUFFIX, topics.entry)
+        self._file = self._directory.file(0)  # stays mapped between passes
+        self._ready: list[Outlet] = []
+        self._outlets: list[Outlet] = []
+        self._group = Group(self._find_routes)
+        self._tailer = self._new_tailer()
+
+    def _bench(self) -> FilterBench:
+        return FilterBench(self._extractor, FieldValues(), MessageContext(b"perf", b"perf"))
+
+    def _new_tailer(self) -> JournalTailer:
+        return JournalTailer(LogCursor(self._directory, 0, 0, False), self._group, 0, 0)
+
+    def _find_routes(self, entry: TopicEntry, since: int, current: TopicRoutes | None) -> TopicRoutes:
+        if current is not None:
+            return current
+        routes = TopicRoutes(entry, self._bench())
+        if entry.name == self._topic:
+            for number, filter_ in enumerate(self._filters):
+                outlet = self._new_outlet()
+                routes.add(number, number, outlet, b"%d" % number, 0, filter_)
+        return routes
+
+    def _new_outlet(self) -> Outlet:
+        outlet = Outlet(lambda: self._ready.append(outlet))
+        self._outlets.append(outlet)
+        return outlet
+
+    def run(self, first: int, end: int) -> None:
+        if first == 0:
+            self._tailer = self._new_tailer()
+        limit = self._positions[end]
+        while not self._tailer.run(limit, STEP_BYTES):
+            self._flush()
+        self._flush()
+
+    def _flush(self) -> None:
+        for outlet in self._ready:
+            outlet.take()
+        self._ready.clear()
+
+    def verify(self, corpus: Corpus) -> None:
+        messages = corpus.messages(self._log)
+        expected = [[messages[number] for number in numbers] for numbers in self._expected(corpus)]
+        self._tailer = self._new_tailer()
+        while not self._tailer.run(self._positions[-1], STEP_BYTES):
+            pass
+        for number, (outlet, wanted) in enumerate(zip(self._outlets, expected, strict=True)):
+            got = frame_bodies(b"".join(outlet.take()))
+            if got != wanted:
+                raise PeerError(
+                    f"subscriber {number} of {self._log} gets {len(got)} messages instead of {len(wanted)} "
+                    "or not the same ones: the filter is not evaluated as it should be"
+                )
+
+    def facts(self) -> dict[str, float]:
+        filters = FilterSet(self._bench())
+        for number, filter_ in enumerate(self._filters):
+            if filter_ is not None:
+                filters.add(filter_, number)
+        for message in self._sample:
+            filters.matching(message)
+        return {
+            "evaluations_per_message": filters.evaluations / len(self._sample),
+            "bytes_per_message": round(sum(map(len, self._sample)) / len(self._sample)),
+        }
+
+
+def frame_bodies(data: bytes) -> list[bytes]:
+    """The messages in frames of the protocol: four bytes of length, a header without braces inside, a message."""
+    bodies = []
+    at = 0
+    while at < len(data):
+        end = at + 4 + int.from_bytes(data[at : at + 4], "big")
+        bodies.append(data[data.index(b"}", at + 4) + 1 : end])
+        at = end
+    return bodies
+
+
+def matching_messages(corpus: Corpus) -> list[list[int]]:
+    """For one subscriber with the filter of five predicates."""
+    return [[number for number, matches in enumerate(corpus.matching) if matches]]
+
+
+class DeliveryPeer(ProcessPeer):
+    """This server in one way of using it."""
+
+    def version(self) -> str:
+        return own_version()
+
+
+@dataclass(frozen=True)
+class FilteredPeer(DeliveryPeer):
+    """One subscription with the filter of five predicates."""
+
+    name: str
+    title: str
+    format_name: str = "json"
+
+    def prepare(self, corpus: Corpus) -> Delivery:
+        filter_ = compile_filter(filter_text(FORMATS[self.format_name]().path))
+        return Delivery(corpus, self.format_name, self.format_name, TOPIC, [filter_], matching_messages)
+
+
+@dataclass(frozen=True)
+class UnfilteredPeer(DeliveryPeer):
+    """One subscription without a filter that gets the same messages, because they have a topic of their own."""
+
+    name: str
+    title: str
+    format_name: str = "json"
+
+    def prepare(self, corpus: Corpus) -> Delivery:
+        log = split_log(self.format_name)
+        return Delivery(corpus, log, self.format_name, MATCHING_TOPIC, [None], matching_messages)
+
+
+@dataclass(frozen=True)
+class SubscriptionsPeer(DeliveryPeer):
+    """Many subscribers, each with a filter for one symbol: `text`, in which `%s` is the symbol.
+
+    indexed: the filters are filed under the symbol they demand, as always in the server. Otherwise each is evaluated
+    for each message.
+    """
+
+    name: str
+    title: str
+    subscriptions: int
+    text: str = "/symbol = '%s'"
+    indexed: bool = True
+
+    def prepare(self, corpus: Corpus) -> Delivery:
+        filters = [compile_filter(self.text % symbol(number)) for number in range(self.subscriptions)]
+        if not self.indexed:
+            filters = [without_equalities(filter_) for filter_ in filters]
+        return Delivery(corpus, "json", "json", TOPIC, filters, self.takers)
+
+    def takers(self, corpus: Corpus) -> list[list[int]]:
+        """The messages of each subscriber's symbol."""
+        numbers: list[list[int]] = [[] for _ in range(self.subscriptions)]
+        for number, symbol_number in enumerate(corpus.symbols):
+            if symbol_number < self.subscriptions:
+                numbers[symbol_number].append(number)
+        return numbers
+
+
+def without_equalities(filter_: Filter) -> Filter:
+    """The same filter, but nothing is known about it that would spare evaluating it."""
+    return Filter(
+        program=filter_.program,
+        canonical_text=filter_.canonical,
+        equalities=(),
+        exact=False,
+        asks_message=filter_.asks_message,
+        asks_publisher=filter_.asks_publisher,
+        deterministic=filter_.deterministic,
+    )

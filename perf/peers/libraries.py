@@ -1,0 +1,206 @@
+"""What a Python program would take instead to pick JSON messages: a parser and an expression, or a filter language.
+
+Each decides on bytes in memory, message by message, as they would come from a socket. None frames or delivers anything.
+Values are taken by subscript: every message has all fields.
+"""
+
+import importlib
+import importlib.metadata
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from perf.orders.corpus import Corpus
+from perf.orders.records import CURRENCY, PRICE_LIMIT, QUANTITY_LEAST, QUANTITY_MOST, REGION, STATUSES
+from perf.peers.process import ProcessPeer, Work
+from perf.pump import PeerError
+
+Predicate = Callable[[bytes], object]
+
+
+class Matching(Work):
+    """A predicate and the messages."""
+
+    def __init__(self, name: str, predicate: Predicate, corpus: Corpus, count: int | None) -> None:
+        self._name = name
+        self._predicate = predicate
+        self._messages = corpus.messages("json", count)
+        self.count = len(self._messages)
+
+    def run(self, first: int, end: int) -> None:
+        predicate = self._predicate
+        for message in self._messages[first:end]:
+            predicate(message)
+
+    def verify(self, corpus: Corpus) -> None:
+        for number, message in enumerate(self._messages):
+            if self._predicate(message) is not bool(corpus.matching[number]):
+                raise PeerError(
+                    f"{self._name} says {self._predicate(message)!r} about a message of which this server says "
+                    f"{bool(corpus.matching[number])}: {message!r}"
+                )
+
+
+class LibraryPeer(ProcessPeer):
+    """One library, used in its fastest way."""
+
+    distribution: ClassVar[str]
+    """Its name on PyPI."""
+    messages: ClassVar[int | None] = None
+    """How many of the messages it works on; None = all. Slow ones get fewer, which they work on several times."""
+
+    def version(self) -> str:
+        try:
+            return f"{self.distribution} {importlib.metadata.version(self.distribution)}"
+        except importlib.metadata.PackageNotFoundError:
+            raise PeerError(f"{self.distribution} is not installed: pip install '.[perf]'") from None
+
+    def prepare(self, corpus: Corpus) -> Work:
+        return Matching(self.name, self.predicate(), corpus, self.messages)
+
+    @abstractmethod
+    def predicate(self) -> Predicate:
+        """Called in the process that uses it; True for a message that matches, False for others."""
+
+
+class Orjson(LibraryPeer):
+    name = "orjson"
+    title = "orjson.loads + Python expression"
+    distribution = "orjson"
+
+    def predicate(self) -> Predicate:
+        loads = importlib.import_module("orjson").loads
+
+        def matches(message: bytes) -> bool:
+            order = loads(message)
+            return (
+                order["status"] in STATUSES
+                and order["price"] < PRICE_LIMIT
+                and QUANTITY_LEAST <= order["quantity"] <= QUANTITY_MOST
+                and order["account"]["region"] != REGION
+                and order["currency"] != CURRENCY
+            )
+
+        return matches
+
+
+class Simdjson(LibraryPeer):
+    """Values become Python objects only when they are asked for."""
+
+    name = "simdjson"
+    title = "pysimdjson, lazy access + Python expression"
+    distribution = "pysimdjson"
+
+    def predicate(self) -> Predicate:
+        parse = importlib.import_module("simdjson").Parser().parse
+
+        def matches(message: bytes) -> bool:
+            order = parse(message)
+            return (
+                order["status"] in STATUSES
+                and order["price"] < PRICE_LIMIT
+                and QUANTITY_LEAST <= order["quantity"] <= QUANTITY_MOST
+                and order["account"]["region"] != REGION
+                and order["currency"] != CURRENCY
+            )
+
+        return matches
+
+
+class Msgspec(LibraryPeer):
+    """Fields that are in no Struct are skipped."""
+
+    name = "msgspec"
+    title = "msgspec, Struct of five fields + Python expression"
+    distribution = "msgspec"
+
+    def predicate(self) -> Predicate:
+        msgspec = importlib.import_module("msgspec")
+        account = msgspec.defstruct("Account", [("region", str)], gc=False)
+        fields = [
+            ("status", str),
+            ("price", float),
+            ("quantity", int),
+            ("account", account),
+            ("currency", str),
+        ]
+        decode = msgspec.json.Decoder(msgspec.defstruct("Order", fields, gc=False)).decode
+
+        def matches(message: bytes) -> bool:
+            order = decode(message)
+            return (
+                order.status in STATUSES
+                and order.price < PRICE_LIMIT
+                and QUANTITY_LEAST <= order.quantity <= QUANTITY_MOST
+                and order.account.region != REGION
+                and order.currency != CURRENCY
+            )
+
+        return matches
+
+
+CEL_EXPRESSION = (
+    f"order.status in {list(STATUSES)} && order.price < {PRICE_LIMIT} && order.quantity >= {QUANTITY_LEAST} "
+    f"&& order.quantity <= {QUANTITY_MOST} && order.account.region != '{REGION}' "
+    f"&& order.currency != '{CURRENCY}'"
+)
+
+
+class CelRust(LibraryPeer):
+    name = "cel-rust"
+    title = "CEL: common-expression-language (Rust) on orjson.loads"
+    distribution = "common-expression-language"
+    messages = 20_000
+
+    def predicate(self) -> Predicate:
+        loads = importlib.import_module("orjson").loads
+        execute = importlib.import_module("cel").compile(CEL_EXPRESSION).execute
+        return lambda message: execute({"order": loads(message)})
+
+
+class CelPython(LibraryPeer):
+    name = "cel-python"
+    title = "CEL: cel-python on orjson.loads"
+    distribution = "cel-python"
+    messages = 1_000
+
+    def predicate(self) -> Predicate:
+        loads = importlib.import_module("orjson").loads
+        celpy = importlib.import_module("celpy")
+        environment = celpy.Environment()
+        program = environment.program(environment.compile(CEL_EXPRESSION))
+        as_cel = importlib.import_module("celpy.adapter").json_to_cel
+        return lambda message: bool(program.evaluate({"order": as_cel(loads(message))}))
+
+
+class Jq(LibraryPeer):
+    name = "jq"
+    title = "jq"
+    distribution = "jq"
+    messages = 10_000
+
+    def predicate(self) -> Predicate:
+        statuses = " or ".join(f'.status == "{status}"' for status in STATUSES)
+        program: Any = importlib.import_module("jq").compile(
+            f"({statuses}) and .price < {PRICE_LIMIT} and .quantity >= {QUANTITY_LEAST} "
+            f'and .quantity <= {QUANTITY_MOST} and .account.region != "{REGION}" and .currency != "{CURRENCY}"'
+        )
+        return lambda message: program.input_text(message.decode()).first()
+
+
+class RuleEngine(LibraryPeer):
+    name = "rule-engine"
+    title = "rule-engine on orjson.loads"
+    distribution = "rule-engine"
+    messages = 10_000
+
+    def predicate(self) -> Predicate:
+        loads = importlib.import_module("orjson").loads
+        rule = importlib.import_module("rule_engine").Rule(
+            f"status in {list(STATUSES)} and price < {PRICE_LIMIT} and quantity >= {QUANTITY_LEAST} "
+            f"and quantity <= {QUANTITY_MOST} and account.region != '{REGION}' and currency != '{CURRENCY}'"
+        )
+        return lambda message: rule.matches(loads(message))
+
+
+LIBRARIES = (Orjson(), Simdjson(), Msgspec(), CelRust(), CelPython(), Jq(), RuleEngine())

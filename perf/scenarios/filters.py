@@ -1,0 +1,159 @@
+"""What filters cost, in one process: against libraries, per message type, and with many subscriptions.
+
+All peers of a scenario work on the very same messages (`perf.orders`), each repetition in a fresh process, and each is
+checked before anything is timed (`perf.peers.process`).
+"""
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from perf import tables
+from perf.measurement import Measurement, PeerResult, Settings
+from perf.orders.corpus import Corpus, build
+from perf.orders.formats import FORMATS
+from perf.peers.delivery import FilteredPeer, SubscriptionsPeer, UnfilteredPeer
+from perf.peers.libraries import LIBRARIES
+from perf.peers.process import ProcessPeer, in_own_process, measure, verify
+from perf.scenarios.base import Scenario
+
+DEFAULT_LENGTH_S = 2.0
+SUBSCRIPTIONS = 1000
+
+
+class FilterScenario(Scenario[ProcessPeer]):
+    """One question about filters."""
+
+    default_messages = 100_000
+    format_names: Sequence[str] = ("json",)
+    corpus: Corpus
+
+    @contextmanager
+    def prepared(self, peers: Sequence[ProcessPeer], settings: Settings, base: Path) -> Iterator[None]:
+        with tempfile.TemporaryDirectory(prefix="amps-perf-orders-", dir=base) as directory:
+            self.corpus = build(
+                Path(directory), self.format_names, settings.messages or self.default_messages
+            )
+            for peer in peers:
+                in_own_process(verify, peer, self.corpus)
+            yield
+
+    def measure(self, peer: ProcessPeer, settings: Settings, base: Path) -> Measurement:
+        return in_own_process(measure, peer, self.corpus, settings.seconds or DEFAULT_LENGTH_S)
+
+    def title(self, settings: Settings) -> str:
+        corpus = self.corpus
+        return (
+            f"**{self.name}** ({corpus.count:,} messages, {sum(corpus.matching) / corpus.count:.0%} match five "
+            f"predicates, {settings.seconds or DEFAULT_LENGTH_S:g} s, median of {settings.repetitions})"
+        )
+
+
+class FilterLibraries(FilterScenario):
+    name = "filter-libraries"
+    question = (
+        "JSON messages per second and core through a filter of five predicates, against what Python has"
+    )
+    peers = (
+        FilteredPeer("amps", "this server, from log to frame"),
+        UnfilteredPeer("amps-unfiltered", "this server, the same messages delivered without a filter"),
+        *LIBRARIES,
+    )
+
+    def table(self, settings: Settings, results: Sequence[PeerResult]) -> list[str]:
+        return tables.lines(
+            self.title(settings),
+            ["peer", "messages/s and core", "ours is", "µs/message", "slowest … fastest run"],
+            [
+                [
+                    result.peer.title,
+                    f"{result.median('messages_per_cpu_s'):,.0f}",
+                    tables.ratio(results, result, "messages_per_cpu_s", True),
+                    f"{result.median('cpu_us_per_message'):,.2f}",
+                    tables.extremes(result, "messages_per_cpu_s"),
+                ]
+                for result in results
+            ],
+        )
+
+
+class FilterTypes(FilterScenario):
+    """Each type twice, with the filter and without: the difference is what reading fields and evaluating cost."""
+
+    name = "filter-types"
+    question = "What the filter of five predicates costs per message type"
+    default_messages = 50_000
+    format_names = tuple(FORMATS)
+    peers = tuple(
+        peer
+        for name in FORMATS
+        for peer in (
+            FilteredPeer(f"amps-{name}", name, name),
+            UnfilteredPeer(f"amps-{name}-unfiltered", name, name),
+        )
+    )
+
+    def table(self, settings: Settings, results: Sequence[PeerResult]) -> list[str]:
+        by_name = {result.peer.name: result for result in results}
+        rows = []
+        for name in FORMATS:
+            filtered, unfiltered = by_name.get(f"amps-{name}"), by_name.get(f"amps-{name}-unfiltered")
+            if filtered is None or unfiltered is None:
+                continue
+            with_us, without_us = (one.median("cpu_us_per_message") for one in (filtered, unfiltered))
+            rows.append(
+                [
+                    name,
+                    f"{filtered.median('bytes_per_message'):,.0f}",
+                    f"{filtered.median('messages_per_cpu_s'):,.0f}",
+                    f"{with_us:.2f}",
+                    f"{without_us:.2f}",
+                    f"{with_us - without_us:.2f}",
+                ]
+            )
+        columns = [
+            "type",
+            "bytes/message",
+            "messages/s and core",
+            "µs with filter",
+            "µs without",
+            "µs for the filter",
+        ]
+        return tables.lines(self.title(settings), columns, rows)
+
+
+class FilterSubscriptions(FilterScenario):
+    name = "filter-subscriptions"
+    question = f"{SUBSCRIPTIONS:,} subscriptions with a filter for one symbol each, against evaluating each"
+    peers = (
+        SubscriptionsPeer("amps-1", "1 subscription: `/symbol = …`", 1),
+        SubscriptionsPeer("amps-indexed", f"{SUBSCRIPTIONS:,} subscriptions: `/symbol = …`", SUBSCRIPTIONS),
+        SubscriptionsPeer(
+            "amps-conjunctions",
+            f"{SUBSCRIPTIONS:,} subscriptions: `/symbol = … AND /price > 0`",
+            SUBSCRIPTIONS,
+            "/symbol = '%s' AND /price > 0",
+        ),
+        SubscriptionsPeer(
+            "amps-evaluated",
+            f"{SUBSCRIPTIONS:,} subscriptions: `/symbol = …`, each evaluated for each message",
+            SUBSCRIPTIONS,
+            indexed=False,
+        ),
+    )
+
+    def table(self, settings: Settings, results: Sequence[PeerResult]) -> list[str]:
+        return tables.lines(
+            self.title(settings),
+            ["subscriptions", "messages/s and core", "µs/message", "filters evaluated per message"],
+            [
+                [
+                    result.peer.title,
+                    f"{result.median('messages_per_cpu_s'):,.0f}",
+                    f"{result.median('cpu_us_per_message'):,.2f}",
+                    f"{result.median('evaluations_per_message'):,.1f}",
+                ]
+                for result in results
+            ],
+        )
