@@ -14,6 +14,7 @@ cdef struct PathNode:
     int32_t slot                   # where values found here go; -1 = nobody wants this very node
     uint32_t wanted_below          # slots at this node and below it
     uint32_t children              # nodes whose parent it is and which have a name
+    uint64_t names                 # bits by `name_bit` of these names: most others are told apart by it
     int32_t first_element          # a node for a subscript of the array found here; -1 = none
     int32_t next_element           # the next one of the same parent
 
@@ -35,6 +36,17 @@ cdef class FieldSet:
     cdef void _enter(self, int32_t node) noexcept
     cdef int32_t child(self, int32_t parent, const uint8_t* name, uint32_t length) noexcept nogil
     cdef int32_t element(self, int32_t parent, uint32_t index) noexcept nogil
+
+
+cdef inline uint32_t name_bit(const uint8_t* name, uint32_t length) noexcept nogil:
+    return (length + (name[0] ^ name[length - 1] << 1 if length else 0)) & 63
+
+
+# The node of a named step below another one; -1 if nobody wants it, which is what happens most of the time.
+cdef inline int32_t wanted_child(FieldSet fields, int32_t parent, const uint8_t* name, uint32_t length) noexcept nogil:
+    if not fields.nodes[parent].names >> name_bit(name, length) & 1:
+        return -1
+    return fields.child(parent, name, length)
 
 
 cdef struct FieldNode:

@@ -17,7 +17,7 @@ from amps._core.value cimport VALUE_NULL, Arena, Value, to_python
 
 cdef enum:
     TABLE_CAPACITY_MIN = 16
-    NODES_MIN = 64
+    NODES_MIN = 8
     STEPS_MAX = 1000
 
 
@@ -94,6 +94,7 @@ cdef class FieldSet:
         self.nodes[node].name = <const uint8_t*><const char*>name
         self.nodes[node].name_length = <uint32_t>len(name)
         self.nodes[parent].children += 1
+        self.nodes[parent].names |= <uint64_t>1 << name_bit(self.nodes[node].name, self.nodes[node].name_length)
         if self.node_count * 2 > self.table_capacity:
             self._grow_table()
         else:
@@ -127,6 +128,7 @@ cdef class FieldSet:
         node.slot = -1
         node.wanted_below = 0
         node.children = 0
+        node.names = 0
         node.first_element = -1
         node.next_element = -1
         self.node_count += 1

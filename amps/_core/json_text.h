@@ -51,6 +51,21 @@ static inline const uint8_t *json_skip_space(const uint8_t *at, const uint8_t *e
 
 /* Where a number or literal ends: at a comma, a closing brace or bracket, or a blank. */
 static inline const uint8_t *json_scalar_end(const uint8_t *at, const uint8_t *end) {
+#if defined(__SSE2__)
+    for (; end - at >= JSON_VECTOR_BYTES; at += JSON_VECTOR_BYTES) {
+        __m128i bytes = _mm_loadu_si128((const __m128i *)at);
+        __m128i folded = _mm_or_si128(bytes, _mm_set1_epi8(0x20));
+        /* Blanks and controls are up to 0x20. */
+        __m128i blank = _mm_cmpeq_epi8(_mm_max_epu8(bytes, _mm_set1_epi8(0x20)), _mm_set1_epi8(0x20));
+        __m128i stop = _mm_or_si128(_mm_cmpeq_epi8(bytes, _mm_set1_epi8(',')), _mm_cmpeq_epi8(folded, _mm_set1_epi8('}')));
+        uint32_t found = (uint32_t)_mm_movemask_epi8(_mm_or_si128(stop, blank));
+        if (found) {
+            at += __builtin_ctz(found);
+            if (*at > ' ' || json_is_space(*at)) return at;
+            break; /* another control character belongs to the scalar, and makes it malformed */
+        }
+    }
+#endif
     while (at < end && *at != ',' && (*at | 0x20) != '}' && !json_is_space(*at)) at++;
     return at;
 }
@@ -85,6 +100,50 @@ static inline const uint8_t *json_skip_container(const uint8_t *at, const uint8_
     return at;
 }
 
+static inline int json_is_digit(uint8_t byte) {
+    return byte >= '0' && byte <= '9';
+}
+
+/* What strings and scalars begin with. */
+static const uint8_t JSON_SHORT_VALUE[256] = {
+    ['"'] = 1, ['-'] = 1, ['t'] = 1, ['f'] = 1, ['n'] = 1, ['0'] = 1, ['1'] = 1, ['2'] = 1,
+    ['3'] = 1, ['4'] = 1, ['5'] = 1, ['6'] = 1, ['7'] = 1, ['8'] = 1, ['9'] = 1,
+};
+
+/* What ends a scalar (1) and a string (2). */
+static const uint8_t JSON_VALUE_END[256] = {
+    [','] = 1, ['}'] = 1, [']'] = 1, [' '] = 1, ['\n'] = 1, ['\r'] = 1, ['\t'] = 1, ['"'] = 2,
+};
+
+/* Behind a value that nobody wants; NULL if it does not end, or does not look like a value.
+ *
+ * Whether it is a string or a scalar no processor can foretell: short ones of both kinds go the same way, without a
+ * branch on which it is. */
+static inline const uint8_t *json_skip_value(const uint8_t *at, const uint8_t *end) {
+#if defined(__SSE2__)
+    if (end - at >= JSON_VECTOR_BYTES) {
+        __m128i bytes = _mm_loadu_si128((const __m128i *)at);
+        __m128i folded = _mm_or_si128(bytes, _mm_set1_epi8(0x20));
+        __m128i blank = _mm_cmpeq_epi8(_mm_max_epu8(bytes, _mm_set1_epi8(0x20)), _mm_set1_epi8(0x20));
+        __m128i stop = _mm_or_si128(_mm_cmpeq_epi8(bytes, _mm_set1_epi8(',')), _mm_cmpeq_epi8(folded, _mm_set1_epi8('}')));
+        __m128i quote = _mm_or_si128(_mm_cmpeq_epi8(bytes, _mm_set1_epi8('"')), _mm_cmpeq_epi8(bytes, _mm_set1_epi8('\\')));
+        uint32_t scalar_stops = (uint32_t)_mm_movemask_epi8(_mm_or_si128(stop, blank));
+        uint32_t string_stops = (uint32_t)_mm_movemask_epi8(quote) & ~1u;
+        uint32_t is_string = *at == '"';
+        uint32_t mask = 0u - is_string;
+        uint32_t found = (string_stops & mask) | (scalar_stops & ~mask);
+        if (found && JSON_SHORT_VALUE[*at]) {
+            const uint8_t *last = at + __builtin_ctz(found);
+            if (JSON_VALUE_END[*last] >> is_string & 1) return last + is_string;
+        }
+    }
+#endif
+    if (*at == '"') return json_skip_string(at + 1, end);
+    if (*at == '{' || *at == '[') return json_skip_container(at + 1, end);
+    if (!json_is_digit(*at) && *at != '-' && *at != 't' && *at != 'f' && *at != 'n') return 0;
+    return json_scalar_end(at, end);
+}
+
 /* Whether an object or array whose content begins at `at` has anything in it but objects and arrays. */
 static inline int json_has_leaf(const uint8_t *at, const uint8_t *end) {
     uint64_t depth = 1;
@@ -103,9 +162,6 @@ static inline int json_has_leaf(const uint8_t *at, const uint8_t *end) {
     return 0;
 }
 
-static inline int json_is_digit(uint8_t byte) {
-    return byte >= '0' && byte <= '9';
-}
 
 /* Whether a text is a number as RFC 8259 has it. */
 static inline int json_is_number(const uint8_t *at, const uint8_t *end) {

@@ -9,11 +9,12 @@ Of the values of a repeated key the first counts. With `early_termination` off e
 the last one counts.
 """
 
+cimport cython
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memset
 
-from amps._core.fields cimport Extractor, FieldSet, FieldValues
+from amps._core.fields cimport Extractor, FieldSet, FieldValues, wanted_child
 from amps._core.value cimport (
     VALUE_BOOLEAN,
     VALUE_CONTAINER,
@@ -32,6 +33,7 @@ cdef extern from "json_text.h" nogil:
     const uint8_t* json_scalar_end(const uint8_t* at, const uint8_t* end)
     const uint8_t* json_skip_string(const uint8_t* at, const uint8_t* end)
     const uint8_t* json_skip_container(const uint8_t* at, const uint8_t* end)
+    const uint8_t* json_skip_value(const uint8_t* at, const uint8_t* end)
     bint json_has_leaf(const uint8_t* at, const uint8_t* end)
     bint json_is_number(const uint8_t* at, const uint8_t* end)
     bint json_escapes_are_valid(const uint8_t* at, const uint8_t* end)
@@ -46,6 +48,7 @@ cdef struct Occurrence:
     uint32_t node_count            # how many values there were then
 
 
+@cython.final
 cdef class JsonExtractor(Extractor):
     """early_termination: the element EarlyTerminationOptimization."""
 
@@ -90,7 +93,7 @@ cdef class JsonExtractor(Extractor):
         at = json_skip_space(at, self.end)
         if at == self.end:
             return True
-        at = self.scan_object(at + 1, root, 0) if at[0] == c'{' else self.skip_value(at)
+        at = self.scan_object(at + 1, root, 0) if at[0] == c'{' else json_skip_value(at, self.end)
         return at != NULL and (self.done or json_skip_space(at, self.end) == self.end)
 
     cdef int forget_met(self) except -1:
@@ -109,6 +112,7 @@ cdef class JsonExtractor(Extractor):
     cdef const uint8_t* scan_object(self, const uint8_t* at, int32_t node, uint32_t depth) except? NULL:
         """The members of an object whose content begins at `at`. The place behind it, or NULL: malformed."""
         cdef const uint8_t* end = self.end
+        cdef FieldSet fields = self.fields
         cdef const uint8_t* name
         cdef int32_t child
         cdef uint32_t serial
@@ -127,7 +131,7 @@ cdef class JsonExtractor(Extractor):
             if at >= end:
                 return NULL
             if at[0] == c'"':
-                child = self.fields.child(node, name, <uint32_t>(at - name))
+                child = wanted_child(fields, node, name, <uint32_t>(at - name))
                 at += 1
             else:
                 at = json_skip_string(at, end)
@@ -148,7 +152,7 @@ cdef class JsonExtractor(Extractor):
                 if at == NULL or self.done:
                     return at
             else:
-                at = self.skip_value(at)
+                at = json_skip_value(at, end)
                 if at == NULL:
                     return NULL
             at = json_skip_space(at, end)
@@ -312,16 +316,4 @@ cdef class JsonExtractor(Extractor):
             if at[0] != c',':
                 return NULL
             at = json_skip_space(at + 1, end)
-        return NULL
-
-    cdef const uint8_t* skip_value(self, const uint8_t* at) noexcept:
-        """A value that nobody wants."""
-        cdef const uint8_t* stop
-        if at[0] == c'"':
-            return json_skip_string(at + 1, self.end)
-        if at[0] == c'{' or at[0] == c'[':
-            return json_skip_container(at + 1, self.end)
-        stop = json_scalar_end(at, self.end)
-        if c'0' <= at[0] <= c'9' or at[0] == c'-' or at[0] == c't' or at[0] == c'f' or at[0] == c'n':
-            return stop
         return NULL
