@@ -21,12 +21,13 @@ DEFAULT_OUTPUT = Path(__file__).parent / "results"
 @click.option(
     "--seconds",
     type=click.FloatRange(0, min_open=True),
-    help="Limit of a run; length of a latency run. [default: 10]",
+    help="Limit of a run; length of a run of latency or filters. [default: 10, filters 2]",
 )
 @click.option(
     "--messages",
     type=click.IntRange(1),
-    help="Messages of a throughput run. [default: 4,000,000 publishes, 1,000,000 for replay]",
+    help="Messages of a throughput run. [default: 4,000,000 publishes, 1,000,000 for replay, "
+    "100,000 different ones for filters, 50,000 per message type]",
 )
 @click.option(
     "--connections", default=Settings.connections, show_default=True, help="Publishing connections."
@@ -56,7 +57,7 @@ def main(
     if scenario == "list":
         for entry in SCENARIOS.values():
             names = ", ".join(peer.name for peer in entry.peers)
-            click.echo(f"{entry.name:<20} {entry.question}\n{'':<20} peers: {names}")
+            click.echo(f"{entry.name:<21} {entry.question}\n{'':<21} peers: {names}")
         return
     settings = Settings(seconds, messages, connections, rate, repetitions)
     output = output or DEFAULT_OUTPUT / f"{scenario}-{datetime.now():%Y%m%d-%H%M%S}.json"

@@ -1,4 +1,4 @@
-"""What the figures were measured on."""
+"""What the figures were measured on, and which state of this project was."""
 
 import os
 import platform
@@ -6,6 +6,8 @@ import subprocess
 from pathlib import Path
 
 import psutil
+
+from amps.version import VERSION
 
 
 def description(directory: Path) -> dict[str, object]:
@@ -31,3 +33,9 @@ def processor() -> str:
 def file_system(directory: Path) -> str:
     found = subprocess.run(["stat", "-f", "-c", "%T", str(directory)], capture_output=True, text=True)
     return found.stdout.strip() or "unknown"
+
+
+def own_version() -> str:
+    """Of this project, with the commit."""
+    commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True)
+    return f"amps {VERSION} {commit.stdout.strip()}".strip()

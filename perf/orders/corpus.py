@@ -62,6 +62,9 @@ def split_log(format_name: str) -> str:
 def build(directory: Path, format_names: Iterable[str], count: int) -> Corpus:
     """Make so many messages in these formats."""
     formats = {name: FORMATS[name]() for name in format_names}
+    for made in formats.values():
+        for name, text in made.files().items():
+            (directory / name).write_text(text)
     size_bytes = (count * RECORD_BYTES_MAX + EXTRA_BYTES) // 4096 * 4096
     corpus = Corpus(directory, b"", (), {})
     logs = {

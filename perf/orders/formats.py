@@ -7,6 +7,7 @@ others in the order of the record.
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from pathlib import Path as FilePath
 from xml.sax.saxutils import escape
 
 import msgpack
@@ -18,6 +19,7 @@ from perf.orders.records import Fields, Path, Scalar, as_dict, leaves, orders
 FIX_FIRST_TAG = 5000
 STRUCT_TEXT_BYTES = {"note": 160}
 STRUCT_TEXT_BYTES_OTHERS = 20
+PROTO_FILE = "order.proto"
 COMPOSITE_SECOND_PART = "n"
 """Fields whose names begin so, or with a later letter, are in the second part."""
 
@@ -28,13 +30,17 @@ def known_fields() -> dict[Path, Scalar]:
 
 
 class Format(ABC):
-    """One format. `name` is the message type's."""
+    """One format. `name` is the message type's, declared or standard."""
 
     name: str
 
-    @property
-    def settings(self) -> TypeSettings:
+    def settings(self, directory: FilePath) -> TypeSettings:
+        """What a configuration says about the type; files that it names are in `directory`."""
         return TypeSettings(self.name, self.name)
+
+    def files(self) -> dict[str, str]:
+        """The files that `settings` names, and what is in them."""
+        return {}
 
     def path(self, path: Path) -> str:
         """How a filter calls a field."""
@@ -50,6 +56,18 @@ class Json(Format):
 
     def encode(self, fields: Fields) -> bytes:
         return orjson.dumps(as_dict(fields))
+
+
+class OrderedJson(Json):
+    """With the fields in the same order in every message, as most publishers write them: processors like to foretell."""
+
+    name = "json-ordered"
+
+    def settings(self, directory: FilePath) -> TypeSettings:
+        return TypeSettings(self.name, "json")
+
+    def encode(self, fields: Fields) -> bytes:
+        return orjson.dumps(as_dict(fields), option=orjson.OPT_SORT_KEYS)
 
 
 class MessagePack(Format):
@@ -194,8 +212,7 @@ class Struct(Format):
         self._layout = struct.Struct("<" + "".join(codes.values()).replace("S", "s"))
         self._fields = tuple(f"{self.path(path)} = {code}" for path, code in codes.items())
 
-    @property
-    def settings(self) -> TypeSettings:
+    def settings(self, directory: FilePath) -> TypeSettings:
         return TypeSettings(self.name, self.name, fields=self._fields)
 
     def _code(self, path: Path, example: Scalar) -> str:
@@ -216,13 +233,77 @@ class Struct(Format):
         )
 
 
+class Protobuf(Format):
+    """proto3; fields are numbered in the order of their names, a null is not written."""
+
+    name = "protobuf"
+
+    def __init__(self) -> None:
+        self._messages: dict[Path, dict[str, Scalar | Fields]] = {(): {}}
+        """By path: the fields of each message type with examples."""
+        for path, example in known_fields().items():
+            if len(path) > 1:
+                self._messages[()][path[0]] = []
+                self._messages.setdefault(path[:1], {})[path[1]] = example
+            else:
+                self._messages[()][path[0]] = example
+        self._numbers = {
+            (*above, name): number
+            for above, fields in self._messages.items()
+            for number, name in enumerate(fields, start=1)
+        }
+
+    def settings(self, directory: FilePath) -> TypeSettings:
+        return TypeSettings(
+            self.name, self.name, proto_paths=(("", directory),), proto_file=PROTO_FILE, proto_type="Order"
+        )
+
+    def files(self) -> dict[str, str]:
+        lines = ['syntax = "proto3";']
+        for above, fields in self._messages.items():
+            lines.append(f"message {above[0].capitalize() if above else 'Order'} {{")
+            lines += [
+                f"  {self._type(name, example)} {name} = {self._numbers[*above, name]};"
+                for name, example in fields.items()
+            ]
+            lines.append("}")
+        return {PROTO_FILE: "\n".join(lines) + "\n"}
+
+    def _type(self, name: str, example: Scalar | Fields) -> str:
+        match example:
+            case list():
+                return name.capitalize()
+            case bool():
+                return "bool"
+            case int():
+                return "int64"
+            case float():
+                return "double"
+            case _:
+                return "string"
+
+    def encode(self, fields: Fields, above: Path = ()) -> bytes:
+        return b"".join(self._field((*above, name), value) for name, value in fields)
+
+    def _field(self, path: Path, value: Scalar | Fields) -> bytes:
+        key = self._numbers[path] << 3
+        match value:
+            case None:
+                return b""
+            case int():  # bool as well
+                return leb128(key) + leb128(value)
+            case float():
+                return leb128(key | 1) + struct.pack("<d", value)
+        data = value.encode() if isinstance(value, str) else self.encode(value, path)
+        return leb128(key | 2) + leb128(len(data)) + data
+
+
 class CompositeLocal(Format):
     """Two parts of JSON with half of the fields each, those of the filter in both."""
 
     name = "composite-local"
 
-    @property
-    def settings(self) -> TypeSettings:
+    def settings(self, directory: FilePath) -> TypeSettings:
         return TypeSettings(self.name, self.name, parts=("json", "json"))
 
     def path(self, path: Path) -> str:
@@ -252,6 +333,7 @@ FORMATS: dict[str, Callable[[], Format]] = {
     made.name: made
     for made in (
         Json,
+        OrderedJson,
         MessagePack,
         Bson,
         Bflat,

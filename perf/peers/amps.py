@@ -7,14 +7,13 @@ has returned for the messages it covers.
 import itertools
 import json
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
 from xml.sax.saxutils import escape
 
-from amps.version import VERSION
 from perf.load import FIRST_NUMBER, build
+from perf.machine import own_version
 from perf.peers.server import START_S, LivePair, Reader, ServerPeer
 from perf.pump import Lane, PeerError, connect
 
@@ -48,12 +47,6 @@ def receive_bytes(sock: socket.socket, size: int) -> bytes:
             raise PeerError("the server closed the connection")
         got += chunk
     return got
-
-
-def own_version() -> str:
-    """Of this project, with the commit."""
-    commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True)
-    return f"amps {VERSION} {commit.stdout.strip()}".strip()
 
 
 class AckCounter:

@@ -19,11 +19,11 @@ from amps._core.routes import TopicRoutes
 from amps._core.topic_table import TopicEntry, TopicTable
 from amps.expressions.filters import compile_filter
 from amps.messages import make_message_types, standard_settings
+from perf.machine import own_version
 from perf.orders.corpus import MATCHING_TOPIC, TOPIC, Corpus, split_log
 from perf.orders.formats import FORMATS
 from perf.orders.journal import SUFFIX
 from perf.orders.records import filter_text, symbol
-from perf.peers.amps import own_version
 from perf.peers.process import ProcessPeer, Work
 from perf.pump import PeerError
 
@@ -53,7 +53,7 @@ class Delivery(Work):
         self._positions = corpus.positions(log)
         self.count = len(self._positions) - 1
         self._sample = corpus.messages(log, EVALUATIONS_COUNTED)
-        settings = [*standard_settings().values(), FORMATS[format_name]().settings]
+        settings = [*standard_settings().values(), FORMATS[format_name]().settings(corpus.directory)]
         self._extractor = make_message_types(settings)[format_name].extractor()
         topics = TopicTable(lambda name, message_type: (True, False, None, None))
         self._directory = LogDirectory(corpus.prefix(log), SUFFIX, topics.entry)

@@ -46,6 +46,9 @@ class Work(ABC):
 class ProcessPeer(Peer):
     """Who works in a process of its own. It is sent there pickled."""
 
+    format_name: str = "json"
+    """Of the messages it works on."""
+
     @abstractmethod
     def prepare(self, corpus: Corpus) -> Work:
         """Called in the process: read messages, compile what can be compiled."""

@@ -26,15 +26,13 @@ class FilterScenario(Scenario[ProcessPeer]):
     """One question about filters."""
 
     default_messages = 100_000
-    format_names: Sequence[str] = ("json",)
     corpus: Corpus
 
     @contextmanager
     def prepared(self, peers: Sequence[ProcessPeer], settings: Settings, base: Path) -> Iterator[None]:
         with tempfile.TemporaryDirectory(prefix="amps-perf-orders-", dir=base) as directory:
-            self.corpus = build(
-                Path(directory), self.format_names, settings.messages or self.default_messages
-            )
+            formats = dict.fromkeys(peer.format_name for peer in peers)
+            self.corpus = build(Path(directory), formats, settings.messages or self.default_messages)
             for peer in peers:
                 in_own_process(verify, peer, self.corpus)
             yield
@@ -84,7 +82,6 @@ class FilterTypes(FilterScenario):
     name = "filter-types"
     question = "What the filter of five predicates costs per message type"
     default_messages = 50_000
-    format_names = tuple(FORMATS)
     peers = tuple(
         peer
         for name in FORMATS
