@@ -8,6 +8,7 @@ A message that is merged into keeps all other fields as they stand. Of a tag tha
 changed and the others are taken away; what is not there yet comes behind the last field.
 """
 
+cimport cython
 from libc.math cimport isfinite
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memchr
@@ -25,6 +26,7 @@ cdef extern from "fix_text.h" nogil:
     const uint8_t* fix_stop(fix_cursor* cursor, const uint8_t* at, bint in_tag)
 
 
+@cython.final
 cdef class FixBuilder(MessageBuilder):
     """As FixExtractor has it."""
 

@@ -4,17 +4,20 @@ A new message is an object without blanks, its members in the order of the paths
 double are `null`; a number that came as text keeps it if JSON has that form. Text is written byte for byte but for
 quotes, backslashes and controls: what was not UTF-8 before is not UTF-8 then.
 
-A message that is merged into keeps everything else as it stands, blanks included. A member that is named more than
-once is changed at every place, so that it does not matter which of them a reader takes. Where a path leads through an
-array, the first object in it gets the field and the others lose it: the field then has this one value. Where it leads
-through anything else that is no object, an object takes that place.
+A message that is merged into keeps everything else as it stands, blanks included. Of members with one name that are
+named, or lead to something named, the one that counts for readers is changed and the others go: no message can make
+its writer repeat a value. Where a path leads through an array, the first object in it gets the field and the others
+lose it: the field then has this one value. Where it leads through anything else that is no object, an object takes that
+place.
 
 What is stepped over is looked at as closely as the extractor does (scan_json.pyx), but always up to the end. Depth of
 recursion is that of the paths, never that of a message.
 """
 
+cimport cython
 from libc.math cimport isfinite
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
 
 from amps._core.destinations cimport Destination, Destinations, destination
 from amps._core.message_builder cimport MessageBuilder
@@ -37,9 +40,8 @@ cdef extern from "json_text.h" nogil:
     const uint8_t* json_string_stop(const uint8_t* at, const uint8_t* end)
     const uint8_t* json_structure(const uint8_t* at, const uint8_t* end)
     const uint8_t* json_skip_space(const uint8_t* at, const uint8_t* end)
-    const uint8_t* json_scalar_end(const uint8_t* at, const uint8_t* end)
     const uint8_t* json_skip_string(const uint8_t* at, const uint8_t* end)
-    const uint8_t* json_skip_container(const uint8_t* at, const uint8_t* end)
+    const uint8_t* json_skip_value(const uint8_t* at, const uint8_t* end)
     bint json_is_number(const uint8_t* at, const uint8_t* end)
     bint json_escapes_are_valid(const uint8_t* at, const uint8_t* end)
 
@@ -47,17 +49,6 @@ cdef extern from "json_text.h" nogil:
 cdef extern from "json_write.h" nogil:
     const uint8_t* json_plain_end(const uint8_t* at, const uint8_t* end)
     uint32_t json_escape(uint8_t byte, uint8_t* out)
-
-
-cdef const uint8_t* skip_value(const uint8_t* at, const uint8_t* end) noexcept nogil:
-    """Behind a value that stays as it is; NULL: malformed."""
-    if at[0] == c'"':
-        return json_skip_string(at + 1, end)
-    if at[0] == c'{' or at[0] == c'[':
-        return json_skip_container(at + 1, end)
-    if c'0' <= at[0] <= c'9' or at[0] == c'-' or at[0] == c't' or at[0] == c'f' or at[0] == c'n':
-        return json_scalar_end(at, end)
-    return NULL
 
 
 cdef bint holds_object(const uint8_t* at, const uint8_t* end) noexcept nogil:
@@ -79,16 +70,30 @@ cdef bint holds_object(const uint8_t* at, const uint8_t* end) noexcept nogil:
     return False
 
 
+@cython.final
 cdef class JsonBuilder(MessageBuilder):
+    """early_termination: the element EarlyTerminationOptimization; without it the last of equal members counts."""
 
     cdef Destinations destinations
     cdef Value** values            # of the message that is written
     cdef Arena texts
     cdef const uint8_t* end        # of the message that is merged into
+    cdef bint last_counts          # of members with one name
+    cdef const uint8_t** counting  # by node, where the last one's value is
 
-    def __init__(self, paths):
+    def __cinit__(self):
+        self.counting = NULL
+
+    def __init__(self, paths, early_termination=True):
         super().__init__(paths)
         self.destinations = Destinations(self.paths)
+        self.last_counts = not early_termination
+        self.counting = <const uint8_t**>calloc(self.destinations.node_count, sizeof(uint8_t*))
+        if self.counting == NULL:
+            raise MemoryError()
+
+    def __dealloc__(self):
+        free(self.counting)
 
     cdef int write(self, Value** values, Arena arena) except -1:
         self.values = values
@@ -192,7 +197,10 @@ cdef class JsonBuilder(MessageBuilder):
         cdef int32_t child = -1
         cdef bint first = True
         cdef bint removed
+        cdef Destination* named
         self.destinations.begin(node)
+        if self.last_counts and not self.find_counting(at, node):
+            return NULL
         self.output.append_byte(c'{')
         value = json_skip_space(at, end)
         if value < end and value[0] == c'}':
@@ -203,14 +211,16 @@ cdef class JsonBuilder(MessageBuilder):
                 value = self.member(json_skip_space(at, end), node, &child)
                 if value == NULL:
                     return NULL
-                at = skip_value(value, end)
+                at = json_skip_value(value, end)
                 if at == NULL:
                     return NULL
                 removed = False
                 if child >= 0:
-                    self.destinations.nodes[child].met = True
-                    if self.destinations.nodes[child].value >= 0:
-                        removed = removing or self.values[self.destinations.nodes[child].value] == NULL
+                    named = &self.destinations.nodes[child]
+                    removed = self.counting[child] != value if self.last_counts else named.met
+                    named.met = named.met or not removed
+                    if named.value >= 0 and (removing or self.values[named.value] == NULL):
+                        removed = True
                 if not removed:
                     if not first:
                         # The blanks before this comma belong to the member before it.
@@ -243,6 +253,24 @@ cdef class JsonBuilder(MessageBuilder):
         self.output.append(blanks, <uint64_t>(at - blanks))
         self.output.append_byte(c'}')
         return at + 1
+
+    cdef bint find_counting(self, const uint8_t* at, int32_t node) except -1:
+        """Look through an object for the members that count: the last ones. False: malformed."""
+        cdef int32_t child = -1
+        at = json_skip_space(at, self.end)
+        while at < self.end and at[0] != c'}':
+            at = self.member(at, node, &child)
+            if at == NULL:
+                return False
+            if child >= 0:
+                self.counting[child] = at
+            at = json_skip_value(at, self.end)
+            if at == NULL:
+                return False
+            at = json_skip_space(at, self.end)
+            if at < self.end and at[0] == c',':
+                at = json_skip_space(at + 1, self.end)
+        return True
 
     cdef const uint8_t* member(self, const uint8_t* at, int32_t node, int32_t* child) except? NULL:
         """The name of a member at `at`: where its value begins, and the node it leads to; NULL: malformed."""

@@ -14,6 +14,7 @@ one that cannot be parsed.
 
 import re
 
+cimport cython
 from libc.math cimport isfinite
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
@@ -83,6 +84,7 @@ cdef struct Frame:
     bint loses_text                # its own text has been written anew, or is left out
 
 
+@cython.final
 cdef class XmlBuilder(MessageBuilder):
 
     cdef Destinations destinations

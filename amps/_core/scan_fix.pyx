@@ -8,9 +8,10 @@ A field without an equals sign or without a tag makes the message unparsable. Th
 be missing.
 """
 
+cimport cython
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 
-from amps._core.fields cimport Extractor, FieldSet, FieldValues
+from amps._core.fields cimport Extractor, FieldSet, FieldValues, wanted_child
 from amps._core.value cimport VALUE_NULL, VALUE_RAW_TEXT, Value
 
 
@@ -26,6 +27,7 @@ cdef extern from "fix_text.h" nogil:
 cdef uint64_t MESSAGE_BYTES_MAX = 0xFFFFFFFF
 
 
+@cython.final
 cdef class FixExtractor(Extractor):
     """field_separator: the byte behind each value. numeric_tags: FIX, where other tags than numbers are no fields."""
 
@@ -57,7 +59,7 @@ cdef class FixExtractor(Extractor):
             at = fix_stop(&cursor, at, True)
             if at == end or at == tag or at[0] != c"=":
                 return False
-            node = fields.child(root, tag, <uint32_t>(at - tag))
+            node = wanted_child(fields, root, tag, <uint32_t>(at - tag))
             text = at + 1
             at = fix_stop(&cursor, text, False)
             if node >= 0:

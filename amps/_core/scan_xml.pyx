@@ -9,11 +9,12 @@ left as they stand in the message; only what is in several pieces, or written wi
 Subscripts within a path count the elements of one name in one element.
 """
 
+cimport cython
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 
-from amps._core.fields cimport Extractor, FieldSet, FieldValues
+from amps._core.fields cimport Extractor, FieldSet, FieldValues, wanted_child
 from amps._core.message_builder cimport ByteBuffer
 from amps._core.value cimport VALUE_CONTAINER, VALUE_NULL, VALUE_RAW_TEXT, Value
 
@@ -65,6 +66,7 @@ cdef struct Occurrences:
     uint32_t count                 # how many so far
 
 
+@cython.final
 cdef class XmlExtractor(Extractor):
 
     cdef xml_cursor cursor
@@ -188,7 +190,9 @@ cdef class XmlExtractor(Extractor):
         self.begin_frame(frame)
         parent.has_inner = True
         for at in range(parent.first_active, frame.first_active):
-            node = self.fields.child(self.active[at], self.cursor.name.text, <uint32_t>self.cursor.name.length)
+            node = wanted_child(
+                self.fields, self.active[at], self.cursor.name.text, <uint32_t>self.cursor.name.length
+            )
             if node < 0:
                 continue
             self.activate(node)
@@ -219,7 +223,7 @@ cdef class XmlExtractor(Extractor):
                 name = self.name.reserve(length)
                 name[0] = c"@"
                 memcpy(name + 1, self.cursor.name.text, length - 1)
-            node = self.fields.child(self.active[at], name, length)
+            node = wanted_child(self.fields, self.active[at], name, length)
             if node < 0 or self.fields.nodes[node].slot < 0:
                 continue
             if text == NULL:

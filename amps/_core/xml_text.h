@@ -17,7 +17,9 @@
 #endif
 
 enum { XML_DEPTH_MAX = 64 };
-enum { XML_PAIRWISE_MAX = 12 };  /* attributes of an element, above which they are sorted to find one twice */
+/* To find one twice, so many attributes of an element are compared each with each, and so many more looked up by hash;
+ * above that they are sorted: whatever names somebody thinks up, that takes no long time. */
+enum { XML_PAIRWISE_MAX = 4, XML_HASHED_MAX = 96, XML_HASH_PLACES = 256 };
 
 enum {
     XML_MALFORMED = 0,
@@ -68,11 +70,45 @@ static inline const uint8_t *xml_skip_space(const uint8_t *at, const uint8_t *en
     return at;
 }
 
+#if defined(__SSE2__)
+/* Bytes from `low` on, up to so many above it. */
+static inline __m128i xml_in_range(__m128i bytes, char low, char above) {
+    __m128i distance = _mm_sub_epi8(bytes, _mm_set1_epi8(low));
+    return _mm_cmpeq_epi8(_mm_min_epu8(distance, _mm_set1_epi8(above)), distance);
+}
+#endif
+
 /* Behind a name; `at` itself if there is none. */
 static inline const uint8_t *xml_name_end(const uint8_t *at, const uint8_t *end) {
     if (at == end || xml_name_class[*at] < 3) return at;
-    do at++; while (at < end && xml_name_class[*at]);
+    at++;
+#if defined(__SSE2__)
+    for (; end - at >= 16; at += 16) {
+        __m128i bytes = _mm_loadu_si128((const __m128i *)at);
+        __m128i found = _mm_or_si128(xml_in_range(_mm_or_si128(bytes, _mm_set1_epi8(0x20)), 'a', 'z' - 'a'),
+                                     xml_in_range(bytes, '0', ':' - '0'));
+        found = _mm_or_si128(found, xml_in_range(bytes, '-', '.' - '-'));
+        found = _mm_or_si128(found, _mm_cmpeq_epi8(bytes, _mm_set1_epi8('_')));
+        found = _mm_or_si128(found, bytes); /* only the highest bits count: those from 0x80 on */
+        uint32_t others = ~(uint32_t)_mm_movemask_epi8(found) & 0xFFFF;
+        if (others) return at + __builtin_ctz(others);
+    }
+#endif
+    while (at < end && xml_name_class[*at]) at++;
     return at;
+}
+
+/* Whether a name stands at `at`, too; the name is before `at`. */
+static inline int xml_is_name(const uint8_t *at, const uint8_t *end, const xml_name *name) {
+    if ((uint64_t)(end - at) < name->length) return 0;
+#if defined(__SSE2__)
+    if (name->length <= 16 && end - at >= 16) {
+        __m128i same = _mm_cmpeq_epi8(_mm_loadu_si128((const __m128i *)at),
+                                      _mm_loadu_si128((const __m128i *)name->text));
+        return (~(uint32_t)_mm_movemask_epi8(same) & (((uint32_t)1 << name->length) - 1)) == 0;
+    }
+#endif
+    return memcmp(at, name->text, (size_t)name->length) == 0;
 }
 
 /* The first of three bytes, or of those that no document may hold; `end` if there is none. */
@@ -232,19 +268,43 @@ static inline int xml_compare_names(const void *left, const void *right) {
     return memcmp(one->text, other->text, (size_t)one->length);
 }
 
+static inline uint32_t xml_name_hash(const xml_name *name) {
+    uint64_t head = 0, tail = 0;
+    if (name->length >= 8) {
+        memcpy(&head, name->text, 8);
+        memcpy(&tail, name->text + name->length - 8, 8);
+    } else {
+        for (uint64_t at = 0; at < name->length; at++) head = head << 8 | name->text[at];
+    }
+    head = (head ^ name->length) * 0x9E3779B97F4A7C15ULL;
+    head = (head ^ head >> 32 ^ tail) * 0xD6E8FEB86659FD93ULL;
+    return (uint32_t)(head >> 40);
+}
+
 /* Whether an attribute stands in the last start tag twice. */
 static inline int xml_has_repeated(xml_cursor *cursor) {
     xml_name *names = cursor->attributes;
     uint64_t count = cursor->attribute_count;
-    if (count > XML_PAIRWISE_MAX) {
-        qsort(names, (size_t)count, sizeof *names, xml_compare_names);
+    if (count <= XML_PAIRWISE_MAX) {
         for (uint64_t at = 1; at < count; at++)
-            if (xml_compare_names(&names[at - 1], &names[at]) == 0) return 1;
+            for (uint64_t other = 0; other < at; other++)
+                if (xml_compare_names(&names[at], &names[other]) == 0) return 1;
         return 0;
     }
+    if (count <= XML_HASHED_MAX) {
+        uint8_t places[XML_HASH_PLACES]; /* number of an attribute, from 1 on */
+        memset(places, 0, sizeof places);
+        for (uint64_t at = 0; at < count; at++) {
+            uint32_t place = xml_name_hash(&names[at]) % XML_HASH_PLACES;
+            for (; places[place]; place = (place + 1) % XML_HASH_PLACES)
+                if (xml_compare_names(&names[at], &names[places[place] - 1]) == 0) return 1;
+            places[place] = (uint8_t)(at + 1);
+        }
+        return 0;
+    }
+    qsort(names, (size_t)count, sizeof *names, xml_compare_names);
     for (uint64_t at = 1; at < count; at++)
-        for (uint64_t other = 0; other < at; other++)
-            if (xml_compare_names(&names[at], &names[other]) == 0) return 1;
+        if (xml_compare_names(&names[at - 1], &names[at]) == 0) return 1;
     return 0;
 }
 
@@ -304,10 +364,11 @@ static inline int xml_cdata(xml_cursor *cursor, const uint8_t *at) {
 /* The next token. */
 static inline int xml_next(xml_cursor *cursor) {
     const uint8_t *at = cursor->at, *end = cursor->end, *name;
+    xml_name *opened;
     if (cursor->is_empty) {
         cursor->is_empty = 0;
         cursor->begin = at;
-        cursor->name = cursor->open[--cursor->depth];
+        cursor->depth--;
         return XML_CLOSE;
     }
     for (;;) {
@@ -322,11 +383,9 @@ static inline int xml_next(xml_cursor *cursor) {
         if (end - at < 2) return XML_MALFORMED;
         if (at[1] == '/') {
             if (cursor->depth == 0) return XML_MALFORMED;
-            cursor->name = cursor->open[--cursor->depth];
-            if ((uint64_t)(end - at - 2) < cursor->name.length ||
-                memcmp(at + 2, cursor->name.text, (size_t)cursor->name.length) != 0)
-                return XML_MALFORMED;
-            at = xml_skip_space(at + 2 + cursor->name.length, end);
+            opened = &cursor->open[--cursor->depth];
+            if (!xml_is_name(at + 2, end, opened)) return XML_MALFORMED;
+            at = xml_skip_space(at + 2 + opened->length, end);
             if (at == end || *at != '>') return XML_MALFORMED;
             cursor->at = at + 1;
             return XML_CLOSE;
@@ -356,9 +415,9 @@ static inline int xml_next(xml_cursor *cursor) {
         if (at == name || cursor->depth == XML_DEPTH_MAX || (cursor->depth == 0 && cursor->had_root))
             return XML_MALFORMED;
         cursor->had_root = 1;
-        cursor->name.text = name;
-        cursor->name.length = (uint64_t)(at - name);
-        cursor->open[cursor->depth++] = cursor->name;
+        opened = &cursor->open[cursor->depth++];
+        opened->text = cursor->name.text = name;
+        opened->length = cursor->name.length = (uint64_t)(at - name);
         cursor->attribute_count = 0;
         cursor->at = at;
         return XML_OPEN;
@@ -389,7 +448,8 @@ static inline int xml_attribute(xml_cursor *cursor) {
         cursor->attributes = grown;
         cursor->attribute_capacity = capacity;
     }
-    cursor->attributes[cursor->attribute_count++] = cursor->name;
+    cursor->attributes[cursor->attribute_count].text = name;
+    cursor->attributes[cursor->attribute_count++].length = cursor->name.length;
     at = xml_skip_space(at, end);
     if (at == end || *at != '=') return XML_MALFORMED;
     at = xml_skip_space(at + 1, end);

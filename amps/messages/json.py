@@ -14,4 +14,4 @@ class JsonType(MessageType):
         return JsonExtractor(self.settings.early_termination)
 
     def builder(self, paths: Iterable[tuple[bytes, ...]]) -> JsonBuilder:
-        return JsonBuilder(paths)
+        return JsonBuilder(paths, self.settings.early_termination)

@@ -30,7 +30,7 @@ def merge(message: bytes, tags: Sequence[bytes], *values: object) -> bytes:
         (24.0, b"24.0"),
         (True, b"1"),
         (False, b"0"),
-        # NULL is written (expressions.md §11), and NaN is 0 (§10.12).
+        # NULL is written (expressions.md §11), and NaN is 0 (§10.12, §15 item 53).
         (None, b""),
         (b"", b""),
         (float("nan"), b"0"),

@@ -15,6 +15,7 @@ from amps.messages.settings import TypeSettings
 from tests.unit.messages.reading import read
 
 JSON = JsonType(TypeSettings("json", "json"), {})
+LAST_COUNTS = JsonType(TypeSettings("json-last", "json", early_termination=False), {})
 Path = tuple[bytes, ...]
 EXAMPLES = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -116,13 +117,10 @@ def test_paths_that_cannot_be_written(steps: tuple[bytes, ...]) -> None:
         ),
         (b'{"o":3,"p":{"x":1}}', ["/o/x", "/p/x"], [OMIT, OMIT], b'{"o":3,"p":{}}'),
         (b'{"o":{"x":1}}', ["/o"], [5], b'{"o":5}'),
-        # A member that is named twice is changed twice: readers differ in which of them they take.
-        (
-            b'{"a":1,"a":2,"o":{"x":1},"o":{}}',
-            ["/a", "/o/x"],
-            [8, 9],
-            b'{"a":8,"a":8,"o":{"x":9},"o":{"x":9}}',
-        ),
+        # Of members with one name the first counts, and only that stays.
+        (b'{"a":1,"a":2,"o":{"x":1},"o":{}}', ["/a", "/o/x"], [8, 9], b'{"a":8,"o":{"x":9}}'),
+        (b'{"a":1,"k":0,"k":1,"a":2}', ["/a"], [OMIT], b'{"k":0,"k":1}'),
+        (b'{"o":1,"o":{"x":1},"L":[{"k":1,"k":2}]}', ["/o/x", "/L/k"], [OMIT, 3], b'{"o":1,"L":[{"k":3}]}'),
         # The first object of an array gets the field, the others lose it.
         (b'{"L":[1,{"k":1,"v":1},[{"k":2,"v":2}]]}', ["/L/k"], [9], b'{"L":[1,{"k":9,"v":1},[{"v":2}]]}'),
         (b'{"L":["{", {"v":1},{"k":{}}]}', ["/L/k/z"], [9], b'{"L":["{", {"v":1,"k":{"z":9}},{"k":{}}]}'),
@@ -162,6 +160,27 @@ def test_changed_messages(message: bytes, paths: list[str], values: list[object]
 def test_messages_that_cannot_be_changed(message: bytes) -> None:
     with pytest.raises(ValueError, match="cannot be parsed"):
         merge(message, ["/a", "/o/x"], 1, 2)
+
+
+def test_where_the_last_of_equal_members_counts() -> None:
+    builder = LAST_COUNTS.builder([path("/a"), path("/o/x")])
+    message = b'{"a":1, "o":{"x":1},"k":0 ,"a":2,"o":{"x":[],"y":0,"x":2}}'
+    assert builder.merge(message, [8, 9]) == b'{"k":0 ,"a":8,"o":{"y":0,"x":9}}'
+    assert builder.merge(message, [OMIT, OMIT]) == b'{"k":0 ,"o":{"y":0}}'
+    assert builder.merge(b'{"a":1,"b":2}', [8, OMIT]) == b'{"a":8,"b":2}'
+    objects = b'{"o":[{"x":1,"x":2},{"x":3,"y":4}]}'
+    assert builder.merge(objects, [OMIT, 9]) == b'{"o":[{"x":9},{"y":4}]}'
+    for cut in range(1, len(message)):
+        with pytest.raises(ValueError, match="cannot be parsed"):
+            builder.merge(message[:cut], [8, 9])
+
+
+def test_a_message_cannot_make_its_writer_repeat_a_value() -> None:
+    value = b"x" * 1000
+    for message in (b'{"a":0' + b',"a":0' * 1000 + b"}", b'{"o":[{}' + b",{}" * 1000 + b"]}"):
+        for kind in (JSON, LAST_COUNTS):
+            merged = kind.builder([path("/a"), path("/o/x")]).merge(message, [value, value])
+            assert merged.count(value) == 2
 
 
 def test_numbers_keep_their_text() -> None:

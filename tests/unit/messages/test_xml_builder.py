@@ -48,7 +48,7 @@ def check_well_formed(message: bytes) -> None:
         # What leads only to values that are left out is not written; the root always is.
         (["/T/o/a", "/T/b"], [OMIT, 1], b"<T><b>1</b></T>"),
         (["/T/o/a", "/T/b"], [OMIT, OMIT], b"<T/>"),
-        # NULL is written (expressions.md §11), and NaN is 0 (§10.12).
+        # NULL is written (expressions.md §11), and NaN is 0 (§10.12, §15 item 53).
         (["/T/a", "/T/@b", "/T/c"], [None, None, b""], b'<T b=""><a/><c/></T>'),
         (
             ["/T/a", "/T/@b", "/T/c"],
