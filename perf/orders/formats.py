@@ -59,7 +59,7 @@ class Json(Format):
 
 
 class OrderedJson(Json):
-    """With the fields in the same order in every message, as most publishers write them: processors like to foretell."""
+    """With the fields in the same order in every message, as most publishers write them."""
 
     name = "json-ordered"
 

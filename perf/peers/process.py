@@ -71,11 +71,13 @@ def measure(peer: ProcessPeer, corpus: Corpus, seconds: float) -> Measurement:
     warm_up(work)
     first = messages = 0
     clock, processor = time.perf_counter(), time.process_time()
-    while (elapsed_s := time.perf_counter() - clock) < seconds:
+    elapsed_s = 0.0
+    while elapsed_s < seconds:
         end = min(first + STEP_MESSAGES, work.count)
         work.run(first, end)
         messages += end - first
         first = end if end < work.count else 0
+        elapsed_s = time.perf_counter() - clock
     processor_s = time.process_time() - processor
     values = {
         "messages_per_cpu_s": round(messages / processor_s),
