@@ -11,7 +11,7 @@ be parsed makes the message one that cannot be parsed, if anything is wanted of 
 
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 
-from amps._core.fields cimport Extractor, FieldSet, FieldValues
+from amps._core.fields cimport Extractor, FieldSet, FieldValues, wanted_child
 
 
 cdef class CompositeExtractor(Extractor):
@@ -45,7 +45,7 @@ cdef class CompositeExtractor(Extractor):
                 return False
             if not self.merged:
                 name = <bytes>self.names[number]
-                node = fields.child(root, <const uint8_t*><const char*>name, <uint32_t>len(name))
+                node = wanted_child(fields, root, <const uint8_t*><const char*>name, <uint32_t>len(name))
                 if node < 0:
                     continue
                 wanted -= fields.nodes[node].wanted_below

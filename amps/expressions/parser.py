@@ -41,7 +41,7 @@ from amps.expressions.syntax import (
     Pattern,
     Unary,
 )
-from amps.expressions.tokens import identifier_of, number_of, pattern_of, string_of
+from amps.expressions.tokens import identifier_of, number_of, path_of, pattern_of, string_of
 
 TEXT_BYTES_MAX: Final = 1 << 20
 DEPTH_MAX: Final = 1000
@@ -53,6 +53,12 @@ _PARENTHESES = re.compile(  # and what they may be part of without being any: st
 )
 
 _PATTERN_PLACE = 1  # which argument of PATTERN_FUNCTIONS is the pattern
+
+# Parts of tokens that the grammar made of several ones.
+_CONSTANT = re.compile(
+    r"""[0-9][-+.0-9eE]*+|'[^'\\]*+(?:\\.[^'\\]*+)*+'|"[^"\\]*+(?:\\.[^"\\]*+)*+\"""", re.DOTALL
+)
+_COMPARED = re.compile(r"([^ \t\r\n\f\v=!<>]+)[ \t\r\n\f\v]*([=!<>]+)[ \t\r\n\f\v]*(.+)", re.DOTALL)
 
 # How tightly comparisons bind, tightest first; what follows an operand without being a comparison binds least.
 _RANKS = {"==": 0, ">": 1, ">=": 2, "<": 3, "<=": 4, "!=": 5}
@@ -161,6 +167,16 @@ class _Builder(Transformer[Token, Any]):
         reduce_to(_RANK_OF_TESTS)
         return operands[0]
 
+    def compared(self, children: list[Token]) -> Node:
+        (token,) = children
+        start = _text_position(token)
+        written = _COMPARED.fullmatch(token)
+        assert written is not None
+        field = Field(path_of(written[1], start), position=start)
+        literal = _literal(written[3], start + written.start(3))
+        operator = _SAME_OPERATORS.get(written[2], written[2])
+        return Compare(operator, field, literal, position=start + written.start(2))
+
     def comparison(self, children: list[Any]) -> _Comparison:
         token, right = children
         return _Comparison(_operator(token), right, _text_position(token))
@@ -173,7 +189,8 @@ class _Builder(Transformer[Token, Any]):
     def membership(self, children: list[Any]) -> _Test:
         negation, token, *members = children
         position = _text_position(token)
-        return _negated(negation, lambda value: In(value, tuple(members), position=position))
+        values = _members(members)
+        return _negated(negation, lambda value: In(value, values, position=position))
 
     def like(self, children: list[Any]) -> _Test:
         negation, _, token = children
@@ -185,7 +202,8 @@ class _Builder(Transformer[Token, Any]):
         negation, token, *members = children
         made = BeginsWith if token.type == "BEGINS" else EndsWith
         position = _text_position(token)
-        return _negated(negation, lambda value: made(value, tuple(members), position=position))
+        values = _members(members)
+        return _negated(negation, lambda value: made(value, values, position=position))
 
     def test(self, children: list[Any]) -> _Test:
         token, negation, wanted = children
@@ -251,6 +269,25 @@ class _Builder(Transformer[Token, Any]):
         source, identifier, *hints = children
         destination = None if identifier is None else _field(identifier, None)
         return Construction(source, destination, tuple(hint.upper() for hint in hints if hint is not None))
+
+
+def _literal(written: str, position: int) -> Literal:
+    """A number or a string that is not raw."""
+    if written[0] in "'\"":
+        return Literal(string_of(written), written=written, position=position)
+    return Literal(number_of(written), position=position)
+
+
+def _members(children: list[Node | Token]) -> tuple[Node, ...]:
+    """What a list holds, of which some constants may have come in one piece."""
+    members: list[Node] = []
+    for child in children:
+        if isinstance(child, Token):
+            start = _text_position(child)
+            members += (_literal(one[0], start + one.start()) for one in _CONSTANT.finditer(child))
+        else:
+            members.append(child)
+    return tuple(members)
 
 
 def _signed(sign: Token | None, node: Node) -> Node:

@@ -69,10 +69,15 @@ def pattern_of(token: str) -> tuple[bytes, bool]:
     return encoded(content), False
 
 
+def path_of(token: str, position: int) -> Path:
+    """The path of a field that has names only."""
+    return _checked(tuple(encoded(token[1:]).split(b"/")), position)
+
+
 def identifier_of(token: str, position: int) -> tuple[Path, int | None, tuple[str, ...]]:
     """Path, subscript at its end, and qualifiers."""
     if "[" not in token:
-        return _checked(tuple(encoded(token[1:]).split(b"/")), position), None, ()
+        return path_of(token, position), None, ()
     qualifiers: list[str] = []
     while token[0] == "[":
         inside, _, rest = token[1:].partition("]")
