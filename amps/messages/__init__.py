@@ -16,6 +16,7 @@ from amps.messages.composite import CompositeGlobalType, CompositeLocalType
 from amps.messages.fix import FixType, NvfixType
 from amps.messages.json import JsonType
 from amps.messages.msgpack import MsgpackType
+from amps.messages.protobuf import ProtobufType
 from amps.messages.settings import TypeSettings
 from amps.messages.struct import StructType
 from amps.messages.xml import XmlType
@@ -46,6 +47,7 @@ MODULES: Final[Mapping[str, type[MessageType]]] = dict.fromkeys(MODULE_NAMES, Bi
     "json": JsonType,
     "msgpack": MsgpackType,
     "nvfix": NvfixType,
+    "protobuf": ProtobufType,
     "struct": StructType,
     "xml": XmlType,
 }

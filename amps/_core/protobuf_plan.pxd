@@ -1,0 +1,90 @@
+# What an extractor looks for in protobuf messages. See protobuf_plan.pyx.
+
+from libc.stdint cimport int32_t, uint8_t, uint32_t
+
+from amps._core.fields cimport FieldSet, FieldSlot
+from amps._core.value cimport Arena, Value
+
+
+# Types of fields, numbered as in descriptors.
+cdef enum FieldKind:
+    KIND_DOUBLE = 1
+    KIND_FLOAT = 2
+    KIND_INT64 = 3
+    KIND_UINT64 = 4
+    KIND_INT32 = 5
+    KIND_FIXED64 = 6
+    KIND_FIXED32 = 7
+    KIND_BOOL = 8
+    KIND_STRING = 9
+    KIND_GROUP = 10
+    KIND_MESSAGE = 11
+    KIND_BYTES = 12
+    KIND_UINT32 = 13
+    KIND_ENUM = 14
+    KIND_SFIXED32 = 15
+    KIND_SFIXED64 = 16
+    KIND_SINT32 = 17
+    KIND_SINT64 = 18
+
+
+# A field of a message type that leads to something wanted, or that shares a oneof with one that does.
+cdef struct PlanField:
+    uint32_t number
+    uint8_t kind
+    uint8_t wire_type
+    bint repeated
+    int32_t slot                   # where its values go; -1 = nobody wants them
+    int32_t level                  # of its sub-message; -1 = nobody wants anything in it
+    int32_t element                # only this occurrence of a repeated one; -1 = all
+    int32_t oneof                  # within its message type; -1 = none
+    int32_t same                   # another one of the same number; -1 = none
+    uint32_t kept_first            # of a sub-message in a oneof: in `kept`, what the slots below it held before it
+    uint32_t kept_count
+    bint has_default
+    Value default
+    # Of the message at hand:
+    bint seen
+    uint32_t count                 # occurrences
+    Value value                    # the last one, of a single scalar
+
+
+# What is wanted in a message or sub-message that belongs to one node of the FieldSet.
+cdef struct PlanLevel:
+    uint32_t first_field
+    uint32_t field_count
+    uint32_t table_first           # in `table`: fields by number, for low numbers
+    uint32_t table_size
+
+
+# What a slot held.
+cdef struct Kept:
+    int32_t slot
+    FieldSlot held
+
+
+cdef class Plan:
+    """Level 0 is the message itself."""
+
+    cdef PlanField* fields
+    cdef uint32_t field_count
+    cdef PlanLevel* levels
+    cdef uint32_t level_count
+    cdef int32_t* table
+    cdef Kept* kept
+    cdef Arena texts               # of defaults
+
+    cdef int make(self, tuple schema, FieldSet fields, int32_t root) except -1
+    cdef list choose(self, tuple described, FieldSet fields, int32_t node)
+    cdef int note_slots_below_oneofs(self, list levels, list spans) except -1
+
+
+cdef inline int32_t planned(Plan self, PlanLevel* level, uint32_t number) noexcept nogil:
+    """The first field of that number; -1: nobody wants it."""
+    cdef uint32_t at
+    if number < level.table_size:
+        return self.table[level.table_first + number]
+    for at in range(level.first_field, level.first_field + level.field_count):
+        if self.fields[at].number == number:
+            return <int32_t>at
+    return -1

@@ -1,0 +1,127 @@
+/* The bytes of protocol buffers: keys, varints, and stepping over what nobody wants.
+ *
+ * A field is a key, which is its number and a wire type, and a value whose end the wire type tells. Every length is held
+ * against what is left before it is used. Groups, which only their end tells, are stepped over without recursion.
+ */
+#ifndef AMPS_PROTOBUF_WIRE_H
+#define AMPS_PROTOBUF_WIRE_H
+
+#include <stdint.h>
+#include <string.h>
+
+enum {
+    PROTOBUF_VARINT = 0,
+    PROTOBUF_FIXED64 = 1,
+    PROTOBUF_BYTES = 2,
+    PROTOBUF_GROUP = 3,
+    PROTOBUF_GROUP_END = 4,
+    PROTOBUF_FIXED32 = 5,
+    PROTOBUF_GROUP_DEPTH_MAX = 100
+};
+
+/* The place behind a varint; NULL: it does not end, or is longer than 10 bytes. Bits above 64 are dropped. */
+static inline const uint8_t *protobuf_varint(const uint8_t *at, const uint8_t *end, uint64_t *number)
+{
+    if (at < end && at[0] < 0x80) {
+        *number = at[0];
+        return at + 1;
+    }
+    uint64_t made = 0;
+    for (int shift = 0; at < end && shift < 70; shift += 7) {
+        uint8_t byte = *at++;
+        made |= (uint64_t)(byte & 0x7F) << shift;
+        if (byte < 0x80) {
+            *number = made;
+            return at;
+        }
+    }
+    return NULL;
+}
+
+/* The place behind the key of a field; NULL: malformed. */
+static inline const uint8_t *protobuf_key(const uint8_t *at, const uint8_t *end, uint32_t *number, uint8_t *wire_type)
+{
+    uint64_t key;
+    at = protobuf_varint(at, end, &key);
+    if (at == NULL || key > 0xFFFFFFFFULL || key >> 3 == 0)
+        return NULL;
+    *number = (uint32_t)(key >> 3);
+    *wire_type = key & 7;
+    return at;
+}
+
+/* Of a value that is no group: where its content begins and the place behind it; NULL: malformed. */
+static inline const uint8_t *protobuf_plain_end(uint8_t wire_type, const uint8_t *at, const uint8_t *end,
+                                                const uint8_t **content)
+{
+    uint64_t length;
+    *content = at;
+    switch (wire_type) {
+    case PROTOBUF_VARINT:
+        return protobuf_varint(at, end, &length);
+    case PROTOBUF_FIXED64:
+        length = 8;
+        break;
+    case PROTOBUF_FIXED32:
+        length = 4;
+        break;
+    case PROTOBUF_BYTES:
+        at = protobuf_varint(at, end, &length);
+        if (at == NULL)
+            return NULL;
+        *content = at;
+        break;
+    default:
+        return NULL;
+    }
+    return length <= (uint64_t)(end - at) ? at + length : NULL;
+}
+
+/* The place behind a value of the field with this number; `content_end` is where the fields of a group end. NULL:
+ * malformed, or groups deeper than the bound. */
+static inline const uint8_t *protobuf_value_end(uint32_t number, uint8_t wire_type, const uint8_t *at,
+                                                const uint8_t *end, const uint8_t **content,
+                                                const uint8_t **content_end)
+{
+    uint32_t open[PROTOBUF_GROUP_DEPTH_MAX];
+    int depth = 0;
+    const uint8_t *ignored;
+    if (wire_type != PROTOBUF_GROUP) {
+        at = protobuf_plain_end(wire_type, at, end, content);
+        *content_end = at;
+        return at;
+    }
+    *content = at;
+    open[depth++] = number;
+    while (depth) {
+        *content_end = at;
+        at = protobuf_key(at, end, &number, &wire_type);
+        if (at == NULL)
+            return NULL;
+        if (wire_type == PROTOBUF_GROUP) {
+            if (depth == PROTOBUF_GROUP_DEPTH_MAX)
+                return NULL;
+            open[depth++] = number;
+        } else if (wire_type == PROTOBUF_GROUP_END) {
+            if (open[--depth] != number)
+                return NULL;
+        } else {
+            at = protobuf_plain_end(wire_type, at, end, &ignored);
+            if (at == NULL)
+                return NULL;
+        }
+    }
+    return at;
+}
+
+static inline uint32_t protobuf_fixed32(const uint8_t *at)
+{
+    return (uint32_t)at[3] << 24 | (uint32_t)at[2] << 16 | (uint32_t)at[1] << 8 | at[0];
+}
+
+static inline uint64_t protobuf_fixed64(const uint8_t *at)
+{
+    return (uint64_t)protobuf_fixed32(at + 4) << 32 | protobuf_fixed32(at);
+}
+
+#endif

@@ -1,0 +1,38 @@
+"""Protocol buffers, proto2 and proto3: nested messages whose fields .proto files describe (expressions.md §12.5)."""
+
+from collections.abc import Mapping
+
+from amps._core.scan_protobuf import ProtobufExtractor
+from amps.messages.base import MessageType
+from amps.messages.descriptors import descriptions, schema
+from amps.messages.protoc import compiled
+from amps.messages.settings import TypeSettings
+
+
+class ProtobufType(MessageType):
+    """The module protobuf. The files are compiled when the type is made."""
+
+    is_view_type = False
+    has_enrichment = False
+    has_server_topics = False
+
+    def __init__(self, settings: TypeSettings, known: Mapping[str, MessageType]) -> None:
+        super().__init__(settings, known)
+        if not settings.proto_paths or settings.proto_file is None or settings.proto_type is None:
+            raise ValueError(f"the message type {self.name} needs a ProtoPath, a ProtoFile and a Type")
+        described = descriptions(compiled(settings.proto_paths, settings.proto_file))
+        if described.syntax not in ("proto2", "proto3"):
+            raise ValueError(
+                f"{settings.proto_file} is of another syntax than proto2 and proto3: {described.syntax}"
+            )
+        type_name = settings.proto_type.removeprefix(".")
+        if type_name not in described.top_level:
+            there = ", ".join(described.top_level) or "none at all"
+            raise ValueError(f"{settings.proto_file} has no message {type_name}; there are: {there}")
+        self._schema = schema(described, f".{type_name}")
+        # §12.1: what the two versions can do is the other one's opposite.
+        self.has_deltas = described.syntax == "proto2"
+        self.has_select_lists = described.syntax == "proto3"
+
+    def extractor(self) -> ProtobufExtractor:
+        return ProtobufExtractor(self._schema)

@@ -1,0 +1,284 @@
+"""Protobuf messages against the protobuf package: what is found, presence and defaults, what hostile bytes do
+(expressions.md §12.5)."""
+
+import struct
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from amps._core.fields import FieldSet, FieldValues
+from tests.unit.messages.nested import EXAMPLES, agree
+from tests.unit.messages.protobuf_files import factory, found_in, kind, messages, some_paths
+from tests.unit.messages.reading import Path, matches, read
+
+THREE = ("three.proto", "three.All")
+TWO = ("second/two.proto", "two.All")
+PATHS = {which: some_paths(factory(*which).DESCRIPTOR) for which in (THREE, TWO)}
+
+
+def varint(number: int) -> bytes:
+    number &= 2**64 - 1
+    made = b""
+    while number > 0x7F:
+        made += bytes([number & 0x7F | 0x80])
+        number >>= 7
+    return made + bytes([number])
+
+
+def key(number: int, wire_type: int) -> bytes:
+    return varint(number << 3 | wire_type)
+
+
+def part(number: int, content: bytes) -> bytes:
+    return key(number, 2) + varint(len(content)) + content
+
+
+def check(which: tuple[str, str], message: bytes, paths: list[Path] | None = None) -> None:
+    """All paths together, and a few alone, as the package finds them."""
+    there = factory(*which).FromString(message)
+    wanted = paths or PATHS[which]
+    found = read(kind(*which).extractor(), message, wanted)
+    assert found is not None
+    for path, values in zip(wanted, found, strict=True):
+        assert agree(values, found_in(there, path)), (path, values, found_in(there, path))
+    for path in wanted[:: len(wanted) // 4 + 1]:
+        [alone] = read(kind(*which).extractor(), message, [path]) or [[]]
+        assert agree(alone, found_in(there, path)), path
+
+
+@EXAMPLES
+@given(st.data(), st.sampled_from([THREE, TWO]))
+def test_every_path_is_found(data: st.DataObject, which: tuple[str, str]) -> None:
+    check(which, data.draw(messages(*which)).SerializePartialToString())
+
+
+@EXAMPLES
+@given(st.data(), st.sampled_from([THREE, TWO]))
+def test_messages_in_pieces_are_merged(data: st.DataObject, which: tuple[str, str]) -> None:
+    """What stands twice on the wire: the last scalar counts, sub-messages are merged, a oneof is set anew."""
+    pieces = data.draw(st.lists(messages(*which), min_size=2, max_size=4))
+    check(which, b"".join(piece.SerializePartialToString() for piece in pieces))
+
+
+SUBMESSAGES = st.sampled_from([19, 20, 21, 28, 29, 30, 31, 32, 33, 34])
+
+
+@EXAMPLES
+@given(
+    st.recursive(
+        st.just(b""),
+        lambda below: st.lists(
+            st.tuples(SUBMESSAGES, below).map(lambda made: part(*made))
+            | st.tuples(st.sampled_from([1, 2, 4]), below).map(lambda made: part(*made))
+            | st.integers(0, 3).map(lambda number: part(2, bytes([number])) + key(28, 0) + b"\1"),
+            max_size=4,
+        ).map(b"".join),
+        max_leaves=20,
+    )
+)
+@example(part(21, part(30, part(2, b"\1")) + part(31, part(20, part(2, b"\2"))) + part(30, part(2, b"\3"))))
+@example(
+    part(31, part(20, part(2, b"\1")) + part(33, part(20, part(2, b"\2")) + part(30, part(2, b"\2"))))
+    + part(30, b"")
+)
+@example(part(31, part(21, part(30, part(2, b"\1"))) + part(21, part(30, part(2, b"\2")))) + part(32, b""))
+def test_oneofs_that_are_set_anew(message: bytes) -> None:
+    try:
+        factory(*THREE).FromString(message)
+    except Exception:
+        return
+    check(THREE, message)
+
+
+@pytest.mark.parametrize(
+    ("which", "message", "text", "passes"),
+    [
+        # expressions.md §15 item 70
+        (THREE, part(19, b""), "/leg IS NOT NULL", True),
+        (THREE, b"", "/leg IS NOT NULL", False),
+        (THREE, b"", "/i32 = 0", True),
+        # §12.5: a member of a oneof that is present is not NULL, even if it holds nothing
+        (THREE, part(32, b""), "/five IS NOT NULL AND /four IS NULL", True),
+        (THREE, part(30, part(3, b"42")), "/three/s = '42' AND /two IS NULL", True),
+        # §12.5: defaults count for filters; what has none is NULL
+        (THREE, b"", "/maybe IS NULL AND /s IS NULL AND /ints IS NULL AND /color = 0", True),
+        (THREE, b"", "/leg/n IS NULL AND /one IS NULL", True),
+        (THREE, part(19, b""), "/leg/n = 0 AND /leg/leg/n IS NULL", True),
+        (
+            TWO,
+            b"",
+            "/d = -1.5 AND /i64 = -7 AND /side = -1 AND /b = 1 AND /bare IS NULL AND /number IS NULL",
+            True,
+        ),
+        (TWO, b"", "/u64 = 18446744073709551615 AND /far > 1e308 AND /none IS NAN", True),
+        (TWO, b"", """/s = "it's \\"é\\"" """, True),
+        (TWO, b"", "/y = 'a\\x01\\'\"\\\\\\xff\\n'", True),
+        # §12.4: enums are integers, repeated fields arrays
+        (THREE, key(12, 0) + varint(-5), "/color = -5", True),
+        (THREE, part(22, b"\1\2") + key(22, 0) + b"\3", "/ints = 3 AND /ints[1] = 2", True),
+        # §3: subscripts of repeated sub-messages
+        (
+            THREE,
+            part(20, b"\x08\1") + part(20, b"\x08\2"),
+            "/legs/n[1] = 2 AND /legs[1]/n = 2 AND /legs[2]/n IS NULL",
+            True,
+        ),
+        (THREE, part(20, b"\x08\1") + part(20, b"\x08\2"), "/legs[1]/n = 1", False),
+    ],
+)
+def test_filters(which: tuple[str, str], message: bytes, text: str, passes: bool) -> None:
+    assert matches(kind(*which).extractor(), message, text) is passes
+
+
+def test_a_float_default_is_of_single_precision() -> None:
+    single = struct.unpack("<f", struct.pack("<f", 0.1))[0]
+    assert read(kind(*TWO).extractor(), b"", [(b"f",)]) == [[single]]
+
+
+def test_maps_are_repeated_entries() -> None:
+    maps = kind("three.proto", "three.Maps")
+    entries = (
+        part(1, part(1, b"k") + key(2, 0) + b"\7") + part(1, part(1, b"zero")) + part(1, key(2, 0) + b"\1")
+    )
+    paths: list[Path] = [
+        (b"counts", b"key"),
+        (b"counts", b"value"),
+        (b"counts", 1, b"key"),
+        (b"legs", b"value", b"n"),
+    ]
+    message = entries + part(2, key(1, 0) + b"\5" + part(2, b"\x08\6"))
+    assert read(maps.extractor(), message, paths) == [[b"k", b"zero", None], [7, 0, 1], [b"zero"], [6]]
+
+
+def test_what_the_two_versions_can_do() -> None:
+    """expressions.md §12.1 and, for enrichment, §15 item 70."""
+    for which, has_deltas in ((THREE, False), (TWO, True)):
+        made = kind(*which)
+        assert (made.has_deltas, made.has_select_lists) == (has_deltas, not has_deltas)
+        assert made.is_underlying_type
+        assert not any((made.is_view_type, made.has_enrichment, made.has_server_topics))
+        with pytest.raises(ValueError, match="cannot be written"):
+            made.builder([(b"one",)])
+
+
+def test_fields_that_are_wanted_later_are_found() -> None:
+    extractor = kind(*THREE).extractor()
+    message = part(19, b"\x08\1" + part(4, b"\x08\2"))
+    fields, values = FieldSet([(b"leg", b"n")]), FieldValues()
+    assert extractor.read(message, fields, values)
+    assert values.values_of(0) == [1]
+    slot = fields.add((b"leg", b"leg", b"n"))
+    assert extractor.read(message, fields, values)
+    assert (values.values_of(0), values.values_of(slot)) == ([1], [2])
+
+
+def nested(depth: int, innermost: bytes) -> bytes:
+    for _ in range(depth):
+        innermost = part(4, innermost)
+    return part(19, innermost)
+
+
+@pytest.mark.parametrize("depth", [1, 99, 900])
+def test_deep_messages_are_read(depth: int) -> None:
+    path = (b"leg",) * (depth + 1) + (b"n",)
+    assert read(kind(*THREE).extractor(), nested(depth, b"\x08\7"), [path]) == [[7]]
+    # What nobody wants is not looked into.
+    assert read(kind(*THREE).extractor(), nested(depth, b"\xff") + key(5, 0) + b"\1", [(b"i32",)]) == [[1]]
+
+
+GROUP, GROUP_END = key(99, 3), key(99, 4)
+
+
+@pytest.mark.parametrize(
+    ("message", "found"),
+    [
+        (key(5, 0) + b"\1", [1]),
+        (key(5, 0) + b"\xff" * 9 + b"\1", [-1]),
+        (key(5, 0) + b"\xff" * 10 + b"\1", None),
+        (key(5, 0) + b"\x80", None),
+        (key(5, 0), None),
+        (key(5, 5) + b"\1\2\3\4", [0]),  # of another wire type: another field
+        (key(5, 6), None),
+        (key(5, 7), None),
+        (b"\0\0", None),
+        (b"\2\0", None),
+        (b"\xff\xff\xff\xff\x7f\0", None),
+        (key(99, 1) + bytes(7), None),
+        (key(99, 5) + bytes(3), None),
+        (key(99, 2) + b"\5x", None),
+        (key(99, 2) + b"\xff" * 9 + b"\1", None),
+        (GROUP + GROUP_END + key(5, 0) + b"\1", [1]),
+        (GROUP + key(5, 0) + b"\2" + GROUP_END, [0]),
+        (GROUP * 100 + GROUP_END * 100, [0]),
+        (GROUP * 101 + GROUP_END * 101, None),
+        (GROUP + key(98, 4), None),
+        (GROUP, None),
+        (GROUP_END, None),
+        (GROUP + part(5, b"x") + GROUP_END, [0]),
+        (GROUP + key(5, 2) + b"\xff" + GROUP_END, None),
+        (GROUP * 1_000_000, None),
+    ],
+)
+def test_lengths_and_keys_are_checked(message: bytes, found: list[object] | None) -> None:
+    read_back = read(kind(*THREE).extractor(), message, [(b"i32",)])
+    assert (read_back and read_back[0]) == found
+
+
+@pytest.mark.parametrize("content", [b"\x80", b"\1\x80", key(1, 0), b"\xff"])
+def test_what_is_wanted_within_is_checked(content: bytes) -> None:
+    assert read(kind(*THREE).extractor(), part(22, content), [(b"ints",)]) is None or content == key(1, 0)
+    assert read(kind(*THREE).extractor(), part(19, content), [(b"leg", b"n")]) is None
+    assert read(kind(*THREE).extractor(), part(19, content), [(b"leg",)]) == [[...]]
+
+
+def test_packed_numbers_of_fixed_size_are_whole() -> None:
+    assert read(kind(*THREE).extractor(), part(24, bytes(15)), [(b"doubles",)]) is None
+    assert read(kind(*THREE).extractor(), part(24, bytes(16)), [(b"doubles",)]) == [[0.0, 0.0]]
+
+
+def test_defaults_of_empty_messages_are_bounded() -> None:
+    """An empty message takes two bytes and has as many defaults as anybody wants."""
+    empty = part(35, b"")
+    paths: list[Path] = [
+        (b"alls", name) for name in (b"d", b"f", b"i64", b"u64", b"i32", b"x64", b"b", b"color")
+    ]
+    found = read(kind(*THREE).extractor(), empty * 50_000, paths)
+    assert found is not None
+    assert [len(values) for values in found] == [50_000] * 8
+    assert read(kind(*THREE).extractor(), empty * 500_000, paths) is None
+
+
+@EXAMPLES
+@given(messages(*THREE), st.integers(0), st.binary(max_size=4), st.integers(0, 4))
+def test_damaged_messages_are_read_as_the_package_reads_them(
+    made: object, place: int, put: bytes, cut: int
+) -> None:
+    message = made.SerializeToString()  # type: ignore[attr-defined]
+    at = place % (len(message) + 1)
+    check_hostile(message[:at] + put + message[at + cut :])
+
+
+@EXAMPLES
+@given(st.binary(max_size=40))
+def test_random_bytes_do_not_hurt(message: bytes) -> None:
+    check_hostile(message)
+    check_hostile(part(19, message) + part(20, message) + part(31, message))
+
+
+def check_hostile(message: bytes) -> None:
+    """What the package reads, this reads, and as it does; it may be pickier, about text and what nobody wants."""
+    try:
+        factory(*THREE).FromString(message)
+    except Exception:
+        read(kind(*THREE).extractor(), message, PATHS[THREE])
+        return
+    check(THREE, message)
+
+
+@EXAMPLES
+@given(messages(*TWO))
+def test_a_message_cut_off_does_not_hurt(made: object) -> None:
+    message = made.SerializePartialToString()  # type: ignore[attr-defined]
+    for end in range(len(message)):
+        read(kind(*TWO).extractor(), message[:end], PATHS[TWO])
