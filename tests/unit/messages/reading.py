@@ -1,18 +1,42 @@
-"""Fields of messages of any type, read as the server reads them: by a type's extractor, for paths or for a filter."""
+"""Fields of messages of any type, read as the server reads them: by a type's extractor, for paths or for a filter.
+
+The server's messages lie in the middle of much else. So a message is read, and changed, once more between bytes that
+would go on with it: a look at what is behind its end changes the result.
+"""
 
 from collections.abc import Sequence
 from types import EllipsisType
 
 from amps._core.fields import Extractor, FieldSet, FieldValues
+from amps._core.message_builder import MessageBuilder
 from amps._core.message_context import MessageContext
 from amps.expressions import compile_expression
 
 Path = tuple[bytes | int, ...]
 Found = list[bool | int | float | bytes | EllipsisType | None]
 
+SURROUNDINGS = [(b"{<a=\x01", b"\x01=|a=1|"), (b"\\", b"7</a>"), (b"", b'>"}]}\0\xff')]
+SURROUNDED_BYTES_MAX = 20_000
+
+
+def surrounded(message: bytes) -> list[memoryview]:
+    if len(message) > SURROUNDED_BYTES_MAX:
+        return []
+    return [
+        memoryview(before + message + behind)[len(before) : len(before) + len(message)]
+        for before, behind in SURROUNDINGS
+    ]
+
 
 def read(extractor: Extractor, message: bytes, paths: Sequence[Path]) -> list[Found] | None:
     """All values at each of these paths; None if the message cannot be parsed."""
+    found = _read(extractor, message, paths)
+    for view in surrounded(message):
+        assert repr(_read(extractor, view, paths)) == repr(found)
+    return found
+
+
+def _read(extractor: Extractor, message: bytes | memoryview, paths: Sequence[Path]) -> list[Found] | None:
     fields = FieldSet()
     slots = [fields.add(path) for path in paths]
     values = FieldValues()
@@ -29,3 +53,19 @@ def matches(extractor: Extractor, message: bytes, text: str) -> bool:
     program = expression.program.bind(fields)
     values = FieldValues()
     return extractor.read(message, fields, values) and program.matches(values, MessageContext())
+
+
+def merge(builder: MessageBuilder, message: bytes, values: Sequence[object]) -> bytes:
+    """The message with a builder's fields changed. ValueError: it cannot be parsed."""
+    try:
+        merged = builder.merge(message, values)
+    except ValueError:
+        for view in surrounded(message):
+            try:
+                raise AssertionError(builder.merge(view, values))
+            except ValueError:
+                pass
+        raise
+    for view in surrounded(message):
+        assert builder.merge(view, values) == merged
+    return merged

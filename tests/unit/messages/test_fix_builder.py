@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from amps._core.message_builder import OMIT
 from amps.messages.fix import FixType, NvfixType
 from amps.messages.settings import TypeSettings
+from tests.unit.messages.reading import merge as merge_into
 from tests.unit.messages.reading import read
 
 FIX = FixType(TypeSettings("fix", "fix"), {})
@@ -17,7 +18,7 @@ BLANKS = NvfixType(TypeSettings("blanks", "nvfix", field_separator=32), {})
 
 
 def merge(message: bytes, tags: Sequence[bytes], *values: object) -> bytes:
-    return PIPED.builder([(tag,) for tag in tags]).merge(message, values)
+    return merge_into(PIPED.builder([(tag,) for tag in tags]), message, values)
 
 
 @pytest.mark.parametrize(

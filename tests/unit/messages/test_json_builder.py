@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from amps._core.message_builder import OMIT
 from amps.messages.json import JsonType
 from amps.messages.settings import TypeSettings
+from tests.unit.messages.reading import merge as merge_into
 from tests.unit.messages.reading import read
 
 JSON = JsonType(TypeSettings("json", "json"), {})
@@ -29,7 +30,7 @@ def build(paths: Sequence[str], *values: object) -> bytes:
 
 
 def merge(message: bytes, paths: Sequence[str], *values: object) -> bytes:
-    return JSON.builder(map(path, paths)).merge(message, values)
+    return merge_into(JSON.builder(map(path, paths)), message, values)
 
 
 @pytest.mark.parametrize(
@@ -165,21 +166,21 @@ def test_messages_that_cannot_be_changed(message: bytes) -> None:
 def test_where_the_last_of_equal_members_counts() -> None:
     builder = LAST_COUNTS.builder([path("/a"), path("/o/x")])
     message = b'{"a":1, "o":{"x":1},"k":0 ,"a":2,"o":{"x":[],"y":0,"x":2}}'
-    assert builder.merge(message, [8, 9]) == b'{"k":0 ,"a":8,"o":{"y":0,"x":9}}'
-    assert builder.merge(message, [OMIT, OMIT]) == b'{"k":0 ,"o":{"y":0}}'
-    assert builder.merge(b'{"a":1,"b":2}', [8, OMIT]) == b'{"a":8,"b":2}'
+    assert merge_into(builder, message, [8, 9]) == b'{"k":0 ,"a":8,"o":{"y":0,"x":9}}'
+    assert merge_into(builder, message, [OMIT, OMIT]) == b'{"k":0 ,"o":{"y":0}}'
+    assert merge_into(builder, b'{"a":1,"b":2}', [8, OMIT]) == b'{"a":8,"b":2}'
     objects = b'{"o":[{"x":1,"x":2},{"x":3,"y":4}]}'
-    assert builder.merge(objects, [OMIT, 9]) == b'{"o":[{"x":9},{"y":4}]}'
+    assert merge_into(builder, objects, [OMIT, 9]) == b'{"o":[{"x":9},{"y":4}]}'
     for cut in range(1, len(message)):
         with pytest.raises(ValueError, match="cannot be parsed"):
-            builder.merge(message[:cut], [8, 9])
+            merge_into(builder, message[:cut], [8, 9])
 
 
 def test_a_message_cannot_make_its_writer_repeat_a_value() -> None:
     value = b"x" * 1000
     for message in (b'{"a":0' + b',"a":0' * 1000 + b"}", b'{"o":[{}' + b",{}" * 1000 + b"]}"):
         for kind in (JSON, LAST_COUNTS):
-            merged = kind.builder([path("/a"), path("/o/x")]).merge(message, [value, value])
+            merged = merge_into(kind.builder([path("/a"), path("/o/x")]), message, [value, value])
             assert merged.count(value) == 2
 
 
@@ -269,12 +270,12 @@ def test_changed_messages_are_read_back(
 ) -> None:
     text = json.dumps(document, indent=[None, 2, "\t"][style], ensure_ascii=style == 0).encode()
     builder = JSON.builder(paths_of(wanted))
-    merged = builder.merge(text, values_of(wanted))
+    merged = merge_into(builder, text, values_of(wanted))
     assert json.loads(merged) == changed(document, wanted)
     # Cut off, it is refused.
     cut = data.draw(st.integers(1, len(text) - 1))
     with pytest.raises(ValueError, match="cannot be parsed"):
-        builder.merge(text[:cut], values_of(wanted))
+        merge_into(builder, text[:cut], values_of(wanted))
 
 
 @EXAMPLES
@@ -292,7 +293,7 @@ def test_damaged_messages_are_refused_or_stay_what_they_were(
             + text[at + 1 :]
         )
     try:
-        merged = JSON.builder(paths_of(wanted)).merge(text, values_of(wanted))
+        merged = merge_into(JSON.builder(paths_of(wanted)), text, values_of(wanted))
     except ValueError:
         with pytest.raises((ValueError, TypeError)):
             dict(**json.loads(text))

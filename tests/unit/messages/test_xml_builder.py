@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from amps._core.message_builder import OMIT
 from amps.messages.settings import TypeSettings
 from amps.messages.xml import XmlType
+from tests.unit.messages.reading import merge as merge_into
 from tests.unit.messages.reading import read
 
 XML = XmlType(TypeSettings("xml", "xml"), {})
@@ -26,7 +27,7 @@ def build(paths: Sequence[str], *values: object) -> bytes:
 
 
 def merge(message: bytes, paths: Sequence[str], *values: object) -> bytes:
-    return XML.builder(map(path, paths)).merge(message, values)
+    return merge_into(XML.builder(map(path, paths)), message, values)
 
 
 def check_well_formed(message: bytes) -> None:
@@ -102,7 +103,7 @@ def test_as_many_levels_as_a_document_may_have() -> None:
     message = XML.builder([deepest, (*deepest, b"@x")]).build([1, 2])
     assert message == b"<a>" * 63 + b'<a x="2">1' + b"</a>" * 64
     assert read(XML.extractor(), message, [deepest, (*deepest, b"@x")]) == [[1], [2]]
-    assert XML.builder([deepest]).merge(message, [3]) == message.replace(b"1", b"3")
+    assert merge_into(XML.builder([deepest]), message, [3]) == message.replace(b"1", b"3")
 
 
 @pytest.mark.parametrize(
@@ -280,14 +281,14 @@ def test_changed_documents_are_read_back(
 ) -> None:
     text = message.encode()
     builder = XML.builder(wanted)
-    merged = builder.merge(text, list(wanted.values()))
+    merged = merge_into(builder, text, list(wanted.values()))
     check_well_formed(merged)
     assert found(merged) == expected(found(text), wanted)
     if not any(value is not OMIT or found(text)[path] for path, value in wanted.items()):
         assert merged == text
     # Cut off, it is refused.
     with pytest.raises(ValueError, match="cannot be parsed"):
-        builder.merge(text[: data.draw(st.integers(1, len(text) - 1))], list(wanted.values()))
+        merge_into(builder, text[: data.draw(st.integers(1, len(text) - 1))], list(wanted.values()))
 
 
 @EXAMPLES
@@ -320,9 +321,9 @@ def test_whatever_is_changed_stays_well_formed(pieces: list[str], wanted: dict[P
     builder = XML.builder(wanted)
     if not well_formed:
         with pytest.raises(ValueError, match="cannot be parsed"):
-            builder.merge(text, list(wanted.values()))
+            merge_into(builder, text, list(wanted.values()))
         return
-    merged = builder.merge(text, list(wanted.values()))
+    merged = merge_into(builder, text, list(wanted.values()))
     check_well_formed(merged)
     after = found(merged)
     for steps, value in wanted.items():
