@@ -341,6 +341,7 @@ FORMATS: dict[str, Callable[[], Format]] = {
         Fix,
         Xml,
         Struct,
+        Protobuf,
         CompositeLocal,
         CompositeGlobal,
     )
