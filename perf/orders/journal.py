@@ -56,6 +56,9 @@ class OneFile:
         self._file.write(data)
 
     def finish_file(self, number: int, index: IndexBuilder | None) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._file.close()
 
 
@@ -63,8 +66,9 @@ class Journal:
     """Messages of one publisher, in the order of adding. `size_bytes`: room for all of them."""
 
     def __init__(self, prefix: str, size_bytes: int) -> None:
-        self._writer = LogWriter(OneFile(prefix, size_bytes), True)
-        transient = LogWriter(OneFile(f"{prefix}transient.", FILE_HEADER_SIZE * 2), False)
+        self._storages = OneFile(prefix, size_bytes), OneFile(f"{prefix}transient.", FILE_HEADER_SIZE * 2)
+        self._writer = LogWriter(self._storages[0], True)
+        transient = LogWriter(self._storages[1], False)
         self._writer.open_first(0, 0, 1)
         transient.open_first(0, 0, 1)
         self._control = ControlPage()
@@ -104,6 +108,8 @@ class Journal:
         self._turn()
         if self._sequencer.accepted != self._sequence:
             raise ValueError(f"{self._sequencer.accepted} of {self._sequence} messages were accepted")
+        for storage in self._storages:
+            storage.close()
         return self._writer.position
 
     def _push(self, record: bytes) -> None:
