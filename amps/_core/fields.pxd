@@ -39,7 +39,10 @@ cdef class FieldSet:
 
 
 cdef inline uint32_t name_bit(const uint8_t* name, uint32_t length) noexcept nogil:
-    return (length + (name[0] ^ name[length - 1] << 1 if length else 0)) & 63
+    cdef uint32_t looks = length
+    if length:
+        looks |= <uint32_t>name[0] << 8 | <uint32_t>name[length >> 1] << 16 | <uint32_t>name[length - 1] << 24
+    return looks * 0x9E3779B1U >> 26
 
 
 # The node of a named step below another one; -1 if nobody wants it, which is what happens most of the time.
@@ -70,6 +73,7 @@ cdef class FieldValues:
     cdef FieldNode* nodes
     cdef uint32_t node_count
     cdef uint32_t node_capacity
+    cdef uint32_t nodes_max
     cdef readonly Arena arena
     cdef object message            # of `read`: kept for as long as the values point into it
 

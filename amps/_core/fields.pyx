@@ -18,6 +18,7 @@ from amps._core.value cimport VALUE_NULL, Arena, Value, to_python
 cdef enum:
     TABLE_CAPACITY_MIN = 16
     NODES_MIN = 8
+    NODES_MAX = 1 << 23            # values of one message: 320 MiB
     STEPS_MAX = 1000
 
 
@@ -190,8 +191,9 @@ cdef class FieldValues:
         self.slots = NULL
         self.nodes = NULL
 
-    def __init__(self, arena_bytes_max=1 << 28):
-        """arena_bytes_max: how much text may be made for one message."""
+    def __init__(self, arena_bytes_max=1 << 28, uint32_t nodes_max=NODES_MAX):
+        """How much text may be made for one message, and how many values may be found in it."""
+        self.nodes_max = nodes_max
         self.slot_capacity = 0
         self.slot_count = 0
         self.node_count = 0
@@ -224,13 +226,17 @@ cdef class FieldValues:
         """Room for one more value of a slot. It holds nothing yet, and moves when the next one is added."""
         cdef FieldSlot* added = &self.slots[slot]
         cdef FieldNode* grown
+        cdef uint32_t capacity
         cdef int32_t node = <int32_t>self.node_count
         if self.node_count == self.node_capacity:
-            grown = <FieldNode*>realloc(self.nodes, (self.node_capacity * 2 + NODES_MIN) * sizeof(FieldNode))
+            if self.node_count >= self.nodes_max:
+                raise MemoryError(f"more than {self.nodes_max} values of fields in one message")
+            capacity = min(self.node_capacity * 2 + NODES_MIN, self.nodes_max)
+            grown = <FieldNode*>realloc(self.nodes, capacity * sizeof(FieldNode))
             if grown == NULL:
                 raise MemoryError()
             self.nodes = grown
-            self.node_capacity = self.node_capacity * 2 + NODES_MIN
+            self.node_capacity = capacity
         if added.first < 0:
             added.first = node
         else:

@@ -1,9 +1,10 @@
 """Fields of JSON messages (expressions.md §12).
 
-One pass from the first byte, along the tree of wanted fields; everything else is stepped over, 16 bytes at a time.
-It ends as soon as all wanted fields are found, so that errors behind the last one go unnoticed, and a message in
-which one is missing is looked through to its end. Strings and numbers are left as they stand in the message: who looks
-at a value settles it.
+One pass from the first byte, along the tree of wanted fields. Where braces, brackets, colons and commas are is found
+window by window, 64 bytes at a time (json_index.h); the scan goes from one of these places, or tokens, to the next, and
+looks closer only at what is wanted. It ends as soon as all wanted fields are found, so that errors behind the last one
+go unnoticed, and a message in which one is missing is looked through to its end. Strings and numbers are left as they
+stand in the message: who looks at a value settles it.
 
 Of the values of a repeated key the first counts. With `early_termination` off every message is read to its end and
 the last one counts.
@@ -32,15 +33,34 @@ cdef extern from "json_text.h" nogil:
     const uint8_t* json_skip_space(const uint8_t* at, const uint8_t* end)
     const uint8_t* json_scalar_end(const uint8_t* at, const uint8_t* end)
     const uint8_t* json_skip_string(const uint8_t* at, const uint8_t* end)
-    const uint8_t* json_skip_container(const uint8_t* at, const uint8_t* end)
     const uint8_t* json_skip_value(const uint8_t* at, const uint8_t* end)
+    bint json_is_value(const uint8_t* at, const uint8_t* stop, const uint8_t* end)
+    bint json_is_space(uint8_t byte)
+    bint json_is_plain(const uint8_t* at, const uint8_t* stop, const uint8_t* end)
     bint json_has_leaf(const uint8_t* at, const uint8_t* end)
     bint json_is_number(const uint8_t* at, const uint8_t* end)
     bint json_escapes_are_valid(const uint8_t* at, const uint8_t* end)
 
+cdef extern from "json_index.h" nogil:
+    enum:
+        JSON_TAPE_ENTRIES
+    ctypedef struct JsonIndex:
+        const uint8_t* at
+        const uint8_t* end
+        uint64_t in_string
+        uint64_t escaped
+    uint32_t json_index_window(JsonIndex* index, const uint8_t* base, uint32_t* tape)
+    uint32_t json_index_window_plain(JsonIndex* index, const uint8_t* base, uint32_t* tape)
+
 
 cdef enum:
     DEPTH_MAX = 1000               # of what is wanted; what is stepped over may be deeper
+
+
+# A place among the tokens, to come back to.
+cdef struct TapePlace:
+    JsonIndex window
+    uint32_t at
 
 
 cdef struct Occurrence:
@@ -54,7 +74,13 @@ cdef class JsonExtractor(Extractor):
 
     cdef bint last_counts
     cdef bint done                 # everything wanted is found
+    cdef const uint8_t* begin
     cdef const uint8_t* end
+    cdef JsonIndex index
+    cdef JsonIndex window          # `index` before the window whose tokens are at hand
+    cdef uint32_t tape[JSON_TAPE_ENTRIES]  # these tokens, as distances from `begin`
+    cdef uint32_t tape_at
+    cdef uint32_t tape_count
     cdef FieldSet fields
     cdef FieldValues values
     cdef uint32_t wanted           # how many fields
@@ -83,6 +109,7 @@ cdef class JsonExtractor(Extractor):
             return True
         self.fields = fields
         self.values = values
+        self.begin = data
         self.end = data + length
         self.done = False
         self.wanted = fields.nodes[root].wanted_below
@@ -93,8 +120,62 @@ cdef class JsonExtractor(Extractor):
         at = json_skip_space(at, self.end)
         if at == self.end:
             return True
-        at = self.scan_object(at + 1, root, 0) if at[0] == c'{' else json_skip_value(at, self.end)
+        if at[0] == c'{':
+            self.index.at = at + 1
+            self.index.end = self.end
+            self.index.in_string = 0
+            self.index.escaped = 0
+            self.tape_at = self.tape_count = 0
+            at = self.scan_object(at + 1, root, 0)
+        else:
+            at = json_skip_value(at, self.end)
         return at != NULL and (self.done or json_skip_space(at, self.end) == self.end)
+
+    cdef inline const uint8_t* next_token(self) noexcept nogil:
+        """The place of the next token, which is left behind; NULL at the end of the message."""
+        if self.tape_at == self.tape_count and not self.next_window():
+            return NULL
+        self.tape_at += 1
+        return self.begin + self.tape[self.tape_at - 1]
+
+    cdef bint next_window(self) noexcept nogil:
+        """Index on, until there is a token; False at the end of the message."""
+        self.tape_at = 0
+        self.tape_count = 0
+        while self.tape_count == 0:
+            if self.index.at >= self.end:
+                return False
+            self.window = self.index
+            self.tape_count = json_index_window(&self.index, self.begin, self.tape)
+        return True
+
+    cdef TapePlace tape_place(self) noexcept nogil:
+        cdef TapePlace place
+        if self.tape_at == self.tape_count:
+            self.next_window()
+        place.window = self.window
+        place.at = self.tape_at
+        return place
+
+    cdef void go_back(self, const TapePlace* place) noexcept nogil:
+        if place.window.at != self.window.at:
+            self.window = self.index = place.window
+            self.tape_count = json_index_window(&self.index, self.begin, self.tape)
+        self.tape_at = place.at
+
+    cdef const uint8_t* skip_container(self) noexcept nogil:
+        """Behind the object or array whose first token was left behind, however deep it is."""
+        cdef const uint8_t* token
+        cdef uint64_t depth = 1
+        while depth:
+            token = self.next_token()
+            if token == NULL:
+                return NULL
+            if token[0] | 0x20 == c'{':
+                depth += 1
+            elif token[0] | 0x20 == c'}':
+                depth -= 1
+        return token + 1
 
     cdef int forget_met(self) except -1:
         cdef uint32_t capacity = self.fields.node_count * 2
@@ -113,56 +194,87 @@ cdef class JsonExtractor(Extractor):
         """The members of an object whose content begins at `at`. The place behind it, or NULL: malformed."""
         cdef const uint8_t* end = self.end
         cdef FieldSet fields = self.fields
+        cdef const uint8_t* before = at - 1
+        cdef const uint8_t* token
         cdef const uint8_t* name
+        cdef const uint8_t* quote
+        cdef const uint32_t* next_token = &self.tape[self.tape_at]
+        cdef const uint32_t* last_token = &self.tape[self.tape_count]
         cdef int32_t child
         cdef uint32_t serial
+        cdef bint empty
+        cdef bint wanted
         if depth > DEPTH_MAX:
             return NULL
         self.object_serial += 1
         serial = self.object_serial
-        at = json_skip_space(at, end)
-        if at < end and at[0] == c'}':
-            return at + 1
         while True:
-            if at >= end or at[0] != c'"':
-                return NULL
-            name = at + 1
-            at = json_string_stop(name, end)
-            if at >= end:
-                return NULL
-            if at[0] == c'"':
-                child = wanted_child(fields, node, name, <uint32_t>(at - name))
-                at += 1
-            else:
-                at = json_skip_string(at, end)
-                if at == NULL:
+            # Where it stands on the tape is known to `self` only while somebody else needs it.
+            if next_token == last_token:
+                if not self.next_window():
                     return NULL
-                child = self.escaped_child(node, name, <uint32_t>(at - 1 - name))
+                next_token = self.tape
+                last_token = &self.tape[self.tape_count]
+            token = self.begin + next_token[0]
+            next_token += 1
+            if token[0] != c':':
+                self.tape_at = <uint32_t>(next_token - self.tape)
+                empty = token[0] == c'}' and before == at - 1 and json_skip_space(at, token) == token
+                return token + 1 if empty else NULL
+            name = before + 1
+            if name[0] != c'"':
+                name = json_skip_space(name, token)
+            quote = token - 1
+            while quote > name and json_is_space(quote[0]):
+                quote -= 1
+            if name[0] != c'"' or quote[0] != c'"' or quote == name:
+                return NULL
+            name += 1
+            if json_is_plain(name, quote, end):
+                child = wanted_child(fields, node, name, <uint32_t>(quote - name))
+            else:
+                if json_skip_string(name, token) != quote + 1:
+                    return NULL
+                child = self.escaped_child(node, name, <uint32_t>(quote - name))
                 if child < -1:
                     return NULL
-            if at < end and at[0] != c':':
+            at = token + 1
+            if at < end and at[0] <= c' ':
                 at = json_skip_space(at, end)
-            if at >= end or at[0] != c':':
-                return NULL
-            at = json_skip_space(at + 1, end)
             if at >= end:
                 return NULL
-            if child >= 0 and self.counts(child, serial):
-                at = self.scan_member(at, child, depth)
-                if at == NULL or self.done:
-                    return at
-            else:
-                at = json_skip_value(at, end)
-                if at == NULL:
+            wanted = child >= 0 and self.counts(child, serial)
+            if wanted or next_token == last_token or self.begin[next_token[0]] | 0x20 == c'{':
+                self.tape_at = <uint32_t>(next_token - self.tape)
+                if wanted:
+                    at = self.scan_member(at, child, depth)
+                    if at == NULL or self.done:
+                        return at
+                    token = self.next_token()
+                else:
+                    token = self.next_token()
+                    if token == NULL:
+                        return NULL
+                    if token[0] | 0x20 == c'{':
+                        at = self.skip_container() if at == token else NULL
+                        token = self.next_token()
+                    else:
+                        at = token if json_is_value(at, token, end) else NULL
+                if token == NULL or at == NULL or (at != token and json_skip_space(at, token) != token):
                     return NULL
-            at = json_skip_space(at, end)
-            if at >= end:
+                next_token = &self.tape[self.tape_at]
+                last_token = &self.tape[self.tape_count]
+            else:
+                token = self.begin + next_token[0]
+                next_token += 1
+                if not json_is_value(at, token, end):
+                    return NULL
+            if token[0] == c'}':
+                self.tape_at = <uint32_t>(next_token - self.tape)
+                return token + 1
+            if token[0] != c',':
                 return NULL
-            if at[0] == c'}':
-                return at + 1
-            if at[0] != c',':
-                return NULL
-            at = json_skip_space(at + 1, end)
+            before = token
 
     cdef int32_t escaped_child(self, int32_t node, const uint8_t* name, uint32_t length) except -3:
         """The node of a name with escapes; -1: nobody wants it; -2: malformed."""
@@ -206,7 +318,7 @@ cdef class JsonExtractor(Extractor):
         cdef uint32_t before = self.resolved
         if self.fields.nodes[node].first_element >= 0 and at[0] != c'[':
             first = self.fields.element(node, 0)  # a value by itself is its own first element
-            if first >= 0 and self.scan_value(at, first, depth) == NULL:
+            if first >= 0 and not self.scan_twice(at, first, depth):
                 return NULL
         at = self.scan_value(at, node, depth)
         if self.done:
@@ -216,6 +328,14 @@ cdef class JsonExtractor(Extractor):
             self.done = self.resolved == self.wanted
         return at
 
+    cdef bint scan_twice(self, const uint8_t* at, int32_t node, uint32_t depth) except -1:
+        """A value for one node of two that want it; the scan stands before the value again. False: malformed."""
+        cdef TapePlace place = self.tape_place()
+        if self.scan_value(at, node, depth) == NULL:
+            return False
+        self.go_back(&place)
+        return True
+
     cdef const uint8_t* scan_value(self, const uint8_t* at, int32_t node, uint32_t depth) except? NULL:
         """A value that is wanted, or something in it. The place behind it, or NULL: malformed."""
         cdef int32_t slot = self.fields.nodes[node].slot
@@ -223,11 +343,13 @@ cdef class JsonExtractor(Extractor):
         cdef const uint8_t* stop
         cdef Value* value
         cdef uint32_t index = 0
+        if at[0] | 0x20 == c'{' and self.next_token() != at:
+            return NULL
         if at[0] == c'{':
             if slot >= 0 and json_has_leaf(at + 1, self.end):
                 self.values.add(slot).kind = VALUE_CONTAINER
             if self.fields.nodes[node].children == 0:
-                return json_skip_container(at + 1, self.end)
+                return self.skip_container()
             return self.scan_object(at + 1, node, depth + 1)
         if at[0] == c'[':
             return self.scan_array(at + 1, node, depth + 1, &index)
@@ -288,32 +410,55 @@ cdef class JsonExtractor(Extractor):
         Arrays in arrays are as if flat, and so their elements go on counting (§9).
         """
         cdef const uint8_t* end = self.end
+        cdef const uint8_t* token
         cdef int32_t element
         if depth > DEPTH_MAX:
             return NULL
         at = json_skip_space(at, end)
         if at < end and at[0] == c']':
-            return at + 1
+            return at + 1 if self.next_token() == at else NULL
         self.arrays += 1
         while at < end:
             if at[0] == c'[':
-                at = self.scan_array(at + 1, node, depth + 1, index)
+                at = self.scan_array(at + 1, node, depth + 1, index) if self.next_token() == at else NULL
             else:
                 if self.fields.nodes[node].first_element >= 0:
                     element = self.fields.element(node, index[0])
-                    if element >= 0 and self.scan_value(at, element, depth) == NULL:
+                    if element >= 0 and not self.scan_twice(at, element, depth):
                         return NULL
                 index[0] += 1
                 at = self.scan_value(at, node, depth)
             if at == NULL:
                 return NULL
-            at = json_skip_space(at, end)
-            if at >= end:
+            token = self.next_token()
+            if token == NULL or (at != token and json_skip_space(at, token) != token):
                 return NULL
-            if at[0] == c']':
+            if token[0] == c']':
                 self.arrays -= 1
-                return at + 1
-            if at[0] != c',':
+                return token + 1
+            if token[0] != c',':
                 return NULL
-            at = json_skip_space(at + 1, end)
+            at = json_skip_space(token + 1, end)
         return NULL
+
+
+def structure_of(bytes text, bint plain):
+    """The places of all tokens, for tests. plain: as a processor without wide registers finds them."""
+    cdef uint32_t tape[JSON_TAPE_ENTRIES]
+    cdef const uint8_t* begin = <const uint8_t*><const char*>text
+    cdef JsonIndex index
+    cdef uint32_t count
+    cdef uint32_t at
+    index.at = begin
+    index.end = begin + len(text)
+    index.in_string = 0
+    index.escaped = 0
+    found = []
+    while index.at < index.end:
+        if plain:
+            count = json_index_window_plain(&index, begin, tape)
+        else:
+            count = json_index_window(&index, begin, tape)
+        for at in range(count):
+            found.append(tape[at])
+    return found

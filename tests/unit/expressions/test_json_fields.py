@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from amps._core.fields import FieldSet, FieldValues
-from amps._core.scan_json import JsonExtractor
+from amps._core.scan_json import JsonExtractor, structure_of
 from tests.support import reference_values as reference
 from tests.support.reference_values import same
 
@@ -277,3 +277,89 @@ def test_bytes_of_strings_pass_through(text: str, binary: bytes) -> None:
 )
 def test_empty_messages_and_other_roots_have_no_fields(opening: bytes, expected: bool) -> None:
     assert read(opening, [(b"a",)]) == (expected, [[]])
+
+
+# The index of structure: 64 bytes are looked at at once, and windows of 2048 bytes one after the other
+
+
+def tokens_of(text: bytes) -> list[int]:
+    """Places of braces, brackets, colons and commas outside strings, byte by byte."""
+    found = []
+    in_string = escaped = False
+    for place, byte in enumerate(text):
+        was_escaped, escaped = escaped, False
+        if byte == ord("\\"):
+            escaped = not was_escaped
+        elif byte == ord('"'):
+            in_string = in_string if was_escaped else not in_string
+        elif not in_string and byte in b"{}[]:,":
+            found.append(place)
+    return found
+
+
+pieces = st.sampled_from(
+    [
+        b"{",
+        b"}",
+        b"[",
+        b"]",
+        b":",
+        b",",
+        b'"',
+        b"\\",
+        b'\\"',
+        b"\\\\",
+        b" ",
+        b"a" * 31,
+        b"b" * 64,
+        b'"c,d"',
+        b"\xff",
+        b"12",
+    ]
+)
+
+
+@EXAMPLES
+@given(st.lists(pieces, max_size=150).map(b"".join), st.integers(0, 70))
+@example(b"\\" * 129 + b'"{', 0)
+@example(b'"' + b"\\" * 63 + b'"{"', 0)
+@example(b"{" * 4200, 3)
+def test_the_structure_is_found_in_blocks_as_byte_by_byte(text: bytes, shift: int) -> None:
+    text = b" " * shift + text
+    expected = tokens_of(text)
+    assert structure_of(text, plain=True) == expected
+    assert structure_of(text, plain=False) == expected
+
+
+@pytest.mark.parametrize("fill", [b'"', b"\\\\", b'\\"', b"{", b"x"])
+@pytest.mark.parametrize("length", [*range(1990, 2110, 7), 4000, 4096, 6100])
+def test_what_crosses_windows_is_read_as_a_whole(fill: bytes, length: int) -> None:
+    """Long strings with quotes and backslashes, containers in containers, in front of what is wanted and in it."""
+    inner = fill.decode() * (length // len(fill))
+    document = {
+        "fill": inner,
+        "o": {"fill": inner, "list": [{"fill": [inner], "k": 1}, {"k": [2, inner]}]},
+        "last": 3,
+    }
+    message = json.dumps(document).encode()
+    assert values_of(message, (b"last",)) == [3]
+    assert values_of(message, (b"o", b"list", b"k")) == [1, 2, inner.encode()]
+    assert values_of(message, (b"o", b"list", 0, b"k")) == [1]
+    assert values_of(message, (b"o", b"list", 1, b"k")) == [2, inner.encode()]
+    assert values_of(message, (b"o", 0, b"list", 0, b"fill")) == [inner.encode()]
+    for cut in (len(message) - 1, len(message) // 2, 2048, 2049):
+        assert not JsonExtractor().read(message[:cut], FieldSet([(b"missing",)]), FieldValues())
+
+
+def values_of(message: bytes, path: Path) -> list[object]:
+    fields, values = FieldSet([path]), FieldValues()
+    assert JsonExtractor().read(message, fields, values)
+    return list(values.values_of(0))
+
+
+def test_a_message_has_a_bounded_number_of_values() -> None:
+    """Each takes memory of its own, however short it is."""
+    message = b'{"a":[' + b"1," * 5000 + b"1]}"
+    assert JsonExtractor().read(message, FieldSet([(b"a",)]), FieldValues(nodes_max=6000))
+    with pytest.raises(MemoryError, match="more than 5000 values"):
+        JsonExtractor().read(message, FieldSet([(b"a",)]), FieldValues(nodes_max=5000))
