@@ -218,7 +218,7 @@ cdef class JsonBuilder(MessageBuilder):
                 if child >= 0:
                     named = &self.destinations.nodes[child]
                     removed = self.counting[child] != value if self.last_counts else named.met
-                    named.met = named.met or not removed
+                    named.met = True
                     if named.value >= 0 and (removing or self.values[named.value] == NULL):
                         removed = True
                 if not removed:

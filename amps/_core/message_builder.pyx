@@ -14,7 +14,8 @@ from libc.stdint cimport uint8_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
-from amps._core.value cimport VALUE_NULL, Arena, Value, from_python
+from amps._core.fields cimport FieldValues
+from amps._core.value cimport VALUE_NULL, Arena, Value, from_python, settle
 
 cdef enum:
     CAPACITY_MIN = 1024
@@ -84,7 +85,11 @@ cdef class MessageBuilder:
         """The message with these fields changed. ValueError: it cannot be parsed."""
         return self._made(values, message)
 
-    def _made(self, values, message):
+    def project(self, FieldValues found):
+        """A new message of the first value of each slot, in the order of the paths; left out where there is none."""
+        return self._made([None] * len(self.paths), None, found)
+
+    def _made(self, values, message, FieldValues found=None):
         cdef uint64_t count = <uint64_t>len(self.paths)
         cdef uint64_t at
         cdef Value* given
@@ -102,7 +107,12 @@ cdef class MessageBuilder:
                 raise MemoryError()
             for at in range(count):
                 given[at].kind = VALUE_NULL
-                if values[at] is not OMIT:
+                if found is not None:
+                    if at < found.slot_count and found.slots[at].first >= 0:
+                        given[at] = found.nodes[found.slots[at].first].value
+                        settle(&given[at], found.arena)
+                        chosen[at] = &given[at]
+                elif values[at] is not OMIT:
                     from_python(values[at], &given[at], self.arena)
                     chosen[at] = &given[at]
             if message is None:

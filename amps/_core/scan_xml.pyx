@@ -40,6 +40,7 @@ cdef extern from "xml_text.h" nogil:
     void xml_release(xml_cursor* cursor)
     int xml_next(xml_cursor* cursor)
     int xml_attribute(xml_cursor* cursor)
+    bint xml_skip_leaf(xml_cursor* cursor)
     bint xml_is_space(uint8_t byte)
     const uint8_t* xml_skip_space(const uint8_t* at, const uint8_t* end)
     bint xml_is_plain(const uint8_t* at, const uint8_t* end, int how)
@@ -79,6 +80,7 @@ cdef class XmlExtractor(Extractor):
     cdef Occurrences* met          # by node of the FieldSet
     cdef uint32_t met_capacity
     cdef uint64_t serial
+    cdef bint wants_text           # the element that was opened last has a slot
     cdef ByteBuffer texts          # texts in pieces of the open elements, those of the innermost last
     cdef ByteBuffer name           # of an attribute, with its @
 
@@ -102,6 +104,7 @@ cdef class XmlExtractor(Extractor):
     ) except -1:
         cdef Frame* frame = &self.frames[0]
         cdef const uint8_t* end = data + length
+        cdef uint32_t first_active
         cdef int token
         if fields.nodes[root].wanted_below == 0 or xml_skip_space(data, end) == end:
             return True
@@ -112,18 +115,25 @@ cdef class XmlExtractor(Extractor):
         self.prepare_met()
         self.active_count = 0
         self.texts.length = 0
-        self.begin_frame(frame)
-        xml_begin(&self.cursor, data, end)
+        self.wants_text = False
+        self.begin_frame(frame, 0)
         self.activate(root)
-        frame.wants_text = False
+        xml_begin(&self.cursor, data, end)
         while True:
             token = xml_next(&self.cursor)
             if token == XML_TEXT:
                 if frame.wants_text:
                     self.add_text(frame, XML_READ_TEXT)
             elif token == XML_OPEN:
-                self.open_element(frame, frame + 1)
+                frame.has_inner = True
+                first_active = self.active_count
+                self.wants_text = False
+                if frame.first_active < first_active:
+                    self.activate_below(frame)
+                if self.active_count == first_active and xml_skip_leaf(&self.cursor):
+                    continue
                 frame += 1
+                self.begin_frame(frame, first_active)
                 while True:
                     token = xml_attribute(&self.cursor)
                     if token != XML_ATTRIBUTE:
@@ -157,7 +167,7 @@ cdef class XmlExtractor(Extractor):
         return 0
 
     cdef int activate(self, int32_t node) except -1:
-        """The innermost element is at this node."""
+        """The element that was opened last is at this node."""
         cdef uint32_t capacity = self.active_capacity * 2 + 64
         cdef int32_t* grown
         if self.active_count == self.active_capacity:
@@ -169,39 +179,36 @@ cdef class XmlExtractor(Extractor):
         self.active[self.active_count] = node
         self.active_count += 1
         if self.fields.nodes[node].slot >= 0:
-            self.frames[self.cursor.depth].wants_text = True
+            self.wants_text = True
         return 0
 
-    cdef void begin_frame(self, Frame* frame) noexcept:
+    cdef void begin_frame(self, Frame* frame, uint32_t first_active) noexcept:
         self.serial += 1
         frame.serial = self.serial
-        frame.first_active = self.active_count
-        frame.wants_text = False
+        frame.first_active = first_active
+        frame.wants_text = self.wants_text
         frame.has_inner = False
         frame.is_copied = False
         frame.text = NULL
         frame.text_base = self.texts.length
 
-    cdef int open_element(self, Frame* parent, Frame* frame) except -1:
+    cdef int activate_below(self, Frame* parent) except -1:
         """Find out which nodes an element is: below each of those that its parent is, and as an element of an array."""
+        cdef FieldSet fields = self.fields
         cdef uint32_t at
         cdef int32_t node
         cdef Occurrences* met
-        self.begin_frame(frame)
-        parent.has_inner = True
-        for at in range(parent.first_active, frame.first_active):
-            node = wanted_child(
-                self.fields, self.active[at], self.cursor.name.text, <uint32_t>self.cursor.name.length
-            )
+        for at in range(parent.first_active, self.active_count):
+            node = wanted_child(fields, self.active[at], self.cursor.name.text, <uint32_t>self.cursor.name.length)
             if node < 0:
                 continue
             self.activate(node)
-            if self.fields.nodes[node].first_element >= 0:
+            if fields.nodes[node].first_element >= 0:
                 met = &self.met[node]
                 if met.serial != parent.serial:
                     met.serial = parent.serial
                     met.count = 0
-                node = self.fields.element(node, met.count)
+                node = fields.element(node, met.count)
                 met.count += 1
                 if node >= 0:
                     self.activate(node)

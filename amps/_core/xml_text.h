@@ -469,4 +469,19 @@ static inline int xml_attribute(xml_cursor *cursor) {
     return XML_ATTRIBUTE;
 }
 
+/* After XML_OPEN: step over the rest of the element, if it has no attributes and nothing in it but plain text, which is
+ * what most elements are. Otherwise nothing has happened. */
+static inline int xml_skip_leaf(xml_cursor *cursor) {
+    const uint8_t *at = cursor->at, *end = cursor->end;
+    const xml_name *opened = &cursor->open[cursor->depth - 1];
+    if (at == end || *at != '>') return 0;
+    at = xml_stop(at + 1, end, '<', '&', ']');
+    if (end - at < 3 || *at != '<' || at[1] != '/' || !xml_is_name(at + 2, end, opened)) return 0;
+    at += 2 + opened->length;
+    if (at == end || *at != '>') return 0;
+    cursor->at = at + 1;
+    cursor->depth--;
+    return 1;
+}
+
 #endif

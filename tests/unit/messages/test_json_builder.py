@@ -9,7 +9,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from amps._core.fields import FieldSet, FieldValues
 from amps._core.message_builder import OMIT
+from amps.messages.fix import NvfixType
 from amps.messages.json import JsonType
 from amps.messages.settings import TypeSettings
 from tests.unit.messages.reading import merge as merge_into
@@ -125,6 +127,7 @@ def test_paths_that_cannot_be_written(steps: tuple[bytes, ...]) -> None:
         # The first object of an array gets the field, the others lose it.
         (b'{"L":[1,{"k":1,"v":1},[{"k":2,"v":2}]]}', ["/L/k"], [9], b'{"L":[1,{"k":9,"v":1},[{"v":2}]]}'),
         (b'{"L":["{", {"v":1},{"k":{}}]}', ["/L/k/z"], [9], b'{"L":["{", {"v":1,"k":{"z":9}},{"k":{}}]}'),
+        (b'{"L":[{"k":{}},{"k":5}]}', ["/L/k/z"], [9], b'{"L":[{"k":{"z":9}},{"k":5}]}'),
         (b'{"L":[]}', ["/L/k"], [9], b'{"L":{"k":9}}'),
         # Names are compared as what they mean.
         (b'{"\\u0061":1,"a\\"b":2}', ["/a", '/a"b'], [5, 6], b'{"\\u0061":5,"a\\"b":6}'),
@@ -156,11 +159,27 @@ def test_changed_messages(message: bytes, paths: list[str], values: list[object]
         b'{"o":[{"x":1}',
         b'{"o":[{"x":1}}',
         b'{"o":[{"x"]}',
+        b'{"o":[{"x":1}}}',
     ],
 )
 def test_messages_that_cannot_be_changed(message: bytes) -> None:
     with pytest.raises(ValueError, match="cannot be parsed"):
         merge(message, ["/a", "/o/x"], 1, 2)
+
+
+def test_what_was_found_in_other_messages() -> None:
+    """Numbers keep their text where JSON has that form, else their value; a container is NULL (§14.4)."""
+    fields = FieldSet([(b"a",), (b"b",), (b"c",), (b"d",), (b"e",), (b"f",)])
+    builder = JSON.builder(fields.paths)
+    found = FieldValues()
+    assert JSON.extractor().read(
+        b'{"a":1.50,"b":"\\u0041\\n","c":{"x":1},"d":[1e999,2],"e":true}', fields, found
+    )
+    assert builder.project(found) == b'{"a":1.50,"b":"A\\n","c":null,"d":1e999,"e":true}'
+    nvfix = NvfixType(TypeSettings("nvfix", "nvfix"), {})
+    assert nvfix.extractor().read(b"a=1.50\x01b=0042\x01c=.5\x01d=+5\x01e=5.\x01f=\x01", fields, found)
+    assert builder.project(found) == b'{"a":1.50,"b":42,"c":0.5,"d":5,"e":5.0,"f":null}'
+    assert nvfix.builder(fields.paths).project(found) == b"a=1.50\x01b=0042\x01c=.5\x01d=+5\x01e=5.\x01f=\x01"
 
 
 def test_where_the_last_of_equal_members_counts() -> None:

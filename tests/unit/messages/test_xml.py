@@ -180,6 +180,9 @@ def test_subscripts_count_elements_of_one_name_in_one_element() -> None:
 )
 def test_documents_that_are_not_well_formed(message: bytes) -> None:
     assert found(message, "/a") is None
+    # Also where nobody looks.
+    assert found(message, "/x") is None
+    assert found(message, "/x/y", "/a/z/z") is None
     assert not expat_reads(message).well_formed
 
 
@@ -321,6 +324,7 @@ def agrees(message: bytes) -> None:
     paths = list(dict.fromkeys([*(path for path, _ in expected.values), (b"nothing",)]))
     values = read(XML.extractor(), message, paths)
     assert (values is not None) is expected.well_formed
+    assert (read(XML.extractor(), message, [(b"nothing",)]) is not None) is expected.well_formed
     if values is None:
         return
     for wanted, got in zip(paths, values, strict=True):
@@ -376,6 +380,27 @@ def test_any_bytes_end_in_a_verdict(message: bytes) -> None:
     read(extractor, message, [(b"a",)])
     read(extractor, b"<a>" + message + b"</a>", [(b"a",), (b"a", b"@a")])
     assert read(extractor, b"<a>1</a>", [(b"a",)]) == [[1]]
+
+
+def test_elements_that_nobody_wants_are_passed_over() -> None:
+    kinds = [b"", b"1", b"]", b"]]", b"&lt;", b"<!---->", b"<![CDATA[<w>]]>", b"<v/>", b"<w>0</w>", b"x" * 40]
+    leaves = [b"<v>" + content + b"</v>" for content in kinds] + [b"<v a='1'>2</v>", b"<v >2</v >", b"<v/>"]
+    for leaf in leaves:
+        assert found(b"<r>" + leaf + b"<w>7</w>" + leaf + b"</r>", "/r/w") == [[7]]
+        assert found(b"<s>" + leaf + b"</s>", "/r/w") == [[]]
+        assert found(b"<r>" + leaf + b"</r>", "/r") == [[...]]
+    for broken in (
+        b"<v>1</vv>",
+        b"<v>1</w>",
+        b"<v>1</v",
+        b"<v>1",
+        b"<v>]]></v>",
+        b"<v>\x01</v>",
+        b"<v>&x;</v>",
+        b"<v>1<v>",
+    ):
+        assert found(b"<r>" + broken + b"</r>", "/r/w") is None
+        assert found(b"<r>" + broken, "/r/w") is None
 
 
 def test_counting_is_that_of_the_document() -> None:
