@@ -63,6 +63,7 @@ cdef class ConstantSet:
         """constants: None, bools, ints, floats, bytes; None and NaN are equal to nothing."""
         cdef uint32_t at
         cdef Value* member
+        cdef Value* number
         self.arena = Arena(1 << 31)
         self.capacity = 16
         while self.capacity < 2 * len(constants):
@@ -79,15 +80,14 @@ cdef class ConstantSet:
             member = &self.members[at]
             from_python(constants[at], member, self.arena)
             if member.kind == VALUE_STRING:
-                self.enter(self.texts, hash_bytes(member.text, member.length, 0), at)
-                if number_from_text(member.text, member.length, &self.members[self.member_count + at]):
-                    canonical(&self.members[self.member_count + at])
-                    self.enter(
-                        self.converted,
-                        number_hash(&self.members[self.member_count + at]),
-                        self.member_count + at,
-                    )
-            elif member.kind != VALUE_NULL and canonical(member):
+                if not self.has_text(member):
+                    self.enter(self.texts, hash_bytes(member.text, member.length, 0), at)
+                number = &self.members[self.member_count + at]
+                if number_from_text(member.text, member.length, number):
+                    canonical(number)
+                    if not self.has_number(self.converted, number):
+                        self.enter(self.converted, number_hash(number), self.member_count + at)
+            elif member.kind != VALUE_NULL and canonical(member) and not self.has_number(self.numbers, member):
                 self.enter(self.numbers, number_hash(member), at)
 
     def __dealloc__(self):
@@ -97,6 +97,7 @@ cdef class ConstantSet:
         PyMem_Free(self.converted)
 
     cdef void enter(self, SetSlot* table, uint64_t hash_, uint32_t member) noexcept:
+        """Enter a member that has no equal in the table: many of them would be searched one by one."""
         cdef uint64_t at = hash_
         while table[at & (self.capacity - 1)].member_plus_one:
             at += 1

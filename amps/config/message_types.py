@@ -12,7 +12,7 @@ from amps.config.findings import Severity
 from amps.config.schema import Checker, Section
 from amps.config.units import shown
 from amps.messages import (
-    MODULE_NAMES,
+    MODULES,
     STANDARD_MESSAGE_TYPES,
     MessageType,
     TypeSettings,
@@ -67,14 +67,14 @@ def _settings(section: Section, made: dict[str, MessageType], checker: Checker) 
     if name is None:
         return None
     module = section.first("Module")
-    if module is None and name not in MODULE_NAMES:
-        checker.error(section.node, f"Module is missing; write one of {', '.join(MODULE_NAMES)}")
+    if module is None and name not in MODULES:
+        checker.error(section.node, f"Module is missing; write one of {', '.join(MODULES)}")
         return None
     module = module or name
-    if module not in MODULE_NAMES:
+    if module not in MODULES:
         checker.error(
             section.where("Module"),
-            f"no message type module is called {shown(module)}; write one of {', '.join(MODULE_NAMES)}",
+            f"no message type module is called {shown(module)}; write one of {', '.join(MODULES)}",
         )
         return None
     if name in STANDARD_MESSAGE_TYPES and name != module:

@@ -23,7 +23,6 @@ from amps.messages.xml import XmlType
 
 __all__ = [
     "MODULES",
-    "MODULE_NAMES",
     "STANDARD_MESSAGE_TYPES",
     "MessageType",
     "TypeSettings",
@@ -35,23 +34,21 @@ __all__ = [
 STANDARD_MESSAGE_TYPES: Final = ("json", "fix", "nvfix", "xml", "bson", "msgpack", "bflat", "binary")
 """Message types that exist without being declared, each called as its module is."""
 
-MODULE_NAMES: Final = (*STANDARD_MESSAGE_TYPES, "protobuf", "struct", "composite-local", "composite-global")
-
-MODULES: Final[Mapping[str, type[MessageType]]] = dict.fromkeys(MODULE_NAMES, BinaryType) | {
+MODULES: Final[Mapping[str, type[MessageType]]] = {
+    "json": JsonType,
+    "fix": FixType,
+    "nvfix": NvfixType,
+    "xml": XmlType,
+    "bson": BsonType,
+    "msgpack": MsgpackType,
     "bflat": BflatType,
     "binary": BinaryType,
-    "bson": BsonType,
-    "composite-global": CompositeGlobalType,
-    "composite-local": CompositeLocalType,
-    "fix": FixType,
-    "json": JsonType,
-    "msgpack": MsgpackType,
-    "nvfix": NvfixType,
     "protobuf": ProtobufType,
     "struct": StructType,
-    "xml": XmlType,
+    "composite-local": CompositeLocalType,
+    "composite-global": CompositeGlobalType,
 }
-"""The implementation of each module. Nothing is found in messages of those that are not there yet."""
+"""The implementation of each module."""
 
 
 def standard_settings() -> dict[str, TypeSettings]:

@@ -50,6 +50,7 @@ BSON = bson(
 PHOTO = parts(b'{"id":1,"m":"a"}', b'{"m":"b","c":2}', b"\x00\xff{", payload=b'{"id":9}\xff')
 BOTH = parts(b'{"id":1,"m":"a"}', b'{"m":"b","c":2}')
 TICK = struct.pack("<i4xd", 7, 12.5) + struct.pack(">H", 258) + b"ab\0\xff"
+SUB, SEVEN, REPEATED, CASH = b"\x0a\x02\x08\x05", b"\x10\x07", b"\x22\x03\x01\x02\x03", b"\x32\x02ok"
 
 # Where it stands in expressions.md, message type, filter, messages that it delivers, messages that it does not.
 CASES: list[tuple[str, str, str, list[bytes], list[bytes]]] = [
@@ -121,6 +122,10 @@ CASES: list[tuple[str, str, str, list[bytes], list[bytes]]] = [
         [TICK[:-1], b"\x08" + TICK[1:]],
     ),
     ("15 item 69", "tick", "/skip IS NULL", [TICK], []),
+    ("15 item 70", "order", "/sub IS NOT NULL", [SUB, SUB + SEVEN], [SEVEN]),
+    ("15 item 70", "order", "/n = 0", [SUB], [SEVEN]),
+    ("12.5", "order", "/sub/k = 5 AND /r = 3", [SUB + REPEATED], [SUB, REPEATED]),
+    ("12.5", "order", "/cash IS NOT NULL AND /card IS NULL", [CASH], [SUB]),
     (
         "12.4",
         "bson",
