@@ -10,6 +10,8 @@ from amps._core.value import Scalar
 
 OMIT: Final[object]
 
+class ByteBuffer: ...
+
 class MessageBuilder:
     def __init__(self, paths: Iterable[tuple[bytes, ...]]) -> None: ...
     @property

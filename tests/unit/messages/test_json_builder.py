@@ -169,8 +169,9 @@ def test_messages_that_cannot_be_changed(message: bytes) -> None:
 
 def test_what_was_found_in_other_messages() -> None:
     """Numbers keep their text where JSON has that form, else their value; a container is NULL (§14.4)."""
-    fields = FieldSet([(b"a",), (b"b",), (b"c",), (b"d",), (b"e",), (b"f",)])
-    builder = JSON.builder(fields.paths)
+    paths: list[Path] = [(name,) for name in (b"a", b"b", b"c", b"d", b"e", b"f")]
+    fields = FieldSet(paths)
+    builder = JSON.builder(paths)
     found = FieldValues()
     assert JSON.extractor().read(
         b'{"a":1.50,"b":"\\u0041\\n","c":{"x":1},"d":[1e999,2],"e":true}', fields, found
@@ -179,7 +180,7 @@ def test_what_was_found_in_other_messages() -> None:
     nvfix = NvfixType(TypeSettings("nvfix", "nvfix"), {})
     assert nvfix.extractor().read(b"a=1.50\x01b=0042\x01c=.5\x01d=+5\x01e=5.\x01f=\x01", fields, found)
     assert builder.project(found) == b'{"a":1.50,"b":42,"c":0.5,"d":5,"e":5.0,"f":null}'
-    assert nvfix.builder(fields.paths).project(found) == b"a=1.50\x01b=0042\x01c=.5\x01d=+5\x01e=5.\x01f=\x01"
+    assert nvfix.builder(paths).project(found) == b"a=1.50\x01b=0042\x01c=.5\x01d=+5\x01e=5.\x01f=\x01"
 
 
 def test_where_the_last_of_equal_members_counts() -> None:
