@@ -125,8 +125,10 @@ def test_expressions_55_functions_that_change_in_plain_filters(client: RawClient
     assert client.receive().subscriptions == {"time"}
 
 
-def test_expressions_functions_of_the_instance(client: RawClient, topic: str) -> None:
-    """expressions.md §10.11: a fault in one is NULL for that message, and the subscription goes on."""
+def test_expressions_functions_of_the_instance(
+    client: RawClient, typed_server: ServerProcess, topic: str
+) -> None:
+    """expressions.md §10.11: a fault in one is NULL for that message, and told; the subscription goes on."""
     client.subscribe(topic, "twice", f="TWICE(/n) = 8 OR twice(/s) = 'xx'")
     client.subscribe(topic, "half", f="half_of(/n) = 2")
     client.subscribe(topic, "fault", f="HALF_OF(/n) IS NULL")
@@ -137,3 +139,4 @@ def test_expressions_functions_of_the_instance(client: RawClient, topic: str) ->
         client.publish(topic, body)
     got = [message.subscriptions for message in client.receive_published(4)]
     assert got == [{"twice", "half"}, {"fault"}, {"twice", "fault", "dates"}, {"twice", "half"}]
+    typed_server.log.wait_for("14-0005", "function HALF_OF failed", "the last time: TypeError: ")

@@ -96,6 +96,10 @@ CATALOGUE: Mapping[str, Entry] = {
         "error",
         "{count} filters or messages of type {message_type} took more memory than one message may; they do not match.",
     ),
+    "14-0005": Entry(
+        "error",
+        "the user-defined function {function} failed {count} times, and gave NULL; the last time: {reason}.",
+    ),
     "16-0004": Entry("info", "client[{client}] {count} queued sow requests canceled."),
     "17-0001": Entry("trace", "client[{client}] message sent: {data}"),
     "17-0002": Entry("trace", "client[{client}] ack sent: {data}"),

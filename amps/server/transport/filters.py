@@ -21,7 +21,7 @@ from amps._core.message_context import MessageContext
 from amps._core.topic_table import TopicEntry
 from amps.expressions import ExpressionError
 from amps.expressions.filters import compile_filter
-from amps.expressions.functions import Functions
+from amps.expressions.functions import SHIPPED, Functions
 from amps.messages import MessageType
 from amps.server.eventlog import EventLog
 from amps.server.transport.bookmarks import format_bookmark
@@ -46,6 +46,7 @@ class Benches:
         group: str,
         log: EventLog,
         publishers: Publishers | None = None,
+        functions: Functions = SHIPPED,
     ) -> None:
         """`publishers`: who knows them; nobody: what expressions ask about them is NULL."""
         self._types = types
@@ -57,6 +58,8 @@ class Benches:
         )
         self._benches: dict[str, FilterBench] = {}
         self._reported: dict[str, tuple[int, int]] = {}
+        self._functions = functions
+        self._failures: dict[str, int] = {}
 
     def bench(self, message_type: str) -> FilterBench:
         """The bench of a message type. In messages of a type that is not configured any more no field is found."""
@@ -74,7 +77,7 @@ class Benches:
             self._context.set(fact, value.encode("utf-8", "surrogatepass"))
 
     def report(self) -> None:
-        """Log what could not be read or evaluated since the last call, one line for each message type."""
+        """Log what could not be read or evaluated since the last call, one line for each type or function."""
         for message_type, bench in self._benches.items():
             unreadable, exhausted = self._reported.get(message_type, (0, 0))
             if bench.unreadable == unreadable and bench.exhausted == exhausted:
@@ -92,6 +95,11 @@ class Benches:
                 )
             if bench.exhausted != exhausted:
                 self._log.log("14-0004", message_type=message_type, count=bench.exhausted - exhausted)
+        for name, function in self._functions.own.items():
+            failures = function.failures - self._failures.get(name, 0)
+            if failures:
+                self._failures[name] = function.failures
+                self._log.log("14-0005", function=name, count=failures, reason=function.last_failure)
 
 
 class FilterCompiler:

@@ -99,7 +99,7 @@ class Worker:
         self.ack_schedule = AckSchedule(self.core, self.schedule)
         types = make_message_types(config.message_types.values())
         self.publishers = Publishers(runtime, index)
-        self._benches = Benches(types, config.name, config.group, log, self.publishers)
+        self._benches = Benches(types, config.name, config.group, log, self.publishers, config.functions)
         self.filters = FilterCompiler(config.functions)
         self.feeds = Feeds(
             config, runtime, self.topics, self.core, log, self._benches, self.schedule, self._flush
