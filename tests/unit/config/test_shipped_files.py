@@ -1,0 +1,36 @@
+"""The configurations in conf/ are valid: what their README promises."""
+
+from pathlib import Path
+
+import pytest
+
+from amps.config import load
+from amps.expressions import compile_expression
+from tests.support.certificates import Authority
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "conf").glob("*.xml")), ids=lambda path: path.name)
+def test_a_shipped_configuration_has_no_findings(
+    path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, authority: Authority
+) -> None:
+    monkeypatch.chdir(ROOT)
+    issued = authority.issue("localhost")
+    for name, file in (
+        ("server.pem", issued.certificate),
+        ("server.key", issued.private_key),
+        ("ca.pem", authority.certificate),
+    ):
+        (tmp_path / name).write_bytes(file.read_bytes())
+    assert load(path, {"PKI": str(tmp_path)}).findings == ()
+
+
+def test_the_function_of_the_example(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    config = load("conf/message-types.xml").config
+    assert tuple(config.message_types)[-3:] == ("pipe-nvfix", "photo", "tick")
+    (has_tag,) = config.functions.own.values()
+    assert has_tag.implementation(b"a test b", b"test") is True
+    assert has_tag.implementation(None, b"test") is False
+    compile_expression("HAS_TAG(/a, 'x') AND YEAR(/t) = 2010", functions=config.functions)
