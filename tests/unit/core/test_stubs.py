@@ -100,7 +100,7 @@ def fits(c_type: str, annotation: str) -> bool:
         return bool(annotation)
     if c_type in INTEGER_TYPES:
         return annotation == "int"
-    return annotation.removesuffix(" | None") == c_type
+    return annotation.removesuffix(" | None").partition("[")[0] == c_type
 
 
 def check_parameters(place: str, documented: object, definitions: list[ast.stmt]) -> None:
