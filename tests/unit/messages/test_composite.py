@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from amps._core.fields import Extractor
 from amps._core.message_builder import OMIT
 from amps.messages import MessageType, TypeSettings, make_message_types
-from tests.unit.messages.reading import Found, Path, matches
+from tests.unit.messages.reading import Found, Path, matches, merge
 from tests.unit.messages.reading import read as read_with
 
 TYPES = make_message_types(
@@ -45,6 +45,16 @@ def message(*parts: bytes, payload: bytes = b"") -> bytes:
 
 def passes(kind: MessageType, content: bytes, text: str) -> bool:
     return matches(kind.extractor(), content, text)
+
+
+def split(content: bytes) -> tuple[bytes, ...]:
+    """Three parts and the payload."""
+    found = []
+    for _ in range(3):
+        end = 4 + struct.unpack(">I", content[:4])[0]
+        found.append(content[4:end])
+        content = content[end:]
+    return (*found, content)
 
 
 PHOTO = message(b'{"id":1,"m":"a"}', b'{"m":"b","c":2}', b"\x00\xff{", payload=b'{"id":9}')
@@ -197,6 +207,31 @@ def test_a_message_that_cannot_be_read_cannot_be_changed() -> None:
     for content in (b"", message(b"{}", b"{}"), message(b"{}", b"{", b""), PHOTO[:20]):
         with pytest.raises(ValueError, match="cannot be parsed"):
             builder.merge(content, [1])
+
+
+@given(
+    st.one_of(
+        st.binary(max_size=40),
+        st.builds(
+            message,
+            st.sampled_from([b"", b"{}", b'{"a":1}', b"{", b'{"a":1,"a":[2]}']),
+            st.sampled_from([b"", b'{"b":{"c":5}}', b'{"b":5} ', b"\xff"]),
+            st.binary(max_size=5),
+            payload=st.binary(max_size=5),
+        ),
+    )
+)
+def test_a_change_makes_a_message_with_the_new_values_or_none(content: bytes) -> None:
+    builder = LOCAL.builder([(b"0", b"a"), (b"1", b"b", b"c")])
+    try:
+        changed = merge(builder, content, [7, b"x"])
+    except ValueError:
+        return
+    assert read(LOCAL.extractor(), changed, (b"0", b"a"), (b"1", b"b", b"c")) == [[7], [b"x"]]
+    first, second, *rest = split(content)
+    assert split(changed)[2:] == tuple(rest)
+    for part in (first, second):
+        assert read(TYPES["json"].extractor(), part, (b"nothing",)) is not None
 
 
 @pytest.mark.parametrize("path", [(b"3", b"a"), (b"a",), (b"0",), (b"00", b"a"), (b"2", b"a"), (b"-1", b"a")])
