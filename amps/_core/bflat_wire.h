@@ -35,6 +35,10 @@ typedef struct {
 static inline const uint8_t *bflat_unsigned(const uint8_t *at, const uint8_t *end, uint64_t *number)
 {
     uint64_t made = 0;
+    if (at < end && at[0] < 0x80) {
+        *number = at[0];
+        return at + 1;
+    }
     for (int shift = 0; at < end && shift < 70; shift += 7) {
         uint8_t byte = *at++;
         if (shift == 63 && byte > 1)
@@ -88,32 +92,23 @@ static inline const uint8_t *bflat_head(const uint8_t *at, const uint8_t *end, b
     return head & BFLAT_ARRAY ? bflat_unsigned(at, end, &field->count) : at;
 }
 
+/* How long a value is, if its type says so. */
+static const uint8_t bflat_sizes[BFLAT_LEB128 + 1] = {
+    [BFLAT_INT8] = 1,  [BFLAT_INT16] = 2,  [BFLAT_INT32] = 4,
+    [BFLAT_INT64] = 8, [BFLAT_DOUBLE] = 8, [BFLAT_DATETIME] = 8,
+};
+
 /* The place behind a value; NULL: malformed. */
 static inline const uint8_t *bflat_value_end(uint8_t type, const uint8_t *at, const uint8_t *end)
 {
-    uint64_t length;
+    uint64_t length = bflat_sizes[type];
     int64_t ignored;
-    switch (type) {
-    case BFLAT_NULL:
-        return at;
-    case BFLAT_STRING:
-    case BFLAT_BINARY:
+    if (length == 0) {
+        if (type == BFLAT_NULL)
+            return at;
+        if (type == BFLAT_LEB128)
+            return bflat_signed(at, end, &ignored);
         at = bflat_unsigned(at, end, &length);
-        break;
-    case BFLAT_INT8:
-        length = 1;
-        break;
-    case BFLAT_INT16:
-        length = 2;
-        break;
-    case BFLAT_INT32:
-        length = 4;
-        break;
-    case BFLAT_LEB128:
-        return bflat_signed(at, end, &ignored);
-    default: /* int64, double, datetime */
-        length = 8;
-        break;
     }
     return at != NULL && length <= (uint64_t)(end - at) ? at + length : NULL;
 }

@@ -49,8 +49,17 @@ static inline uint64_t bson_u64(const uint8_t *at)
 /* The place behind the zero byte of a name; NULL: it does not end. */
 static inline const uint8_t *bson_name_end(const uint8_t *at, const uint8_t *end)
 {
-    const uint8_t *zero = at < end ? memchr(at, 0, (size_t)(end - at)) : NULL;
-    return zero ? zero + 1 : NULL;
+    for (; end - at >= 8; at += 8) {
+        uint64_t word = bson_u64(at);
+        /* The lowest bit that this leaves is the top bit of the first zero byte. */
+        uint64_t zeros = (word - 0x0101010101010101ULL) & ~word & 0x8080808080808080ULL;
+        if (zeros)
+            return at + __builtin_ctzll(zeros) / 8 + 1;
+    }
+    while (at < end)
+        if (*at++ == 0)
+            return at;
+    return NULL;
 }
 
 /* The place behind a document; NULL: there is none. */
@@ -75,11 +84,19 @@ static inline const uint8_t *bson_string_end(const uint8_t *at, const uint8_t *e
     return at + 4 + length;
 }
 
+/* How long a value is, if its type says so. */
+static const uint8_t bson_sizes[256] = {
+    [BSON_DOUBLE] = 8,     [BSON_OBJECT_ID] = 12, [BSON_DATETIME] = 8,    [BSON_INT32] = 4,
+    [BSON_TIMESTAMP] = 8,  [BSON_INT64] = 8,      [BSON_DECIMAL128] = 16,
+};
+
 /* The place behind a value; NULL: malformed, or of no known type. */
 static inline const uint8_t *bson_value_end(uint8_t type, const uint8_t *at, const uint8_t *end)
 {
     uint64_t left = (uint64_t)(end - at);
-    uint64_t needed;
+    uint64_t needed = bson_sizes[type];
+    if (needed)
+        return needed <= left ? at + needed : NULL;
     switch (type) {
     case BSON_UNDEFINED:
     case BSON_NULL:
@@ -88,21 +105,6 @@ static inline const uint8_t *bson_value_end(uint8_t type, const uint8_t *at, con
         return at;
     case BSON_BOOLEAN:
         return left >= 1 && at[0] <= 1 ? at + 1 : NULL;
-    case BSON_INT32:
-        needed = 4;
-        break;
-    case BSON_DOUBLE:
-    case BSON_DATETIME:
-    case BSON_TIMESTAMP:
-    case BSON_INT64:
-        needed = 8;
-        break;
-    case BSON_OBJECT_ID:
-        needed = 12;
-        break;
-    case BSON_DECIMAL128:
-        needed = 16;
-        break;
     case BSON_STRING:
     case BSON_CODE:
     case BSON_SYMBOL:

@@ -169,6 +169,35 @@ static inline const uint8_t *msgpack_read(const uint8_t *at, const uint8_t *end,
     }
 }
 
+/* How long an item is, by its first byte; 0: that byte does not say it all. */
+static const uint8_t msgpack_sizes[256] = {
+    [0x00 ... 0x7F] = 1, /* small integers, also below */
+    [0xE0 ... 0xFF] = 1,
+    [0x80] = 1, /* a map and an array with nothing in it */
+    [0x90] = 1,
+    [0xA0] = 1, /* short texts */
+    2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16,
+    17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32,
+    [0xC0] = 1, /* nil, false, true */
+    [0xC2] = 1,
+    [0xC3] = 1,
+    [0xCA] = 5, /* floats, unsigned and signed integers */
+    [0xCB] = 9,
+    [0xCC] = 2,
+    [0xCD] = 3,
+    [0xCE] = 5,
+    [0xCF] = 9,
+    [0xD0] = 2,
+    [0xD1] = 3,
+    [0xD2] = 5,
+    [0xD3] = 9,
+    [0xD4] = 3, /* extensions */
+    [0xD5] = 4,
+    [0xD6] = 6,
+    [0xD7] = 10,
+    [0xD8] = 18,
+};
+
 /* The place behind so many items with all that is in them, however deep. NULL: malformed. */
 static inline const uint8_t *msgpack_skip(const uint8_t *at, const uint8_t *end, uint64_t items)
 {
@@ -176,11 +205,18 @@ static inline const uint8_t *msgpack_skip(const uint8_t *at, const uint8_t *end,
         /* Each takes a byte at least. That also keeps the count from running over. */
         if (items > (uint64_t)(end - at))
             return NULL;
+        items -= 1;
+        uint8_t size = msgpack_sizes[at[0]];
+        if (size) {
+            if (size > (uint64_t)(end - at))
+                return NULL;
+            at += size;
+            continue;
+        }
         msgpack_item item;
         at = msgpack_read(at, end, &item);
         if (at == NULL)
             return NULL;
-        items -= 1;
         if (item.kind == MSGPACK_ARRAY)
             items += item.length;
         else if (item.kind == MSGPACK_MAP)
@@ -193,6 +229,12 @@ static inline const uint8_t *msgpack_skip(const uint8_t *at, const uint8_t *end,
  * `digits`: room for 24 bytes, where the name of an integer is written. */
 static inline const uint8_t *msgpack_name(const uint8_t *at, const uint8_t *end, msgpack_item *key, uint8_t *digits)
 {
+    if (at < end && (at[0] & 0xE0) == 0xA0) { /* as nearly every key */
+        key->kind = MSGPACK_TEXT;
+        key->text = at + 1;
+        key->length = at[0] & 0x1F;
+        return key->length < (uint64_t)(end - at) ? at + 1 + key->length : NULL;
+    }
     const uint8_t *begin = at;
     at = msgpack_read(at, end, key);
     if (at == NULL || key->kind == MSGPACK_TEXT)

@@ -77,21 +77,16 @@ static inline const uint8_t *protobuf_plain_end(uint8_t wire_type, const uint8_t
     return length <= (uint64_t)(end - at) ? at + length : NULL;
 }
 
-/* The place behind a value of the field with this number; `content_end` is where the fields of a group end. NULL:
- * malformed, or groups deeper than the bound. */
-static inline const uint8_t *protobuf_value_end(uint32_t number, uint8_t wire_type, const uint8_t *at,
-                                                const uint8_t *end, const uint8_t **content,
-                                                const uint8_t **content_end)
+/* The place behind a group of this number whose fields begin at `at`; `content_end` is where these end. NULL: malformed,
+ * or groups deeper than the bound. Out of line: groups are rare, and their stack is large. */
+__attribute__((noinline)) static const uint8_t *protobuf_group_end(uint32_t number, const uint8_t *at,
+                                                                   const uint8_t *end,
+                                                                   const uint8_t **content_end)
 {
     uint32_t open[PROTOBUF_GROUP_DEPTH_MAX];
     int depth = 0;
+    uint8_t wire_type;
     const uint8_t *ignored;
-    if (wire_type != PROTOBUF_GROUP) {
-        at = protobuf_plain_end(wire_type, at, end, content);
-        *content_end = at;
-        return at;
-    }
-    *content = at;
     open[depth++] = number;
     while (depth) {
         *content_end = at;
@@ -111,6 +106,20 @@ static inline const uint8_t *protobuf_value_end(uint32_t number, uint8_t wire_ty
                 return NULL;
         }
     }
+    return at;
+}
+
+/* The place behind a value of the field with this number, of which the content is told; NULL: malformed. */
+static inline const uint8_t *protobuf_value_end(uint32_t number, uint8_t wire_type, const uint8_t *at,
+                                                const uint8_t *end, const uint8_t **content,
+                                                const uint8_t **content_end)
+{
+    if (wire_type == PROTOBUF_GROUP) {
+        *content = at;
+        return protobuf_group_end(number, at, end, content_end);
+    }
+    at = protobuf_plain_end(wire_type, at, end, content);
+    *content_end = at;
     return at;
 }
 

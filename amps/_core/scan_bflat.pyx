@@ -23,7 +23,7 @@ from amps._core.bflat_wire cimport (
     bflat_value_end,
     bflat_values_end,
 )
-from amps._core.fields cimport Extractor, FieldSet, FieldValues
+from amps._core.fields cimport Extractor, FieldSet, FieldValues, wanted_child
 from amps._core.value cimport VALUE_DOUBLE, VALUE_INTEGER, VALUE_STRING, Value
 
 
@@ -48,7 +48,7 @@ cdef class BflatExtractor(Extractor):
             at = bflat_head(at, end, &field)
             if at == NULL:
                 return False
-            node = fields.child(root, field.tag, <uint32_t>field.tag_length)
+            node = wanted_child(fields, root, field.tag, <uint32_t>field.tag_length)
             if node < 0 or fields.nodes[node].slot < 0:
                 at = bflat_values_end(&field, at, end)
                 if at == NULL:

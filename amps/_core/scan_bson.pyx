@@ -38,7 +38,7 @@ from amps._core.bson_wire cimport (
     bson_u64,
     bson_value_end,
 )
-from amps._core.fields cimport FieldSet, FieldValues
+from amps._core.fields cimport FieldSet, FieldValues, wanted_child
 from amps._core.scan_nested cimport NESTED_DEPTH_MAX, NestedExtractor, first_time
 from amps._core.value cimport (
     VALUE_BOOLEAN,
@@ -84,7 +84,7 @@ cdef class BsonExtractor(NestedExtractor):
             at = bson_name_end(name, end)
             if at == NULL:
                 return NULL
-            child = self.fields.child(node, name, <uint32_t>(at - 1 - name))
+            child = wanted_child(self.fields, node, name, <uint32_t>(at - 1 - name))
             if child >= 0 and first_time(self, child, serial):
                 self.limit = end
                 at = self.scan_member(at, tag, child, depth)

@@ -7,7 +7,7 @@ for them; other keys have none and are stepped over.
 
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 
-from amps._core.fields cimport FieldSet, FieldValues
+from amps._core.fields cimport FieldSet, FieldValues, wanted_child
 from amps._core.msgpack_wire cimport (
     MSGPACK_ARRAY,
     MSGPACK_BOOLEAN,
@@ -68,7 +68,7 @@ cdef class MsgpackExtractor(NestedExtractor):
             at = msgpack_name(at, self.end, &key, digits)
             if at == NULL or at == self.end:
                 return NULL
-            child = self.fields.child(node, key.text, key.length) if key.text != NULL else -1
+            child = wanted_child(self.fields, node, key.text, key.length) if key.text != NULL else -1
             if child >= 0 and first_time(self, child, serial):
                 at = self.scan_member(at, at[0], child, depth)
                 if self.done:
