@@ -14,7 +14,7 @@ from amps._core.message_builder import OMIT
 from tests.support.reference_values import Object, same, values_at
 from tests.unit.messages.reading import Path, read
 
-EXAMPLES = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+EXAMPLES = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 Destination = tuple[bytes, ...]
 
 NAMES = st.one_of(

@@ -12,7 +12,7 @@ from amps._core.message_builder import OMIT
 from amps.messages.bflat import BflatType
 from amps.messages.settings import TypeSettings
 from tests.unit.messages.nested import GIVEN, agree, scalars
-from tests.unit.messages.reading import Found, Path, matches, read
+from tests.unit.messages.reading import Found, Path, matches, merge, read
 
 BFLAT = BflatType(TypeSettings("bflat", "bflat"), {})
 EXAMPLES = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -259,7 +259,7 @@ def check_hostile(message: bytes, given_fields: list[tuple[tuple[bytes, ...], ob
     except Malformed:
         assert read(BFLAT.extractor(), message, wanted) is None
         with pytest.raises(ValueError, match="cannot be parsed"):
-            BFLAT.builder([]).merge(message, [])
+            merge(BFLAT.builder([]), message, [])
         return
     if not any(kind == NULL and len(values) == 100 for kind, _, values in fields):
         found = read(BFLAT.extractor(), message, wanted)
@@ -275,8 +275,8 @@ def as_written(value: object) -> object:
 
 
 def check_merge(message: bytes, fields: list[Field], given_fields: list[tuple[bytes, object]]) -> None:
-    made = BFLAT.builder([(tag,) for tag, _ in given_fields]).merge(
-        message, [value for _, value in given_fields]
+    made = merge(
+        BFLAT.builder([(tag,) for tag, _ in given_fields]), message, [value for _, value in given_fields]
     )
     read_back = Reader(made).fields()
     latest = dict(given_fields)

@@ -37,7 +37,7 @@ from tests.unit.messages.nested import (
     merged,
     paths_of,
 )
-from tests.unit.messages.reading import Found, Path, matches, read
+from tests.unit.messages.reading import Found, Path, matches, merge, read
 
 BSON = BsonType(TypeSettings("bson", "bson"), {})
 BSON_NAMES = NAMES.filter(lambda name: b"\0" not in name)
@@ -274,12 +274,12 @@ def check_hostile(message: bytes, wanted: list[Path], given_fields: list[tuple[D
     except Exception:
         if message:
             try:
-                builder.merge(message, values)
+                merge(builder, message, values)
             except ValueError:
                 return
         return
     assert read(BSON.extractor(), message, wanted) is not None
-    builder.merge(message, values)
+    merge(builder, message, values)
 
 
 @pytest.mark.parametrize("kind", [3, 4])
@@ -328,8 +328,10 @@ def test_a_merge_changes_what_is_named(
     document: Object, given_fields: list[tuple[Destination, object]]
 ) -> None:
     assume(document)
-    made = BSON.builder([path for path, _ in given_fields]).merge(
-        packed(document), [value for _, value in given_fields]
+    made = merge(
+        BSON.builder([path for path, _ in given_fields]),
+        packed(document),
+        [value for _, value in given_fields],
     )
     assert equal(document_of(made), merged(document, given_fields))
 

@@ -23,7 +23,7 @@ from tests.unit.messages.nested import (
     merged,
     paths_of,
 )
-from tests.unit.messages.reading import Path, matches, read
+from tests.unit.messages.reading import Path, matches, merge, read
 
 MSGPACK = MsgpackType(TypeSettings("msgpack", "msgpack"), {})
 
@@ -184,7 +184,7 @@ def check_hostile(message: bytes, wanted: list[Path], given_fields: list[tuple[D
     except ValueError:  # whatever else it says is of Python, which has no lists as keys and bounds depth
         if message:
             try:
-                builder.merge(message, values)
+                merge(builder, message, values)
             except ValueError:
                 return
         return
@@ -193,7 +193,7 @@ def check_hostile(message: bytes, wanted: list[Path], given_fields: list[tuple[D
     if isinstance(document, Object):
         assert_read(MSGPACK.extractor(), message, without_extensions(document))
         changed = msgpack.unpackb(
-            builder.merge(message, values), raw=True, object_pairs_hook=first_counts, strict_map_key=False
+            merge(builder, message, values), raw=True, object_pairs_hook=first_counts, strict_map_key=False
         )
         assert equal(without_extensions(changed), merged(without_extensions(document), given_fields))
 
@@ -276,8 +276,8 @@ def test_a_merge_changes_what_is_named(
 ) -> None:
     assert callable(packed)
     message = packed(document)
-    made = MSGPACK.builder([path for path, _ in given_fields]).merge(
-        message, [value for _, value in given_fields]
+    made = merge(
+        MSGPACK.builder([path for path, _ in given_fields]), message, [value for _, value in given_fields]
     )
     read_back = document_of(made)
     assert equal(without_extensions(read_back), merged(document, given_fields))
