@@ -218,6 +218,17 @@ def test_nothing_is_looked_at_when_nothing_is_wanted() -> None:
     assert found(b"<not even xml") == []
 
 
+@pytest.mark.parametrize("count", [1, 2, 4, 5, 6, 20, 95, 96, 97, 98, 300])
+def test_an_attribute_stands_in_an_element_once(count: int) -> None:
+    names = [b"n%d" % number * (1 + number % 3 * 9) for number in range(count)]
+    written = [b" %b='%d'" % (name, number) for number, name in enumerate(names)]
+    paths: list[Path] = [(b"e", b"@" + name) for name in names]
+    assert read(XML.extractor(), b"<e" + b"".join(written) + b"/>", paths) == [[n] for n in range(count)]
+    for first, again in {(0, 0), (0, count - 1), (count - 1, 0), (count // 2, count // 3)}:
+        more = [*written[: again + 1], b" %b=''" % names[first], *written[again + 1 :]]
+        assert read(XML.extractor(), b"<e" + b"".join(more) + b"/>", paths) is None
+
+
 def test_many_attributes_and_pieces() -> None:
     attributes = b"".join(b' a%d="%d"' % (n, n) for n in range(50_000))
     assert found(b"<e" + attributes + b"/>", "/e/@a49999", "/e/@a0") == [[49999], [0]]
