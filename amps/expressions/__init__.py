@@ -13,6 +13,7 @@ from amps.expressions.constructors import FieldConstructor, Hint, parse_field_co
 from amps.expressions.errors import ExpressionError
 from amps.expressions.expression import Expression, compile_expression
 from amps.expressions.functions import SHIPPED, Functions, name_of_own
+from amps.expressions.parser import prepare
 
 __all__ = [
     "SHIPPED",
@@ -25,4 +26,5 @@ __all__ = [
     "compile_expression",
     "name_of_own",
     "parse_field_constructor",
+    "prepare",
 ]
