@@ -38,11 +38,8 @@ cdef class FieldSet:
     cdef int32_t element(self, int32_t parent, uint32_t index) noexcept nogil
 
 
-cdef inline uint32_t name_bit(const uint8_t* name, uint32_t length) noexcept nogil:
-    cdef uint32_t looks = length
-    if length:
-        looks |= <uint32_t>name[0] << 8 | <uint32_t>name[length >> 1] << 16 | <uint32_t>name[length - 1] << 24
-    return looks * 0x9E3779B1U >> 26
+cdef extern from "name_bits.h" nogil:
+    uint32_t name_bit(const uint8_t* name, uint32_t length)
 
 
 # The node of a named step below another one; -1 if nobody wants it, which is what happens most of the time.

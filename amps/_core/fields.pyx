@@ -39,6 +39,25 @@ cdef inline uint64_t name_hash(int32_t parent, const uint8_t* name, uint32_t len
     return head >> 32 ^ head >> 51
 
 
+cdef inline bint same_bytes(const uint8_t* left, const uint8_t* right, uint32_t length) noexcept nogil:
+    """Most names have 4 to 16 bytes: these are compared without a call."""
+    cdef uint64_t words[4]
+    cdef uint32_t halves[4]
+    if 8 <= length <= 16:
+        memcpy(&words[0], left, 8)
+        memcpy(&words[1], right, 8)
+        memcpy(&words[2], left + length - 8, 8)
+        memcpy(&words[3], right + length - 8, 8)
+        return (words[0] ^ words[1] | words[2] ^ words[3]) == 0
+    if 4 <= length < 8:
+        memcpy(&halves[0], left, 4)
+        memcpy(&halves[1], right, 4)
+        memcpy(&halves[2], left + length - 4, 4)
+        memcpy(&halves[3], right + length - 4, 4)
+        return (halves[0] ^ halves[1] | halves[2] ^ halves[3]) == 0
+    return memcmp(left, right, length) == 0
+
+
 cdef class FieldSet:
 
     def __cinit__(self):
@@ -173,7 +192,7 @@ cdef class FieldSet:
             if found < 0:
                 return -1
             node = &self.nodes[found]
-            if node.name_length == length and node.parent == parent and memcmp(node.name, name, length) == 0:
+            if node.name_length == length and node.parent == parent and same_bytes(node.name, name, length):
                 return found
             at += 1
 

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "json_text.h"
+#include "name_bits.h"
 
 #define JSON_WINDOW_BYTES 2048
 #define JSON_BLOCK_BYTES 64
@@ -22,6 +23,7 @@ typedef struct {
     const uint8_t *end;
     uint64_t in_string; /* all ones: it is inside a string */
     uint64_t escaped;   /* 1: its first byte is escaped */
+    uint64_t backslashes; /* not 0: there was one somewhere */
 } JsonIndex;
 
 #if defined(__SSE2__)
@@ -56,6 +58,10 @@ static inline uint64_t json_between_quotes(uint64_t quotes) {
     return quotes;
 }
 
+static inline int json_lowest(uint64_t bits) {
+    return __builtin_ctzll(bits | (uint64_t)1 << 63);
+}
+
 static inline JsonBlock json_block(const uint8_t *bytes) {
     JsonBlock block = {0, 0, 0};
     for (int at = 0; at < JSON_BLOCK_BYTES; at += 16) {
@@ -71,13 +77,14 @@ static inline JsonBlock json_block(const uint8_t *bytes) {
     return block;
 }
 
-/* Index the next window, with this way to look at a block. */
-#define JSON_INDEX_WINDOW(look)                                                                        \
+/* Index the next window, with these ways to look at a block and to find the lowest bit (anything, if there is none). */
+#define JSON_INDEX_WINDOW(look, lowest)                                                                \
     const uint8_t *at = index->at;                                                                     \
     const uint8_t *end = index->end;                                                                   \
     const uint8_t *stop = end - at > JSON_WINDOW_BYTES ? at + JSON_WINDOW_BYTES : end;                 \
     uint64_t in_string = index->in_string;                                                             \
     uint64_t escaped = index->escaped;                                                                 \
+    uint64_t backslashes = index->backslashes;                                                         \
     uint32_t *next = tape;                                                                             \
     while (at < stop) {                                                                                \
         uint8_t last_bytes[JSON_BLOCK_BYTES];                                                          \
@@ -92,6 +99,7 @@ static inline JsonBlock json_block(const uint8_t *bytes) {
             bytes = last_bytes;                                                                        \
         }                                                                                              \
         block = look(bytes);                                                                           \
+        backslashes |= block.backslashes;                                                              \
         if (block.backslashes | escaped) block.quotes &= ~json_escaped(block.backslashes, &escaped);   \
         inside = json_between_quotes(block.quotes) ^ in_string;                                        \
         in_string = 0 - (inside >> 63);                                                                \
@@ -100,7 +108,7 @@ static inline JsonBlock json_block(const uint8_t *bytes) {
         /* Eight at once, also where there are fewer: how many there are cannot be foretold. */        \
         for (uint32_t written = 0; written < count; written += 8) {                                    \
             for (uint32_t each = 0; each < 8; each++) {                                                \
-                next[written + each] = offset + (uint32_t)__builtin_ctzll(operators | (uint64_t)1 << 63); \
+                next[written + each] = offset + (uint32_t)lowest(operators);                           \
                 operators &= operators - 1;                                                            \
             }                                                                                          \
         }                                                                                              \
@@ -110,12 +118,19 @@ static inline JsonBlock json_block(const uint8_t *bytes) {
     index->at = at;                                                                                    \
     index->in_string = in_string;                                                                      \
     index->escaped = escaped;                                                                          \
+    index->backslashes = backslashes;                                                                  \
     return (uint32_t)(next - tape);
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
 #include <immintrin.h>
 #define JSON_HAS_WIDE 1
 #define JSON_WIDE __attribute__((target("avx2,bmi,bmi2,popcnt")))
+#if defined(__clang__)
+#define JSON_SCALAR
+#else
+/* Eight positions packed into registers to be stored at once take longer than eight stores. */
+#define JSON_SCALAR __attribute__((optimize("no-tree-slp-vectorize")))
+#endif
 
 /* The same with wider registers. Operators have low halves of their own, so that one look-up tells them apart; control
  * characters that differ by bit 5 only are taken for operators, too, and are none when somebody looks. */
@@ -139,8 +154,8 @@ JSON_WIDE static inline JsonBlock json_wide_block(const uint8_t *bytes) {
     return block;
 }
 
-JSON_WIDE static uint32_t json_index_window_wide(JsonIndex *index, const uint8_t *base, uint32_t *tape) {
-    JSON_INDEX_WINDOW(json_wide_block)
+JSON_WIDE JSON_SCALAR static uint32_t json_index_window_wide(JsonIndex *index, const uint8_t *base, uint32_t *tape) {
+    JSON_INDEX_WINDOW(json_wide_block, _tzcnt_u64)
 }
 
 static inline int json_can_go_wide(void) {
@@ -155,7 +170,7 @@ static inline int json_can_go_wide(void) {
 #endif
 
 static uint32_t json_index_window_plain(JsonIndex *index, const uint8_t *base, uint32_t *tape) {
-    JSON_INDEX_WINDOW(json_block)
+    JSON_INDEX_WINDOW(json_block, json_lowest)
 }
 
 /* Index the next window: positions relative to `base`, in order. Returns how many. */
@@ -176,6 +191,7 @@ static uint32_t json_index_window_plain(JsonIndex *index, const uint8_t *base, u
         uint8_t byte = *at;
         uint64_t escaped = index->escaped;
         index->escaped = 0;
+        index->backslashes |= byte == '\\';
         if (byte == '\\') index->escaped = !escaped;
         else if (byte == '"') index->in_string = escaped ? index->in_string : ~index->in_string;
         else if (!index->in_string && (byte == ',' || byte == ':' || (byte | 0x20) == '{' || (byte | 0x20) == '}'))
@@ -190,5 +206,28 @@ static inline uint32_t json_index_window(JsonIndex *index, const uint8_t *base, 
 }
 
 #endif
+
+/* Step over members that nobody wants, from `before`, the brace or comma in front of the next one, as long as they are
+ * simple: short of blanks, no containers, more to come behind. The next token of what is not; `before` moves along.
+ * Of values only the ends are looked at. */
+static inline const uint32_t *json_skip_members(const JsonIndex *index, const uint8_t *begin, const uint32_t *next,
+                                                const uint32_t *last, const uint8_t **before, uint64_t names) {
+    const uint8_t *at = *before;
+    const uint64_t backslashes = index->backslashes;
+    while (last - next >= 2) {
+        const uint8_t *colon = begin + next[0];
+        const uint8_t *comma = begin + next[1];
+        const uint8_t *name = at + 1 + (at[1] == ' ');
+        const uint8_t *value = colon + 1 + (colon[1] == ' ');
+        if (*colon != ':' || *comma != ',' || *name != '"' || colon[-1] != '"' || name + 1 >= colon) break;
+        if (backslashes && !json_is_plain(name + 1, colon - 1, index->end)) break;
+        if (names >> name_bit(name + 1, (uint32_t)(colon - name - 2)) & 1) break;
+        if (!JSON_SHORT_VALUE[*value] || (*value == '"') != (comma[-1] == '"')) break;
+        at = comma;
+        next += 2;
+    }
+    *before = at;
+    return next;
+}
 
 #endif

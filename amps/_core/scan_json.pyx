@@ -49,8 +49,17 @@ cdef extern from "json_index.h" nogil:
         const uint8_t* end
         uint64_t in_string
         uint64_t escaped
+        uint64_t backslashes
     uint32_t json_index_window(JsonIndex* index, const uint8_t* base, uint32_t* tape)
     uint32_t json_index_window_plain(JsonIndex* index, const uint8_t* base, uint32_t* tape)
+    const uint32_t* json_skip_members(
+        const JsonIndex* index,
+        const uint8_t* begin,
+        const uint32_t* next,
+        const uint32_t* last,
+        const uint8_t** before,
+        uint64_t names,
+    )
 
 
 cdef enum:
@@ -125,6 +134,7 @@ cdef class JsonExtractor(Extractor):
             self.index.end = self.end
             self.index.in_string = 0
             self.index.escaped = 0
+            self.index.backslashes = 0
             self.tape_at = self.tape_count = 0
             at = self.scan_object(at + 1, root, 0)
         else:
@@ -202,12 +212,14 @@ cdef class JsonExtractor(Extractor):
         cdef const uint32_t* last_token = &self.tape[self.tape_count]
         cdef int32_t child
         cdef uint32_t serial
+        cdef uint64_t names
         cdef bint empty
         cdef bint wanted
         if depth > DEPTH_MAX:
             return NULL
         self.object_serial += 1
         serial = self.object_serial
+        names = fields.nodes[node].names
         while True:
             # Where it stands on the tape is known to `self` only while somebody else needs it.
             if next_token == last_token:
@@ -215,6 +227,9 @@ cdef class JsonExtractor(Extractor):
                     return NULL
                 next_token = self.tape
                 last_token = &self.tape[self.tape_count]
+            next_token = json_skip_members(&self.index, self.begin, next_token, last_token, &before, names)
+            if next_token == last_token:
+                continue
             token = self.begin + next_token[0]
             next_token += 1
             if token[0] != c':':
@@ -453,6 +468,7 @@ def structure_of(bytes text, bint plain):
     index.end = begin + len(text)
     index.in_string = 0
     index.escaped = 0
+    index.backslashes = 0
     found = []
     while index.at < index.end:
         if plain:
