@@ -43,7 +43,7 @@ cdef class UserFunction:
             given.append(None if value is Ellipsis else value)
         try:
             made = _taken(self.implementation(*given))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self.failures += 1
             self.last_failure = f"{type(error).__name__}: {error}"[:FAILURE_CHARACTERS_MAX]
             made = None

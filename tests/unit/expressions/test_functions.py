@@ -1,5 +1,6 @@
 """Functions beside the shipped ones: an instance's own and those of the legacy module (expressions.md §10.11)."""
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 
@@ -81,6 +82,12 @@ def test_a_failing_function_gives_null_and_says_why() -> None:
     function = functions.own["HALF"]
     assert function.failures == 2
     assert function.last_failure.startswith("ZeroDivisionError: ")
+
+
+def test_a_function_cannot_end_the_process() -> None:
+    functions = with_own("F", lambda: sys.exit(3))
+    assert value_of("F()", functions) is None
+    assert functions.own["F"].last_failure == "SystemExit: 3"
 
 
 def test_what_is_no_failure_is_not_caught() -> None:
