@@ -55,6 +55,15 @@ cdef extern from "xml_write.h" nogil:
     uint32_t xml_escape(uint8_t byte, uint8_t* out)
 
 
+cdef extern from *:
+    """
+    _Static_assert(XML_DEPTH_MAX == 64, "one frame for each open element, and one for the document");
+    """
+
+
+cdef enum:
+    FRAMES = 65
+
 _NAME = re.compile(rb"[A-Za-z_:\x80-\xff][-A-Za-z0-9._:\x80-\xff]*")
 
 
@@ -90,7 +99,7 @@ cdef class XmlBuilder(MessageBuilder):
     cdef Destinations destinations
     cdef xml_cursor cursor
     cdef const uint8_t* kept       # from here to the cursor nothing was changed
-    cdef Frame frames[65]          # XML_DEPTH_MAX and one more: the first is the document
+    cdef Frame frames[FRAMES]      # the first is the document
     cdef Value** values
     cdef Arena texts
     cdef ByteBuffer name           # of an attribute, with its @

@@ -20,7 +20,6 @@ from amps._core.value cimport VALUE_CONTAINER, VALUE_NULL, VALUE_RAW_TEXT, Value
 
 
 cdef extern from "xml_text.h" nogil:
-    int XML_DEPTH_MAX
     int XML_MALFORMED, XML_FINISHED, XML_OPEN, XML_ATTRIBUTE, XML_TAG_END, XML_CLOSE, XML_TEXT, XML_CDATA
     int XML_READ_TEXT, XML_READ_CDATA, XML_READ_ATTRIBUTE
 
@@ -46,6 +45,15 @@ cdef extern from "xml_text.h" nogil:
     bint xml_is_plain(const uint8_t* at, const uint8_t* end, int how)
     uint8_t* xml_read(const uint8_t* at, const uint8_t* end, int how, uint8_t* out)
 
+
+cdef extern from *:
+    """
+    _Static_assert(XML_DEPTH_MAX == 64, "one frame for each open element, and one for the document");
+    """
+
+
+cdef enum:
+    FRAMES = 65
 
 cdef uint64_t MESSAGE_BYTES_MAX = 0xFFFFFFFF
 
@@ -73,7 +81,7 @@ cdef class XmlExtractor(Extractor):
     cdef xml_cursor cursor
     cdef FieldSet fields
     cdef FieldValues values
-    cdef Frame frames[65]          # XML_DEPTH_MAX and one more: the first is the document
+    cdef Frame frames[FRAMES]      # the first is the document
     cdef int32_t* active           # nodes that the open elements are, frame by frame
     cdef uint32_t active_count
     cdef uint32_t active_capacity
