@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from amps.messages import make_message_types
 from amps.messages.settings import TypeSettings
 from amps.messages.xml import XmlType
 from tests.unit.messages.reading import Found, Path, matches, read
@@ -234,6 +235,24 @@ def test_many_attributes_and_pieces() -> None:
     assert found(b"<e" + attributes + b"/>", "/e/@a49999", "/e/@a0") == [[49999], [0]]
     assert found(b"<e" + attributes + b" a31='x'/>", "/e/@a1") is None
     assert found(b"<e>" + b"x<f/>" * 50_000 + b"</e>", "/e") == [[b"x" * 50_000]]
+
+
+@pytest.mark.parametrize(
+    ("module", "first", "wanted"),
+    [
+        ("composite-local", (b"0",), [[1, ...], [9], [2], [], []]),
+        ("composite-local", (b"2",), [[7], [], [], [], []]),
+        ("composite-global", (), [[1, ..., 7], [9], [2], [5], [6]]),
+    ],
+)
+def test_documents_as_parts_of_a_message(module: str, first: Path, wanted: list[Found]) -> None:
+    """Paths begin anywhere in the tree of wanted fields, and one set of values takes all parts (§12.6)."""
+    declared = [TypeSettings("xml", "xml"), TypeSettings("nvfix", "nvfix")]
+    types = make_message_types([*declared, TypeSettings("parts", module, parts=("xml", "nvfix", "xml"))])
+    parts = [b"<T x='9'><a>1</a><a><b>2</b></a></T>", b"b=5\x01c=6", b"<T><a>7</a></T>"]
+    message = b"".join(len(part).to_bytes(4, "big") + part for part in parts) + b"<rest"
+    paths = [path("/T/a"), path("/T/@x"), path("/T/a[1]/b"), path("/b"), path("/c")]
+    assert read(types["parts"].extractor(), message, [(*first, *steps) for steps in paths]) == wanted
 
 
 @dataclass
