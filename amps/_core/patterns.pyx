@@ -33,6 +33,14 @@ GUARD_SECONDS = 2
 
 _LIMITS = b"(*LIMIT_MATCH=%d)(*LIMIT_DEPTH=%d)(*LIMIT_HEAP=%d)" % (MATCH_LIMIT, _DEPTH_LIMIT, _HEAP_LIMIT_KIB)
 
+cdef uint64_t given_up_in_all = 0
+
+
+def patterns_given_up():
+    """How many searches for patterns were given up in this process because they took too long."""
+    return given_up_in_all
+
+
 # Codes of PCRE2.
 _ERROR_MATCH_LIMIT = -47
 _ERROR_DEPTH_LIMIT = -53
@@ -101,6 +109,12 @@ def literal_of(pattern):
         literal.append(byte)
         at += 1
     return bytes(literal), starts, False
+
+
+cdef void note_given_up(Pattern pattern) noexcept:
+    global given_up_in_all
+    pattern.given_up += 1
+    given_up_in_all += 1
 
 
 cdef class Pattern:
@@ -213,7 +227,7 @@ cdef class Pattern:
             return engine.search(subject, start)
         except pcre2.LibraryError as error:
             if error.code in _GIVEN_UP:
-                self.given_up += 1
+                note_given_up(self)
                 return None
             if error.code != _ERROR_JIT_STACK_LIMIT:
                 raise
@@ -224,7 +238,7 @@ cdef class Pattern:
         except pcre2.LibraryError as error:
             if error.code not in _GIVEN_UP:
                 raise
-            self.given_up += 1
+            note_given_up(self)
             return None
 
     def _guarded(self):
@@ -252,7 +266,7 @@ cdef class Pattern:
         self.deadline_ns = monotonic_ns() + GUARD_SECONDS * 1_000_000_000
         while start <= len(subject):
             if monotonic_ns() > self.deadline_ns:
-                self.given_up += 1
+                note_given_up(self)
                 return subject
             match = self.search_engine(subject, start)
             if match is None:

@@ -19,6 +19,7 @@ from amps._core.routes import TopicRoutes
 from amps._core.topic_table import TopicEntry, TopicTable
 from amps.expressions.filters import compile_filter
 from amps.messages import make_message_types, standard_settings
+from amps.server.transport.allocation import keep_chunk_memory
 from perf.machine import own_version
 from perf.orders.corpus import MATCHING_TOPIC, TOPIC, Corpus, split_log
 from perf.orders.formats import FORMATS
@@ -46,6 +47,7 @@ class Delivery(Work):
         expected: Callable[[Corpus], list[list[int]]],
     ) -> None:
         """expected: the numbers of the messages that each subscriber is to get."""
+        keep_chunk_memory()
         self._filters = filters
         self._topic = topic
         self._log = log

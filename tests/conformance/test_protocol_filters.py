@@ -320,6 +320,20 @@ def test_filters_an_enormous_one_holds_nobody_else_up(
     subscriber.expect_silence()
 
 
+def test_filters_a_catastrophic_pattern_ends(peers: Peers, plain_server: ServerProcess, topic: str) -> None:
+    """expressions.md §7: it finds nothing, the log says so, everybody else goes on."""
+    subscriber = peers.logged_on(plain_server)
+    subscriber.subscribe(topic, "catastrophic", f="/s LIKE '^(a+)+$'")
+    subscriber.subscribe(topic, "other", f="/s LIKE '^aa'")
+    subscriber.publish(topic, b'{"s":"' + b"a" * 50_000 + b'!"}')
+    subscriber.publish(topic, b'{"s":"aaa"}')
+    assert [m.subscriptions for m in subscriber.receive_published(2)] == [
+        {"other"},
+        {"catastrophic", "other"},
+    ]
+    plain_server.log.wait_for("14-0006", "took too long")
+
+
 def test_filters_a_client_may_leave_while_its_filter_is_compiled(
     peers: Peers, plain_server: ServerProcess, topic: str
 ) -> None:

@@ -100,6 +100,11 @@ CATALOGUE: Mapping[str, Entry] = {
         "error",
         "the user-defined function {function} failed {count} times, and gave NULL; the last time: {reason}.",
     ),
+    "14-0006": Entry(
+        "warning",
+        "{count} searches for patterns, or through pairs of array elements, were given up because they took too long; "
+        "they found nothing.",
+    ),
     "16-0004": Entry("info", "client[{client}] {count} queued sow requests canceled."),
     "17-0001": Entry("trace", "client[{client}] message sent: {data}"),
     "17-0002": Entry("trace", "client[{client}] ack sent: {data}"),
