@@ -53,8 +53,9 @@ cdef struct PlanField:
 cdef struct PlanLevel:
     uint32_t first_field
     uint32_t field_count
-    uint32_t table_first           # in `table`: fields by number, for low numbers
+    uint32_t table_first           # in `table`: first fields by number, for low numbers; -1 = nobody wants it
     uint32_t table_size
+    uint32_t highest               # number of a field
 
 
 # What a slot held.
@@ -79,12 +80,11 @@ cdef class Plan:
     cdef int note_slots_below_oneofs(self, list levels, list spans) except -1
 
 
-cdef inline int32_t planned(Plan self, PlanLevel* level, uint32_t number) noexcept nogil:
-    """The first field of that number; -1: nobody wants it."""
+# The first field of a number that `table` is too short for; -1: nobody wants it.
+cdef inline int32_t searched(Plan self, const PlanLevel* level, uint32_t number) noexcept nogil:
     cdef uint32_t at
-    if number < level.table_size:
-        return self.table[level.table_first + number]
-    for at in range(level.first_field, level.first_field + level.field_count):
-        if self.fields[at].number == number:
-            return <int32_t>at
+    if number <= level.highest:
+        for at in range(level.first_field, level.first_field + level.field_count):
+            if self.fields[at].number == number:
+                return <int32_t>at
     return -1

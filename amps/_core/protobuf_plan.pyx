@@ -98,7 +98,7 @@ cdef class Plan:
                 found.append((described, slot, len(levels) - 1 if below >= 0 else -1, element))
             highest = max((described.number for described, *_ in chosen), default=0)
             size = min(highest, TABLE_NUMBER_MAX) + 1
-            spans.append((first, len(chosen), tables, size))
+            spans.append((first, len(chosen), tables, size, highest))
             tables += size
         self.fields = <PlanField*>grown(self.fields, len(found) * sizeof(PlanField))
         self.levels = <PlanLevel*>grown(self.levels, len(levels) * sizeof(PlanLevel))
@@ -122,12 +122,13 @@ cdef class Plan:
             field.same = -1
             field.has_default = described.has_default
             from_python(described.default, &field.default, self.texts)
-        for at, (first, count, table_first, size) in enumerate(spans):
+        for at, (first, count, table_first, size, highest) in enumerate(spans):
             level = &self.levels[at]
             level.first_field = first
             level.field_count = count
             level.table_first = table_first
             level.table_size = size
+            level.highest = highest
             # Backwards, so that chains and searches begin with the same field of a number.
             for number in range(level.first_field + level.field_count, level.first_field, -1):
                 field = &self.fields[number - 1]

@@ -26,6 +26,10 @@ static inline const uint8_t *protobuf_varint(const uint8_t *at, const uint8_t *e
         *number = at[0];
         return at + 1;
     }
+    if (end - at >= 2 && at[1] < 0x80) {
+        *number = (at[0] & 0x7Fu) | (uint64_t)at[1] << 7;
+        return at + 2;
+    }
     uint64_t made = 0;
     for (int shift = 0; at < end && shift < 70; shift += 7) {
         uint8_t byte = *at++;
@@ -56,22 +60,19 @@ static inline const uint8_t *protobuf_plain_end(uint8_t wire_type, const uint8_t
 {
     uint64_t length;
     *content = at;
-    switch (wire_type) {
-    case PROTOBUF_VARINT:
-        return protobuf_varint(at, end, &length);
-    case PROTOBUF_FIXED64:
-        length = 8;
-        break;
-    case PROTOBUF_FIXED32:
-        length = 4;
-        break;
-    case PROTOBUF_BYTES:
+    /* The commonest first, and compared one by one: a jump by a table would be foretold worse. */
+    if (wire_type == PROTOBUF_BYTES) {
         at = protobuf_varint(at, end, &length);
         if (at == NULL)
             return NULL;
         *content = at;
-        break;
-    default:
+    } else if (wire_type == PROTOBUF_VARINT) {
+        return protobuf_varint(at, end, &length);
+    } else if (wire_type == PROTOBUF_FIXED64) {
+        length = 8;
+    } else if (wire_type == PROTOBUF_FIXED32) {
+        length = 4;
+    } else {
         return NULL;
     }
     return length <= (uint64_t)(end - at) ? at + length : NULL;

@@ -34,7 +34,7 @@ from amps._core.protobuf_plan cimport (
     Plan,
     PlanField,
     PlanLevel,
-    planned,
+    searched,
 )
 from amps._core.protobuf_wire cimport (
     PROTOBUF_BYTES,
@@ -103,6 +103,8 @@ cdef class ProtobufExtractor(Extractor):
     cdef bint scan(self, int32_t number_of_level, const uint8_t* at, const uint8_t* end) except -1:
         """The fields of a message, or some of them. False: malformed."""
         cdef PlanLevel* level = &self.plan.levels[number_of_level]
+        cdef const int32_t* table = &self.plan.table[level.table_first]
+        cdef uint32_t table_size = level.table_size
         cdef const uint8_t* content
         cdef const uint8_t* content_end
         cdef uint32_t number
@@ -115,7 +117,7 @@ cdef class ProtobufExtractor(Extractor):
             at = protobuf_value_end(number, wire_type, at, end, &content, &content_end)
             if at == NULL:
                 return False
-            field = planned(self.plan, level, number)
+            field = table[number] if number < table_size else searched(self.plan, level, number)
             while field >= 0:
                 if not self.take(level, &self.plan.fields[field], wire_type, content, content_end):
                     return False
