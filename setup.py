@@ -44,4 +44,5 @@ setup(
         },
         force=DEBUG_BUILD,
     ),
+    options={"build_ext": {"parallel": os.cpu_count() or 1}},
 )

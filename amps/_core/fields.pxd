@@ -15,6 +15,8 @@ cdef struct PathNode:
     uint32_t wanted_below          # slots at this node and below it
     uint32_t children              # nodes whose parent it is and which have a name
     uint64_t names                 # bits by `name_bit` of these names: most others are told apart by it
+    uint64_t other_names           # the same by `name_other_bit`
+    int32_t* by_bit                # by `name_bit`: the one node with it, -1 = none, -2 = several; NULL = no children
     int32_t first_element          # a node for a subscript of the array found here; -1 = none
     int32_t next_element           # the next one of the same parent
 
@@ -39,12 +41,16 @@ cdef class FieldSet:
 
 
 cdef extern from "name_bits.h" nogil:
-    uint32_t name_bit(const uint8_t* name, uint32_t length)
+    uint32_t name_look(const uint8_t* name, uint32_t length)
+    uint32_t name_bit(uint32_t look)
+    uint32_t name_other_bit(uint32_t look)
 
 
 # The node of a named step below another one; -1 if nobody wants it, which is what happens most of the time.
 cdef inline int32_t wanted_child(FieldSet fields, int32_t parent, const uint8_t* name, uint32_t length) noexcept nogil:
-    if not fields.nodes[parent].names >> name_bit(name, length) & 1:
+    cdef uint32_t look = name_look(name, length)
+    cdef PathNode* node = &fields.nodes[parent]
+    if not node.names >> name_bit(look) & node.other_names >> name_other_bit(look) & 1:
         return -1
     return fields.child(parent, name, length)
 

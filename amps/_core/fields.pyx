@@ -10,7 +10,7 @@ point into the message: nothing of them may be kept.
 """
 
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy
 
 from amps._core.value cimport VALUE_NULL, Arena, Value, to_python
@@ -18,6 +18,7 @@ from amps._core.value cimport VALUE_NULL, Arena, Value, to_python
 cdef enum:
     TABLE_CAPACITY_MIN = 16
     NODES_MIN = 8
+    LOOK_BITS = 64                 # of PathNode.names
     NODES_MAX = 1 << 23            # values of one message: 320 MiB
     STEPS_MAX = 1000
 
@@ -77,6 +78,10 @@ cdef class FieldSet:
             self.add(path)
 
     def __dealloc__(self):
+        cdef uint32_t node
+        if self.nodes != NULL:
+            for node in range(self.node_count):
+                free(self.nodes[node].by_bit)
         free(self.nodes)
         free(self.table)
 
@@ -114,12 +119,27 @@ cdef class FieldSet:
         self.nodes[node].name = <const uint8_t*><const char*>name
         self.nodes[node].name_length = <uint32_t>len(name)
         self.nodes[parent].children += 1
-        self.nodes[parent].names |= <uint64_t>1 << name_bit(self.nodes[node].name, self.nodes[node].name_length)
+        self._note_look(parent, node)
         if self.node_count * 2 > self.table_capacity:
             self._grow_table()
         else:
             self._enter(node)
         return node
+
+    def _note_look(self, int32_t parent, int32_t node):
+        cdef PathNode* above = &self.nodes[parent]
+        cdef uint32_t look = name_look(self.nodes[node].name, self.nodes[node].name_length)
+        cdef uint32_t bit = name_bit(look)
+        cdef int each
+        if above.by_bit == NULL:
+            above.by_bit = <int32_t*>malloc(LOOK_BITS * sizeof(int32_t))
+            if above.by_bit == NULL:
+                raise MemoryError()
+            for each in range(LOOK_BITS):
+                above.by_bit[each] = -1
+        above.by_bit[bit] = node if above.by_bit[bit] == -1 else -2
+        above.names |= <uint64_t>1 << bit
+        above.other_names |= <uint64_t>1 << name_other_bit(look)
 
     def _element_node(self, int32_t parent, uint32_t index):
         cdef int32_t node = self.element(parent, index)
@@ -149,6 +169,8 @@ cdef class FieldSet:
         node.wanted_below = 0
         node.children = 0
         node.names = 0
+        node.other_names = 0
+        node.by_bit = NULL
         node.first_element = -1
         node.next_element = -1
         self.node_count += 1
@@ -185,6 +207,12 @@ cdef class FieldSet:
         cdef int32_t found
         cdef PathNode* node
         if self.nodes[parent].children == 0:
+            return -1
+        found = self.nodes[parent].by_bit[name_bit(name_look(name, length))]
+        if found >= 0:
+            node = &self.nodes[found]
+            return found if node.name_length == length and same_bytes(node.name, name, length) else -1
+        if found == -1:
             return -1
         at = name_hash(parent, name, length)
         while True:

@@ -1,4 +1,5 @@
-/* Where the structure of a JSON text is: the positions of all braces, brackets, colons and commas outside strings.
+/* Where the structure of a JSON text is: the positions of all braces, brackets, colons and commas outside strings, and of
+ * all backslashes, so that who goes from colon to comma meets those, too, and knows that there is more to it.
  *
  * Stepping from quote to quote a processor waits for each step before it can begin the next one. Here it looks at 64
  * bytes at a time, whatever is in them, and the places that are found can then be visited without waiting. A text is
@@ -23,7 +24,6 @@ typedef struct {
     const uint8_t *end;
     uint64_t in_string; /* all ones: it is inside a string */
     uint64_t escaped;   /* 1: its first byte is escaped */
-    uint64_t backslashes; /* not 0: there was one somewhere */
 } JsonIndex;
 
 #if defined(__SSE2__)
@@ -84,7 +84,6 @@ static inline JsonBlock json_block(const uint8_t *bytes) {
     const uint8_t *stop = end - at > JSON_WINDOW_BYTES ? at + JSON_WINDOW_BYTES : end;                 \
     uint64_t in_string = index->in_string;                                                             \
     uint64_t escaped = index->escaped;                                                                 \
-    uint64_t backslashes = index->backslashes;                                                         \
     uint32_t *next = tape;                                                                             \
     while (at < stop) {                                                                                \
         uint8_t last_bytes[JSON_BLOCK_BYTES];                                                          \
@@ -99,11 +98,10 @@ static inline JsonBlock json_block(const uint8_t *bytes) {
             bytes = last_bytes;                                                                        \
         }                                                                                              \
         block = look(bytes);                                                                           \
-        backslashes |= block.backslashes;                                                              \
         if (block.backslashes | escaped) block.quotes &= ~json_escaped(block.backslashes, &escaped);   \
         inside = json_between_quotes(block.quotes) ^ in_string;                                        \
         in_string = 0 - (inside >> 63);                                                                \
-        operators = block.operators & ~inside;                                                         \
+        operators = (block.operators & ~inside) | block.backslashes;                                   \
         count = (uint32_t)__builtin_popcountll(operators);                                             \
         /* Eight at once, also where there are fewer: how many there are cannot be foretold. */        \
         for (uint32_t written = 0; written < count; written += 8) {                                    \
@@ -118,7 +116,6 @@ static inline JsonBlock json_block(const uint8_t *bytes) {
     index->at = at;                                                                                    \
     index->in_string = in_string;                                                                      \
     index->escaped = escaped;                                                                          \
-    index->backslashes = backslashes;                                                                  \
     return (uint32_t)(next - tape);
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
@@ -191,9 +188,10 @@ static uint32_t json_index_window_plain(JsonIndex *index, const uint8_t *base, u
         uint8_t byte = *at;
         uint64_t escaped = index->escaped;
         index->escaped = 0;
-        index->backslashes |= byte == '\\';
-        if (byte == '\\') index->escaped = !escaped;
-        else if (byte == '"') index->in_string = escaped ? index->in_string : ~index->in_string;
+        if (byte == '\\') {
+            index->escaped = !escaped;
+            tape[count++] = (uint32_t)(at - base);
+        } else if (byte == '"') index->in_string = escaped ? index->in_string : ~index->in_string;
         else if (!index->in_string && (byte == ',' || byte == ':' || (byte | 0x20) == '{' || (byte | 0x20) == '}'))
             tape[count++] = (uint32_t)(at - base);
     }
@@ -208,20 +206,21 @@ static inline uint32_t json_index_window(JsonIndex *index, const uint8_t *base, 
 #endif
 
 /* Step over members that nobody wants, from `before`, the brace or comma in front of the next one, as long as they are
- * simple: short of blanks, no containers, more to come behind. The next token of what is not; `before` moves along.
+ * simple: few blanks, no escapes, no containers, more to come behind. The next token of what is not; `before` moves along.
  * Of values only the ends are looked at. */
-static inline const uint32_t *json_skip_members(const JsonIndex *index, const uint8_t *begin, const uint32_t *next,
-                                                const uint32_t *last, const uint8_t **before, uint64_t names) {
+static inline const uint32_t *json_skip_members(const uint8_t *begin, const uint32_t *next, const uint32_t *last,
+                                                const uint8_t **before, uint64_t names,
+                                                uint64_t other_names) {
     const uint8_t *at = *before;
-    const uint64_t backslashes = index->backslashes;
     while (last - next >= 2) {
         const uint8_t *colon = begin + next[0];
         const uint8_t *comma = begin + next[1];
         const uint8_t *name = at + 1 + (at[1] == ' ');
         const uint8_t *value = colon + 1 + (colon[1] == ' ');
+        uint32_t look;
         if (*colon != ':' || *comma != ',' || *name != '"' || colon[-1] != '"' || name + 1 >= colon) break;
-        if (backslashes && !json_is_plain(name + 1, colon - 1, index->end)) break;
-        if (names >> name_bit(name + 1, (uint32_t)(colon - name - 2)) & 1) break;
+        look = name_look(name + 1, (uint32_t)(colon - name - 2));
+        if (names >> name_bit(look) & other_names >> name_other_bit(look) & 1) break;
         if (!JSON_SHORT_VALUE[*value] || (*value == '"') != (comma[-1] == '"')) break;
         at = comma;
         next += 2;

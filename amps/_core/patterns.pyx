@@ -10,6 +10,7 @@ that was given up has found nothing and is counted in `given_up`.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
 from libc.string cimport memchr, memcmp
 
 import re
@@ -22,6 +23,10 @@ from amps._core.platform cimport monotonic_ns
 cdef extern from "<string.h>" nogil:
     void* memmem(const void* haystack, size_t haystack_length, const void* needle, size_t needle_length)
 
+
+cdef enum:
+    FOLDED_PART_MIN = 16           # shorter parts, and parts of shorter texts, are tried at each place
+    FOLDED_TEXT_MIN = 256
 
 MATCH_LIMIT = 200_000
 """Steps from one place of a text; some milliseconds."""
@@ -41,13 +46,11 @@ def patterns_given_up():
     return given_up_in_all
 
 
-# Codes of PCRE2.
-_ERROR_MATCH_LIMIT = -47
-_ERROR_DEPTH_LIMIT = -53
-_ERROR_HEAP_LIMIT = -63
+# What PCRE2 would take at the beginning for the wish to work on characters.
+_UNICODE_MODE = re.compile(rb"(?:\(\*[^)]*\))*?\(\*(?:UTF|UCP)")
+
+# Of PCRE2: the same search takes another way.
 _ERROR_JIT_STACK_LIMIT = -46
-_ERROR_CALLOUT_ABORT = -37
-_GIVEN_UP = frozenset((_ERROR_MATCH_LIMIT, _ERROR_DEPTH_LIMIT, _ERROR_HEAP_LIMIT, _ERROR_CALLOUT_ABORT))
 
 _META = frozenset(b"\\^$.[|()?*+{")
 _MODIFIERS = re.compile(rb"\(\?([A-Za-z]+)\)")
@@ -70,8 +73,14 @@ cdef bint same_text(const uint8_t* left, const uint8_t* right, uint64_t length, 
 cdef const uint8_t* find_text(
     const uint8_t* text, uint64_t length, const uint8_t* part, uint64_t part_length, bint ignores_case
 ) noexcept nogil:
-    """The first occurrence; NULL if there is none."""
+    """The first occurrence; NULL if there is none.
+
+    However text and part are made, it takes time in proportion to their lengths: where trying each place might not,
+    copies without capitals are searched.
+    """
     cdef const uint8_t* last
+    cdef const uint8_t* found
+    cdef uint8_t* folded
     if part_length > length:
         return NULL
     if part_length == 0:
@@ -80,12 +89,26 @@ cdef const uint8_t* find_text(
         if part_length == 1:
             return <const uint8_t*>memchr(text, part[0], length)
         return <const uint8_t*>memmem(text, length, part, part_length)
+    if part_length >= FOLDED_PART_MIN and length >= FOLDED_TEXT_MIN:
+        folded = <uint8_t*>malloc(length + part_length)
+        if folded != NULL:
+            fold_case(folded, text, length)
+            fold_case(folded + length, part, part_length)
+            found = <const uint8_t*>memmem(folded, length, folded + length, part_length)
+            free(folded)
+            return text + (found - folded) if found != NULL else NULL
     last = text + (length - part_length)
     while text <= last:
         if lower(text[0]) == lower(part[0]) and same_text(text, part, part_length, True):
             return text
         text += 1
     return NULL
+
+
+cdef void fold_case(uint8_t* folded, const uint8_t* text, uint64_t length) noexcept nogil:
+    cdef uint64_t at
+    for at in range(length):
+        folded[at] = lower(text[at])
 
 
 def literal_of(pattern):
@@ -134,6 +157,8 @@ cdef class Pattern:
             self.literal = text
             self.compiled = re.sub(rb"([\\^$.\[|()?*+{])", rb"\\\1", text)
         else:
+            if _UNICODE_MODE.match(text):
+                raise ValueError("broken pattern: patterns work on bytes, there is no UTF mode")
             match = _MODIFIERS.match(text)
             if match is not None:
                 modifiers = match[1]
@@ -222,22 +247,21 @@ cdef class Pattern:
         return self.search_engine(subject, 0)
 
     cdef object search_engine(self, bytes subject, Py_ssize_t start):
+        """The engine's match from a place on. Whatever it refuses to go on with (limits, recursion without an end)
+        is a search given up.
+        """
         engine = self._guarded() if len(subject) > GUARD_BYTES_MIN else self.engine
         try:
             return engine.search(subject, start)
         except pcre2.LibraryError as error:
-            if error.code in _GIVEN_UP:
+            if error.code != _ERROR_JIT_STACK_LIMIT:
                 note_given_up(self)
                 return None
-            if error.code != _ERROR_JIT_STACK_LIMIT:
-                raise
         if self.interpreted is None:
             self.interpreted = pcre2.compile(_LIMITS + self.compiled, jit=False)
         try:
             return self.interpreted.search(subject, start)
-        except pcre2.LibraryError as error:
-            if error.code not in _GIVEN_UP:
-                raise
+        except pcre2.LibraryError:
             note_given_up(self)
             return None
 

@@ -15,7 +15,7 @@ from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memset
 
-from amps._core.fields cimport Extractor, FieldSet, FieldValues, wanted_child
+from amps._core.fields cimport Extractor, FieldSet, FieldValues, PathNode, wanted_child
 from amps._core.value cimport (
     VALUE_BOOLEAN,
     VALUE_CONTAINER,
@@ -49,16 +49,15 @@ cdef extern from "json_index.h" nogil:
         const uint8_t* end
         uint64_t in_string
         uint64_t escaped
-        uint64_t backslashes
     uint32_t json_index_window(JsonIndex* index, const uint8_t* base, uint32_t* tape)
     uint32_t json_index_window_plain(JsonIndex* index, const uint8_t* base, uint32_t* tape)
     const uint32_t* json_skip_members(
-        const JsonIndex* index,
         const uint8_t* begin,
         const uint32_t* next,
         const uint32_t* last,
         const uint8_t** before,
         uint64_t names,
+        uint64_t other_names,
     )
 
 
@@ -134,7 +133,6 @@ cdef class JsonExtractor(Extractor):
             self.index.end = self.end
             self.index.in_string = 0
             self.index.escaped = 0
-            self.index.backslashes = 0
             self.tape_at = self.tape_count = 0
             at = self.scan_object(at + 1, root, 0)
         else:
@@ -142,11 +140,15 @@ cdef class JsonExtractor(Extractor):
         return at != NULL and (self.done or json_skip_space(at, self.end) == self.end)
 
     cdef inline const uint8_t* next_token(self) noexcept nogil:
-        """The place of the next token, which is left behind; NULL at the end of the message."""
-        if self.tape_at == self.tape_count and not self.next_window():
-            return NULL
-        self.tape_at += 1
-        return self.begin + self.tape[self.tape_at - 1]
+        """The place of the next token but backslashes, which is left behind; NULL at the end of the message."""
+        cdef const uint8_t* token
+        while True:
+            if self.tape_at == self.tape_count and not self.next_window():
+                return NULL
+            token = self.begin + self.tape[self.tape_at]
+            self.tape_at += 1
+            if token[0] != c'\\':
+                return token
 
     cdef bint next_window(self) noexcept nogil:
         """Index on, until there is a token; False at the end of the message."""
@@ -212,26 +214,28 @@ cdef class JsonExtractor(Extractor):
         cdef const uint32_t* last_token = &self.tape[self.tape_count]
         cdef int32_t child
         cdef uint32_t serial
-        cdef uint64_t names
+        cdef const PathNode* wanted_node = &fields.nodes[node]
         cdef bint empty
         cdef bint wanted
         if depth > DEPTH_MAX:
             return NULL
         self.object_serial += 1
         serial = self.object_serial
-        names = fields.nodes[node].names
         while True:
+            next_token = json_skip_members(
+                self.begin, next_token, last_token, &before, wanted_node.names, wanted_node.other_names
+            )
             # Where it stands on the tape is known to `self` only while somebody else needs it.
-            if next_token == last_token:
-                if not self.next_window():
-                    return NULL
-                next_token = self.tape
-                last_token = &self.tape[self.tape_count]
-            next_token = json_skip_members(&self.index, self.begin, next_token, last_token, &before, names)
-            if next_token == last_token:
-                continue
-            token = self.begin + next_token[0]
-            next_token += 1
+            while True:
+                if next_token == last_token:
+                    if not self.next_window():
+                        return NULL
+                    next_token = self.tape
+                    last_token = &self.tape[self.tape_count]
+                token = self.begin + next_token[0]
+                next_token += 1
+                if token[0] != c'\\':
+                    break
             if token[0] != c':':
                 self.tape_at = <uint32_t>(next_token - self.tape)
                 empty = token[0] == c'}' and before == at - 1 and json_skip_space(at, token) == token
@@ -258,8 +262,21 @@ cdef class JsonExtractor(Extractor):
                 at = json_skip_space(at, end)
             if at >= end:
                 return NULL
+            if child >= 0 and next_token != last_token:
+                token = self.begin + next_token[0]
+                if self.take_leaf(at, token, child, serial):
+                    if self.done:
+                        return token
+                    next_token += 1
+                    if token[0] == c'}':
+                        self.tape_at = <uint32_t>(next_token - self.tape)
+                        return token + 1
+                    before = token
+                    continue
             wanted = child >= 0 and self.counts(child, serial)
-            if wanted or next_token == last_token or self.begin[next_token[0]] | 0x20 == c'{':
+            if wanted or next_token == last_token or (
+                self.begin[next_token[0]] | 0x20 == c'{' or self.begin[next_token[0]] == c'\\'
+            ):
                 self.tape_at = <uint32_t>(next_token - self.tape)
                 if wanted:
                     at = self.scan_member(at, child, depth)
@@ -342,6 +359,45 @@ cdef class JsonExtractor(Extractor):
             self.resolved = before + self.fields.nodes[node].wanted_below
             self.done = self.resolved == self.wanted
         return at
+
+    cdef inline bint take_leaf(
+        self, const uint8_t* at, const uint8_t* stop, int32_t node, uint32_t serial
+    ) except -1:
+        """The value of a member that is what most are: a short way for strings without escapes and numbers, up to the
+        token at `stop`, at paths that end there. False: it is something else, and nothing was done.
+        """
+        cdef PathNode* wanted = &self.fields.nodes[node]
+        cdef const uint8_t* last = stop - 1
+        cdef Value* value
+        if (
+            wanted.children
+            or wanted.first_element >= 0
+            or self.last_counts
+            or self.met[node].object_serial == serial
+            or (stop[0] != c',' and stop[0] != c'}')
+        ):
+            return False
+        while json_is_space(last[0]):
+            last -= 1
+        if at[0] == c'"':
+            if last <= at or last[0] != c'"' or not json_is_plain(at + 1, last, self.end):
+                return False
+            value = self.values.add(wanted.slot)
+            value.text = at + 1
+            value.length = <uint32_t>(last - at - 1)
+            value.kind = VALUE_STRING if value.length else VALUE_NULL
+        else:
+            if not json_is_number(at, last + 1):
+                return False
+            value = self.values.add(wanted.slot)
+            value.text = at
+            value.length = <uint32_t>(last + 1 - at)
+            value.kind = VALUE_RAW_NUMBER
+        self.met[node].object_serial = serial
+        if self.arrays == 0:
+            self.resolved += 1
+            self.done = self.resolved == self.wanted
+        return True
 
     cdef bint scan_twice(self, const uint8_t* at, int32_t node, uint32_t depth) except -1:
         """A value for one node of two that want it; the scan stands before the value again. False: malformed."""
@@ -468,7 +524,6 @@ def structure_of(bytes text, bint plain):
     index.end = begin + len(text)
     index.in_string = 0
     index.escaped = 0
-    index.backslashes = 0
     found = []
     while index.at < index.end:
         if plain:

@@ -43,12 +43,21 @@ cdef class UserFunction:
             given.append(None if value is Ellipsis else value)
         try:
             made = _taken(self.implementation(*given))
-        except (Exception, SystemExit) as error:
+        except BaseException as error:  # whatever it raises must end neither the process nor its event loop
             self.failures += 1
-            self.last_failure = f"{type(error).__name__}: {error}"[:FAILURE_CHARACTERS_MAX]
+            self.last_failure = _described(error)
             made = None
         from_python(made, result, values.arena)
         return 0
+
+
+def _described(error):
+    """An exception in a line; it is somebody else's, and may not be able to say what it is."""
+    try:
+        text = str(error)
+    except BaseException:
+        text = "it cannot be shown"
+    return f"{type(error).__name__}: {text}"[:FAILURE_CHARACTERS_MAX]
 
 
 def _taken(made):

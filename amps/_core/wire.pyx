@@ -19,10 +19,10 @@ from libc.string cimport memcmp
 import json
 
 MAX_MESSAGE_BYTES = 200 * 2**20
-MAX_HEADER_BYTES = 1 << 20
+MAX_HEADER_BYTES = 4 << 20     # a filter of the longest text, even if half of it is escaped
 LENGTH_BYTES = 4
 
-cdef uint32_t HEADER_LIMIT = 1 << 20
+cdef uint32_t HEADER_LIMIT = 4 << 20
 
 # (long name, abbreviation written, other spellings read, kind of value)
 _FIELDS = (

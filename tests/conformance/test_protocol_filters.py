@@ -334,6 +334,26 @@ def test_filters_a_catastrophic_pattern_ends(peers: Peers, plain_server: ServerP
     plain_server.log.wait_for("14-0006", "took too long")
 
 
+def test_filters_of_the_longest_text(client: RawClient, topic: str) -> None:
+    """expressions.md §14.13: a MiB is accepted, more is refused by name, and the connection goes on."""
+    longest = "/a = '" + "x" * ((1 << 20) - 7) + "'"
+    assert client.try_subscribe(topic, "s", f=longest).succeeded
+    ack = client.try_subscribe(topic, "t", f=longest + " ")
+    assert (ack["status"], ack.reason) == ("failure", "bad filter")
+    client.publish(topic, b'{"a":"' + b"x" * ((1 << 20) - 7) + b'"}')
+    assert client.receive_published(1)[0].subscriptions == {"s"}
+
+
+def test_filters_no_pattern_ends_a_worker(client: RawClient, topic: str) -> None:
+    """expressions.md §7: what the engine refuses while it searches has found nothing."""
+    client.subscribe(topic, "endless", f="/a LIKE '(?R)'")
+    client.subscribe(topic, "other", f="/a IS NOT NULL")
+    assert client.try_subscribe(topic, "utf", f="/a LIKE '(*UTF)x'").reason == "bad filter"
+    for body in (b'{"a":"aaabbb"}', b'{"a":"\xe9\xff"}'):
+        client.publish(topic, body)
+        assert client.receive_published(1)[0].subscriptions == {"other"}
+
+
 def test_filters_a_client_may_leave_while_its_filter_is_compiled(
     peers: Peers, plain_server: ServerProcess, topic: str
 ) -> None:

@@ -40,7 +40,11 @@ class Unknown(Exception):
 
 
 class Object(dict[bytes, "Json"]):
-    """A JSON object: of the values of a repeated key the first counts (section 12.3)."""
+    """A JSON object: of the values of a repeated key the first counts (section 12.3). Whether there is a scalar in it
+    is asked of its text, in which all of them stand.
+    """
+
+    has_leaf = False
 
 
 Json = Object | list["Json"] | None | bool | bytes | TextNumber
@@ -86,7 +90,8 @@ def parse_json(message: bytes) -> Json:
     def first_counts(pairs: list[tuple[str, object]]) -> Object:
         made = Object()
         for name, value in pairs:
-            made.setdefault(encoded(name), settled(value))
+            member = made.setdefault(encoded(name), settled(value))
+            made.has_leaf |= has_leaf(member) or has_leaf(settled(value))
         return made
 
     return settled(
@@ -134,7 +139,7 @@ def flat(places: list[Json]) -> list[Json]:
 def has_leaf(value: Json) -> bool:
     """Whether there is a scalar in a value."""
     if isinstance(value, Object):
-        return any(has_leaf(member) for member in value.values())
+        return value.has_leaf
     if isinstance(value, list):
         return any(has_leaf(element) for element in value)
     return True

@@ -168,6 +168,34 @@ def test_a_search_of_quadratic_cost_ends_too() -> None:
     assert time.monotonic() - begin < 60
 
 
+@pytest.mark.parametrize("pattern", [b"(?R)", b"(a|(?1))+"])
+def test_a_recursion_without_an_end_finds_nothing(pattern: bytes) -> None:
+    """The engine notices it only when it searches."""
+    recursive = Pattern(pattern)
+    assert not recursive.matches(b"aaabbb")
+    assert recursive.given_up == 1
+
+
+@pytest.mark.parametrize(
+    "pattern", [b"(*UTF)x", b"(*UTF8)x", b"(*UCP)x", b"(*NO_JIT)(*UTF)x", b"(*CRLF)(*UCP)(*UTF)a"]
+)
+def test_patterns_work_on_bytes(pattern: bytes) -> None:
+    """expressions.md §7: there is no UTF mode, which would refuse texts that are no UTF-8."""
+    with pytest.raises(ValueError, match="there is no UTF mode"):
+        Pattern(pattern)
+    assert Pattern(b"(*CRLF)a.b").matches(b"a\xffb")
+
+
+def test_a_long_text_is_searched_in_linear_time_whatever_the_case() -> None:
+    """Trying each place would take a minute."""
+    part = b"A" * 150_000 + b"b"
+    assert Pattern(b"(?i)" + part).matches(b"a" * 300_000 + b"B")
+    assert not Pattern(b"(?i)" + part).matches(b"a" * 600_000)
+    for length in (15, 16, 17, 300):
+        assert Pattern(b"(?i)" + b"xY" * length).matches(b"-" * 400 + b"Xy" * length)
+        assert not Pattern(b"(?i)" + b"xY" * length).matches(b"-" * 400 + b"Xy" * (length - 1) + b"x")
+
+
 def test_what_is_found_in_long_texts() -> None:
     made = Pattern(b"x[yz]")
     assert made.find(b"a" * 1_000_000 + b"xz") == b"xz"

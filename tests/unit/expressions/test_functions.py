@@ -1,7 +1,7 @@
 """Functions beside the shipped ones: an instance's own and those of the legacy module (expressions.md §10.11)."""
 
-import sys
 import time
+from asyncio import CancelledError
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -84,18 +84,21 @@ def test_a_failing_function_gives_null_and_says_why() -> None:
     assert function.last_failure.startswith("ZeroDivisionError: ")
 
 
-def test_a_function_cannot_end_the_process() -> None:
-    functions = with_own("F", lambda: sys.exit(3))
-    assert value_of("F()", functions) is None
-    assert functions.own["F"].last_failure == "SystemExit: 3"
-
-
-def test_what_is_no_failure_is_not_caught() -> None:
-    def interrupted() -> None:
+class Unspeakable(Exception):
+    def __str__(self) -> str:
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        value_of("F()", with_own("F", interrupted))
+
+@pytest.mark.parametrize(
+    "raised", [SystemExit, KeyboardInterrupt, GeneratorExit, CancelledError, Unspeakable]
+)
+def test_a_function_cannot_end_the_process_or_its_event_loop(raised: type[BaseException]) -> None:
+    def ends() -> None:
+        raise raised
+
+    functions = with_own("F", ends)
+    assert value_of("F()", functions) is None
+    assert functions.own["F"].last_failure.startswith(f"{raised.__name__}: ")
 
 
 def test_own_functions_nest_and_share_an_expression() -> None:

@@ -283,12 +283,13 @@ def test_empty_messages_and_other_roots_have_no_fields(opening: bytes, expected:
 
 
 def tokens_of(text: bytes) -> list[int]:
-    """Places of braces, brackets, colons and commas outside strings, byte by byte."""
+    """Places of braces, brackets, colons and commas outside strings, and of backslashes, byte by byte."""
     found = []
     in_string = escaped = False
     for place, byte in enumerate(text):
         was_escaped, escaped = escaped, False
         if byte == ord("\\"):
+            found.append(place)
             escaped = not was_escaped
         elif byte == ord('"'):
             in_string = in_string if was_escaped else not in_string
