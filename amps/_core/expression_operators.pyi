@@ -1,3 +1,1 @@
-"""Types of operators; see expression_operators.pyx."""
-
-def searches_given_up() -> int: ...
+"""Nothing of expression_operators.pyx is for Python."""

@@ -16,6 +16,7 @@ from libc.string cimport memcmp
 from amps._core.constant_set cimport ConstantSet
 from amps._core.expression_numbers cimport arithmetic
 from amps._core.expression_texts cimport set_text
+from amps._core.effort cimport give_up, is_over
 from amps._core.fields cimport FieldNode
 from amps._core.operand cimport ITSELF, Operand, first_of, next_of
 from amps._core.patterns cimport Pattern
@@ -36,20 +37,13 @@ from amps._core.value cimport (
 
 cdef enum:
     PAIRS_MAX = 1 << 26            # about a second; no message has so many elements to compare with a single value
-
-cdef uint64_t given_up = 0
-
-
-def searches_given_up():
-    """How many searches through pairs of elements of two arrays were given up in this process."""
-    return given_up
+    PAIRS_UNASKED = 4096           # so few are compared whatever time it is
 
 
 cdef bint is_too_much(uint64_t pairs) noexcept nogil:
-    global given_up
-    if pairs <= PAIRS_MAX:
+    if pairs <= PAIRS_UNASKED or (pairs <= PAIRS_MAX and not is_over()):
         return False
-    given_up += 1
+    give_up()
     return True
 
 

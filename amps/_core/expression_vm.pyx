@@ -14,6 +14,7 @@ from libc.math cimport isnan
 from libc.stdint cimport int32_t, uint8_t, uint32_t
 
 from amps._core.constant_set cimport ConstantSet
+from amps._core.effort cimport give_up, is_large_and_over
 from amps._core.expression_functions cimport FunctionEntry, call_function, function_entry
 from amps._core.expression_numbers cimport arithmetic
 from amps._core.expression_operators cimport (
@@ -480,14 +481,19 @@ cdef class BoundProgram:
                 set_truth(top, top.value.kind == VALUE_DOUBLE and isnan(top.value.number.double_))
             elif op == OP_CALL:
                 top -= <int32_t>instruction.argument - 1
-                call_function(
-                    function_entry(instruction.second),
-                    top,
-                    instruction.argument,
-                    values,
-                    message,
-                    &top.value,
-                )
+                if is_large_and_over():
+                    give_up()
+                    top.value.kind = VALUE_NULL
+                    top.value.flags = 0
+                else:
+                    call_function(
+                        function_entry(instruction.second),
+                        top,
+                        instruction.argument,
+                        values,
+                        message,
+                        &top.value,
+                    )
                 top.node = ITSELF
             elif op == OP_CALL_USER:
                 top -= <int32_t>instruction.argument - 1

@@ -83,6 +83,7 @@ cdef class FilterSet:
     cdef readonly uint64_t evaluations     # programs run, for all messages
 
     cdef list match(self, const uint8_t* data, uint64_t length)
+    cdef int find_matches(self, const uint8_t* data, uint64_t length) except -1
     cdef int look_up(self, Value* value, uint32_t slot) except -1
     cdef int consider_filed(self, uint32_t slot, uint32_t table, uint64_t hash_, const Value* value) except -1
     cdef int consider(self, FilterEntry entry, bint exact) except -1

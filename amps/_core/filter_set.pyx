@@ -8,7 +8,8 @@ if the equality is all of the filter, finding it is the match. Looking up is exa
 Of several equalities a filter is filed under the one that the fewest others are filed under.
 
 A message that cannot be read for all fields is read again for each filter by itself: whether a filter matches must not
-depend on what other filters there are. A filter whose evaluation takes more memory than a message may does not match.
+depend on what other filters there are. A filter whose evaluation takes more memory or time than a message may does not
+match.
 """
 
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
@@ -16,6 +17,7 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memset
 
 from amps._core.constant_set cimport canonical, number_hash
+from amps._core.effort cimport begin_message, end_message, give_up, given_up_so_far, is_large_and_over
 from amps._core.expression_vm cimport BoundProgram, Program
 from amps._core.fields cimport Extractor, FieldNode, FieldSet, FieldValues
 from amps._core.identity cimport hash_bytes
@@ -259,6 +261,14 @@ cdef class FilterSet:
 
     cdef list match(self, const uint8_t* data, uint64_t length):
         """The entries that match a message, each once; good until the next call."""
+        begin_message(length)
+        try:
+            self.find_matches(data, length)
+        finally:
+            end_message()
+        return self.matched
+
+    cdef int find_matches(self, const uint8_t* data, uint64_t length) except -1:
         cdef FieldValues values = self.bench.values
         cdef FilterEntry entry
         cdef FieldNode* nodes
@@ -277,7 +287,7 @@ cdef class FilterSet:
         if not readable:
             self.bench.unreadable += 1
             self.match_apart(data, length)
-            return self.matched
+            return 0
         for entry in self.scanned:
             self.consider(entry, False)
         for at in range(self.filed_slot_count):
@@ -286,7 +296,7 @@ cdef class FilterSet:
                 nodes = values.nodes
                 self.look_up(&nodes[node].value, self.filed_slots[at])
                 node = values.nodes[node].next
-        return self.matched
+        return 0
 
     cdef int look_up(self, Value* value, uint32_t slot) except -1:
         """Consider what is filed under a constant that is equal to the value."""
@@ -330,9 +340,16 @@ cdef class FilterSet:
         return 0
 
     cdef bint is_match(self, BoundProgram program) except -1:
+        """Whether a program matches. One that could not be evaluated to its end does not."""
+        cdef bint matches
+        cdef uint64_t given_up = given_up_so_far()
+        if is_large_and_over():
+            give_up()
+            return False
         self.evaluations += 1
         try:
-            return program.is_match(self.bench.values, self.bench.context)
+            matches = program.is_match(self.bench.values, self.bench.context)
+            return matches and given_up_so_far() == given_up
         except MemoryError:
             self.bench.exhausted += 1
             return False

@@ -4,8 +4,8 @@ PCRE2 in byte mode, but what most patterns are, a literal with or without anchor
 without a Python object and with exactly the engine's answer.
 
 Invariant: a search ends. The engine counts the steps from each place of the text and gives up at MATCH_LIMIT; in long
-texts, where the places themselves are many, it is also asked at every place whether GUARD_SECONDS are over. A search
-that was given up has found nothing and is counted in `given_up`.
+texts, where the places themselves are many, it is also asked at every place whether GUARD_SECONDS, or the time for the
+current message (effort.pyx), are over. A search that was given up has found nothing and is counted in `given_up`.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -17,6 +17,7 @@ import re
 
 import pcre2
 
+from amps._core.effort cimport deadline_ns, give_up, is_large_and_over, is_over
 from amps._core.platform cimport monotonic_ns
 
 
@@ -37,14 +38,6 @@ GUARD_BYTES_MIN = 32_768
 GUARD_SECONDS = 2
 
 _LIMITS = b"(*LIMIT_MATCH=%d)(*LIMIT_DEPTH=%d)(*LIMIT_HEAP=%d)" % (MATCH_LIMIT, _DEPTH_LIMIT, _HEAP_LIMIT_KIB)
-
-cdef uint64_t given_up_in_all = 0
-
-
-def patterns_given_up():
-    """How many searches for patterns were given up in this process because they took too long."""
-    return given_up_in_all
-
 
 # What PCRE2 would take at the beginning for the wish to work on characters.
 _UNICODE_MODE = re.compile(rb"(?:\(\*[^)]*\))*?\(\*(?:UTF|UCP)")
@@ -135,9 +128,8 @@ def literal_of(pattern):
 
 
 cdef void note_given_up(Pattern pattern) noexcept:
-    global given_up_in_all
     pattern.given_up += 1
-    given_up_in_all += 1
+    give_up()
 
 
 cdef class Pattern:
@@ -215,6 +207,9 @@ cdef class Pattern:
     cdef bint search(self, const uint8_t* text, uint32_t length) except -1:
         """Whether the pattern is found in a text."""
         if self.literal is not None:
+            if is_large_and_over():
+                note_given_up(self)
+                return False
             return self.search_literal(text, length)
         return self.first_match(PyBytes_FromStringAndSize(<const char*>text, length)) is not None
 
@@ -243,13 +238,16 @@ cdef class Pattern:
     cdef object first_match(self, bytes subject):
         """The engine's first match, or None."""
         self.prepare()
-        self.deadline_ns = monotonic_ns() + GUARD_SECONDS * 1_000_000_000
+        self.deadline_ns = deadline_ns(GUARD_SECONDS * 1_000_000_000)
         return self.search_engine(subject, 0)
 
     cdef object search_engine(self, bytes subject, Py_ssize_t start):
         """The engine's match from a place on. Whatever it refuses to go on with (limits, recursion without an end)
         is a search given up.
         """
+        if is_over():
+            note_given_up(self)
+            return None
         engine = self._guarded() if len(subject) > GUARD_BYTES_MIN else self.engine
         try:
             return engine.search(subject, start)
@@ -287,7 +285,7 @@ cdef class Pattern:
         copied = 0
         start = 0
         made = 0
-        self.deadline_ns = monotonic_ns() + GUARD_SECONDS * 1_000_000_000
+        self.deadline_ns = deadline_ns(GUARD_SECONDS * 1_000_000_000)
         while start <= len(subject):
             if monotonic_ns() > self.deadline_ns:
                 note_given_up(self)

@@ -334,6 +334,26 @@ def test_filters_a_catastrophic_pattern_ends(peers: Peers, plain_server: ServerP
     plain_server.log.wait_for("14-0006", "took too long")
 
 
+def test_filters_many_slow_ones_share_the_time_of_a_message(
+    peers: Peers, plain_server: ServerProcess, topic: str
+) -> None:
+    """expressions.md §7: thirty filters that take two seconds each do not take a minute; NOT makes no match of it."""
+    subscriber = peers.logged_on(plain_server)
+    for number in range(15):
+        subscriber.subscribe(topic, f"slow{number}", f=f"/s LIKE 'a*[bc]{number}'")
+        subscriber.subscribe(topic, f"not{number}", f=f"/s NOT LIKE 'a*[bd]{number}'")
+    subscriber.subscribe(topic, "other", f="/n = 1")
+    subscriber.publish(topic, b'{"n":1,"s":"' + b"a" * 1_000_000 + b'"}')
+    subscriber.publish(topic, b'{"n":1,"s":"aab7"}')
+    first, second = subscriber.receive_published(2, timeout_s=25)
+    assert first.subscriptions == {"other"}
+    assert second.subscriptions == {
+        "other",
+        "slow7",
+        *(f"not{number}" for number in range(15) if number != 7),
+    }
+
+
 def test_filters_of_the_longest_text(client: RawClient, topic: str) -> None:
     """expressions.md §14.13: a MiB is accepted, more is refused by name, and the connection goes on."""
     longest = "/a = '" + "x" * ((1 << 20) - 7) + "'"

@@ -102,8 +102,8 @@ CATALOGUE: Mapping[str, Entry] = {
     ),
     "14-0006": Entry(
         "warning",
-        "{count} searches for patterns, or through pairs of array elements, were given up because they took too long; "
-        "they found nothing.",
+        "{count} searches for patterns or through pairs of array elements, or functions of large messages, were "
+        "given up because they took too long, or all filters of one message together did; the filters did not match.",
     ),
     "16-0004": Entry("info", "client[{client}] {count} queued sow requests canceled."),
     "17-0001": Entry("trace", "client[{client}] message sent: {data}"),

@@ -15,11 +15,10 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping
 
-from amps._core.expression_operators import searches_given_up
+from amps._core.effort import searches_given_up
 from amps._core.fields import FieldValues
 from amps._core.filter_set import Filter, FilterBench
 from amps._core.message_context import MessageContext
-from amps._core.patterns import patterns_given_up
 from amps._core.topic_table import TopicEntry
 from amps.expressions import ExpressionError
 from amps.expressions.filters import compile_filter
@@ -62,7 +61,7 @@ class Benches:
         self._reported: dict[str, tuple[int, int]] = {}
         self._functions = functions
         self._failures: dict[str, int] = {}
-        self._given_up = patterns_given_up() + searches_given_up()
+        self._given_up = searches_given_up()
 
     def bench(self, message_type: str) -> FilterBench:
         """The bench of a message type. In messages of a type that is not configured any more no field is found."""
@@ -98,7 +97,7 @@ class Benches:
                 )
             if bench.exhausted != exhausted:
                 self._log.log("14-0004", message_type=message_type, count=bench.exhausted - exhausted)
-        given_up = patterns_given_up() + searches_given_up()
+        given_up = searches_given_up()
         if given_up != self._given_up:
             self._log.log("14-0006", count=given_up - self._given_up)
             self._given_up = given_up

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from amps._core.effort import searches_given_up
 from amps._core.fields import Extractor, FieldSet, FieldValues
 from amps._core.filter_set import Filter, FilterBench, FilterSet
 from amps._core.message_context import MessageContext
@@ -223,6 +224,21 @@ def test_filter_set_a_message_that_takes_too_much_memory_does_not_match() -> Non
     assert made.matching(message) == ["other"]
     assert small.exhausted == 2
     assert made.matching(b'{"a":"x","b":1}') == ["function", "equality", "other"]
+
+
+def test_filter_set_what_is_given_up_does_not_match() -> None:
+    """Not even under NOT, and nobody else is concerned."""
+    together = many(["/a NOT LIKE '(?R)'", "NOT (/a LIKE '(?R)' AND /b = 1)", "/a LIKE 'x'", "/b = 1"])
+    before = searches_given_up()
+    assert together.matching(b'{"a":"x","b":1}') == [2, 3]
+    assert searches_given_up() == before + 2
+
+
+def test_filter_set_filters_share_the_time_of_a_message() -> None:
+    """Each of these takes two seconds by itself."""
+    together = many([f"/a LIKE 'a*[bc]{number}'" for number in range(40)] + ["/b = 1"])
+    assert together.matching(b'{"a":"' + b"a" * 400_000 + b'","b":1}') == [40]
+    assert together.matching(b'{"a":"aac7","b":1}') == [7, 40]
 
 
 def test_filter_set_refuses_what_makes_no_sense() -> None:
