@@ -2,9 +2,8 @@
 
 Every single search has a bound of its own, but there may be thousands of filters on a topic, and a worker serves
 nobody else while it evaluates them. So what can take long, searches of the pattern engine and through the pairs of two
-arrays, and in a large message every function and every filter, asks here whether the message's time is over. Then it
-is given up, as it is at a bound of its own, and a filter in which anything was given up does not match: not even if it
-says NOT.
+arrays, and in a large message every step of a filter, asks here whether the message's time is over. Then it is given
+up, as it is at a bound of its own, and a filter in which anything was given up does not match: not even if it says NOT.
 
 The clock is read when the first of them asks; messages that need none of it pay nothing. One message is worked on at a
 time in a process; outside of one (tests, tools) there is no bound but the searches' own.
@@ -17,7 +16,7 @@ from amps._core.platform cimport monotonic_ns
 cdef enum:
     MESSAGE_NS = 250_000_000       # thousands of searches in a message of ordinary size
     BYTE_NS = 10                   # of the message: some ten times what a search in linear time takes
-    LARGE_BYTES = 65536            # here what takes linear time can take long, too
+    LARGE_BYTES = 16384            # here what takes linear time can take long, too
 
 cdef uint64_t allowance_ns = 0     # of the current message; 0 = there is none
 cdef uint64_t message_deadline_ns = 0  # 0 = nobody has asked yet
@@ -51,9 +50,13 @@ cdef bint is_over() noexcept nogil:
     return allowance_ns != 0 and monotonic_ns() >= deadline_ns(allowance_ns)
 
 
+cdef bint is_large() noexcept nogil:
+    """Whether the current message is so large that every step must ask."""
+    return allowance_ns > MESSAGE_NS + LARGE_BYTES * BYTE_NS
+
+
 cdef bint is_large_and_over() noexcept nogil:
-    """The same of a large message; of others it is not asked."""
-    return allowance_ns > MESSAGE_NS + LARGE_BYTES * BYTE_NS and is_over()
+    return is_large() and is_over()
 
 
 cdef void give_up() noexcept nogil:

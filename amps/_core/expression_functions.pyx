@@ -38,7 +38,7 @@ from amps._core.value cimport VALUE_CONTAINER, VALUE_NULL, Value, settle
 
 cdef enum:
     ENTRIES_MAX = 128
-    MANY = 255
+    MANY = 4095
     TAKES_NULL = 1
     TAKES_ARRAYS = 2
     NOT_DETERMINISTIC = 4

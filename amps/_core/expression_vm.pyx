@@ -14,7 +14,7 @@ from libc.math cimport isnan
 from libc.stdint cimport int32_t, uint8_t, uint32_t
 
 from amps._core.constant_set cimport ConstantSet
-from amps._core.effort cimport give_up, is_large_and_over
+from amps._core.effort cimport give_up, is_large, is_over
 from amps._core.expression_functions cimport FunctionEntry, call_function, function_entry
 from amps._core.expression_numbers cimport arithmetic
 from amps._core.expression_operators cimport (
@@ -375,12 +375,17 @@ cdef class BoundProgram:
         cdef Instruction* instruction = program.code
         cdef Operand* top = self.stack - 1
         cdef Operand* base
+        cdef bint large = is_large()
         cdef bint found
         cdef int truth
         cdef int op
         cdef uint32_t at
         while True:
             op = instruction.op
+            if large and is_over():
+                give_up()
+                set_truth(&self.stack[0], TRUTH_NULL)
+                return 0
             if op == OP_COMPARE_FIELD:
                 top += 1
                 found = is_field_match(
@@ -481,19 +486,14 @@ cdef class BoundProgram:
                 set_truth(top, top.value.kind == VALUE_DOUBLE and isnan(top.value.number.double_))
             elif op == OP_CALL:
                 top -= <int32_t>instruction.argument - 1
-                if is_large_and_over():
-                    give_up()
-                    top.value.kind = VALUE_NULL
-                    top.value.flags = 0
-                else:
-                    call_function(
-                        function_entry(instruction.second),
-                        top,
-                        instruction.argument,
-                        values,
-                        message,
-                        &top.value,
-                    )
+                call_function(
+                    function_entry(instruction.second),
+                    top,
+                    instruction.argument,
+                    values,
+                    message,
+                    &top.value,
+                )
                 top.node = ITSELF
             elif op == OP_CALL_USER:
                 top -= <int32_t>instruction.argument - 1

@@ -78,6 +78,7 @@ cdef class FilterSet:
     cdef uint32_t given_back               # entries removed since the last rebuilding
     cdef readonly bint asks_message
     cdef readonly bint asks_publisher
+    cdef readonly bint may_take_long       # patterns, functions of users, long programs
     cdef uint64_t serial
     cdef list matched
     cdef readonly uint64_t evaluations     # programs run, for all messages

@@ -37,6 +37,7 @@ from amps._core.value cimport (
 cdef enum:
     TABLE_CAPACITY_MIN = 16
     KEYS_MIN = 8
+    LONG_PROGRAM = 100             # instructions
     GIVEN_BACK_MIN = 16            # fewer removed entries are not worth a rebuilding
 
 
@@ -126,6 +127,7 @@ cdef class FilterSet:
         self.given_back = 0
         self.asks_message = False
         self.asks_publisher = False
+        self.may_take_long = False
         if self.table_capacity:
             memset(self.table, 0, self.table_capacity * sizeof(uint32_t))
 
@@ -169,6 +171,12 @@ cdef class FilterSet:
         cdef Filter filter_ = entry.filter
         self.asks_message = self.asks_message or filter_.asks_message
         self.asks_publisher = self.asks_publisher or filter_.asks_publisher
+        self.may_take_long = (
+            self.may_take_long
+            or filter_.program.length > LONG_PROGRAM
+            or len(filter_.program.patterns) > 0
+            or len(filter_.program.functions) > 0
+        )
         best = None
         fewest = 0
         for path, constants in filter_.equalities:

@@ -4,6 +4,7 @@
 #define AMPS_JSON_TEXT_H
 
 #include <stdint.h>
+#include <string.h>
 
 #if defined(__SSE2__)
 #include <emmintrin.h>
@@ -210,6 +211,63 @@ static inline int json_escapes_are_valid(const uint8_t *at, const uint8_t *end) 
         }
     }
     return 1;
+}
+
+#define JSON_VALID_DEPTH 65536
+
+/* Behind a value that RFC 8259 allows, whatever is in it; NULL: it is malformed, or deeper than can be told. */
+static const uint8_t *json_valid_value(const uint8_t *at, const uint8_t *end) {
+    uint64_t objects[JSON_VALID_DEPTH / 64]; /* a bit for each level: an object, or an array */
+    uint32_t depth = 0;
+    uint32_t is_object;
+    const uint8_t *stop;
+value:
+    at = json_skip_space(at, end);
+    if (at == end) return 0;
+    if (*at == '{' || *at == '[') {
+        if (depth == JSON_VALID_DEPTH) return 0;
+        is_object = *at == '{';
+        objects[depth / 64] &= ~((uint64_t)1 << depth % 64);
+        objects[depth / 64] |= (uint64_t)is_object << depth % 64;
+        depth++;
+        at = json_skip_space(at + 1, end);
+        if (at < end && *at == (is_object ? '}' : ']')) goto closed;
+        if (is_object) goto key;
+        goto value;
+    }
+    if (*at == '"') {
+        stop = json_skip_string(at + 1, end);
+        if (!stop || !json_escapes_are_valid(at + 1, stop - 1)) return 0;
+    } else {
+        stop = json_scalar_end(at, end);
+        if (!(stop - at == 4 && (memcmp(at, "true", 4) == 0 || memcmp(at, "null", 4) == 0)) &&
+            !(stop - at == 5 && memcmp(at, "false", 5) == 0) && !json_is_number(at, stop))
+            return 0;
+    }
+    at = stop;
+behind:
+    if (depth == 0) return at;
+    is_object = objects[(depth - 1) / 64] >> (depth - 1) % 64 & 1;
+    at = json_skip_space(at, end);
+    if (at == end) return 0;
+    if (*at == ',') {
+        at = json_skip_space(at + 1, end);
+        if (is_object) goto key;
+        goto value;
+    }
+    if (*at != (is_object ? '}' : ']')) return 0;
+closed:
+    depth--;
+    at++;
+    goto behind;
+key:
+    if (at == end || *at != '"') return 0;
+    stop = json_skip_string(at + 1, end);
+    if (!stop || !json_escapes_are_valid(at + 1, stop - 1)) return 0;
+    at = json_skip_space(stop, end);
+    if (at == end || *at != ':') return 0;
+    at++;
+    goto value;
 }
 
 #endif

@@ -23,8 +23,8 @@ from amps._core.topic_table cimport TopicEntry
 
 cdef enum:
     EVALUATION_BYTES = 256         # evaluating a filter costs about what reading so much log does
-    SLOW_NS = 100_000              # evaluating took so long that time, not length, says what it cost
     NS_PER_BYTE = 2                # of reading log
+    LARGE_BYTES = 65536            # of a message: evaluating any filter can take long
 
 
 cdef class Member:
@@ -167,8 +167,9 @@ cdef class TopicRoutes:
         cdef FilterSet filters = self.filters
         cdef uint64_t evaluations = filters.evaluations
         cdef uint64_t unreadable = self.bench.unreadable
-        cdef uint64_t begin = monotonic_ns()
-        cdef uint64_t taken
+        cdef uint64_t begin = 0
+        if filters.may_take_long or record.payload_length > LARGE_BYTES:
+            begin = monotonic_ns()
         self.serial += 1
         if self.touched:
             self.touched = []
@@ -190,9 +191,8 @@ cdef class TopicRoutes:
                     receiver.more.append(member)
         if self.bench.unreadable != unreadable:
             self.bench.last_unreadable = (self.entry, record.publisher_id, record.sequence)
-        taken = monotonic_ns() - begin
-        if taken > SLOW_NS:
-            return taken // NS_PER_BYTE
+        if begin:
+            return (monotonic_ns() - begin) // NS_PER_BYTE
         return (filters.evaluations - evaluations) * EVALUATION_BYTES + record.payload_length
 
     cdef int send_matched(self, Receiver receiver, const RecordHeader* record, LogCursor cursor) except -1:

@@ -38,6 +38,7 @@ cdef extern from "json_text.h" nogil:
     bint json_is_space(uint8_t byte)
     bint json_is_plain(const uint8_t* at, const uint8_t* stop, const uint8_t* end)
     bint json_has_leaf(const uint8_t* at, const uint8_t* end)
+    const uint8_t* json_valid_value(const uint8_t* at, const uint8_t* end)
     bint json_is_number(const uint8_t* at, const uint8_t* end)
     bint json_escapes_are_valid(const uint8_t* at, const uint8_t* end)
 
@@ -113,6 +114,7 @@ cdef class JsonExtractor(Extractor):
         self, const uint8_t* data, uint64_t length, FieldSet fields, int32_t root, FieldValues values
     ) except -1:
         cdef const uint8_t* at = data
+        cdef const uint8_t* behind
         if fields.nodes[root].wanted_below == 0 and not self.last_counts:
             return True
         self.fields = fields
@@ -128,6 +130,11 @@ cdef class JsonExtractor(Extractor):
         at = json_skip_space(at, self.end)
         if at == self.end:
             return True
+        if self.last_counts:
+            # All of it is parsed, whoever wants what.
+            behind = json_valid_value(at, self.end)
+            if behind == NULL or json_skip_space(behind, self.end) != self.end:
+                return False
         if at[0] == c'{':
             self.index.at = at + 1
             self.index.end = self.end
@@ -417,8 +424,11 @@ cdef class JsonExtractor(Extractor):
         if at[0] | 0x20 == c'{' and self.next_token() != at:
             return NULL
         if at[0] == c'{':
-            if slot >= 0 and json_has_leaf(at + 1, self.end):
-                self.values.add(slot).kind = VALUE_CONTAINER
+            if slot >= 0:
+                if json_valid_value(at, self.end) == NULL:
+                    return NULL
+                if json_has_leaf(at + 1, self.end):
+                    self.values.add(slot).kind = VALUE_CONTAINER
             if self.fields.nodes[node].children == 0:
                 return self.skip_container()
             return self.scan_object(at + 1, node, depth + 1)

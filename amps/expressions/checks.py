@@ -15,7 +15,7 @@ from amps.expressions.errors import Refusal, shown
 from amps.expressions.functions import Functions
 from amps.expressions.syntax import Call, Field, Like, Node, Pattern, fold
 
-_ARGUMENTS_MAX = 255  # what an instruction of the machine can hold
+_ARGUMENTS_MAX = 4095  # what an instruction of the machine can hold
 _IF_ARGUMENTS = 3
 
 

@@ -139,7 +139,7 @@ def flat(places: list[Json]) -> list[Json]:
 def has_leaf(value: Json) -> bool:
     """Whether there is a scalar in a value."""
     if isinstance(value, Object):
-        return value.has_leaf
+        return value.has_leaf or any(has_leaf(member) for member in value.values())
     if isinstance(value, list):
         return any(has_leaf(element) for element in value)
     return True

@@ -248,3 +248,13 @@ def test_filter_set_refuses_what_makes_no_sense() -> None:
     made: Any = FilterSet(bench())
     with pytest.raises(KeyError):
         made.remove(compile_filter("/a = 1"), "nobody")
+
+
+def test_filter_set_one_enormous_filter_has_no_more_time_than_others() -> None:
+    """Comparing this many values with this many constants would take minutes."""
+    enormous = " OR ".join(f"/a > {number}" for number in range(10**9, 10**9 + 20_000))
+    together = many([enormous, "/b = 1"])
+    before = searches_given_up()
+    message = b'{"b":1,"a":[' + b",".join(b"%d" % number for number in range(100_000)) + b"]}"
+    assert together.matching(message) == [1]
+    assert searches_given_up() > before

@@ -364,3 +364,45 @@ def test_a_message_has_a_bounded_number_of_values() -> None:
     assert JsonExtractor().read(message, FieldSet([(b"a",)]), FieldValues(nodes_max=6000))
     with pytest.raises(MemoryError, match="more than 5000 values"):
         JsonExtractor().read(message, FieldSet([(b"a",)]), FieldValues(nodes_max=5000))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [b'{"a":1,"b":tru}', b'{"a":1,"b":01}', b'{"b":"\\x","a":1}', b'{"a":1,"b":[1 2]}', b'{"a":1,"b":{]}', b'{"a":1}}',
+     b'{"a":1,"b":[1,]}', b'{"a":1,"b":{"c"}}', b'{"a":1,"b":[}', b'{"a":1} x', b'{"a":1,"\\y":2}'],
+)  # fmt: skip
+def test_without_early_termination_everything_is_parsed(message: bytes) -> None:
+    """expressions.md §12.3"""
+    assert not JsonExtractor(early_termination=False).read(message, FieldSet([(b"a",)]), FieldValues())
+
+
+@EXAMPLES
+@given(json_messages(), st.data())
+def test_without_early_termination_what_is_valid_is_what_the_json_module_says(
+    message: bytes, data: st.DataObject
+) -> None:
+    at = data.draw(st.integers(0, len(message)))
+    damaged = (
+        message[:at]
+        + data.draw(st.sampled_from([b"", b",", b"]", b"}", b'"', b"1", b":"]))
+        + message[at + 1 :]
+    )
+    for text in (message, damaged):
+        try:
+            json.loads(text.decode("latin-1"), strict=False, parse_constant=refuse)
+            valid = True
+        except ValueError:
+            valid = False
+        read = JsonExtractor(early_termination=False).read(text, FieldSet([(b"zzz",)]), FieldValues())
+        assert read == (valid or not text.strip(b" \n\r\t")), text
+
+
+def refuse(constant: str) -> object:
+    raise ValueError(constant)
+
+
+@pytest.mark.parametrize(
+    "message", [b'{"b":{]}', b'{"a":1,"b":{]}', b'{"b":{"c":tru}}', b'{"b":[{"c":1 2}]}']
+)
+def test_a_container_that_is_asked_for_is_parsed(message: bytes) -> None:
+    assert not JsonExtractor().read(message, FieldSet([(b"b",)]), FieldValues())
