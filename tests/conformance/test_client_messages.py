@@ -10,6 +10,7 @@ from amps.client import (
     EPOCH,
     NOW,
     AckType,
+    BadFilterException,
     Client,
     Command,
     CommandException,
@@ -18,7 +19,6 @@ from amps.client import (
     MemoryPublishStore,
     Message,
     NotEntitledException,
-    UnknownException,
 )
 from tests.support.server import ServerProcess, StartServer, wait_until
 
@@ -82,23 +82,32 @@ def test_client_10_subscriptions_deliver_and_end(
 def test_client_11_a_refused_filter_leaves_the_client_usable(
     make_client: MakeClient, plain_server: ServerProcess, topic: str
 ) -> None:
-    """client.md §21 11; any filter is refused while the server has no content filters"""
+    """client.md §21 11"""
     client = make_client(plain_server)
     got: list[Message] = []
-    with pytest.raises(CommandException) as caught:
+    with pytest.raises(BadFilterException) as caught:
         client.subscribe(topic, "/a >", handler=got.append)
-    assert caught.value.reason
+    assert caught.value.reason == "bad filter"
     with client.subscribe(topic) as stream:
         client.publish(topic, {"n": 1})
         assert numbers(take(stream, 1)) == [1]
     assert got == []
 
 
-def test_filters_are_refused_in_clear_words(
-    make_client: MakeClient, plain_server: ServerProcess, topic: str
+def test_client_11_a_filter_holds_live_and_from_the_log(
+    make_client: MakeClient, logged_server: ServerProcess, recorded_topic: str
 ) -> None:
-    with pytest.raises(UnknownException, match="not supported yet: content filters"):
-        make_client(plain_server).subscribe(topic, "/a = 1")
+    """client.md §21 11; two filtered subscriptions to one topic are told apart by their ids"""
+    client = make_client(logged_server)
+    with (
+        client.subscribe(recorded_topic, "/n > 1") as above,
+        client.subscribe(recorded_topic, "/n IN (1, 3)") as odd,
+    ):
+        publish_numbers(client, recorded_topic, 1, 3)
+        assert numbers(take(above, 2)) == [2, 3]
+        assert numbers(take(odd, 2)) == [1, 3]
+    with client.bookmark_subscribe(recorded_topic, EPOCH, filter="/n < 3") as replay:
+        assert numbers(take(replay, 2)) == [1, 2]
 
 
 def test_client_12_topics_that_are_not_set_up_for_it(

@@ -23,7 +23,7 @@ def amps_server(
 ) -> subprocess.CompletedProcess[str]:
     """Runs the command to its end."""
     return subprocess.run(
-        [sys.executable, "-m", "amps.server.main", *map(str, arguments)],
+        [sys.executable, "-P", "-m", "amps.server.main", *map(str, arguments)],
         capture_output=True,
         text=True,
         timeout=60,
@@ -158,7 +158,7 @@ def test_operations_6_a_log_file_beside_the_configuration(make_server: StartServ
     elsewhere.mkdir()
     config = write(server.directory / "own.xml", text)
     process = subprocess.Popen(
-        [sys.executable, "-m", "amps.server.main", str(config)],
+        [sys.executable, "-P", "-m", "amps.server.main", str(config)],
         cwd=elsewhere,
         env={**os.environ, "PYTHONPATH": package_path()},
         stdout=subprocess.PIPE,

@@ -107,7 +107,7 @@ def test_operations_1_9_killed_by_a_signal(start_server: StartServer) -> None:
 
 def daemon(config: Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "amps.server.main", "--daemon", str(config)],
+        [sys.executable, "-P", "-m", "amps.server.main", "--daemon", str(config)],
         cwd=cwd,
         env={**os.environ, "PYTHONPATH": package_path()},
         capture_output=True,

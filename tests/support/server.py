@@ -283,7 +283,7 @@ class ServerProcess:
         config.write_text(self.config_xml())
         with self.log.path.open("ab") as output, (self.directory / "stderr.log").open("ab") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "amps.server.main", str(config)],
+                [sys.executable, "-P", "-m", "amps.server.main", str(config)],
                 cwd=self.directory,
                 env={**os.environ, "PYTHONPATH": package_path(), **self.options.environment},
                 stdin=subprocess.DEVNULL,

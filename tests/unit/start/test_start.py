@@ -272,7 +272,7 @@ def test_who_interrupts_the_start_of_a_daemon_stops_it(number: signal.Signals, t
 
 def command(redirection: str, directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        ["sh", "-c", f'"$0" -m amps.server.main "$@" {redirection}', sys.executable, *arguments],
+        ["sh", "-c", f'"$0" -P -m amps.server.main "$@" {redirection}', sys.executable, *arguments],
         capture_output=True,
         text=True,
         timeout=60,
@@ -303,7 +303,7 @@ def test_a_server_starts_without_standard_streams(redirection: str, tmp_path: Pa
         "</FileName></Target><Target><Protocol>stdout</Protocol><Level>info</Level></Target></Logging></AMPSConfig>"
     )
     with subprocess.Popen(
-        ["sh", "-c", f'exec "$0" -m amps.server.main "$1" {redirection}', sys.executable, str(config)],
+        ["sh", "-c", f'exec "$0" -P -m amps.server.main "$1" {redirection}', sys.executable, str(config)],
         cwd=tmp_path,
         env=environment(),
         stderr=subprocess.PIPE,
