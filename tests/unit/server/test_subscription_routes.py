@@ -337,3 +337,15 @@ def test_outlet_collects_nothing_after_its_end(tmp_path: Path) -> None:
     instance.publish("t")
     connection.outlet.append(b"x")
     assert connection.outlet.take() == []
+
+
+def test_routes_those_with_a_filter_and_those_without_share_a_frame(instance: Instance) -> None:
+    """protocol.md §4: one message per connection; whose filter does not match is not named."""
+    connection = FakeConnection()
+    instance.members.add(subscription(connection, "all", "a"))
+    instance.members.add(subscription(connection, "one", "a", "/n = 1"))
+    instance.members.add(subscription(connection, "pattern", "^a$", "/n > 1"))
+    instance.publish("a", payload=b'{"n":1}')
+    instance.publish("a", payload=b'{"n":0}')
+    instance.publish("a", payload=b'{"n":2}')
+    assert [ids for _, ids in connection.received()] == [{"all", "one"}, {"all"}, {"all", "pattern"}]
