@@ -1,8 +1,8 @@
 """Expressions: filters, values of constructed fields, projections.
 
-A text is parsed (parser.py, by the grammar in grammar.lark) into a syntax tree (syntax.py), checked for where it is
-used (checks.py) and compiled (compiler.py) for the machine in amps/_core/expression_vm, which evaluates it message by
-message. Nothing here is on the way of a message.
+A text is parsed (parser.py, by the grammar in grammar.lark, from which make_tables.py makes the tables for lalr.py)
+into a syntax tree (syntax.py), checked for where it is used (checks.py) and compiled (compiler.py) for the machine in
+amps/_core/expression_vm, which evaluates it message by message. Nothing here is on the way of a message.
 
 A text that is refused raises ExpressionError, which says why and at which character; nothing else leaves this package
 for a fault in a text, however hostile it is.
@@ -13,7 +13,6 @@ from amps.expressions.constructors import FieldConstructor, Hint, parse_field_co
 from amps.expressions.errors import ExpressionError
 from amps.expressions.expression import Expression, compile_expression
 from amps.expressions.functions import SHIPPED, Functions, name_of_own
-from amps.expressions.parser import prepare
 
 __all__ = [
     "SHIPPED",
@@ -26,5 +25,4 @@ __all__ = [
     "compile_expression",
     "name_of_own",
     "parse_field_constructor",
-    "prepare",
 ]

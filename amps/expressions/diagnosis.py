@@ -1,14 +1,13 @@
 """Why a text is no expression, in words that help.
 
-Lark says what it found and what could have stood there; which of the usual mistakes that is, is guessed here.
+The parser says what it found and what could have stood there; which of the usual mistakes that is, is guessed here.
 """
 
 import re
 import string
 
-from lark.exceptions import UnexpectedCharacters, UnexpectedToken
-
 from amps.expressions.errors import Refusal, shown
+from amps.expressions.lalr import END, Unexpected
 
 _NAME_CHARACTERS = string.ascii_letters + string.digits + "_"
 _BLANKS = string.whitespace
@@ -16,18 +15,16 @@ _WORD_LENGTH_MAX = 300
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _QUOTES = ("'", '"')
 _RAW_PREFIX = re.compile(r"(?<![A-Za-z0-9_])[rR]\Z")
-_AFTER_OPERAND = {"AND", "OR", "RPAR", "COMMA", "_AS", "$END"}
+_AFTER_OPERAND = {"AND", "OR", "RPAR", "COMMA", "_AS", END}
 _BETWEEN = {"AND"}
 _OPERAND = "a field, a literal or a function"
 
 
-def refusal_of(error: UnexpectedCharacters | UnexpectedToken, text: str) -> Refusal:
+def refusal_of(error: Unexpected, text: str) -> Refusal:
     """The fault that stopped the parser."""
-    at_end = isinstance(error, UnexpectedToken) and error.token.type == "$END"
-    wanted = frozenset(error.allowed if isinstance(error, UnexpectedCharacters) else error.expected)
-    position = error.pos_in_stream
-    if at_end or position is None:
-        position = len(text)
+    at_end = error.found == ""
+    wanted = error.wanted
+    position = error.position
     string_start = _open_string(error, text, position)
     if string_start is not None:
         return Refusal("this string is not closed", string_start)
@@ -42,14 +39,14 @@ def refusal_of(error: UnexpectedCharacters | UnexpectedToken, text: str) -> Refu
     return Refusal(reason, position)
 
 
-def _open_string(error: UnexpectedCharacters | UnexpectedToken, text: str, position: int) -> int | None:
+def _open_string(error: Unexpected, text: str, position: int) -> int | None:
     """Where a string begins that never ends: only such quotes are no token, and the R of a raw one is a name then."""
-    if isinstance(error, UnexpectedCharacters):
+    if error.found is None:
         if text[position] not in _QUOTES:
             return None
         prefix = text[max(0, position - 2) : position]
         return position - 1 if _RAW_PREFIX.search(prefix) else position
-    return position if error.token in ("r", "R") and text[position + 1 : position + 2] in _QUOTES else None
+    return position if error.found in ("r", "R") and text[position + 1 : position + 2] in _QUOTES else None
 
 
 def _found(text: str, position: int, at_end: bool) -> str:
@@ -99,7 +96,7 @@ def _no_operator(text: str, position: int, at_end: bool) -> str:
     return f"{_found(text, position, at_end)} where an operator is expected"
 
 
-_NAMES = {"_WITH": "WITH", "_HINT": "HINT", "IDENTIFIER": "a field", "$END": "the end", "COMMA": "','"}
+_NAMES = {"_WITH": "WITH", "_HINT": "HINT", "IDENTIFIER": "a field", END: "the end", "COMMA": "','"}
 
 
 def _nothing_wanted(text: str, position: int, at_end: bool, wanted: frozenset[str]) -> str:

@@ -1,27 +1,24 @@
 """From text to syntax tree.
 
-The grammar is grammar.lark; here its rules become nodes while Lark's LALR parser runs, which keeps its own stack: the
-depth of an expression is limited by us, not by Python. What is not a matter of form (known functions, numbers of
-arguments, what may stand where) is checks.py's.
+The grammar is grammar.lark; here its rules become nodes while the LALR parser of lalr.py runs, which keeps its own
+stack: the depth of an expression is limited by us, not by Python. What is not a matter of form (known functions,
+numbers of arguments, what may stand where) is checks.py's.
 
-The parser is made when the first expression comes, once per process, which takes a fifth of a second; `prepare` makes
-it beforehand, for processes that fork.
+The parser is made when the first expression comes, once per process: that takes milliseconds, as its tables are
+ready-made.
 """
 
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any, Final
 from typing import Literal as OneOf
-
-from lark import Lark, Token, Transformer
-from lark.exceptions import UnexpectedCharacters, UnexpectedToken
 
 from amps._core.expression_functions import PATTERN_FUNCTIONS
 from amps.expressions.diagnosis import refusal_of
 from amps.expressions.errors import ExpressionError, Refusal
+from amps.expressions.lalr import Parser, Token, Unexpected, shipped_tables
 from amps.expressions.syntax import (
     And,
     BeginsWith,
@@ -52,10 +49,6 @@ _PARENTHESES = re.compile(  # and what they may be part of without being any: st
     r"""(?<![A-Za-z0-9_])[rR](?:'[^']*+'|"[^"]*+")|'[^'\\]*+(?:\\.[^'\\]*+)*+'|"[^"\\]*+(?:\\.[^"\\]*+)*+"|\[[^\]]*+\]|[()]""",
     re.DOTALL,
 )
-
-# Takes the parser through all of its states, or nearly.
-_EVERYTHING = """NOT (-(/a[0] + 1) * /b % 2 <> F(/c, r'x', NULL) IS NOT NAN OR /d = 1 AND /e OF CURRENT NOT LIKE 'y'
-    AND 5 BETWEEN 1 AND /f AND /g IN ((1), 2) AND [/h] NOT BEGINS WITH ('z') AND /i ENDS WITH (+'z') OR G())"""
 
 _PATTERN_PLACE = 1  # which argument of PATTERN_FUNCTIONS is the pattern
 
@@ -125,13 +118,7 @@ def _operator(token: Token) -> str:
     return _SAME_OPERATORS.get(written, written)
 
 
-def _text_position(token: Token) -> int:
-    position = token.start_pos
-    assert position is not None
-    return position
-
-
-class _Builder(Transformer[Token, Any]):
+class _Builder:
     """Makes nodes of the grammar's rules; methods are named as rules and their alternatives."""
 
     def chain(self, children: list[Any]) -> Node:
@@ -147,7 +134,7 @@ class _Builder(Transformer[Token, Any]):
 
     def negation(self, children: list[Any]) -> Node:
         token, value = children
-        return _limited(Not(value, position=_text_position(token)))
+        return _limited(Not(value, position=token.position))
 
     def predicate(self, children: list[Any]) -> Node:
         """Put comparisons and tests in their order of precedence, equals from left to right."""
@@ -174,7 +161,7 @@ class _Builder(Transformer[Token, Any]):
 
     def compared(self, children: list[Token]) -> Node:
         (token,) = children
-        start = _text_position(token)
+        start = token.position
         written = _COMPARED.fullmatch(token)
         assert written is not None
         field = Field(path_of(written[1], start), position=start)
@@ -184,36 +171,36 @@ class _Builder(Transformer[Token, Any]):
 
     def comparison(self, children: list[Any]) -> _Comparison:
         token, right = children
-        return _Comparison(_operator(token), right, _text_position(token))
+        return _Comparison(_operator(token), right, token.position)
 
     def between(self, children: list[Any]) -> _Test:
         negation, token, low, _, high = children
-        position = _text_position(token)
+        position = token.position
         return _negated(negation, lambda value: Between(value, low, high, position=position))
 
     def membership(self, children: list[Any]) -> _Test:
         negation, token, *members = children
-        position = _text_position(token)
+        position = token.position
         values = _members(members)
         return _negated(negation, lambda value: In(value, values, position=position))
 
     def like(self, children: list[Any]) -> _Test:
         negation, _, token = children
         pattern, raw = pattern_of(token)
-        position = _text_position(token)  # of the pattern: that is what may be wrong
+        position = token.position  # of the pattern: that is what may be wrong
         return _negated(negation, lambda value: Like(value, pattern, raw, position=position))
 
     def affix(self, children: list[Any]) -> _Test:
         negation, token, *members = children
         made = BeginsWith if token.type == "BEGINS" else EndsWith
-        position = _text_position(token)
+        position = token.position
         values = _members(members)
         return _negated(negation, lambda value: made(value, values, position=position))
 
     def test(self, children: list[Any]) -> _Test:
         token, negation, wanted = children
         made = IsNull if wanted.type == "NULL" else IsNan
-        position = _text_position(token)
+        position = token.position
         return _negated(negation, lambda value: made(value, position=position))
 
     def arithmetic(self, children: list[Any]) -> Node:
@@ -232,15 +219,15 @@ class _Builder(Transformer[Token, Any]):
 
     def number(self, children: list[Any]) -> Node:
         sign, token = children
-        return _signed(sign, Literal(number_of(token), position=_text_position(token)))
+        return _signed(sign, Literal(number_of(token), position=token.position))
 
     def string(self, children: list[Any]) -> Node:
         sign, token = children
-        return _signed(sign, Literal(string_of(token), written=str(token), position=_text_position(token)))
+        return _signed(sign, Literal(string_of(token), written=str(token), position=token.position))
 
     def null(self, children: list[Any]) -> Node:
         sign, token = children
-        return _signed(sign, Literal(None, position=_text_position(token)))
+        return _signed(sign, Literal(None, position=token.position))
 
     def field(self, children: list[Any]) -> Node:
         sign, token, moment = children
@@ -253,15 +240,15 @@ class _Builder(Transformer[Token, Any]):
         name = token.upper()
         if name in PATTERN_FUNCTIONS and len(arguments) > _PATTERN_PLACE:
             arguments[_PATTERN_PLACE] = _pattern(name, arguments[_PATTERN_PLACE])
-        return _signed(sign, _limited(Call(name, tuple(arguments), position=_text_position(token))))
+        return _signed(sign, _limited(Call(name, tuple(arguments), position=token.position)))
 
     def call_of_everything(self, children: list[Any]) -> Node:
         """COUNT(*) counts records, as COUNT(1) does."""
         sign, token, everything = children
         if token.upper() != "COUNT":
-            raise Refusal("only COUNT takes '*'", _text_position(everything))
-        one = Literal(1, position=_text_position(everything))
-        return _signed(sign, Call("COUNT", (one,), position=_text_position(token)))
+            raise Refusal("only COUNT takes '*'", everything.position)
+        one = Literal(1, position=everything.position)
+        return _signed(sign, Call("COUNT", (one,), position=token.position))
 
     def parenthesis(self, children: list[Any]) -> Node:
         sign, node = children
@@ -288,7 +275,7 @@ def _members(children: list[Node | Token]) -> tuple[Node, ...]:
     members: list[Node] = []
     for child in children:
         if isinstance(child, Token):
-            start = _text_position(child)
+            start = child.position
             members += (_literal(one[0], start + one.start()) for one in _CONSTANT.finditer(child))
         else:
             members.append(child)
@@ -296,15 +283,15 @@ def _members(children: list[Node | Token]) -> tuple[Node, ...]:
 
 
 def _signed(sign: Token | None, node: Node) -> Node:
-    return node if sign is None else _limited(Unary(str(sign), node, position=_text_position(sign)))
+    return node if sign is None else _limited(Unary(str(sign), node, position=sign.position))
 
 
 def _binary(token: Token, left: Node, right: Node) -> Node:
-    return _limited(Binary(_operator(token), left, right, position=_text_position(token)))
+    return _limited(Binary(_operator(token), left, right, position=token.position))
 
 
 def _field(token: Token, of: OneOf["CURRENT", "PREVIOUS"] | None) -> Field:
-    position = _text_position(token)
+    position = token.position
     path, element, qualifier = identifier_of(token, position)
     return Field(path, element, qualifier, of, position=position)
 
@@ -312,7 +299,7 @@ def _field(token: Token, of: OneOf["CURRENT", "PREVIOUS"] | None) -> Field:
 def _negated(negation: Token | None, make: _Test) -> _Test:
     if negation is None:
         return make
-    position = _text_position(negation)
+    position = negation.position
     return lambda value: Not(make(value), position=position)
 
 
@@ -324,20 +311,8 @@ def _pattern(name: str, argument: Node) -> Node:
 
 
 @cache
-def _parser() -> Lark:
-    return Lark(
-        files(__package__).joinpath("grammar.lark").read_text("utf-8"),
-        parser="lalr",
-        lexer="contextual",
-        start=["expression", "field_constructor"],
-        transformer=_Builder(),
-        maybe_placeholders=True,
-    )
-
-
-def prepare() -> None:
-    """Make the parser, and what it makes of itself while it reads."""
-    parse_expression(_EVERYTHING)
+def _parser() -> Parser:
+    return Parser(shipped_tables(), _Builder())
 
 
 def source_text(text: str | bytes) -> str:
@@ -373,8 +348,8 @@ def parse_construction(text: str) -> Construction:
 def _parsed(text: str, start: str) -> Any:
     try:
         _limit_parentheses(text)
-        return _parser().parse(text, start=start)
-    except (UnexpectedCharacters, UnexpectedToken) as error:
+        return _parser().parse(text, start)
+    except Unexpected as error:
         refusal = refusal_of(error, text)
     except Refusal as error:
         refusal = error

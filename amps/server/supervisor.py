@@ -29,7 +29,6 @@ from pathlib import Path
 import msgpack
 from setproctitle import setproctitle
 
-from amps import expressions
 from amps.config import LoadedConfig
 from amps.server import console, remedies
 from amps.server.core.process import EXIT_REFUSED, EXIT_STORAGE, run_core
@@ -122,7 +121,6 @@ class Supervisor:
             log_startup(self.log, self._loaded)
             self._open_listeners()
             self._start_core()
-            expressions.prepare()  # for all transports at once, while the core reads its journals
             while self._stopping_for is None:
                 self._wait(0.5)
                 self._check_health()

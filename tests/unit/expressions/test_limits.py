@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from amps.expressions import ExpressionError, compile_expression, prepare
-from amps.expressions import parser as parser_module
+from amps.expressions import ExpressionError, compile_expression
 from amps.expressions.parser import DEPTH_MAX, TEXT_BYTES_MAX, parse_expression
 from amps.expressions.syntax import In, Node, Or, fold
 from amps.expressions.tokens import STEPS_MAX
@@ -161,19 +160,6 @@ def test_large_expressions_are_not_quadratic(kind: str) -> None:
 @pytest.mark.parametrize("kind", LARGE)
 def test_large_expressions_take_memory_in_proportion(kind: str) -> None:
     assert growth(LARGE[kind], 100) < 16
-
-
-def test_the_parser_can_be_made_beforehand() -> None:
-    """What is left to do for the first expression is what is to be done for every one."""
-    parser_module._parser.cache_clear()
-    try:
-        prepare()
-        made = parser_module._parser()
-        compile_expression("/a NOT IN (1) AND /b LIKE 'x'")
-        assert parser_module._parser() is made
-        assert parser_module._parser.cache_info().misses == 1
-    finally:
-        parser_module._parser.cache_clear()
 
 
 def test_field_with_too_many_steps() -> None:
