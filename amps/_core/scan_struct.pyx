@@ -7,7 +7,7 @@ field say nothing.
 
 from typing import NamedTuple
 
-from libc.stdint cimport int8_t, int16_t, int32_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport UINT64_MAX, int8_t, int16_t, int32_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memchr, memcpy
 
@@ -48,6 +48,7 @@ cdef struct Read:
 cdef class StructExtractor(Extractor):
 
     cdef tuple layout
+    cdef readonly uint64_t first_field_end  # in bytes: a shorter message has no fields
     cdef Read* reads
     cdef uint32_t read_count
     cdef FieldSet bound            # what `reads` is made for, as it was
@@ -61,6 +62,7 @@ cdef class StructExtractor(Extractor):
         """layout: StructFields in the order of their offsets."""
         self.layout = tuple(layout)
         self.read_count = 0
+        self.first_field_end = self.layout[0].offset + self.layout[0].size if self.layout else UINT64_MAX
 
     def __dealloc__(self):
         free(self.reads)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from amps._core.fields import Extractor
 from amps._core.message_builder import OMIT
 from amps.messages import MessageType, TypeSettings, make_message_types
+from amps.messages.composite import CompositeLocalType
 from tests.unit.messages.reading import Found, Path, matches, merge
 from tests.unit.messages.reading import read as read_with
 
@@ -20,6 +21,9 @@ TYPES = make_message_types(
         TypeSettings("global", "composite-global", parts=("json", "json")),
         TypeSettings("mixed", "composite-global", parts=("binary", "nvfix", "last")),
         TypeSettings("deep", "composite-local", parts=("local", "global", "nvfix")),
+        *(TypeSettings(name, name) for name in ("fix", "xml", "bson", "msgpack", "bflat")),
+        TypeSettings("tick", "struct", fields=("/skip = 2x", "/a = h", "/b = h")),
+        TypeSettings("padding", "struct", fields=("/skip = 2x",)),
     ]
 )
 LOCAL, GLOBAL, MIXED, DEEP = (TYPES[name] for name in ("local", "global", "mixed", "deep"))
@@ -78,6 +82,78 @@ PHOTO = message(b'{"id":1,"m":"a"}', b'{"m":"b","c":2}', b"\x00\xff{", payload=b
 def test_fields_of_parts_that_are_kept_apart(text: str, wanted: bool) -> None:
     """expressions.md §15 item 67"""
     assert passes(LOCAL, PHOTO, text) is wanted
+
+
+@pytest.mark.parametrize(
+    ("part_type", "part", "has_field"),
+    [
+        ("json", b'{"a":null}', True),
+        ("json", b' {"a":{"b":[1]}}', True),
+        ("json", b'{"a":{},"b":[[]]}', False),
+        ("json", b"{}", False),
+        ("json", b"5", False),
+        ("json", b"[1]", False),
+        ("json", b"", False),
+        ("nvfix", b"a=\x01", True),
+        ("nvfix", b"", False),
+        ("fix", b"1=2\x01", True),
+        ("xml", b"<a/>", True),
+        ("xml", b" \n", False),
+        ("msgpack", b"\x81\xa1a\x81\xa1b\xc0", True),
+        ("msgpack", b"\x81\xa1a\x92\x80\x90", False),
+        ("msgpack", b"\x80", False),
+        ("msgpack", b"\x91\x05", False),
+        ("bson", b"\x08\0\0\0\x0aa\0\0", True),
+        ("bson", b"\x0d\0\0\0\x03a\0\x05\0\0\0\0\0", False),
+        ("bson", b"\x05\0\0\0\0", False),
+        ("bflat", b"\x1b\x69\x6e\x74\x09", True),
+        ("bflat", b"\x99a\x00\x19b\x09", True),
+        ("bflat", b"\x99a\x00", False),
+        ("bflat", b"\x81a\xff\xff\xff\xff\x0f", True),
+        ("tick", b"xx\1\0", True),
+        ("tick", b"xx\1", False),
+        ("padding", b"xx", False),
+        ("binary", b"ab", False),
+        ("local", message(b"{}", b'{"a":1}', b""), True),
+        ("local", message(b"{}", b"{}", b"x"), False),
+        ("local", b"\0", False),
+        ("global", message(b"{}", b'{"a":1}'), True),
+        ("global", message(b"{}", b"{}"), False),
+    ],
+)
+def test_a_part_is_a_container_if_there_is_a_field_in_it(
+    part_type: str, part: bytes, has_field: bool
+) -> None:
+    """expressions.md §14.4: present with at least one leaf is not NULL, but NULL for every scalar use."""
+    settings = TypeSettings("c", "composite-local", parts=("json", part_type))
+    extractor = CompositeLocalType(settings, TYPES).extractor()
+    content = message(b'{"x":1}', part)
+    assert read(extractor, content, (b"1",)) == [[...] if has_field else []]
+    assert read(extractor, content, (b"1",), (b"0", b"x")) == [[...] if has_field else [], [1]]
+    for text, wanted in (("/1 IS NULL", not has_field), ("/1 IS NOT NULL AND /0/x = 1", has_field)):
+        assert matches(extractor, content, text) is wanted
+    assert not matches(extractor, content, "/1 = 1 OR /1 LIKE '.' OR COALESCE(/1, /none) IS NOT NULL")
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("/0 IS NOT NULL AND /0/0 IS NOT NULL AND /1 IS NOT NULL AND /2 IS NOT NULL", True),
+        ("/0/2 IS NULL AND /0/1 IS NOT NULL AND /0/1/o IS NOT NULL AND /1/x = 2", True),
+        ("/3 IS NULL", True),
+    ],
+)
+def test_containers_in_composites_of_composites(text: str, wanted: bool) -> None:
+    """expressions.md §14.4 and §12.6"""
+    inner = message(b'{"id":1}', b'{"o":{"k":1}}', b"\xff")
+    assert passes(DEEP, message(inner, message(b'{"x":1}', b'{"x":2}'), b"y=3\x01"), text) is wanted
+
+
+@pytest.mark.parametrize("part", [b'{"a":1', b'{"a":1}}', b"{{", b"<"])
+def test_a_part_that_is_wanted_itself_must_be_readable(part: bytes) -> None:
+    """expressions.md §12.3"""
+    for text in ("/0 IS NULL", "/0 IS NOT NULL"):
+        assert not passes(LOCAL, message(part, b"{}", b""), text)
 
 
 @pytest.mark.parametrize(
