@@ -1,6 +1,6 @@
 # What an extractor looks for in protobuf messages. See protobuf_plan.pyx.
 
-from libc.stdint cimport int32_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 
 from amps._core.fields cimport FieldSet, FieldSlot
 from amps._core.value cimport Arena, Value
@@ -67,6 +67,9 @@ cdef struct Kept:
 cdef class Plan:
     """Level 0 is the message itself."""
 
+    cdef FieldSet fields_wanted    # what the plan is made for, as it was
+    cdef uint32_t slots_wanted
+    cdef int32_t root
     cdef PlanField* fields
     cdef uint32_t field_count
     cdef PlanLevel* levels
@@ -80,6 +83,11 @@ cdef class Plan:
     cdef int note_slots_below_oneofs(self, list levels, list spans) except -1
 
 
+# Whether a plan is made for a node of a FieldSet, and that has not grown since: every new path is a new slot.
+cdef inline bint is_made_for(Plan self, FieldSet fields, int32_t root) noexcept:
+    return self.fields_wanted is fields and self.slots_wanted == fields.slot_count and self.root == root
+
+
 # The first field of a number that `table` is too short for; -1: nobody wants it.
 cdef inline int32_t searched(Plan self, const PlanLevel* level, uint32_t number) noexcept nogil:
     cdef uint32_t at
@@ -88,3 +96,17 @@ cdef inline int32_t searched(Plan self, const PlanLevel* level, uint32_t number)
             if self.fields[at].number == number:
                 return <int32_t>at
     return -1
+
+
+cdef enum:
+    PLANS_MAX = 16                 # topics whose messages an extractor reads in turn: few have filters at all
+
+
+cdef class Plans:
+    """The plans of one extractor, that of the last FieldSet last."""
+
+    cdef tuple schema
+    cdef list kept
+    cdef readonly uint64_t made    # how many so far
+
+    cdef Plan find(self, FieldSet fields, int32_t root)

@@ -1,5 +1,6 @@
 """Types of what is looked for in protobuf messages; see protobuf_plan.pyx."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 class ProtobufField(NamedTuple):
@@ -14,3 +15,8 @@ class ProtobufField(NamedTuple):
 
 class Plan:
     def __init__(self) -> None: ...
+
+class Plans:
+    def __init__(self, schema: Iterable[tuple[ProtobufField, ...]]) -> None: ...
+    @property
+    def made(self) -> int: ...

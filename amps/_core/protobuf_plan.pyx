@@ -3,11 +3,12 @@
 Protobuf messages name no fields, so the paths of a FieldSet are translated to numbers, level by level, before a message
 is looked at. A level is a message type at one node of the FieldSet; a type that contains itself is as many levels as
 the wanted paths are deep. Making a plan costs what the message types along the wanted paths have of fields; it is made
-anew only when the FieldSet has grown.
+anew only when the FieldSet has grown, so Plans keeps those of several FieldSets.
 """
 
 from typing import NamedTuple
 
+from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, uint8_t, uint32_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memset
@@ -21,6 +22,10 @@ from amps._core.protobuf_wire cimport (
     PROTOBUF_VARINT,
 )
 from amps._core.value cimport Arena, from_python
+
+
+cdef extern from "Python.h":
+    Py_ssize_t Py_REFCNT(PyObject* held)
 
 
 cdef enum:
@@ -100,6 +105,7 @@ cdef class Plan:
             size = min(highest, TABLE_NUMBER_MAX) + 1
             spans.append((first, len(chosen), tables, size, highest))
             tables += size
+        self.fields_wanted = None  # until all is done
         self.fields = <PlanField*>grown(self.fields, len(found) * sizeof(PlanField))
         self.levels = <PlanLevel*>grown(self.levels, len(levels) * sizeof(PlanLevel))
         self.table = <int32_t*>grown(self.table, tables * sizeof(int32_t))
@@ -138,7 +144,11 @@ cdef class Plan:
                     entry[0] = <int32_t>(number - 1)
                 elif number < level.first_field + level.field_count and self.fields[number].number == field.number:
                     field.same = <int32_t>number
-        return self.note_slots_below_oneofs(levels, spans)
+        self.note_slots_below_oneofs(levels, spans)
+        self.fields_wanted = fields
+        self.slots_wanted = fields.slot_count
+        self.root = root
+        return 0
 
     cdef int note_slots_below_oneofs(self, list levels, list spans) except -1:
         """List for every sub-message in a oneof the slots that must be as before when the oneof is set anew."""
@@ -199,3 +209,36 @@ cdef class Plan:
                 if field.oneof in oneofs and field.number not in wanted:
                     chosen.append((field, -1, -1, -1))
         return chosen
+
+
+cdef class Plans:
+
+    def __init__(self, schema):
+        """schema: message types, each a tuple of ProtobufFields; the first one is that of the messages."""
+        self.schema = tuple(schema)
+        self.kept = []
+        self.made = 0
+
+    cdef Plan find(self, FieldSet fields, int32_t root):
+        """The plan for a node of a FieldSet, as that is now."""
+        cdef Plan plan
+        cdef uint32_t at
+        for at in range(<uint32_t>len(self.kept)):
+            plan = self.kept[at]
+            if plan.fields_wanted is fields and plan.root == root:
+                del self.kept[at]
+                break
+        else:
+            # Another one needs room; what only we still have goes first.
+            self.kept = [one for one in self.kept if not is_forgotten(one)][-(PLANS_MAX - 1):]
+            plan = Plan()
+        if not is_made_for(plan, fields, root):
+            plan.make(self.schema, fields, root)
+            self.made += 1
+        self.kept.append(plan)
+        return plan
+
+
+cdef bint is_forgotten(Plan plan) noexcept:
+    """Whether nobody else holds the plan's FieldSet."""
+    return Py_REFCNT(<PyObject*>plan.fields_wanted) == 1

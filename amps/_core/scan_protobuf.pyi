@@ -3,7 +3,9 @@
 from collections.abc import Iterable
 
 from amps._core.fields import Extractor
-from amps._core.protobuf_plan import ProtobufField
+from amps._core.protobuf_plan import Plans, ProtobufField
 
 class ProtobufExtractor(Extractor):
     def __init__(self, schema: Iterable[tuple[ProtobufField, ...]]) -> None: ...
+    @property
+    def plans(self) -> Plans: ...

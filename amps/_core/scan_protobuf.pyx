@@ -34,6 +34,8 @@ from amps._core.protobuf_plan cimport (
     Plan,
     PlanField,
     PlanLevel,
+    Plans,
+    is_made_for,
     searched,
 )
 from amps._core.protobuf_wire cimport (
@@ -63,17 +65,14 @@ cdef enum:
 
 cdef class ProtobufExtractor(Extractor):
 
-    cdef tuple schema
-    cdef Plan plan
-    cdef FieldSet bound            # what the plan is made for, as it was
-    cdef uint32_t bound_slots
-    cdef int32_t bound_root
+    cdef readonly Plans plans
+    cdef Plan plan                 # of the last message
     cdef FieldValues values
     cdef uint64_t defaults_left
 
     def __init__(self, schema):
         """schema: message types, each a tuple of ProtobufFields; the first one is that of the messages."""
-        self.schema = tuple(schema)
+        self.plans = Plans(schema)
         self.plan = Plan()
 
     cdef bint extract(
@@ -81,11 +80,8 @@ cdef class ProtobufExtractor(Extractor):
     ) except -1:
         if fields.nodes[root].wanted_below == 0:
             return True
-        if fields is not self.bound or fields.slot_count != self.bound_slots or root != self.bound_root:
-            self.plan.make(self.schema, fields, root)
-            self.bound = fields
-            self.bound_slots = fields.slot_count
-            self.bound_root = root
+        if not is_made_for(self.plan, fields, root):
+            self.plan = self.plans.find(fields, root)
         self.values = values
         self.defaults_left = length + DEFAULTS_MAX
         self.reset(0)

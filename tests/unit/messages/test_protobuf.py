@@ -1,7 +1,9 @@
 """Protobuf messages against the protobuf package: what is found, presence and defaults, what hostile bytes do
 (expressions.md §12.5)."""
 
+import gc
 import struct
+import weakref
 
 import pytest
 from hypothesis import example, given
@@ -171,6 +173,51 @@ def test_fields_that_are_wanted_later_are_found() -> None:
     slot = fields.add((b"leg", b"leg", b"n"))
     assert extractor.read(message, fields, values)
     assert (values.values_of(0), values.values_of(slot)) == ([1], [2])
+
+
+class Watched(FieldSet):
+    """One that can be asked whether it still lives."""
+
+
+def test_plans_are_kept_for_topics_whose_messages_come_in_turn() -> None:
+    """Making a plan costs a thousand times what reading a message does."""
+    extractor = kind(*THREE).extractor()
+    message, values = part(19, b"\x08\1" + part(4, b"\x08\2")), FieldValues()
+    one, other = FieldSet([(b"leg", b"n")]), FieldSet([(b"leg", b"leg", b"n")])
+    for _ in range(3):
+        assert extractor.read(message, one, values)
+        assert values.values_of(0) == [1]
+        assert extractor.read(message, other, values)
+        assert values.values_of(0) == [2]
+    assert extractor.plans.made == 2
+    # A node that is there already may be wanted later.
+    assert one.add((b"leg",)) == 1
+    assert extractor.read(message, one, values)
+    assert (values.values_of(0), values.values_of(1)) == ([1], [...])
+    assert extractor.read(message, other, values)
+    assert values.values_of(0) == [2]
+    assert extractor.plans.made == 3
+
+
+def test_plans_do_not_pile_up_nor_keep_what_nobody_has() -> None:
+    extractor = kind(*THREE).extractor()
+    message, values = part(19, b"\x08\1"), FieldValues()
+    there = [Watched([(b"leg", b"n")]) for _ in range(40)]
+    for fields in there:
+        assert extractor.read(message, fields, values)
+        assert values.values_of(0) == [1]
+    assert extractor.plans.made == 40
+    for fields in there[-16:]:
+        assert extractor.read(message, fields, values)
+    assert extractor.plans.made == 40
+    assert extractor.read(message, there[0], values)
+    assert extractor.plans.made == 41
+    lives = [weakref.ref(fields) for fields in there]
+    del there, fields
+    last = FieldSet([(b"leg", b"n")])
+    assert extractor.read(message, last, values)
+    gc.collect()
+    assert [reference() for reference in lives] == [None] * 40
 
 
 def nested(depth: int, innermost: bytes) -> bytes:
