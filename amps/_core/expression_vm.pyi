@@ -8,8 +8,6 @@ from amps._core.patterns import Pattern
 from amps._core.user_function import UserFunction
 from amps._core.value import Scalar
 
-OPCODES: dict[str, int]
-
 class Program:
     def __init__(
         self,

@@ -3,10 +3,9 @@
 A stack machine. An operand is a value or a field with all its values. Comparisons and their like are TRUE or FALSE,
 never NULL (§14.1); AND, OR and NOT know three values. What operators do stands in expression_operators.
 
-Code comes as numbers from a compiler: operation in the low 8 bits, argument in the 24 above. The constructor of Program
-checks it (all jumps go forward, the stack never runs over or dry), so that evaluation need not, and fuses what often
-comes together: a field compared with a constant, IN with many constants. No Python object is made on the way, but for
-patterns that need the engine.
+Code comes as numbers from a compiler (expression_code). The constructor of Program has it checked, so that evaluation
+need not check, and fuses what often comes together: a field compared with a constant, IN with many constants. No Python
+object is made on the way, but for patterns that need the engine.
 """
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
@@ -15,7 +14,39 @@ from libc.stdint cimport int32_t, uint8_t, uint32_t
 
 from amps._core.constant_set cimport ConstantSet
 from amps._core.effort cimport give_up, is_large, is_over
-from amps._core.expression_functions cimport FunctionEntry, call_function, function_entry
+from amps._core.expression_code cimport (
+    OP_ADD,
+    OP_AND_JUMP,
+    OP_ARITHMETIC,
+    OP_BEGINS,
+    OP_BETWEEN,
+    OP_CALL,
+    OP_CALL_USER,
+    OP_COMPARE,
+    OP_COMPARE_FIELD,
+    OP_CONST,
+    OP_ELEMENT,
+    OP_ENDS,
+    OP_EQ,
+    OP_FIELD,
+    OP_GE,
+    OP_IN,
+    OP_IN_SET,
+    OP_IS_NAN,
+    OP_IS_NULL,
+    OP_JUMP,
+    OP_JUMP_UNLESS_TRUE,
+    OP_LIKE,
+    OP_MOD,
+    OP_NEG,
+    OP_NOT,
+    OP_OR_JUMP,
+    OP_POS,
+    OP_REGEXP_MATCH,
+    OP_REGEXP_REPLACE,
+    OP_TRUTH,
+)
+from amps._core.expression_functions cimport call_function, function_entry
 from amps._core.expression_numbers cimport arithmetic
 from amps._core.expression_operators cimport (
     any_like,
@@ -55,92 +86,12 @@ from amps._core.value cimport (
     truth_of,
 )
 
-
-cdef enum Operation:
-    OP_END = 0
-    OP_CONST
-    OP_FIELD
-    OP_ELEMENT
-    OP_ADD
-    OP_SUB
-    OP_MUL
-    OP_DIV
-    OP_MOD
-    OP_NEG
-    OP_POS
-    OP_EQ
-    OP_NE
-    OP_LT
-    OP_LE
-    OP_GT
-    OP_GE
-    OP_BETWEEN
-    OP_IN
-    OP_LIKE
-    OP_BEGINS
-    OP_ENDS
-    OP_IS_NULL
-    OP_IS_NAN
-    OP_NOT
-    OP_TRUTH
-    OP_AND_JUMP
-    OP_OR_JUMP
-    OP_JUMP
-    OP_JUMP_UNLESS_TRUE
-    OP_CALL
-    OP_CALL_USER
-    OP_REGEXP_MATCH
-    OP_REGEXP_REPLACE
-    OPS_OUTSIDE                    # how many a compiler may use
-    OP_COMPARE = OPS_OUTSIDE       # detail: which comparison
-    OP_ARITHMETIC                  # detail: which operator
-    OP_COMPARE_FIELD               # argument: field; second: constant
-    OP_IN_SET                      # argument: set
+from amps._core.expression_code import JUMPS, stack_needed
 
 cdef enum:
     SET_MEMBERS_MIN = 8            # of IN: fewer are compared one by one
 
-OPCODES = {
-    "END": OP_END,
-    "CONST": OP_CONST,
-    "FIELD": OP_FIELD,
-    "ELEMENT": OP_ELEMENT,
-    "ADD": OP_ADD,
-    "SUB": OP_SUB,
-    "MUL": OP_MUL,
-    "DIV": OP_DIV,
-    "MOD": OP_MOD,
-    "NEG": OP_NEG,
-    "POS": OP_POS,
-    "EQ": OP_EQ,
-    "NE": OP_NE,
-    "LT": OP_LT,
-    "LE": OP_LE,
-    "GT": OP_GT,
-    "GE": OP_GE,
-    "BETWEEN": OP_BETWEEN,
-    "IN": OP_IN,
-    "LIKE": OP_LIKE,
-    "BEGINS": OP_BEGINS,
-    "ENDS": OP_ENDS,
-    "IS_NULL": OP_IS_NULL,
-    "IS_NAN": OP_IS_NAN,
-    "NOT": OP_NOT,
-    "TRUTH": OP_TRUTH,
-    "AND_JUMP": OP_AND_JUMP,
-    "OR_JUMP": OP_OR_JUMP,
-    "JUMP": OP_JUMP,
-    "JUMP_UNLESS_TRUE": OP_JUMP_UNLESS_TRUE,
-    "CALL": OP_CALL,
-    "CALL_USER": OP_CALL_USER,
-    "REGEXP_MATCH": OP_REGEXP_MATCH,
-    "REGEXP_REPLACE": OP_REGEXP_REPLACE,
-}
-"""Number of each operation: `op | argument << 8`. Of a call the argument is `count of arguments << 12 | function`: its
-number, or its place among the program's functions of the user."""
-
 _OPERATORS = b"+-*/%"
-_JUMPS = (OP_AND_JUMP, OP_OR_JUMP, OP_JUMP, OP_JUMP_UNLESS_TRUE)
 
 
 cdef inline void set_truth(Operand* operand, int truth) noexcept nogil:
@@ -171,12 +122,14 @@ cdef class Program:
         self.fields = tuple(fields)
         self.functions = tuple([<UserFunction?>function for function in functions])
         source = [(number & 0xFF, number >> 8) for number in code]
-        self.stack_depth = self._check(source, len(constants))
+        self.stack_depth = stack_needed(
+            source, len(constants), len(self.patterns), len(self.fields), len(self.functions)
+        )
         if self.stack_depth > stack_depth:
             raise ValueError(f"code that needs a stack of {self.stack_depth}, not {stack_depth}")
         targets = [False] * len(source)
         for op, argument in source:
-            if op in _JUMPS:
+            if op in JUMPS:
                 targets[argument] = True
         self.constants = <Value*>PyMem_Calloc(len(constants) + 1, sizeof(Value))
         self.code = <Instruction*>PyMem_Calloc(len(source), sizeof(Instruction))
@@ -189,75 +142,6 @@ cdef class Program:
     def __dealloc__(self):
         PyMem_Free(self.code)
         PyMem_Free(self.constants)
-
-    def _check(self, source, constants):
-        """The depth of the stack that the code needs; every way through it ends with one operand at END."""
-        depths = [-1] * len(source)
-        deepest = 0
-        depth = 0
-        if not source:
-            raise ValueError("no code")
-        for at, (op, argument) in enumerate(source):
-            if depths[at] >= 0 and depth >= 0 and depths[at] != depth:
-                raise ValueError(f"code whose stack differs by the way to instruction {at}")
-            depth = max(depth, depths[at])
-            if depth < 0:
-                raise ValueError(f"code that never comes to instruction {at}")
-            needed, made = self._effect(at, op, argument, constants)
-            if depth < needed:
-                raise ValueError(f"code that takes more from the stack than there is, at instruction {at}")
-            if op in _JUMPS:
-                if not at < argument < len(source):
-                    raise ValueError(f"a jump out of the code or backwards, at instruction {at}")
-                kept = depth - 1 if op == OP_JUMP_UNLESS_TRUE else depth
-                if depths[argument] not in (-1, kept):
-                    raise ValueError(f"code whose stack differs by the way to instruction {argument}")
-                depths[argument] = kept
-            depth += made - needed
-            deepest = max(deepest, depth)
-            if op == OP_END and depth != 1:
-                raise ValueError(f"code that ends with {depth} operands")
-            if op == OP_END or op == OP_JUMP:
-                depth = -1
-        if depth >= 0:
-            raise ValueError("code without an end")
-        return deepest
-
-    def _effect(self, at, op, argument, constants):
-        """How many operands an instruction takes and leaves."""
-        cdef FunctionEntry* entry
-        cdef uint32_t count
-        if op in (OP_CONST, OP_FIELD):
-            if argument >= (constants if op == OP_CONST else len(self.fields)):
-                raise ValueError(f"no such constant or field, at instruction {at}")
-            return 0, 1
-        if op in (OP_LIKE, OP_REGEXP_MATCH, OP_REGEXP_REPLACE):
-            if argument >= len(self.patterns):
-                raise ValueError(f"no such pattern, at instruction {at}")
-            return (2 if op == OP_REGEXP_REPLACE else 1), 1
-        if op == OP_CALL:
-            entry = function_entry(argument & 0xFFF)
-            count = argument >> 12
-            if entry == NULL or not entry.arguments_min <= count <= entry.arguments_max:
-                raise ValueError(f"no such function with {count} arguments, at instruction {at}")
-            return count, 1
-        if op == OP_CALL_USER:
-            if argument & 0xFFF >= len(self.functions):
-                raise ValueError(f"no such function of the user, at instruction {at}")
-            return argument >> 12, 1
-        if OP_ADD <= op <= OP_MOD or OP_EQ <= op <= OP_GE:
-            return 2, 1
-        if op == OP_BETWEEN:
-            return 3, 1
-        if op in (OP_IN, OP_BEGINS, OP_ENDS):
-            return argument + 1, 1
-        if op in (OP_AND_JUMP, OP_OR_JUMP, OP_JUMP_UNLESS_TRUE):
-            return 1, 0
-        if op == OP_JUMP:
-            return 0, 0
-        if op in (OP_ELEMENT, OP_NEG, OP_POS, OP_IS_NULL, OP_IS_NAN, OP_NOT, OP_TRUTH, OP_END):
-            return 1, 1
-        raise ValueError(f"no such operation: {op}, at instruction {at}")
 
     cdef int assemble(self, list source, list targets, list constants) except -1:
         """Write the code the machine runs; where it is jumped to nothing is fused."""
@@ -315,7 +199,7 @@ cdef class Program:
                 at += 1
             self.length += 1
         for at in range(self.length):
-            if self.code[at].op in _JUMPS:
+            if self.code[at].op in JUMPS:
                 self.code[at].argument = places[self.code[at].argument]
         return 0
 

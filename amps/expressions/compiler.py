@@ -7,8 +7,9 @@ A field stays an array until an operator looks at it, so whatever gives *one* va
 its branches (functions and arithmetic do it in the machine).
 """
 
+from amps._core.expression_code import OPCODES
 from amps._core.expression_functions import FUNCTIONS, PATTERN_FUNCTIONS
-from amps._core.expression_vm import OPCODES, Program
+from amps._core.expression_vm import Program
 from amps._core.user_function import UserFunction
 from amps.expressions.errors import Refusal
 from amps.expressions.functions import Functions

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from amps._core.expression_code import OPCODES
 from amps._core.expression_functions import FUNCTIONS
-from amps._core.expression_vm import OPCODES, BoundProgram, Program
+from amps._core.expression_vm import BoundProgram, Program
 from amps._core.fields import FieldSet, FieldValues
 from amps._core.message_context import MessageContext
 from amps._core.patterns import Pattern

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from amps._core.constant_set import ConstantSet
 from amps._core.effort import searches_given_up
-from amps._core.expression_vm import OPCODES, Program
+from amps._core.expression_code import OPCODES
+from amps._core.expression_vm import Program
 from amps._core.fields import FieldSet, FieldValues
 from amps._core.scan_json import JsonExtractor
 from amps._core.value import compares

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from amps._core.expression_code import OPCODES
 from amps._core.expression_functions import FUNCTIONS
-from amps._core.expression_vm import OPCODES, Program
+from amps._core.expression_vm import Program
 from amps._core.fields import FieldSet, FieldValues
 from amps._core.message_context import MessageContext
 from amps._core.scan_json import JsonExtractor
@@ -462,6 +463,11 @@ def test_expression() -> None:
         ("/s LIKE r'C++'", b'{"s":"C++11"}', True),
         ("/s LIKE r'C++'", b'{"s":"CCC"}', False),
         ("REGEXP_REPLACE(/code, '^0+', '')", b'{"code":"0042"}', b"42"),
+        # §10.3: groups in what takes the place; §2.2: there `\1` in a normal string is the digit.
+        ("REGEXP_REPLACE(/s, '(.)(.)', '$2$1')", b'{"s":"abcd"}', b"badc"),
+        (r"REGEXP_REPLACE(/s, '(.)(.)', r'\2\1')", b'{"s":"abcd"}', b"badc"),
+        (r"REGEXP_REPLACE(/s, '(.)(.)', '\\2\\1')", b'{"s":"abcd"}', b"badc"),
+        (r"REGEXP_REPLACE(/s, '(.)(.)', '\2\1')", b'{"s":"abcd"}', b"2121"),
         ("REGEXP_MATCH(/sym, '[C-M]+')", b'{"sym":"ACME"}', b"CME"),
         ("/a IN (/b * 2, 'x')", b'{"a":4,"b":2}', True),
         ("/a BETWEEN 1 AND 3 AND /b NOT BETWEEN 1 AND 3", b'{"a":2,"b":4}', True),

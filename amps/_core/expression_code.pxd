@@ -1,0 +1,43 @@
+# The operations of the expression machine. See expression_code.pyx.
+
+
+cdef enum Operation:
+    OP_END = 0
+    OP_CONST
+    OP_FIELD
+    OP_ELEMENT
+    OP_ADD
+    OP_SUB
+    OP_MUL
+    OP_DIV
+    OP_MOD
+    OP_NEG
+    OP_POS
+    OP_EQ
+    OP_NE
+    OP_LT
+    OP_LE
+    OP_GT
+    OP_GE
+    OP_BETWEEN
+    OP_IN
+    OP_LIKE
+    OP_BEGINS
+    OP_ENDS
+    OP_IS_NULL
+    OP_IS_NAN
+    OP_NOT
+    OP_TRUTH
+    OP_AND_JUMP
+    OP_OR_JUMP
+    OP_JUMP
+    OP_JUMP_UNLESS_TRUE
+    OP_CALL
+    OP_CALL_USER
+    OP_REGEXP_MATCH
+    OP_REGEXP_REPLACE
+    OPS_OUTSIDE                    # how many a compiler may use
+    OP_COMPARE = OPS_OUTSIDE       # detail: which comparison
+    OP_ARITHMETIC                  # detail: which operator
+    OP_COMPARE_FIELD               # argument: field; second: constant
+    OP_IN_SET                      # argument: set
