@@ -42,12 +42,11 @@ cdef class UserFunction:
             value = to_python(first_of(&arguments[at], values.nodes), values.arena)
             given.append(None if value is Ellipsis else value)
         try:
-            made = _taken(self.implementation(*given))
+            from_python(_taken(self.implementation(*given)), result, values.arena)
         except BaseException as error:  # whatever it raises must end neither the process nor its event loop
             self.failures += 1
             self.last_failure = _described(error)
-            made = None
-        from_python(made, result, values.arena)
+            from_python(None, result, values.arena)
         return 0
 
 

@@ -6,7 +6,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from amps._core.expression_vm import OPCODES, Program
+from amps._core.expression_code import OPCODES
+from amps._core.expression_vm import Program
+from amps._core.fields import FieldSet, FieldValues
+from amps._core.scan_json import JsonExtractor
 from amps._core.user_function import UserFunction
 from amps.expressions import (
     ExpressionError,
@@ -70,6 +73,18 @@ def test_what_is_no_value_is_null_and_counted(given: object) -> None:
     assert value_of("F()", functions) is None
     assert functions.own["F"].failures == 1
     assert functions.own["F"].last_failure
+
+
+def test_what_is_too_long_is_null_and_counted() -> None:
+    """expressions.md §10.11: as anything else that goes wrong with what a function gives."""
+    functions = with_own("F", lambda: b"x" * 2000)
+    program = compile_expression("F() IS NULL", functions=functions).program
+    assert program is not None
+    fields, values = FieldSet(), FieldValues(1000)
+    assert JsonExtractor().read(b"{}", fields, values)
+    assert program.bind(fields).matches(values)
+    assert functions.own["F"].failures == 1
+    assert functions.own["F"].last_failure.startswith("MemoryError: ")
 
 
 def test_a_failing_function_gives_null_and_says_why() -> None:
