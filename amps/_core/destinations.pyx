@@ -1,9 +1,9 @@
 """The destination paths of a builder of nested messages, as a tree.
 
-A builder writes maps along this tree, children in the order of their first path, and a merge walks message and tree
-A builder writes maps along this tree, children in the order of their first path; a merge walks message and tree
-one is never written. Types whose fields have a value and others below them at once (`leaves_only` off) keep both; there
-it is only the same path that overrides.
+A builder writes maps along this tree, children in the order of their first path; a merge walks message and tree side by
+side. Of two paths of which one is the other, or leads through it, the later one holds, and the earlier one is never
+written. Types whose fields have a value and others below them at once (`leaves_only` off) keep both; there it is only
+the same path that overrides.
 """
 
 from libc.stdint cimport int32_t, uint32_t

@@ -73,7 +73,8 @@ cdef extern from "integer_math.h" nogil:
 
 
 cdef enum:
-    DIGITS_MAX = 330               # further from the point no double has a digit
+    DIGITS_MAX = 330               # further behind the point no double has a digit
+    DIGITS_BEFORE_MAX = 308        # nor further before it
     INTEGER_DIGITS_MAX = 20
 
 cdef double EARTH_RADIUS_M = 6371000.0
@@ -185,7 +186,7 @@ cdef void round_number(const Value* number, const Value* digits, bint truncate, 
     cdef double places
     cdef double unit
     cdef double scaled
-    cdef double magnitude
+    cdef double magnitude = double_of(number)
     if digits == NULL:
         if number.kind != VALUE_DOUBLE:
             result[0] = number[0]
@@ -210,10 +211,9 @@ cdef void round_number(const Value* number, const Value* digits, bint truncate, 
             )
     elif places > DIGITS_MAX:
         result[0] = number[0]
-    elif places < -DIGITS_MAX:
-        set_double(result, 0)
+    elif places < -DIGITS_BEFORE_MAX:
+        set_double(result, magnitude * 0)  # NaN stays NaN
     else:
-        magnitude = number.number.double_
         unit = pow(10, places if places > 0 else -places)
         scaled = magnitude * unit if places >= 0 else magnitude / unit
         if not isfinite(scaled):

@@ -58,7 +58,7 @@ static int integer_math(char operator_, int left_unsigned, uint64_t left_bits, i
     return form;
 }
 
-/* To a multiple of 10^digits (1 to 19): half away from zero, or toward zero. */
+/* To a multiple of 10^digits (1 to 20): half away from zero, or toward zero. */
 static int integer_math_round(int is_unsigned, uint64_t bits, int digits, int truncate, integer_math_result *result) {
     __int128 wide = integer_math_wide(is_unsigned, bits);
     unsigned __int128 magnitude = integer_math_magnitude(wide);
