@@ -63,25 +63,29 @@ class LibraryPeer(ProcessPeer):
         """Called in the process that uses it; True for a message that matches, False for others."""
 
 
+def by_subscripts(parse: Callable[[bytes], Any]) -> Predicate:
+    """The expression in Python, on what a parser gives that has members by subscript."""
+
+    def matches(message: bytes) -> bool:
+        order = parse(message)
+        return (
+            order["status"] in STATUSES
+            and order["price"] < PRICE_LIMIT
+            and QUANTITY_LEAST <= order["quantity"] <= QUANTITY_MOST
+            and order["account"]["region"] != REGION
+            and order["currency"] != CURRENCY
+        )
+
+    return matches
+
+
 class Orjson(LibraryPeer):
     name = "orjson"
     title = "orjson.loads + Python expression"
     distribution = "orjson"
 
     def predicate(self) -> Predicate:
-        loads = importlib.import_module("orjson").loads
-
-        def matches(message: bytes) -> bool:
-            order = loads(message)
-            return (
-                order["status"] in STATUSES
-                and order["price"] < PRICE_LIMIT
-                and QUANTITY_LEAST <= order["quantity"] <= QUANTITY_MOST
-                and order["account"]["region"] != REGION
-                and order["currency"] != CURRENCY
-            )
-
-        return matches
+        return by_subscripts(importlib.import_module("orjson").loads)
 
 
 class Simdjson(LibraryPeer):
@@ -92,19 +96,7 @@ class Simdjson(LibraryPeer):
     distribution = "pysimdjson"
 
     def predicate(self) -> Predicate:
-        parse = importlib.import_module("simdjson").Parser().parse
-
-        def matches(message: bytes) -> bool:
-            order = parse(message)
-            return (
-                order["status"] in STATUSES
-                and order["price"] < PRICE_LIMIT
-                and QUANTITY_LEAST <= order["quantity"] <= QUANTITY_MOST
-                and order["account"]["region"] != REGION
-                and order["currency"] != CURRENCY
-            )
-
-        return matches
+        return by_subscripts(importlib.import_module("simdjson").Parser().parse)
 
 
 class Msgspec(LibraryPeer):
