@@ -83,6 +83,10 @@ def _settings(section: Section, made: dict[str, MessageType], checker: Checker) 
             Severity.WARNING,
             f"messages of the type {name} will be read as {module}; give the type another name",
         )
+        if module in _COMPOSITES:
+            # Standard types are made before all others: its parts might not be there.
+            checker.error(section.where("Name"), f"no composite can be called {name}; choose another name")
+            return None
     _check_elements(section, module, checker)
     parts = tuple(section.all("MessageType"))
     for part, node in zip(parts, section.nodes.get("MessageType", ()), strict=False):

@@ -154,6 +154,13 @@ def test_the_elements_of_protobuf_and_struct(tmp_path: Path) -> None:
             "the message type 'json' is declared twice, first at c.xml:4; keep one of them",
         ),
         (
+            declared(
+                "<Name>json</Name>", "<Module>composite-local</Module>", "<MessageType>nvfix</MessageType>"
+            ),
+            5,
+            "no composite can be called json; choose another name",
+        ),
+        (
             declared("<Name>json</Name>", "<AMPSVersionCompliance>3</AMPSVersionCompliance>"),
             6,
             "write one of 2, 4, 5",
