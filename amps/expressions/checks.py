@@ -67,7 +67,7 @@ def _try_pattern(text: bytes, raw: bool, position: int) -> None:
     try:
         MachinePattern(text, raw)
     except ValueError as error:
-        raise Refusal(f"this pattern is broken: {error}", position) from None
+        raise Refusal(str(error), position) from None
 
 
 def _merged(below: list[Findings]) -> Findings:
