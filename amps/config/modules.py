@@ -112,10 +112,12 @@ def load_code(library: str) -> ModuleType:
     path = Path(library)
     if path.suffix == ".py" and not path.is_file():
         raise ValueError(f"the file {shown(library)} does not exist; correct the path")
+    name = f"amps_library_{path.stem}"
+    while name in sys.modules:  # a file of the same name, from elsewhere
+        name += "_"
     try:
         if path.suffix != ".py":
             return import_module(library)
-        name = f"amps_library_{path.stem}"
         specification = spec_from_file_location(name, path)
         assert specification is not None  # files of this suffix have a loader
         assert specification.loader is not None
@@ -123,6 +125,7 @@ def load_code(library: str) -> ModuleType:
         sys.modules[name] = code  # as an import would: what is defined in it may look for its module
         specification.loader.exec_module(code)
     except (Exception, SystemExit) as error:  # whatever somebody's code does
+        sys.modules.pop(name, None)
         raise ValueError(
             f"the Python module {shown(library)} cannot be loaded: {type(error).__name__}: {error}; "
             "write the path of a .py file or the name of a module that can be imported"

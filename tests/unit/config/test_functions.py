@@ -1,11 +1,13 @@
 """Modules in Python and UserDefinedFunctions: what expressions of an instance may call (expressions.md §10.11)."""
 
+import sys
 from pathlib import Path
 
 import pytest
 
 from amps._core.user_function import UserFunction
 from amps.config import ConfigError, LoadedConfig, Severity, load
+from amps.config.modules import load_code
 
 CODE = """
 from dataclasses import dataclass
@@ -102,6 +104,23 @@ def test_value_lookup_is_not_there_yet() -> None:
     ((line, text),) = errors_of(module("libamps_udf_experimental.so"))
     assert line == 3
     assert text.startswith("not supported yet: VALUE_LOOKUP")
+
+
+def test_files_of_one_name_are_modules_of_their_own(tmp_path: Path) -> None:
+    """What is defined in one looks for its module by name: not for that of another file, nor for one that failed."""
+    loaded = []
+    for number in range(2):
+        path = tmp_path / str(number) / "same.py"
+        path.parent.mkdir()
+        path.write_text(f"NUMBER = {number}")
+        loaded.append(load_code(str(path)))
+    assert [sys.modules[code.__name__] for code in loaded] == loaded
+    assert [code.NUMBER for code in loaded] == [0, 1]
+    before = set(sys.modules)
+    path.write_text("raise KeyError")
+    with pytest.raises(ValueError, match="KeyError"):
+        load_code(str(path))
+    assert set(sys.modules) == before
 
 
 def test_what_cannot_be_loaded_stops_the_start(tmp_path: Path) -> None:
