@@ -44,6 +44,7 @@ from tests.support.expressions import parsed, same
         ("NOT (/a AND /b)", "NOT (/a AND /b)"),
         ("'it\\'s \\x00\\n\\\\ü'", "'it\\'s \\x00\\x0a\\\\\\xc3\\xbc'"),
         ('/a LIKE "it\'s"', '/a LIKE "it\'s"'),
+        ('/a LIKE "it\'s \\"x\\""', "/a LIKE 'it\\'s \"x\"'"),
         ("/a LIKE r'C++'", "/a LIKE r'C++'"),
         ("[t]./a [1] OF previous", "[t]./a[1] OF PREVIOUS"),
         ("1e999 + 2E3 + 1.50", "1e999 + 2000.0 + 1.5"),
