@@ -3,8 +3,6 @@
 from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.progress import Progress
 
 from amps.cli.options import HelpfulCommand
 
@@ -22,7 +20,10 @@ def verify(context: click.Context, directory: Path) -> None:
 
     Changes nothing. Exit status 1 if anything is damaged or missing.
     """
-    # Only this command needs the server's modules; the others do not wait for them to be loaded.
+    # Only this command needs these; the others do not wait for them to be loaded.
+    from rich.console import Console
+    from rich.progress import Progress
+
     from amps.server.journal_names import JOURNAL_SUFFIX
     from amps.server.journal_verify import instance_names, verify_instance
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from amps.cli.demo.run import demo
+from amps.cli.demo.command import demo
 from amps.cli.journal import journal
 from amps.cli.later import LATER_COMMANDS, not_supported_yet
 from amps.cli.ping import ping

@@ -5,23 +5,17 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 
 from amps.cli.connection import FILE, HEADER_TEXT, Connection, connection_options
 from amps.cli.options import POSITIVE_NUMBER, HelpfulCommand, option
 from amps.cli.publishing import ReliablePublisher
 from amps.cli.records import RecordError, RecordSource
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 SHOW_EVERY_S = 0.1
 LOOK_EVERY = 64  # messages between two looks at the clock
@@ -45,22 +39,22 @@ class Pace:
 class Meter:
     """A progress bar on a terminal, nothing elsewhere."""
 
-    def __init__(self, progress: Progress | None, task: TaskID) -> None:
-        self.progress = progress
-        self.task = task
+    def __init__(self, bar: "tuple[Progress, TaskID] | None" = None) -> None:
+        self.bar = bar
         self.next_look = 0.0
 
     def show(self, sources: list[RecordSource], publisher: ReliablePublisher, final: bool = False) -> None:
-        if self.progress is None:
+        if self.bar is None:
             return
+        progress, task = self.bar
         now = time.monotonic()
         if now < self.next_look and not final:
             return
         self.next_look = now + SHOW_EVERY_S
         totals = [source.total_bytes for source in sources]
         known = [total for total in totals if total is not None]
-        self.progress.update(
-            self.task,
+        progress.update(
+            task,
             completed=sum(source.consumed_bytes for source in sources),
             total=sum(known) if len(known) == len(totals) else None,
             published=publisher.published,
@@ -70,10 +64,20 @@ class Meter:
 
 @contextmanager
 def meter() -> Iterator[Meter]:
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield Meter(None, TaskID(0))
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield Meter()
         return
+    # Without a terminal nobody waits for this to be loaded.
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
     columns = (
         TextColumn("{task.fields[published]:,} published, {task.fields[acknowledged]:,} acknowledged"),
         BarColumn(),
@@ -81,8 +85,8 @@ def meter() -> Iterator[Meter]:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console, transient=True) as progress:
-        yield Meter(progress, progress.add_task("", total=None, published=0, acknowledged=0))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        yield Meter((progress, progress.add_task("", total=None, published=0, acknowledged=0)))
 
 
 @click.command(

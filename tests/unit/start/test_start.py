@@ -339,3 +339,24 @@ def test_the_first_records_are_written_without_a_working_directory(
         records.append(unpack(packet))
     receiver.close()
     assert any(r is not None and r.id == "00-0054" and "directory removed" in r.text for r in records)
+
+
+@pytest.mark.parametrize(
+    ("module", "needless"),
+    [
+        ("amps.client", "amps.config amps.server asyncio lxml numpy psutil rich"),
+        ("amps.cli.main", "amps.config amps.server asyncio lxml numpy psutil rich"),
+        ("amps.server.main", "amps.client amps.server.supervisor asyncio http.client numpy rich uvloop"),
+        ("amps.server.supervisor", "amps.client click http.client rich"),
+    ],
+)
+def test_nothing_is_loaded_that_is_not_needed(module: str, needless: str) -> None:
+    """Somebody waits for it whenever a process starts."""
+    code = f"import sys, {module}; print(*sorted({set(needless.split())} & sys.modules.keys()))"
+    said = subprocess.run(
+        [sys.executable, "-P", "-c", code],
+        env={**os.environ, "PYTHONPATH": package_path()},
+        capture_output=True,
+        check=True,
+    )
+    assert said.stdout == b"\n"
