@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from amps._core.fields import Extractor
 from amps._core.message_builder import OMIT
 from tests.support.reference_values import Object, same, values_at
-from tests.unit.messages.reading import Path, read
+from tests.unit.messages.reading import Path, read, reader
 
 EXAMPLES = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 Destination = tuple[bytes, ...]
@@ -87,8 +87,9 @@ def assert_read(extractor: Extractor, message: bytes, document: Object) -> None:
 
 def assert_cut_off(extractor: Extractor, message: bytes, document: Object, wanted: list[Path]) -> None:
     """However a message is cut off, it is unparsable, or all that was wanted was in what is left."""
+    read_part = reader(extractor, wanted)
     for end in range(1, len(message)):
-        found = read(extractor, message[:end], wanted)
+        found = read_part(message[:end])
         for path, values in zip(wanted, found or [], strict=found is not None):
             assert agree(values, found_in(document, path)), (path, end)
 

@@ -4,7 +4,7 @@ The server's messages lie in the middle of much else. So a message is read, and 
 would go on with it: a look at what is behind its end changes the result.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import EllipsisType
 
 from amps._core.fields import Extractor, FieldSet, FieldValues
@@ -30,19 +30,28 @@ def surrounded(message: bytes) -> list[memoryview]:
 
 def read(extractor: Extractor, message: bytes, paths: Sequence[Path]) -> list[Found] | None:
     """All values at each of these paths; None if the message cannot be parsed."""
-    found = _read(extractor, message, paths)
-    for view in surrounded(message):
-        assert repr(_read(extractor, view, paths)) == repr(found)
-    return found
+    return reader(extractor, paths)(message)
 
 
-def _read(extractor: Extractor, message: bytes | memoryview, paths: Sequence[Path]) -> list[Found] | None:
+def reader(extractor: Extractor, paths: Sequence[Path]) -> Callable[[bytes], list[Found] | None]:
+    """`read` of many messages, one after the other, with what is made of the paths once."""
     fields = FieldSet()
     slots = [fields.add(path) for path in paths]
-    values = FieldValues()
-    if not extractor.read(message, fields, values):
-        return None
-    return [values.values_of(slot) for slot in slots]
+
+    def read_one(message: bytes | memoryview) -> list[Found] | None:
+        values = FieldValues()
+        if not extractor.read(message, fields, values):
+            return None
+        return [values.values_of(slot) for slot in slots]
+
+    def read_surrounded(message: bytes) -> list[Found] | None:
+        found = read_one(message)
+        shown = repr(found)
+        for view in surrounded(message):
+            assert repr(read_one(view)) == shown
+        return found
+
+    return read_surrounded
 
 
 def matches(extractor: Extractor, message: bytes, text: str) -> bool:
