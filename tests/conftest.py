@@ -1,11 +1,13 @@
 """Fixtures for tests that run a server: started on demand, always ended, its log shown when a test fails."""
 
+import os
 import re
 import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 # Makes `tests.support` importable when `pytest`, not `python -m pytest`, is the entry point.
@@ -89,3 +91,14 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
         for server in RUNNING:
             report.sections.append((f"server {server.directory.name}", server.excerpt()))
     return report
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Try more or fewer random examples than tests say: AMPS_EXAMPLES_FACTOR times as many."""
+    factor = float(os.environ.get("AMPS_EXAMPLES_FACTOR", "1"))
+    tests = {getattr(item, "obj", None) for item in items}  # one for all of its parameters
+    for test in tests if factor != 1 else ():
+        said = getattr(test, "_hypothesis_internal_use_settings", None)
+        if said is not None:
+            examples = max(1, round(said.max_examples * factor))
+            test._hypothesis_internal_use_settings = hypothesis.settings(said, max_examples=examples)
