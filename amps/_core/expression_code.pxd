@@ -1,5 +1,7 @@
 # The operations of the expression machine. See expression_code.pyx.
 
+from libc.stdint cimport uint32_t
+
 
 cdef enum Operation:
     OP_END = 0
@@ -41,3 +43,13 @@ cdef enum Operation:
     OP_ARITHMETIC                  # detail: which operator
     OP_COMPARE_FIELD               # argument: field; second: constant
     OP_IN_SET                      # argument: set
+
+
+# Whether the argument is a place in the code.
+cdef inline bint is_jump(int op) noexcept:
+    return op == OP_AND_JUMP or op == OP_OR_JUMP or op == OP_JUMP or op == OP_JUMP_UNLESS_TRUE
+
+
+cdef uint32_t stack_needed(
+    list source, uint32_t constants, uint32_t patterns, uint32_t fields, uint32_t functions
+) except? 0

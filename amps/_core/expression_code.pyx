@@ -47,12 +47,10 @@ OPCODES = {
 """Number of each operation: `op | argument << 8`. Of a call the argument is `count of arguments << 12 | function`: its
 number, or its place among the program's functions of the user."""
 
-JUMPS = (OP_AND_JUMP, OP_OR_JUMP, OP_JUMP, OP_JUMP_UNLESS_TRUE)
-"""Operations whose argument is a place in the code."""
-
-
-def stack_needed(source, constants, patterns, fields, functions):
-    """The depth of the stack that the code needs; every way through it ends with one operand at END."""
+cdef uint32_t stack_needed(
+    list source, uint32_t constants, uint32_t patterns, uint32_t fields, uint32_t functions
+) except? 0:
+    """The depth of the stack that code needs, with so many of each. Every way through it ends with one operand."""
     depths = [-1] * len(source)
     deepest = 0
     depth = 0
@@ -67,7 +65,7 @@ def stack_needed(source, constants, patterns, fields, functions):
         needed, made = _effect(at, op, argument, constants, patterns, fields, functions)
         if depth < needed:
             raise ValueError(f"code that takes more from the stack than there is, at instruction {at}")
-        if op in JUMPS:
+        if is_jump(op):
             if not at < argument < len(source):
                 raise ValueError(f"a jump out of the code or backwards, at instruction {at}")
             kept = depth - 1 if op == OP_JUMP_UNLESS_TRUE else depth

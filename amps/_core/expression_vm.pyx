@@ -45,6 +45,8 @@ from amps._core.expression_code cimport (
     OP_REGEXP_MATCH,
     OP_REGEXP_REPLACE,
     OP_TRUTH,
+    is_jump,
+    stack_needed,
 )
 from amps._core.expression_functions cimport call_function, function_entry
 from amps._core.expression_numbers cimport arithmetic
@@ -86,8 +88,6 @@ from amps._core.value cimport (
     truth_of,
 )
 
-from amps._core.expression_code import JUMPS, stack_needed
-
 cdef enum:
     SET_MEMBERS_MIN = 8            # of IN: fewer are compared one by one
 
@@ -123,13 +123,17 @@ cdef class Program:
         self.functions = tuple([<UserFunction?>function for function in functions])
         source = [(number & 0xFF, number >> 8) for number in code]
         self.stack_depth = stack_needed(
-            source, len(constants), len(self.patterns), len(self.fields), len(self.functions)
+            source,
+            <uint32_t>len(constants),
+            <uint32_t>len(self.patterns),
+            <uint32_t>len(self.fields),
+            <uint32_t>len(self.functions),
         )
         if self.stack_depth > stack_depth:
             raise ValueError(f"code that needs a stack of {self.stack_depth}, not {stack_depth}")
         targets = [False] * len(source)
         for op, argument in source:
-            if op in JUMPS:
+            if is_jump(op):
                 targets[argument] = True
         self.constants = <Value*>PyMem_Calloc(len(constants) + 1, sizeof(Value))
         self.code = <Instruction*>PyMem_Calloc(len(source), sizeof(Instruction))
@@ -199,7 +203,7 @@ cdef class Program:
                 at += 1
             self.length += 1
         for at in range(self.length):
-            if self.code[at].op in JUMPS:
+            if is_jump(self.code[at].op):
                 self.code[at].argument = places[self.code[at].argument]
         return 0
 
