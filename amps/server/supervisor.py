@@ -16,6 +16,7 @@ Stop (SIGTERM, SIGINT, SIGHUP): transports drain, then the core, then the log. A
 """
 
 import contextlib
+import gc
 import os
 import select
 import signal
@@ -117,6 +118,8 @@ class Supervisor:
         self._catch_signals()
         code = 0
         try:
+            # What was loaded stays to the end: no process of the tree need look through it, least of all as it ends.
+            gc.freeze()
             self._log_process = self._fork_log()
             log_startup(self.log, self._loaded)
             self._open_listeners()
