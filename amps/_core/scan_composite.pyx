@@ -5,8 +5,9 @@ follows the last part is the unparsed payload, which nobody looks into.
 
 Parts are extracted by the extractors of their own types. Kept apart (composite-local), the fields of part n are below
 the step `n`; merged (composite-global), all parts are looked at for the same fields, and what several of them have at
-one path is an array. An empty part has no fields, an empty message no parts. A part that is missing, cut off or cannot
-be parsed makes the message one that cannot be parsed, if anything is wanted of it or of a later one.
+one path is an array. An empty part is an empty message of its type; an empty message has no parts. A part that is
+missing, cut off or cannot be parsed makes the message one that cannot be parsed, if anything is wanted of it or of a
+later one.
 
 A part that is kept apart is a container itself, if there is any field in it (§14.4). No extractor is asked for that, as
 none knows of a node above its message; here it is looked at as closely as the type needs.
@@ -52,7 +53,6 @@ cdef enum Evidence:
 
 _EVIDENCE = {
     FixExtractor: IN_BYTES,
-    ProtobufExtractor: IN_BYTES,
     JsonExtractor: IN_JSON,
     XmlExtractor: IN_XML,
     MsgpackExtractor: IN_MSGPACK,
@@ -101,9 +101,7 @@ cdef class CompositeExtractor(Extractor):
                 wanted -= fields.nodes[node].wanted_below
                 if fields.nodes[node].slot >= 0 and self.has_field(number, part.data, part.length):
                     values.add(fields.nodes[node].slot).kind = VALUE_CONTAINER
-            if part.length and not (<Extractor>self.parts[number]).extract(
-                part.data, part.length, fields, node, values
-            ):
+            if not (<Extractor>self.parts[number]).extract(part.data, part.length, fields, node, values):
                 return False
         return True
 
@@ -160,6 +158,8 @@ def _evidence(extractor):
     """What shows that there is a field, and how many bytes it takes at least."""
     if isinstance(extractor, CompositeExtractor):
         return IN_PARTS, 1
+    if isinstance(extractor, ProtobufExtractor):
+        return IN_BYTES, 0  # defaults take none
     if isinstance(extractor, StructExtractor):
         return IN_BYTES, extractor.first_field_end
     if type(extractor) in _EVIDENCE:

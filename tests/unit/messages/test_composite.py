@@ -10,6 +10,7 @@ from amps._core.fields import Extractor
 from amps._core.message_builder import OMIT
 from amps.messages import MessageType, TypeSettings, make_message_types
 from amps.messages.composite import CompositeLocalType
+from tests.unit.messages.protobuf_files import kind as protobuf_kind
 from tests.unit.messages.reading import Found, Path, matches, merge
 from tests.unit.messages.reading import read as read_with
 
@@ -133,6 +134,22 @@ def test_a_part_is_a_container_if_there_is_a_field_in_it(
     for text, wanted in (("/1 IS NULL", not has_field), ("/1 IS NOT NULL AND /0/x = 1", has_field)):
         assert matches(extractor, content, text) is wanted
     assert not matches(extractor, content, "/1 = 1 OR /1 LIKE '.' OR COALESCE(/1, /none) IS NOT NULL")
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("/1/i32 = 0 AND /1/leg/n IS NULL", True),
+        ("/1 IS NOT NULL AND /0/x = 1", True),
+        ("/1 IS NULL", False),
+    ],
+)
+def test_an_empty_part_is_an_empty_message_of_its_type(text: str, wanted: bool) -> None:
+    """expressions.md §12.5: what protobuf has defaults for counts as present, as in messages that are no parts."""
+    known = TYPES | {"three": protobuf_kind("three.proto", "three.All")}
+    settings = TypeSettings("c", "composite-local", parts=("json", "three"))
+    extractor = CompositeLocalType(settings, known).extractor()
+    assert matches(extractor, message(b'{"x":1}', b""), text) is wanted
 
 
 @pytest.mark.parametrize(

@@ -147,3 +147,10 @@ def test_one_extractor_reads_many_messages() -> None:
             [7 * number] if number > 7 else [],
             [250 * number] if number > 250 else [],
         ]
+
+
+@pytest.mark.parametrize("separator", [0, 255])
+def test_any_byte_may_separate(separator: int) -> None:
+    """expressions.md §12.2"""
+    kind = NvfixType(TypeSettings("own", "nvfix", field_separator=separator), {})
+    assert passes(kind, b"a=1%cb=2" % separator, "/a = 1 AND /b = 2")
