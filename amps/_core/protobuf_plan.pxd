@@ -99,14 +99,15 @@ cdef inline int32_t searched(Plan self, const PlanLevel* level, uint32_t number)
 
 
 cdef enum:
-    PLANS_MAX = 16                 # topics whose messages an extractor reads in turn: few have filters at all
+    PLANS_MAX = 1024               # a message that cannot be read is tried for each filter by itself
 
 
 cdef class Plans:
-    """The plans of one extractor, that of the last FieldSet last."""
+    """The plans of one extractor, as many as there is use for."""
 
     cdef tuple schema
-    cdef list kept
+    cdef dict kept                 # by FieldSet and node, which a plan holds; in the order in which they were asked for
     cdef readonly uint64_t made    # how many so far
 
     cdef Plan find(self, FieldSet fields, int32_t root)
+    cdef int make_room(self) except -1

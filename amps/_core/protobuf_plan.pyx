@@ -216,29 +216,28 @@ cdef class Plans:
     def __init__(self, schema):
         """schema: message types, each a tuple of ProtobufFields; the first one is that of the messages."""
         self.schema = tuple(schema)
-        self.kept = []
+        self.kept = {}
         self.made = 0
 
     cdef Plan find(self, FieldSet fields, int32_t root):
         """The plan for a node of a FieldSet, as that is now."""
-        cdef Plan plan
-        cdef uint32_t at
-        for at in range(<uint32_t>len(self.kept)):
-            plan = self.kept[at]
-            if plan.fields_wanted is fields and plan.root == root:
-                del self.kept[at]
-                break
-        else:
-            # Another one needs room; what only we still have goes first.
-            self.kept = [one for one in self.kept if not is_forgotten(one)][-(PLANS_MAX - 1):]
+        key = (id(fields), root)
+        cdef Plan plan = self.kept.pop(key, None)
+        if plan is None:
+            self.make_room()
             plan = Plan()
         if not is_made_for(plan, fields, root):
             plan.make(self.schema, fields, root)
             self.made += 1
-        self.kept.append(plan)
+        self.kept[key] = plan
         return plan
 
-
-cdef bint is_forgotten(Plan plan) noexcept:
-    """Whether nobody else holds the plan's FieldSet."""
-    return Py_REFCNT(<PyObject*>plan.fields_wanted) == 1
+    cdef int make_room(self) except -1:
+        """Forget the plans whose FieldSets only they still hold, or that which was not asked for the longest."""
+        cdef Plan plan
+        for key, plan in list(self.kept.items()):
+            if Py_REFCNT(<PyObject*>plan.fields_wanted) == 1:
+                del self.kept[key]
+        if len(self.kept) >= PLANS_MAX:
+            del self.kept[next(iter(self.kept))]
+        return 0
