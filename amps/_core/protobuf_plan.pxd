@@ -1,7 +1,8 @@
 # What an extractor looks for in protobuf messages. See protobuf_plan.pyx.
 
-from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, uint8_t, uint32_t
 
+from amps._core.field_plans cimport FieldPlan
 from amps._core.fields cimport FieldSet, FieldSlot
 from amps._core.value cimport Arena, Value
 
@@ -64,12 +65,10 @@ cdef struct Kept:
     FieldSlot held
 
 
-cdef class Plan:
+cdef class Plan(FieldPlan):
     """Level 0 is the message itself."""
 
-    cdef FieldSet fields_wanted    # what the plan is made for, as it was
-    cdef uint32_t slots_wanted
-    cdef int32_t root
+    cdef tuple schema              # message types, each a tuple of ProtobufFields; the first one is that of the message
     cdef PlanField* fields
     cdef uint32_t field_count
     cdef PlanLevel* levels
@@ -78,14 +77,8 @@ cdef class Plan:
     cdef Kept* kept
     cdef Arena texts               # of defaults
 
-    cdef int make(self, tuple schema, FieldSet fields, int32_t root) except -1
     cdef list choose(self, tuple described, FieldSet fields, int32_t node)
     cdef int note_slots_below_oneofs(self, list levels, list spans) except -1
-
-
-# Whether a plan is made for a node of a FieldSet, and that has not grown since: every new path is a new slot.
-cdef inline bint is_made_for(Plan self, FieldSet fields, int32_t root) noexcept:
-    return self.fields_wanted is fields and self.slots_wanted == fields.slot_count and self.root == root
 
 
 # The first field of a number that `table` is too short for; -1: nobody wants it.
@@ -96,18 +89,3 @@ cdef inline int32_t searched(Plan self, const PlanLevel* level, uint32_t number)
             if self.fields[at].number == number:
                 return <int32_t>at
     return -1
-
-
-cdef enum:
-    PLANS_MAX = 1024               # a message that cannot be read is tried for each filter by itself
-
-
-cdef class Plans:
-    """The plans of one extractor, as many as there is use for."""
-
-    cdef tuple schema
-    cdef dict kept                 # by FieldSet and node, which a plan holds; in the order in which they were asked for
-    cdef readonly uint64_t made    # how many so far
-
-    cdef Plan find(self, FieldSet fields, int32_t root)
-    cdef int make_room(self) except -1

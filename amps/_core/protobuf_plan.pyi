@@ -1,7 +1,8 @@
 """Types of what is looked for in protobuf messages; see protobuf_plan.pyx."""
 
-from collections.abc import Iterable
 from typing import NamedTuple
+
+from amps._core.field_plans import FieldPlan
 
 class ProtobufField(NamedTuple):
     name: bytes
@@ -13,10 +14,5 @@ class ProtobufField(NamedTuple):
     has_default: bool
     default: bool | int | float | bytes | None
 
-class Plan:
-    def __init__(self) -> None: ...
-
-class Plans:
-    def __init__(self, schema: Iterable[tuple[ProtobufField, ...]]) -> None: ...
-    @property
-    def made(self) -> int: ...
+class Plan(FieldPlan):
+    def __init__(self, schema: tuple[tuple[ProtobufField, ...], ...]) -> None: ...

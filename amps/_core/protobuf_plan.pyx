@@ -2,17 +2,16 @@
 
 Protobuf messages name no fields, so the paths of a FieldSet are translated to numbers, level by level, before a message
 is looked at. A level is a message type at one node of the FieldSet; a type that contains itself is as many levels as
-the wanted paths are deep. Making a plan costs what the message types along the wanted paths have of fields; it is made
-anew only when the FieldSet has grown, so Plans keeps those of several FieldSets.
+the wanted paths are deep. Making a plan costs what the message types along the wanted paths have of fields.
 """
 
 from typing import NamedTuple
 
-from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, uint8_t, uint32_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memset
 
+from amps._core.field_plans cimport FieldPlan
 from amps._core.fields cimport FieldSet
 from amps._core.protobuf_wire cimport (
     PROTOBUF_BYTES,
@@ -22,10 +21,6 @@ from amps._core.protobuf_wire cimport (
     PROTOBUF_VARINT,
 )
 from amps._core.value cimport Arena, from_python
-
-
-cdef extern from "Python.h":
-    Py_ssize_t Py_REFCNT(PyObject* held)
 
 
 cdef enum:
@@ -66,7 +61,7 @@ cdef void* grown(void* memory, size_t size) except NULL:
     return made
 
 
-cdef class Plan:
+cdef class Plan(FieldPlan):
 
     def __cinit__(self):
         self.fields = NULL
@@ -74,7 +69,9 @@ cdef class Plan:
         self.table = NULL
         self.kept = NULL
 
-    def __init__(self):
+    def __init__(self, schema):
+        """schema: message types, each a tuple of ProtobufFields; the first one is that of the messages."""
+        self.schema = schema
         self.texts = Arena()
 
     def __dealloc__(self):
@@ -83,8 +80,7 @@ cdef class Plan:
         free(self.table)
         free(self.kept)
 
-    cdef int make(self, tuple schema, FieldSet fields, int32_t root) except -1:
-        """schema: message types, each a tuple of ProtobufFields; the first one is that of the message."""
+    cdef int make(self, FieldSet fields, int32_t root) except -1:
         cdef uint32_t at
         cdef uint32_t number
         cdef PlanLevel* level
@@ -96,7 +92,7 @@ cdef class Plan:
         tables = 0
         for message, node, _ in levels:  # which grows meanwhile
             first = len(found)
-            chosen = self.choose(schema[message], fields, node)
+            chosen = self.choose(self.schema[message], fields, node)
             for described, slot, below, element in chosen:
                 if below >= 0:
                     levels.append((described.message, below, len(found)))
@@ -144,11 +140,7 @@ cdef class Plan:
                     entry[0] = <int32_t>(number - 1)
                 elif number < level.first_field + level.field_count and self.fields[number].number == field.number:
                     field.same = <int32_t>number
-        self.note_slots_below_oneofs(levels, spans)
-        self.fields_wanted = fields
-        self.slots_wanted = fields.slot_count
-        self.root = root
-        return 0
+        return self.note_slots_below_oneofs(levels, spans)
 
     cdef int note_slots_below_oneofs(self, list levels, list spans) except -1:
         """List for every sub-message in a oneof the slots that must be as before when the oneof is set anew."""
@@ -209,35 +201,3 @@ cdef class Plan:
                 if field.oneof in oneofs and field.number not in wanted:
                     chosen.append((field, -1, -1, -1))
         return chosen
-
-
-cdef class Plans:
-
-    def __init__(self, schema):
-        """schema: message types, each a tuple of ProtobufFields; the first one is that of the messages."""
-        self.schema = tuple(schema)
-        self.kept = {}
-        self.made = 0
-
-    cdef Plan find(self, FieldSet fields, int32_t root):
-        """The plan for a node of a FieldSet, as that is now."""
-        key = (id(fields), root)
-        cdef Plan plan = self.kept.pop(key, None)
-        if plan is None:
-            self.make_room()
-            plan = Plan()
-        if not is_made_for(plan, fields, root):
-            plan.make(self.schema, fields, root)
-            self.made += 1
-        self.kept[key] = plan
-        return plan
-
-    cdef int make_room(self) except -1:
-        """Forget the plans whose FieldSets only they still hold, or that which was not asked for the longest."""
-        cdef Plan plan
-        for key, plan in list(self.kept.items()):
-            if Py_REFCNT(<PyObject*>plan.fields_wanted) == 1:
-                del self.kept[key]
-        if len(self.kept) >= PLANS_MAX:
-            del self.kept[next(iter(self.kept))]
-        return 0

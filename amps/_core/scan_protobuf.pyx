@@ -8,9 +8,12 @@ Repeated fields are stored as they are met, everything single when its message e
 back from the slots of the repeated fields below it (`keep`, `take_back`).
 """
 
+from functools import partial
+
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
+from amps._core.field_plans cimport FieldPlans, is_made_for
 from amps._core.fields cimport Extractor, FieldSet, FieldValues
 from amps._core.protobuf_plan cimport (
     KIND_BOOL,
@@ -34,8 +37,6 @@ from amps._core.protobuf_plan cimport (
     Plan,
     PlanField,
     PlanLevel,
-    Plans,
-    is_made_for,
     searched,
 )
 from amps._core.protobuf_wire cimport (
@@ -65,15 +66,15 @@ cdef enum:
 
 cdef class ProtobufExtractor(Extractor):
 
-    cdef readonly Plans plans
+    cdef readonly FieldPlans plans
     cdef Plan plan                 # of the last message
     cdef FieldValues values
     cdef uint64_t defaults_left
 
     def __init__(self, schema):
         """schema: message types, each a tuple of ProtobufFields; the first one is that of the messages."""
-        self.plans = Plans(schema)
-        self.plan = Plan()
+        self.plans = FieldPlans(partial(Plan, tuple(schema)))
+        self.plan = Plan(())
 
     cdef bint extract(
         self, const uint8_t* data, uint64_t length, FieldSet fields, int32_t root, FieldValues values
@@ -81,7 +82,7 @@ cdef class ProtobufExtractor(Extractor):
         if fields.nodes[root].wanted_below == 0:
             return True
         if not is_made_for(self.plan, fields, root):
-            self.plan = self.plans.find(fields, root)
+            self.plan = <Plan>self.plans.find(fields, root)
         self.values = values
         self.defaults_left = length + DEFAULTS_MAX
         self.reset(0)

@@ -1,16 +1,18 @@
 """Fields of struct messages: each stands at an offset that the configuration fixes (expressions.md §12.5).
 
-Nothing is scanned. Which declared fields are wanted is worked out once for a FieldSet, and again when it has grown; a
-message is then a list of reads. A field that a message is too short for is missing, hence NULL; bytes behind the last
+Nothing is scanned. Which declared fields are wanted is worked out beforehand (field_plans); a message is then a list of
+reads. A field that a message is too short for is missing, hence NULL; bytes behind the last
 field say nothing.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 from libc.stdint cimport UINT64_MAX, int8_t, int16_t, int32_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memchr, memcpy
 
+from amps._core.field_plans cimport FieldPlan, FieldPlans, is_made_for
 from amps._core.fields cimport Extractor, FieldSet, FieldValues
 from amps._core.value cimport (
     VALUE_BOOLEAN,
@@ -45,41 +47,24 @@ cdef struct Read:
     bint big_endian
 
 
-cdef class StructExtractor(Extractor):
+cdef class StructPlan(FieldPlan):
 
     cdef tuple layout
-    cdef readonly uint64_t first_field_end  # in bytes: a shorter message has no fields
-    cdef Read* reads
+    cdef Read* reads               # in the order of their offsets
     cdef uint32_t read_count
-    cdef FieldSet bound            # what `reads` is made for, as it was
-    cdef uint32_t bound_slots
-    cdef int32_t bound_root
 
     def __cinit__(self):
         self.reads = NULL
+        self.read_count = 0
 
     def __init__(self, layout):
         """layout: StructFields in the order of their offsets."""
-        self.layout = tuple(layout)
-        self.read_count = 0
-        self.first_field_end = self.layout[0].offset + self.layout[0].size if self.layout else UINT64_MAX
+        self.layout = layout
 
     def __dealloc__(self):
         free(self.reads)
 
-    cdef bint extract(
-        self, const uint8_t* data, uint64_t length, FieldSet fields, int32_t root, FieldValues values
-    ) except -1:
-        cdef uint32_t at
-        if fields is not self.bound or fields.slot_count != self.bound_slots or root != self.bound_root:
-            self.bind(fields, root)
-        for at in range(self.read_count):
-            if self.reads[at].offset + self.reads[at].size > length:
-                break
-            put(values.add(self.reads[at].slot), &self.reads[at], data + self.reads[at].offset)
-        return True
-
-    cdef int bind(self, FieldSet fields, int32_t root) except -1:
+    cdef int make(self, FieldSet fields, int32_t root) except -1:
         """Find the wanted among the declared fields, and the containers that lead to them."""
         cdef int32_t node
         cdef int32_t child
@@ -117,10 +102,35 @@ cdef class StructExtractor(Extractor):
             grown[self.read_count].kind = kind
             grown[self.read_count].big_endian = field.big_endian
             self.read_count += 1
-        self.bound = fields
-        self.bound_slots = fields.slot_count
-        self.bound_root = root
         return 0
+
+
+cdef class StructExtractor(Extractor):
+
+    cdef readonly uint64_t first_field_end  # in bytes: a shorter message has no fields
+    cdef readonly FieldPlans plans
+    cdef StructPlan plan           # of the last message
+
+    def __init__(self, layout):
+        """layout: StructFields in the order of their offsets."""
+        layout = tuple(layout)
+        self.first_field_end = layout[0].offset + layout[0].size if layout else UINT64_MAX
+        self.plans = FieldPlans(partial(StructPlan, layout))
+        self.plan = StructPlan(())
+
+    cdef bint extract(
+        self, const uint8_t* data, uint64_t length, FieldSet fields, int32_t root, FieldValues values
+    ) except -1:
+        cdef Read* read
+        cdef uint32_t at
+        if not is_made_for(self.plan, fields, root):
+            self.plan = <StructPlan>self.plans.find(fields, root)
+        for at in range(self.plan.read_count):
+            read = &self.plan.reads[at]
+            if read.offset + read.size > length:
+                break
+            put(values.add(read.slot), read, data + read.offset)
+        return True
 
 
 cdef uint64_t number_at(const uint8_t* at, const Read* read) noexcept nogil:

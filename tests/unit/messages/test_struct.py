@@ -163,6 +163,17 @@ def test_fields_that_are_wanted_later_are_found() -> None:
     assert (values.values_of(0), values.values_of(1)) == ([1], [2])
 
 
+def test_topics_whose_messages_come_in_turn_keep_their_plans() -> None:
+    extractor, values = declared("/a = B", "/b = B").extractor(), FieldValues()
+    one, other = FieldSet([(b"a",)]), FieldSet([(b"b",)])
+    for _ in range(3):
+        assert extractor.read(b"\1\2", one, values)
+        assert values.values_of(0) == [1]
+        assert extractor.read(b"\1\2", other, values)
+        assert values.values_of(0) == [2]
+    assert extractor.plans.made == 2
+
+
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
