@@ -226,6 +226,18 @@ def test_lengths_are_checked(message: bytes, found: list[Found] | None) -> None:
     assert read(BSON.extractor(), message, [(b"a",)]) == found
 
 
+@pytest.mark.parametrize(
+    ("kind", "path"), [(4, (b"a",)), (3, (b"a", b"0")), (4, (b"a", 0, b"b")), (4, (b"a", b"b"))]
+)
+def test_a_value_ends_within_what_it_stands_in(kind: int, path: Path) -> None:
+    """Eight bytes are claimed where four are left; what surrounds them would have enough."""
+    value = element(0x12, b"b" if path[-1] == b"b" else b"0", b"\1\0\0\0")
+    if path[-1] == b"b":
+        value = element(0x03, b"0", message_of(value))
+    message = message_of(element(kind, b"a", message_of(value)) + element(0x12, b"c", bytes(8)))
+    assert read(BSON.extractor(), message, [path]) is None
+
+
 @EXAMPLES
 @given(DOCUMENTS, st.data())
 def test_a_message_cut_off_gives_what_was_right_or_is_unparsable(
