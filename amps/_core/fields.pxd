@@ -21,6 +21,16 @@ cdef struct PathNode:
     int32_t next_element           # the next one of the same parent
 
 
+cdef extern from "name_bits.h" nogil:
+    ctypedef struct NameOpenings:
+        pass
+    uint32_t name_look(const uint8_t* name, uint32_t length)
+    uint32_t name_bit(uint32_t look)
+    uint32_t name_other_bit(uint32_t look)
+    bint names_equal(const uint8_t* left, const uint8_t* right, uint32_t length)
+    void name_openings_add(NameOpenings* openings, const uint8_t* name, uint32_t length, uint32_t number)
+
+
 cdef class FieldSet:
     """The fields that somebody wants, as a tree of steps. Slots are numbered from 0 and never change."""
 
@@ -32,6 +42,7 @@ cdef class FieldSet:
     cdef list names                # owners of PathNode.name
     cdef int32_t* table            # nodes by parent and name, open addressing; -1 = free
     cdef uint32_t table_capacity   # a power of two
+    cdef NameOpenings openings     # of the names of all steps
 
     cdef int32_t _new_node(self, int32_t parent) except -1
     cdef int _grow_table(self) except -1
@@ -40,19 +51,18 @@ cdef class FieldSet:
     cdef int32_t element(self, int32_t parent, uint32_t index) noexcept nogil
 
 
-cdef extern from "name_bits.h" nogil:
-    uint32_t name_look(const uint8_t* name, uint32_t length)
-    uint32_t name_bit(uint32_t look)
-    uint32_t name_other_bit(uint32_t look)
-
-
 # The node of a named step below another one; -1 if nobody wants it, which is what happens most of the time.
 cdef inline int32_t wanted_child(FieldSet fields, int32_t parent, const uint8_t* name, uint32_t length) noexcept nogil:
     cdef uint32_t look = name_look(name, length)
     cdef PathNode* node = &fields.nodes[parent]
+    cdef int32_t found
     if not node.names >> name_bit(look) & node.other_names >> name_other_bit(look) & 1:
         return -1
-    return fields.child(parent, name, length)
+    found = node.by_bit[name_bit(look)]
+    if found < 0:
+        return fields.child(parent, name, length)
+    node = &fields.nodes[found]
+    return found if node.name_length == length and names_equal(node.name, name, length) else -1
 
 
 cdef struct FieldNode:

@@ -80,10 +80,12 @@ cdef class FilterSet:
     cdef readonly bint asks_publisher
     cdef readonly bint may_take_long       # patterns, functions of users, long programs
     cdef uint64_t serial
-    cdef list matched
+    cdef list matched                      # entries that match; behind `matched_count` stands what an earlier message left
+    cdef uint32_t matched_count
     cdef readonly uint64_t evaluations     # programs run, for all messages
 
-    cdef list match(self, const uint8_t* data, uint64_t length)
+    cdef int match(self, const uint8_t* data, uint64_t length) except -1
+    cdef int add_match(self, FilterEntry entry) except -1
     cdef int find_matches(self, const uint8_t* data, uint64_t length) except -1
     cdef int look_up(self, Value* value, uint32_t slot) except -1
     cdef int consider_filed(self, uint32_t slot, uint32_t table, uint64_t hash_, const Value* value) except -1

@@ -108,6 +108,7 @@ cdef class FilterSet:
         self.entries = {}
         self.serial = 0
         self.matched = []
+        self.matched_count = 0
         self.evaluations = 0
         self._begin()
 
@@ -148,6 +149,8 @@ cdef class FilterSet:
         entry.members.remove(member)
         if entry.members:
             return
+        self.matched = []  # it may be there still
+        self.matched_count = 0
         del self.entries[filter_]
         if entry.keys is None:
             self.scanned.remove(entry)
@@ -267,14 +270,23 @@ cdef class FilterSet:
 
     # --- messages ---------------------------------------------------------------------------------------------
 
-    cdef list match(self, const uint8_t* data, uint64_t length):
-        """The entries that match a message, each once; good until the next call."""
+    cdef int match(self, const uint8_t* data, uint64_t length) except -1:
+        """Find the entries that match a message, each once, into `matched`."""
         begin_message(length)
         try:
             self.find_matches(data, length)
         finally:
             end_message()
-        return self.matched
+        return 0
+
+    cdef int add_match(self, FilterEntry entry) except -1:
+        """The list is written over and over again: making one for each message takes longer than evaluating a filter."""
+        if self.matched_count < <uint32_t>len(self.matched):
+            self.matched[self.matched_count] = entry
+        else:
+            self.matched.append(entry)
+        self.matched_count += 1
+        return 0
 
     cdef int find_matches(self, const uint8_t* data, uint64_t length) except -1:
         cdef FieldValues values = self.bench.values
@@ -284,8 +296,7 @@ cdef class FilterSet:
         cdef uint32_t at
         cdef bint readable
         self.serial += 1
-        if self.matched:
-            self.matched = []
+        self.matched_count = 0
         values.begin(self.fields)
         try:
             readable = self.bench.extractor.extract(data, length, self.fields, 0, values)
@@ -344,7 +355,7 @@ cdef class FilterSet:
     cdef int consider(self, FilterEntry entry, bint exact) except -1:
         entry.serial = self.serial
         if exact or self.is_match(entry.program):
-            self.matched.append(entry)
+            self.add_match(entry)
         return 0
 
     cdef bint is_match(self, BoundProgram program) except -1:
@@ -377,7 +388,7 @@ cdef class FilterSet:
             except MemoryError:
                 continue
             if self.is_match(entry.apart_program):
-                self.matched.append(entry)
+                self.add_match(entry)
         return 0
 
     def matching(self, message):
@@ -387,7 +398,8 @@ cdef class FilterSet:
         cdef FilterEntry entry
         if view.shape[0]:
             data = &view[0]
-        return [member for entry in self.match(data, <uint64_t>view.shape[0]) for member in entry.members]
+        self.match(data, <uint64_t>view.shape[0])
+        return [member for entry in self.matched[: self.matched_count] for member in entry.members]
 
 
 cdef inline uint64_t key_hash(uint32_t slot, uint32_t table, const Value* value) noexcept nogil:

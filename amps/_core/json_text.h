@@ -41,18 +41,6 @@ static inline const uint8_t *json_structure(const uint8_t *at, const uint8_t *en
     return at;
 }
 
-/* Whether there is no quote and no backslash from `at` up to `stop`. */
-static inline int json_is_plain(const uint8_t *at, const uint8_t *stop, const uint8_t *end) {
-#if defined(__SSE2__)
-    if (stop - at <= JSON_VECTOR_BYTES && end - at >= JSON_VECTOR_BYTES) {
-        __m128i bytes = _mm_loadu_si128((const __m128i *)at);
-        uint32_t found = json_equal(bytes, '"') | json_equal(bytes, '\\');
-        return !(found & ((1u << (stop - at)) - 1));
-    }
-#endif
-    return json_string_stop(at, stop) == stop;
-}
-
 static inline int json_is_space(uint8_t byte) {
     return byte == ' ' || byte == '\n' || byte == '\r' || byte == '\t';
 }
@@ -129,25 +117,6 @@ static inline const uint8_t *json_skip_value(const uint8_t *at, const uint8_t *e
     if (*at == '{' || *at == '[') return json_skip_container(at + 1, end);
     if (!JSON_SHORT_VALUE[*at]) return 0;
     return json_scalar_end(at, end);
-}
-
-/* Whether there is one string or scalar, with blanks behind it or none, from `at` up to the comma or bracket at `stop`.
- * Which of the two it is no processor can foretell: short ones go the same way, without a branch on that. */
-static inline int json_is_value(const uint8_t *at, const uint8_t *stop, const uint8_t *end) {
-#if defined(__SSE2__)
-    if (stop - at <= JSON_VECTOR_BYTES && end - at >= JSON_VECTOR_BYTES) {
-        __m128i bytes = _mm_loadu_si128((const __m128i *)at);
-        __m128i blank = _mm_cmpeq_epi8(_mm_max_epu8(bytes, _mm_set1_epi8(0x20)), _mm_set1_epi8(0x20));
-        uint32_t inside = (1u << (stop - at)) - 1;
-        uint32_t quotes = (json_equal(bytes, '"') | json_equal(bytes, '\\')) & inside;
-        uint32_t blanks = (uint32_t)_mm_movemask_epi8(blank) & inside;
-        uint32_t string = 0u - (*at == '"');
-        uint32_t wanted = ((inside >> 1) + 2) & string; /* quotes at both ends */
-        if ((quotes | (blanks & ~string)) == wanted && JSON_SHORT_VALUE[*at]) return 1;
-    }
-#endif
-    at = json_skip_value(at, end);
-    return at && at <= stop && json_skip_space(at, stop) == stop;
 }
 
 /* Whether an object or array whose content begins at `at` has anything in it but objects and arrays. */

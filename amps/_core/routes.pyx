@@ -58,6 +58,7 @@ cdef class TopicRoutes:
         self.receivers = {}
         self.every = []
         self.touched = []
+        self.touched_count = 0
         self.serial = 0
         self.joined = None
 
@@ -106,6 +107,8 @@ cdef class TopicRoutes:
         receiver.members -= 1
         if receiver.members == 0:
             del self.receivers[receiver.key]
+            self.touched = []  # it may be there still
+            self.touched_count = 0
         if member.filter is not None:
             self.filters.remove(member.filter, member)
             if not self.filters.entries:
@@ -144,10 +147,11 @@ cdef class TopicRoutes:
         """
         cdef Receiver receiver
         cdef uint64_t cost = 0
+        cdef uint32_t at
         if self.filters is not None:
             cost = self.match(record, live)
-            for receiver in self.touched:
-                self.send_matched(receiver, record, cursor)
+            for at in range(self.touched_count):
+                self.send_matched(<Receiver>self.touched[at], record, cursor)
         for receiver in self.every:
             if receiver.serial != self.serial or self.filters is None:
                 receiver.outlet.publish(
@@ -168,23 +172,30 @@ cdef class TopicRoutes:
         cdef uint64_t evaluations = filters.evaluations
         cdef uint64_t unreadable = self.bench.unreadable
         cdef uint64_t begin = 0
+        cdef uint32_t at
         if filters.may_take_long or record.payload_length > LARGE_BYTES:
             begin = monotonic_ns()
         self.serial += 1
-        if self.touched:
-            self.touched = []
+        self.touched_count = 0
         if filters.asks_message:
             tell_facts(self.bench.context, record, self.entry, self.entry.logged, live)
             if live and filters.asks_publisher:
                 self.bench.tell_publisher(publisher_hash(record))
-        for entry in filters.match(record_payload(record), record.payload_length):
+        filters.match(record_payload(record), record.payload_length)
+        for at in range(filters.matched_count):
+            entry = <FilterEntry>filters.matched[at]
             for member in entry.members:
                 receiver = member.receiver
                 if receiver.serial != self.serial:
                     receiver.serial = self.serial
                     receiver.first = member
                     receiver.more = None
-                    self.touched.append(receiver)
+                    # Written over and over again, like the list of matches.
+                    if self.touched_count < <uint32_t>len(self.touched):
+                        self.touched[self.touched_count] = receiver
+                    else:
+                        self.touched.append(receiver)
+                    self.touched_count += 1
                 elif receiver.more is None:
                     receiver.more = [member]
                 else:

@@ -1,8 +1,8 @@
 """Types of the extractor for JSON; see scan_json.pyx."""
 
-from amps._core.fields import Extractor
+from amps._core.fields import Extractor, FieldSet
 
 class JsonExtractor(Extractor):
     def __init__(self, early_termination: bool = True) -> None: ...
 
-def structure_of(text: bytes, plain: bool) -> list[int]: ...
+def tokens_of(text: bytes, fields: FieldSet, plain: bool) -> list[int]: ...

@@ -1,10 +1,10 @@
 """Fields of JSON messages (expressions.md §12).
 
-One pass from the first byte, along the tree of wanted fields. Where braces, brackets, colons and commas are is found
-window by window, 64 bytes at a time (json_index.h); the scan goes from one of these places, or tokens, to the next, and
-looks closer only at what is wanted. It ends as soon as all wanted fields are found, so that errors behind the last one
-go unnoticed, and a message in which one is missing is looked through to its end. Strings and numbers are left as they
-stand in the message: who looks at a value settles it.
+One pass from the first byte, along the tree of wanted fields. Where braces, brackets and the names of what may be wanted
+are is found window by window, 64 bytes at a time (json_index.h); the scan goes from one of these places, or tokens, to
+the next, and looks closer only at what is wanted. It ends as soon as all wanted fields are found, so that errors behind
+the last one go unnoticed, and a message in which one is missing is looked through to its end. Strings and numbers are
+left as they stand in the message: who looks at a value settles it.
 
 Of the values of a repeated key the first counts. With `early_termination` off every message is read to its end and
 the last one counts.
@@ -34,13 +34,15 @@ cdef extern from "json_text.h" nogil:
     const uint8_t* json_scalar_end(const uint8_t* at, const uint8_t* end)
     const uint8_t* json_skip_string(const uint8_t* at, const uint8_t* end)
     const uint8_t* json_skip_value(const uint8_t* at, const uint8_t* end)
-    bint json_is_value(const uint8_t* at, const uint8_t* stop, const uint8_t* end)
     bint json_is_space(uint8_t byte)
-    bint json_is_plain(const uint8_t* at, const uint8_t* stop, const uint8_t* end)
     bint json_has_leaf(const uint8_t* at, const uint8_t* end)
     const uint8_t* json_valid_value(const uint8_t* at, const uint8_t* end)
     bint json_is_number(const uint8_t* at, const uint8_t* end)
     bint json_escapes_are_valid(const uint8_t* at, const uint8_t* end)
+
+cdef extern from "name_bits.h" nogil:
+    ctypedef struct NameOpenings:
+        pass
 
 cdef extern from "json_index.h" nogil:
     enum:
@@ -50,20 +52,34 @@ cdef extern from "json_index.h" nogil:
         const uint8_t* end
         uint64_t in_string
         uint64_t escaped
-    uint32_t json_index_window(JsonIndex* index, const uint8_t* base, uint32_t* tape)
-    uint32_t json_index_window_plain(JsonIndex* index, const uint8_t* base, uint32_t* tape)
-    const uint32_t* json_skip_members(
-        const uint8_t* begin,
-        const uint32_t* next,
-        const uint32_t* last,
-        const uint8_t** before,
-        uint64_t names,
-        uint64_t other_names,
+    uint32_t json_index_window(
+        JsonIndex* index, const uint8_t* base, uint32_t* tape, const NameOpenings* openings
+    )
+    uint32_t json_index_window_plain(
+        JsonIndex* index, const uint8_t* base, uint32_t* tape, const NameOpenings* openings
     )
 
 
 cdef enum:
     DEPTH_MAX = 1000               # of what is wanted; what is stepped over may be deeper
+    SERIAL_MAX = 0x70000000        # of objects in one message there are fewer than there are numbers above
+
+
+# The last byte in front of a token that is no blank. There is one: the message's first brace.
+cdef inline uint8_t before(const uint8_t* token) noexcept nogil:
+    token -= 1
+    while json_is_space(token[0]):
+        token -= 1
+    return token[0]
+
+
+# The opening quote of the string around its first backslash; NULL: there is none.
+cdef inline const uint8_t* string_around(const uint8_t* backslash, const uint8_t* begin) noexcept nogil:
+    while backslash > begin:
+        backslash -= 1
+        if backslash[0] == c'"':
+            return backslash
+    return NULL
 
 
 # A place among the tokens, to come back to.
@@ -125,7 +141,7 @@ cdef class JsonExtractor(Extractor):
         self.wanted = fields.nodes[root].wanted_below
         self.resolved = 0
         self.arrays = 0
-        if fields.node_count > self.met_capacity or self.object_serial > 0xF0000000:
+        if fields.node_count > self.met_capacity or self.object_serial > SERIAL_MAX:
             self.forget_met()
         at = json_skip_space(at, self.end)
         if at == self.end:
@@ -147,15 +163,18 @@ cdef class JsonExtractor(Extractor):
         return at != NULL and (self.done or json_skip_space(at, self.end) == self.end)
 
     cdef inline const uint8_t* next_token(self) noexcept nogil:
-        """The place of the next token but backslashes, which is left behind; NULL at the end of the message."""
-        cdef const uint8_t* token
-        while True:
-            if self.tape_at == self.tape_count and not self.next_window():
-                return NULL
-            token = self.begin + self.tape[self.tape_at]
-            self.tape_at += 1
-            if token[0] != c'\\':
-                return token
+        """The place of the next token, which is left behind; NULL at the end of the message."""
+        if self.tape_at == self.tape_count and not self.next_window():
+            return NULL
+        self.tape_at += 1
+        return self.begin + self.tape[self.tape_at - 1]
+
+    cdef inline const uint8_t* token_from(self, const uint8_t* at) noexcept nogil:
+        """The next token that is not in front of `at`, left behind with all others; NULL if there is none."""
+        cdef const uint8_t* token = self.next_token()
+        while token != NULL and token < at:
+            token = self.next_token()
+        return token
 
     cdef bint next_window(self) noexcept nogil:
         """Index on, until there is a token; False at the end of the message."""
@@ -165,7 +184,7 @@ cdef class JsonExtractor(Extractor):
             if self.index.at >= self.end:
                 return False
             self.window = self.index
-            self.tape_count = json_index_window(&self.index, self.begin, self.tape)
+            self.tape_count = json_index_window(&self.index, self.begin, self.tape, &self.fields.openings)
         return True
 
     cdef TapePlace tape_place(self) noexcept nogil:
@@ -179,7 +198,7 @@ cdef class JsonExtractor(Extractor):
     cdef void go_back(self, const TapePlace* place) noexcept nogil:
         if place.window.at != self.window.at:
             self.window = self.index = place.window
-            self.tape_count = json_index_window(&self.index, self.begin, self.tape)
+            self.tape_count = json_index_window(&self.index, self.begin, self.tape, &self.fields.openings)
         self.tape_at = place.at
 
     cdef const uint8_t* skip_container(self) noexcept nogil:
@@ -213,130 +232,93 @@ cdef class JsonExtractor(Extractor):
         """The members of an object whose content begins at `at`. The place behind it, or NULL: malformed."""
         cdef const uint8_t* end = self.end
         cdef FieldSet fields = self.fields
-        cdef const uint8_t* before = at - 1
         cdef const uint8_t* token
-        cdef const uint8_t* name
         cdef const uint8_t* quote
-        cdef const uint32_t* next_token = &self.tape[self.tape_at]
-        cdef const uint32_t* last_token = &self.tape[self.tape_count]
+        cdef const uint8_t* leaf
         cdef int32_t child
         cdef uint32_t serial
-        cdef const PathNode* wanted_node = &fields.nodes[node]
-        cdef bint empty
-        cdef bint wanted
         if depth > DEPTH_MAX:
             return NULL
         self.object_serial += 1
         serial = self.object_serial
         while True:
-            next_token = json_skip_members(
-                self.begin, next_token, last_token, &before, wanted_node.names, wanted_node.other_names
-            )
-            # Where it stands on the tape is known to `self` only while somebody else needs it.
-            while True:
-                if next_token == last_token:
-                    if not self.next_window():
-                        return NULL
-                    next_token = self.tape
-                    last_token = &self.tape[self.tape_count]
-                token = self.begin + next_token[0]
-                next_token += 1
-                if token[0] != c'\\':
-                    break
-            if token[0] != c':':
-                self.tape_at = <uint32_t>(next_token - self.tape)
-                empty = token[0] == c'}' and before == at - 1 and json_skip_space(at, token) == token
-                return token + 1 if empty else NULL
-            name = before + 1
-            if name[0] != c'"':
-                name = json_skip_space(name, token)
-            quote = token - 1
-            while quote > name and json_is_space(quote[0]):
-                quote -= 1
-            if name[0] != c'"' or quote[0] != c'"' or quote == name:
+            token = self.next_token()
+            if token == NULL:
                 return NULL
-            name += 1
-            if json_is_plain(name, quote, end):
-                child = wanted_child(fields, node, name, <uint32_t>(quote - name))
-            else:
-                if json_skip_string(name, token) != quote + 1:
+            if token < at:
+                continue  # of what was read already
+            if token[0] == c'"':
+                quote = json_string_stop(token + 1, end)
+                if quote == end:
                     return NULL
-                child = self.escaped_child(node, name, <uint32_t>(quote - name))
+                if quote[0] == c'\\':
+                    continue  # the next token
+                child = wanted_child(fields, node, token + 1, <uint32_t>(quote - token - 1))
+                if child < 0:
+                    continue
+                at = quote + 1
+            elif token[0] == c'\\':
+                token = string_around(token, self.begin)
+                at = json_skip_string(token + 1, end) if token != NULL else NULL
+                if at == NULL:
+                    return NULL
+                if before(token) == c':':
+                    continue
+                child = self.escaped_child(node, token + 1, at - 1)
                 if child < -1:
                     return NULL
-            at = token + 1
+            elif token[0] == c'}':
+                return token + 1
+            elif token[0] | 0x20 == c'{' and before(token) == c':':
+                at = self.skip_container()
+                if at == NULL:
+                    return NULL
+                continue
+            else:
+                return NULL
+            if at < end and at[0] != c':':
+                at = json_skip_space(at, end)
+            if at == end:
+                return NULL
+            if at[0] != c':':
+                if before(token) != c':':
+                    return NULL
+                continue  # a value that is called like a name
+            if child < 0 or (self.met[child].object_serial == serial and not self.counts_again(child)):
+                continue
+            if before(token) != c',' and before(token) != c'{':
+                return NULL
+            at += 1
             if at < end and at[0] <= c' ':
                 at = json_skip_space(at, end)
-            if at >= end:
+            if at == end:
                 return NULL
-            if child >= 0 and next_token != last_token:
-                token = self.begin + next_token[0]
-                if self.take_leaf(at, token, child, serial):
-                    if self.done:
-                        return token
-                    next_token += 1
-                    if token[0] == c'}':
-                        self.tape_at = <uint32_t>(next_token - self.tape)
-                        return token + 1
-                    before = token
-                    continue
-            wanted = child >= 0 and self.counts(child, serial)
-            if wanted or next_token == last_token or (
-                self.begin[next_token[0]] | 0x20 == c'{' or self.begin[next_token[0]] == c'\\'
-            ):
-                self.tape_at = <uint32_t>(next_token - self.tape)
-                if wanted:
-                    at = self.scan_member(at, child, depth)
-                    if at == NULL or self.done:
-                        return at
-                    token = self.next_token()
-                else:
-                    token = self.next_token()
-                    if token == NULL:
-                        return NULL
-                    if token[0] | 0x20 == c'{':
-                        at = self.skip_container() if at == token else NULL
-                        token = self.next_token()
-                    else:
-                        at = token if json_is_value(at, token, end) else NULL
-                if token == NULL or at == NULL or (at != token and json_skip_space(at, token) != token):
-                    return NULL
-                next_token = &self.tape[self.tape_at]
-                last_token = &self.tape[self.tape_count]
-            else:
-                token = self.begin + next_token[0]
-                next_token += 1
-                if not json_is_value(at, token, end):
-                    return NULL
-            if token[0] == c'}':
-                self.tape_at = <uint32_t>(next_token - self.tape)
-                return token + 1
-            if token[0] != c',':
+            leaf = self.take_leaf(at, child, serial)
+            at = self.scan_member(at, child, depth, serial) if leaf == NULL else leaf
+            if self.done or at == NULL:
+                return at
+            if at < end and at[0] != c',' and at[0] != c'}':
+                at = json_skip_space(at, end)
+            if at == end or (at[0] != c',' and at[0] != c'}'):
                 return NULL
-            before = token
 
-    cdef int32_t escaped_child(self, int32_t node, const uint8_t* name, uint32_t length) except -3:
+    cdef int32_t escaped_child(self, int32_t node, const uint8_t* name, const uint8_t* stop) except -3:
         """The node of a name with escapes; -1: nobody wants it; -2: malformed."""
         cdef Value text
-        if not json_escapes_are_valid(name, name + length):
+        if not json_escapes_are_valid(name, stop):
             return -2
         text.kind = VALUE_RAW_STRING
         text.flags = 0
         text.text = name
-        text.length = length
+        text.length = <uint32_t>(stop - name)
         settle(&text, self.values.arena)
-        return self.fields.child(node, text.text, text.length)
+        return wanted_child(self.fields, node, text.text, text.length)
 
-    cdef bint counts(self, int32_t child, uint32_t serial) except -1:
-        """Whether this occurrence of a wanted key counts; what an earlier one left that does not is forgotten."""
-        cdef Occurrence* met = &self.met[child]
-        if met.object_serial != serial:
-            met.object_serial = serial
-            met.node_count = self.values.node_count
-            return True
+    cdef bint counts_again(self, int32_t child) except -1:
+        """Whether a wanted key that is repeated in its object counts; what the one before left is then forgotten."""
         if not self.last_counts:
             return False
-        self.cut_below(child, met.node_count)
+        self.cut_below(child, self.met[child].node_count)
         return True
 
     cdef int cut_below(self, int32_t top, uint32_t node_count) except -1:
@@ -351,10 +333,47 @@ cdef class JsonExtractor(Extractor):
                     self.values.cut(self.fields.nodes[node].slot, node_count)
         return 0
 
-    cdef const uint8_t* scan_member(self, const uint8_t* at, int32_t node, uint32_t depth) except? NULL:
+    cdef inline const uint8_t* take_leaf(self, const uint8_t* at, int32_t node, uint32_t serial) except? NULL:
+        """The value of a member that is what most are: a short way for strings without escapes and numbers, where paths
+        end. NULL: it is something else, and nothing was done.
+        """
+        cdef const PathNode* wanted = &self.fields.nodes[node]
+        cdef const uint8_t* stop
+        cdef Value* value
+        if wanted.children or wanted.first_element >= 0 or self.last_counts:
+            return NULL
+        if at[0] == c'"':
+            stop = json_string_stop(at + 1, self.end)
+            if stop == self.end or stop[0] != c'"':
+                return NULL
+            value = self.values.add(wanted.slot)
+            value.text = at + 1
+            value.length = <uint32_t>(stop - at - 1)
+            value.kind = VALUE_STRING if value.length else VALUE_NULL
+            stop += 1
+        else:
+            stop = json_scalar_end(at, self.end)
+            if stop == self.end or not json_is_number(at, stop):
+                return NULL
+            value = self.values.add(wanted.slot)
+            value.text = at
+            value.length = <uint32_t>(stop - at)
+            value.kind = VALUE_RAW_NUMBER
+        self.met[node].object_serial = serial
+        if self.arrays == 0:
+            self.resolved += 1
+            self.done = self.resolved == self.wanted
+        return stop
+
+    cdef const uint8_t* scan_member(
+        self, const uint8_t* at, int32_t node, uint32_t depth, uint32_t serial
+    ) except? NULL:
         """A wanted member's value, and whether it was the last thing wanted."""
         cdef int32_t first
         cdef uint32_t before = self.resolved
+        if self.met[node].object_serial != serial:
+            self.met[node].object_serial = serial
+            self.met[node].node_count = self.values.node_count
         if self.fields.nodes[node].first_element >= 0 and at[0] != c'[':
             first = self.fields.element(node, 0)  # a value by itself is its own first element
             if first >= 0 and not self.scan_twice(at, first, depth):
@@ -366,45 +385,6 @@ cdef class JsonExtractor(Extractor):
             self.resolved = before + self.fields.nodes[node].wanted_below
             self.done = self.resolved == self.wanted
         return at
-
-    cdef inline bint take_leaf(
-        self, const uint8_t* at, const uint8_t* stop, int32_t node, uint32_t serial
-    ) except -1:
-        """The value of a member that is what most are: a short way for strings without escapes and numbers, up to the
-        token at `stop`, at paths that end there. False: it is something else, and nothing was done.
-        """
-        cdef PathNode* wanted = &self.fields.nodes[node]
-        cdef const uint8_t* last = stop - 1
-        cdef Value* value
-        if (
-            wanted.children
-            or wanted.first_element >= 0
-            or self.last_counts
-            or self.met[node].object_serial == serial
-            or (stop[0] != c',' and stop[0] != c'}')
-        ):
-            return False
-        while json_is_space(last[0]):
-            last -= 1
-        if at[0] == c'"':
-            if last <= at or last[0] != c'"' or not json_is_plain(at + 1, last, self.end):
-                return False
-            value = self.values.add(wanted.slot)
-            value.text = at + 1
-            value.length = <uint32_t>(last - at - 1)
-            value.kind = VALUE_STRING if value.length else VALUE_NULL
-        else:
-            if not json_is_number(at, last + 1):
-                return False
-            value = self.values.add(wanted.slot)
-            value.text = at
-            value.length = <uint32_t>(last + 1 - at)
-            value.kind = VALUE_RAW_NUMBER
-        self.met[node].object_serial = serial
-        if self.arrays == 0:
-            self.resolved += 1
-            self.done = self.resolved == self.wanted
-        return True
 
     cdef bint scan_twice(self, const uint8_t* at, int32_t node, uint32_t depth) except -1:
         """A value for one node of two that want it; the scan stands before the value again. False: malformed."""
@@ -421,7 +401,7 @@ cdef class JsonExtractor(Extractor):
         cdef const uint8_t* stop
         cdef Value* value
         cdef uint32_t index = 0
-        if at[0] | 0x20 == c'{' and self.next_token() != at:
+        if at[0] | 0x20 == c'{' and self.token_from(at) != at:
             return NULL
         if at[0] == c'{':
             if slot >= 0:
@@ -491,17 +471,16 @@ cdef class JsonExtractor(Extractor):
         Arrays in arrays are as if flat, and so their elements go on counting (§9).
         """
         cdef const uint8_t* end = self.end
-        cdef const uint8_t* token
         cdef int32_t element
         if depth > DEPTH_MAX:
             return NULL
         at = json_skip_space(at, end)
         if at < end and at[0] == c']':
-            return at + 1 if self.next_token() == at else NULL
+            return at + 1 if self.token_from(at) == at else NULL
         self.arrays += 1
         while at < end:
             if at[0] == c'[':
-                at = self.scan_array(at + 1, node, depth + 1, index) if self.next_token() == at else NULL
+                at = self.scan_array(at + 1, node, depth + 1, index) if self.token_from(at) == at else NULL
             else:
                 if self.fields.nodes[node].first_element >= 0:
                     element = self.fields.element(node, index[0])
@@ -511,19 +490,17 @@ cdef class JsonExtractor(Extractor):
                 at = self.scan_value(at, node, depth)
             if at == NULL:
                 return NULL
-            token = self.next_token()
-            if token == NULL or (at != token and json_skip_space(at, token) != token):
-                return NULL
-            if token[0] == c']':
+            at = json_skip_space(at, end)
+            if at < end and at[0] == c']':
                 self.arrays -= 1
-                return token + 1
-            if token[0] != c',':
+                return at + 1 if self.token_from(at) == at else NULL
+            if at == end or at[0] != c',':
                 return NULL
-            at = json_skip_space(token + 1, end)
+            at = json_skip_space(at + 1, end)
         return NULL
 
 
-def structure_of(bytes text, bint plain):
+def tokens_of(bytes text, FieldSet fields, bint plain):
     """The places of all tokens, for tests. plain: as a processor without wide registers finds them."""
     cdef uint32_t tape[JSON_TAPE_ENTRIES]
     cdef const uint8_t* begin = <const uint8_t*><const char*>text
@@ -537,9 +514,9 @@ def structure_of(bytes text, bint plain):
     found = []
     while index.at < index.end:
         if plain:
-            count = json_index_window_plain(&index, begin, tape)
+            count = json_index_window_plain(&index, begin, tape, &fields.openings)
         else:
-            count = json_index_window(&index, begin, tape)
+            count = json_index_window(&index, begin, tape, &fields.openings)
         for at in range(count):
             found.append(tape[at])
     return found

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from amps._core.fields import FieldSet, FieldValues
-from amps._core.scan_json import JsonExtractor, structure_of
+from amps._core.scan_json import JsonExtractor, tokens_of
 from tests.support import reference_values as reference
 from tests.support.reference_values import same
 
@@ -279,23 +279,26 @@ def test_empty_messages_and_other_roots_have_no_fields(opening: bytes, expected:
     assert read(opening, [(b"a",)]) == (expected, [[]])
 
 
-# The index of structure: 64 bytes are looked at at once, and windows of 2048 bytes one after the other
+# The index of tokens: 64 bytes are looked at at once, and windows of 1024 bytes one after the other
 
 
-def tokens_of(text: bytes) -> list[int]:
-    """Places of braces, brackets, colons and commas outside strings, and of backslashes, byte by byte."""
-    found = []
+def tokens_one_by_one(text: bytes) -> tuple[list[int], list[int]]:
+    """Places of braces, brackets and what looks alike outside strings, and of backslashes; places where strings begin."""
+    found: list[int] = []
+    strings: list[int] = []
     in_string = escaped = False
     for place, byte in enumerate(text):
         was_escaped, escaped = escaped, False
         if byte == ord("\\"):
             found.append(place)
             escaped = not was_escaped
-        elif byte == ord('"'):
-            in_string = in_string if was_escaped else not in_string
-        elif not in_string and byte in b"{}[]:,":
+        elif byte == ord('"') and not was_escaped:
+            in_string = not in_string
+            if in_string:
+                strings.append(place)
+        elif not in_string and byte in b"{}[]yY_\x7f":
             found.append(place)
-    return found
+    return found, strings
 
 
 pieces = st.sampled_from(
@@ -321,19 +324,81 @@ pieces = st.sampled_from(
 
 
 @EXAMPLES
-@given(st.lists(pieces, max_size=150).map(b"".join), st.integers(0, 70))
-@example(b"\\" * 129 + b'"{', 0)
-@example(b'"' + b"\\" * 63 + b'"{"', 0)
-@example(b"{" * 4200, 3)
-def test_the_structure_is_found_in_blocks_as_byte_by_byte(text: bytes, shift: int) -> None:
+@given(
+    st.lists(pieces, max_size=150).map(b"".join),
+    st.integers(0, 70),
+    st.lists(st.sampled_from([b"", b"a", b"c,d", b"c,e", b"aaaa", b"\xff", b"bbb", b"zzz"]), min_size=1),
+)
+@example(b"\\" * 129 + b'"{', 0, [b"a"])
+@example(b'"' + b"\\" * 63 + b'"{"', 0, [b"a"])
+@example(b"{" * 4200, 3, [b"a"])
+@example(b'"aaaa"' * 700, 3, [b"aaaa"])
+def test_tokens_are_found_in_blocks_as_byte_by_byte(text: bytes, shift: int, names: list[bytes]) -> None:
     text = b" " * shift + text
-    expected = tokens_of(text)
-    assert structure_of(text, plain=True) == expected
-    assert structure_of(text, plain=False) == expected
+    others, strings = tokens_one_by_one(text)
+    fields = FieldSet((name,) for name in names)
+    assert tokens_of(text, fields, plain=True) == sorted(others + strings)
+    found = tokens_of(text, fields, plain=False)
+    openings = {name[:3] for name in names}
+    wanted = [place for place in strings if any(text[place + 1 :].startswith(name) for name in openings)]
+    assert set(others + wanted) <= set(found) <= set(others + strings)
+    assert found == sorted(found)
+
+
+@pytest.mark.skipif(
+    tokens_of(b'"b"' * 9, FieldSet([(b"a",)]), plain=False) != [],
+    reason="needs a processor with wide registers",
+)
+def test_members_that_nobody_wants_leave_no_token() -> None:
+    message = b'{"stop":1,"status":"stable","state":"stop","":"","a":"\xff\xfe\xfd","z":[]}'
+    everything = tokens_of(message, FieldSet([(b"status",)]), plain=False)
+    assert everything == [
+        message.index(part) for part in (b"{", b'"status"', b'"stable"', b'"state"', b"[", b"]", b"}")
+    ]
+    eight = FieldSet((bytes([97 + each]) * 5,) for each in range(8))
+    assert tokens_of(b'"aab" "bba" "fffgg" "hgf" "iii"', eight, plain=False) == [12]
+
+
+WANTED: list[Path] = [(b"a",), (b"b", b"a")]
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        (b'{"x":"a","a":1}', [[1], []]),
+        (b'{"x" : "a" ,"a" : 1}', [[1], []]),
+        (b'{"x":["a","a",{"a":2}],"a":1}', [[1], []]),
+        (b'{"x":{"a":2,"b":{"a":3}},"b":{"x":{"a":4},"a":5},"a":1}', [[1], [5]]),
+        (b'{"x\\"":"\\"a\\"","a":"a\\\\","b":{"\\u0061":"\\\\\\""}}', [[b"a\\"], [b'\\"']]),
+        (b'{"b":"a","b":{"a":1},"a":1}', [[1], []]),
+    ],
+)
+def test_only_names_of_members_at_the_path_are_taken(message: bytes, expected: list[list[object]]) -> None:
+    assert read(message, WANTED) == (True, expected)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b'{"x":1 "a":1}', b'{"x":"y""a":1}', b'{"a" 1}', b'{"a"}', b'{"a":1 "x":2}', b'{"a":1;"x":2}', b'{"a":}',
+        b'{"a":1]', b'{"a":[1}', b'{"a":[1 2]}', b'{"a":[1,]}', b'{"x":[1,2,"a":1}', b'{"x":1', b'{"x":"y}',
+        b'{,{"a":1}', b'{"x":1,["a"]}', b'{"x":1}}', b'{\\"a":1}', b'{"\\a":1}', b'{"\\u00":1}', b'{"x":1,"a\\"',
+        b'{"a":tru}', b'{"a":nul', b'{"a":01}', b'{"a":"\\x"}', b'{x:y,"b":{}}',
+    ],
+)  # fmt: skip
+def test_what_is_wrong_around_what_is_wanted_is_unparsable(message: bytes) -> None:
+    assert not read(message, [*WANTED, (b"missing",)])[0]
+
+
+def test_of_what_nobody_wants_only_strings_and_brackets_are_looked_at() -> None:
+    """expressions.md §12.3: a message is parsed as far as needed."""
+    for message in (b'{"x":tru,"a":1}', b'{"x" 1 1,"a":1}', b'{"x":{1:2,[}},"a":1}', b'{"x":"\\x","a":1}'):
+        assert read(message, [(b"a",)]) == (True, [[1]])
+        assert not read(message, [(b"a",)], early_termination=False)[0]
 
 
 @pytest.mark.parametrize("fill", [b'"', b"\\\\", b'\\"', b"{", b"x"])
-@pytest.mark.parametrize("length", [*range(1990, 2110, 7), 4000, 4096, 6100])
+@pytest.mark.parametrize("length", [*range(960, 1090, 7), 2000, 2048, 3100])
 def test_what_crosses_windows_is_read_as_a_whole(fill: bytes, length: int) -> None:
     """Long strings with quotes and backslashes, containers in containers, in front of what is wanted and in it."""
     inner = fill.decode() * (length // len(fill))
@@ -348,7 +413,7 @@ def test_what_crosses_windows_is_read_as_a_whole(fill: bytes, length: int) -> No
     assert values_of(message, (b"o", b"list", 0, b"k")) == [1]
     assert values_of(message, (b"o", b"list", 1, b"k")) == [2, inner.encode()]
     assert values_of(message, (b"o", 0, b"list", 0, b"fill")) == [inner.encode()]
-    for cut in (len(message) - 1, len(message) // 2, 2048, 2049):
+    for cut in (len(message) - 1, len(message) // 2, 1024, 1025):
         assert not JsonExtractor().read(message[:cut], FieldSet([(b"missing",)]), FieldValues())
 
 
