@@ -80,7 +80,7 @@ cdef class FilterSet:
     cdef readonly bint asks_publisher
     cdef readonly bint may_take_long       # patterns, functions of users, long programs
     cdef uint64_t serial
-    cdef list matched                      # entries that match; behind `matched_count` stands what an earlier message left
+    cdef list matched                      # entries that match; behind `matched_count` those of earlier messages
     cdef uint32_t matched_count
     cdef readonly uint64_t evaluations     # programs run, for all messages
 

@@ -280,7 +280,7 @@ cdef class FilterSet:
         return 0
 
     cdef int add_match(self, FilterEntry entry) except -1:
-        """The list is written over and over again: making one for each message takes longer than evaluating a filter."""
+        """The list is written over and over again: making one for each message takes as long as evaluating a filter."""
         if self.matched_count < <uint32_t>len(self.matched):
             self.matched[self.matched_count] = entry
         else:

@@ -44,7 +44,7 @@ cdef class TopicRoutes:
     cdef dict members                      # by key
     cdef dict receivers                    # by key
     cdef list every                        # receivers of every message
-    cdef list touched                      # receivers whose filters matched the current message, and others behind these
+    cdef list touched                      # receivers whose filters matched the current message; then others
     cdef uint32_t touched_count
     cdef uint64_t serial
     cdef ByteBuffer joined                 # a header's beginning with several ids

@@ -1,8 +1,8 @@
 """Fields of JSON messages (expressions.md §12).
 
-One pass from the first byte, along the tree of wanted fields. Where braces, brackets and the names of what may be wanted
+One pass from the first byte, along the tree of wanted fields. Where braces, brackets and names of what may be wanted
 are is found window by window, 64 bytes at a time (json_index.h); the scan goes from one of these places, or tokens, to
-the next, and looks closer only at what is wanted. It ends as soon as all wanted fields are found, so that errors behind
+the next, and looks closer only at what is wanted: of everything else, whether strings and containers end. It ends as soon as all wanted fields are found, so that errors behind
 the last one go unnoticed, and a message in which one is missing is looked through to its end. Strings and numbers are
 left as they stand in the message: who looks at a value settles it.
 

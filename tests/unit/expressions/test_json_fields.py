@@ -283,7 +283,7 @@ def test_empty_messages_and_other_roots_have_no_fields(opening: bytes, expected:
 
 
 def tokens_one_by_one(text: bytes) -> tuple[list[int], list[int]]:
-    """Places of braces, brackets and what looks alike outside strings, and of backslashes; places where strings begin."""
+    """Places of braces, brackets and what looks alike outside strings, and of backslashes; where strings begin."""
     found: list[int] = []
     strings: list[int] = []
     in_string = escaped = False
