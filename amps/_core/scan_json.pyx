@@ -2,9 +2,10 @@
 
 One pass from the first byte, along the tree of wanted fields. Where braces, brackets and names of what may be wanted
 are is found window by window, 64 bytes at a time (json_index.h); the scan goes from one of these places, or tokens, to
-the next, and looks closer only at what is wanted: of everything else, whether strings and containers end. It ends as soon as all wanted fields are found, so that errors behind
-the last one go unnoticed, and a message in which one is missing is looked through to its end. Strings and numbers are
-left as they stand in the message: who looks at a value settles it.
+the next, and looks closer only at what is wanted: of everything else, whether strings and containers end. It ends as
+soon as all wanted fields are found, so that errors behind the last one go unnoticed, and a message in which one is
+missing is looked through to its end. Strings and numbers are left as they stand in the message: who looks at a value
+settles it.
 
 Of the values of a repeated key the first counts. With `early_termination` off every message is read to its end and
 the last one counts.
