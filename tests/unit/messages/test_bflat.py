@@ -201,6 +201,7 @@ def test_filters(message: bytes, text: str) -> None:
         (b"\x18\x01a\x01", [[1], []]),  # a length that would have had room in the head
         (b"\x18\x00\x01", None),
         (b"\x51a", None),
+        *[(bytes([kind | 1]) + b"a\x00", None) for kind in range(0x50, 0x80, 8)],  # types there are not
         (b"\x19", None),
         (b"\x19a", None),
         (b"\x99a", None),
@@ -210,6 +211,8 @@ def test_filters(message: bytes, text: str) -> None:
         (b"\x18\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01a", None),
         (b"\x09a\x05x", None),
         (b"\x09a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01x", None),
+        (b"\x09a\x81" + b"\x80" * 8 + b"\x00x", [[b"x"], []]),
+        (b"\x09a\x81" + b"\x80" * 8 + b"\x02x", None),  # more than 64 bits, of which the lowest would do
         (b"\x49a" + b"\x80" * 9 + b"\x01", None),
         (b"\x49a" + b"\x80" * 10 + b"\x00", None),
         (b"\x49a" + b"\xff" * 9 + b"\x00", [[2**63 - 1], []]),
