@@ -98,6 +98,8 @@ cdef class FieldValues:
 cdef class Extractor:
     """Finds fields in messages of one type."""
 
+    cdef uint64_t cut_short        # messages that ended before a field that was wanted, if the type has such messages
+
     cdef bint extract(
         self, const uint8_t* data, uint64_t length, FieldSet fields, int32_t root, FieldValues values
     ) except -1

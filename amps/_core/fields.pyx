@@ -314,6 +314,10 @@ cdef class Extractor:
         """
         raise NotImplementedError
 
+    def messages_cut_short(self):
+        """How many messages there were that could be read, but ended before a field that was wanted."""
+        return self.cut_short
+
     def read(self, message, FieldSet fields, FieldValues values):
         """The same for Python. The values keep the message, which must not change."""
         cdef const uint8_t[::1] view = message

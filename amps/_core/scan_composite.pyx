@@ -105,6 +105,9 @@ cdef class CompositeExtractor(Extractor):
                 return False
         return True
 
+    def messages_cut_short(self):
+        return sum([part.messages_cut_short() for part in self.parts])
+
     cdef bint has_field(self, uint32_t number, const uint8_t* data, uint64_t length) except -1:
         """Whether there is a field in a part. What is malformed is for the part's extractor to find."""
         cdef const uint8_t* at = data

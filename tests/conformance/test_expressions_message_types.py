@@ -163,6 +163,17 @@ def test_expressions_filters_on_every_message_type(
     assert bodies_of(unfiltered.receive_published(len(bodies))) == bodies
 
 
+def test_expressions_messages_too_short_are_told_in_the_log(
+    peers: Peers, typed_server: ServerProcess, topic: str
+) -> None:
+    """expressions.md §12.5: the missing fields are NULL."""
+    client = peers.logged_on(typed_server, "any", mt="tick")
+    client.subscribe(topic, "s", f="/id = 7 AND /t IS NULL")
+    client.publish(topic, TICK[:8])
+    assert bodies_of(client.receive_published(1)) == [TICK[:8]]
+    typed_server.log.wait_for("14-0007", "of type tick end before a field")
+
+
 def test_expressions_types_keep_apart_on_one_topic(
     peers: Peers, typed_server: ServerProcess, topic: str
 ) -> None:

@@ -105,6 +105,10 @@ CATALOGUE: Mapping[str, Entry] = {
         "{count} searches for patterns or through pairs of array elements, or functions of large messages, were "
         "given up because they took too long, or all filters of one message together did; the filters did not match.",
     ),
+    "14-0007": Entry(
+        "error",
+        "{count} messages of type {message_type} end before a field that a filter asks for; missing fields are NULL.",
+    ),
     "16-0004": Entry("info", "client[{client}] {count} queued sow requests canceled."),
     "17-0001": Entry("trace", "client[{client}] message sent: {data}"),
     "17-0002": Entry("trace", "client[{client}] ack sent: {data}"),

@@ -58,7 +58,7 @@ class Benches:
             instance.encode("utf-8", "surrogatepass"), group.encode("utf-8", "surrogatepass")
         )
         self._benches: dict[str, FilterBench] = {}
-        self._reported: dict[str, tuple[int, int]] = {}
+        self._reported: dict[str, tuple[int, int, int]] = {}
         self._functions = functions
         self._failures: dict[str, int] = {}
         self._given_up = searches_given_up()
@@ -81,10 +81,11 @@ class Benches:
     def report(self) -> None:
         """Log what could not be read or evaluated since the last call, one line for each type or function."""
         for message_type, bench in self._benches.items():
-            unreadable, exhausted = self._reported.get(message_type, (0, 0))
-            if bench.unreadable == unreadable and bench.exhausted == exhausted:
+            unreadable, exhausted, cut_short = self._reported.get(message_type, (0, 0, 0))
+            now = bench.unreadable, bench.exhausted, bench.extractor.messages_cut_short()
+            if now == (unreadable, exhausted, cut_short):
                 continue
-            self._reported[message_type] = bench.unreadable, bench.exhausted
+            self._reported[message_type] = now
             if bench.unreadable != unreadable and isinstance(bench.last_unreadable, tuple):
                 entry, publisher, sequence = bench.last_unreadable
                 assert isinstance(entry, TopicEntry)
@@ -97,6 +98,8 @@ class Benches:
                 )
             if bench.exhausted != exhausted:
                 self._log.log("14-0004", message_type=message_type, count=bench.exhausted - exhausted)
+            if now[2] != cut_short:
+                self._log.log("14-0007", message_type=message_type, count=now[2] - cut_short)
         given_up = searches_given_up()
         if given_up != self._given_up:
             self._log.log("14-0006", count=given_up - self._given_up)

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amps._core.fields import Extractor
+from amps._core.fields import Extractor, FieldSet, FieldValues
 from amps._core.message_builder import OMIT
+from amps._core.scan_composite import CompositeExtractor
 from amps.messages import MessageType, TypeSettings, make_message_types
 from amps.messages.composite import CompositeLocalType
 from tests.unit.messages.protobuf_files import kind as protobuf_kind
@@ -235,6 +236,16 @@ def test_what_is_not_wanted_goes_unnoticed() -> None:
     assert read(LOCAL.extractor(), message(b"{{{", b'{"a":1}'), (b"1", b"a")) == [[1]]
     assert read(LOCAL.extractor(), b"\x00", (b"9", b"a")) is None
     assert read(LOCAL.extractor(), b"\x00") == []
+
+
+def test_parts_too_short_for_what_is_wanted_are_counted() -> None:
+    """expressions.md §12.5, in composites of composites too."""
+    inner = CompositeExtractor([TYPES["tick"].extractor(), TYPES["json"].extractor()], False)
+    extractor = CompositeExtractor([inner, TYPES["tick"].extractor()], False)
+    for ticks, count in ((b"__aabb", 0), (b"__aab", 2), (b"", 4)):
+        fields = FieldSet([(b"0", b"0", b"b"), (b"1", b"b")])
+        assert extractor.read(message(message(ticks, b"{}"), ticks), fields, FieldValues())
+        assert extractor.messages_cut_short() == count
 
 
 def test_empty_messages_and_empty_parts_have_no_fields() -> None:

@@ -137,6 +137,20 @@ def test_a_message_too_short_lacks_its_last_fields() -> None:
     assert read(kind.extractor(), b"", paths) == [[], [], [], []]
 
 
+def test_messages_too_short_for_what_is_wanted_are_counted() -> None:
+    """§12.5: missing fields are NULL, and an error is logged."""
+    extractor = declared("/a = H", "/b = H").extractor()
+    for message, path, count in (
+        (b"abcd", b"b", 0),
+        (b"abc", b"a", 0),
+        (b"abc", b"b", 1),
+        (b"", b"a", 2),
+        (b"", b"c", 2),
+    ):
+        assert extractor.read(message, FieldSet([(path,)]), FieldValues())
+        assert extractor.messages_cut_short() == count
+
+
 def test_paths_may_be_nested() -> None:
     kind = declared("/a/b/c = B", "/a/b/d = B", "/a/e = B")
     paths: list[Path] = [
