@@ -39,6 +39,7 @@ cdef class FieldSet:
     cdef uint32_t node_capacity
     cdef readonly uint32_t slot_count
     cdef dict slots                # path -> slot
+    cdef int32_t* slot_nodes       # by slot: its node
     cdef list names                # owners of PathNode.name
     cdef int32_t* table            # nodes by parent and name, open addressing; -1 = free
     cdef uint32_t table_capacity   # a power of two
@@ -68,6 +69,8 @@ cdef inline int32_t wanted_child(FieldSet fields, int32_t parent, const uint8_t*
 cdef struct FieldNode:
     Value value
     int32_t next                   # next value of the same slot; -1 = none
+    int32_t previous               # the one before; -1 = none
+    int32_t slot                   # -1 = forgotten
 
 
 cdef struct FieldSlot:
@@ -92,7 +95,7 @@ cdef class FieldValues:
 
     cdef int begin(self, FieldSet fields) except -1
     cdef Value* add(self, int32_t slot) except NULL
-    cdef void cut(self, int32_t slot, uint32_t node_count) noexcept
+    cdef void cut(self, FieldSet fields, int32_t top, uint32_t node_count) noexcept
 
 
 cdef class Extractor:

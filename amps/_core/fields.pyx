@@ -45,6 +45,7 @@ cdef class FieldSet:
     def __cinit__(self):
         self.nodes = NULL
         self.table = NULL
+        self.slot_nodes = NULL
 
     def __init__(self, paths=()):
         """paths: tuples of steps, each a name in bytes or, not last, the subscript of an array."""
@@ -66,11 +67,13 @@ cdef class FieldSet:
                 free(self.nodes[node].by_bit)
         free(self.nodes)
         free(self.table)
+        free(self.slot_nodes)
 
     def add(self, path):
         """The slot of a path, made if it is new."""
         cdef int32_t node = 0
         cdef int32_t above
+        cdef int32_t* grown
         known = self.slots.get(path)
         if known is not None:
             return known
@@ -78,6 +81,11 @@ cdef class FieldSet:
             raise ValueError(f"no path of a field: {path!r}")
         for step in path:
             node = self._element_node(node, step) if isinstance(step, int) else self._child_node(node, step)
+        grown = <int32_t*>realloc(self.slot_nodes, (self.slot_count + 1) * sizeof(int32_t))
+        if grown == NULL:
+            raise MemoryError()
+        self.slot_nodes = grown
+        grown[self.slot_count] = node
         self.nodes[node].slot = <int32_t>self.slot_count
         above = node
         while above >= 0:
@@ -265,30 +273,44 @@ cdef class FieldValues:
             self.node_capacity = capacity
         if added.first < 0:
             added.first = node
+            self.nodes[node].previous = -1
         else:
             self.nodes[added.last].next = node
+            self.nodes[node].previous = added.last
         added.last = node
         added.count += 1
         self.nodes[node].next = -1
+        self.nodes[node].slot = slot
         self.nodes[node].value.kind = VALUE_NULL
         self.nodes[node].value.flags = 0
         self.node_count += 1
         return &self.nodes[node].value
 
-    cdef void cut(self, int32_t slot, uint32_t node_count) noexcept:
-        """Forget the values of a slot that were added when there were that many nodes, or more."""
-        cdef FieldSlot* shortened = &self.slots[slot]
-        cdef int32_t node = shortened.first
-        shortened.first = -1
-        shortened.count = 0
-        while 0 <= node < <int32_t>node_count:
-            if shortened.first < 0:
-                shortened.first = node
-            shortened.last = node
-            shortened.count += 1
-            node = self.nodes[node].next
-        if shortened.first >= 0:
-            self.nodes[shortened.last].next = -1
+    cdef void cut(self, FieldSet fields, int32_t top, uint32_t node_count) noexcept:
+        """Forget the values at a node of the tree and below it that were added when there were that many, or more."""
+        cdef uint32_t at = self.node_count
+        cdef FieldNode* node
+        cdef FieldSlot* shortened
+        cdef int32_t above
+        while at > node_count:
+            at -= 1
+            node = &self.nodes[at]
+            if node.slot < 0:
+                continue
+            above = fields.slot_nodes[node.slot]
+            while above > top:  # parents come before their children
+                above = fields.nodes[above].parent
+            if above != top:
+                continue
+            # The last one of its slot: those that were added later are forgotten already.
+            shortened = &self.slots[node.slot]
+            shortened.count -= 1
+            shortened.last = node.previous
+            if node.previous < 0:
+                shortened.first = -1
+            else:
+                self.nodes[node.previous].next = -1
+            node.slot = -1
 
     def values_of(self, uint32_t slot):
         """All values of a slot as Python objects, for tests and tools: None, bool, int, float, bytes."""

@@ -319,20 +319,9 @@ cdef class JsonExtractor(Extractor):
         """Whether a wanted key that is repeated in its object counts; what the one before left is then forgotten."""
         if not self.last_counts:
             return False
-        self.cut_below(child, self.met[child].node_count)
+        self.values.cut(self.fields, child, self.met[child].node_count)
+        self.met[child].node_count = self.values.node_count
         return True
-
-    cdef int cut_below(self, int32_t top, uint32_t node_count) except -1:
-        cdef uint32_t node
-        cdef int32_t above
-        for node in range(self.fields.node_count):
-            if self.fields.nodes[node].slot >= 0:
-                above = <int32_t>node
-                while above >= 0 and above != top:
-                    above = self.fields.nodes[above].parent
-                if above == top:
-                    self.values.cut(self.fields.nodes[node].slot, node_count)
-        return 0
 
     cdef inline const uint8_t* take_leaf(self, const uint8_t* at, int32_t node, uint32_t serial) except? NULL:
         """The value of a member that is what most are: a short way for strings without escapes and numbers, where paths

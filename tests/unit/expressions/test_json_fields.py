@@ -228,6 +228,24 @@ def test_of_repeated_keys_the_first_or_the_last_counts(members: list[tuple[str, 
             assert_same(values, expected_of(document, path), path)
 
 
+def test_of_keys_repeated_at_several_levels_the_last_counts_at_each() -> None:
+    message = b'{"o":{"a":1,"b":[2,3]},"a":4,"o":{"a":5,"a":6,"b":[7,{"b":8}],"b":9},"a":10,"b":[11,12]}'
+    paths: list[Path] = [(b"o", b"a"), (b"o", b"b"), (b"a",), (b"b",), (b"o", b"b", b"b")]
+    assert read(message, paths, early_termination=False) == (True, [[6], [9], [10], [11, 12], []])
+    assert read(message, paths) == (True, [[1], [2, 3], [4], [11, 12], []])
+
+
+def test_repeated_keys_cost_no_more_than_the_message_is_long() -> None:
+    count = 200_000
+    message = b'{"o":[' + b'{"a":1,"a":2},' * count + b"3]}"
+    assert read(message, [(b"o", b"a")], early_termination=False) == (True, [[2] * count])
+    names = [(b"%d" % number, b"a") for number in range(600)]
+    message = b'{"0":' + b'{"a":1},"0":' * count + b'{"a":2}}'
+    parsed, found = read(message, names, early_termination=False)
+    assert parsed
+    assert found[0] == [2]
+
+
 @pytest.mark.parametrize("depth", [10, 500, 990])
 def test_deep_messages_are_read(depth: int) -> None:
     message = b'{"a":' * depth + b"1" + b"}" * depth
