@@ -13,7 +13,7 @@ from amps._core.expression_functions import FUNCTIONS
 from amps._core.patterns import Pattern as MachinePattern
 from amps.expressions.errors import Refusal, shown
 from amps.expressions.functions import Functions
-from amps.expressions.syntax import Call, Field, Like, Node, Pattern, fold
+from amps.expressions.syntax import Call, Field, Like, Literal, Node, Pattern, fold
 
 _ARGUMENTS_MAX = 4095  # what an instruction of the machine can hold
 _IF_ARGUMENTS = 3
@@ -36,7 +36,7 @@ class Usage(enum.Flag):
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """The first call of each kind in a part of an expression, and whether it is about the message at hand alone."""
+    """The first call of each kind in a part of an expression, and whether all fields are of the messages at hand."""
 
     aggregate: Call | None = None
     changing: Call | None = None  # not deterministic
@@ -108,15 +108,24 @@ def _call(call: Call, usage: Usage, inside: Findings, functions: Functions) -> F
             raise Refusal(
                 f"{call.name} cannot aggregate what {inside.aggregate.name} did", inside.aggregate.position
             )
+        if call.name == "GROUP_CONCAT":
+            _delimiter(call)
         if inside.changing is not None:
             reason = f"{inside.changing.name} is not deterministic, so {call.name} cannot aggregate it"
             raise Refusal(reason, inside.changing.position)
-        return Findings(aggregate=call, this_message_only=False)
+        return Findings(aggregate=call, this_message_only=inside.this_message_only)
     if not function.deterministic:
         if usage & Usage.DETERMINISTIC:
             raise Refusal(f"{call.name} is not deterministic, which is not allowed here", call.position)
         return Findings(inside.aggregate, inside.changing or call, inside.this_message_only)
     return inside
+
+
+def _delimiter(call: Call) -> None:
+    """One and the same for the whole group, so no field can give it."""
+    for delimiter in call.arguments[1:]:
+        if not isinstance(delimiter, Literal) or not isinstance(delimiter.value, bytes | None):
+            raise Refusal("the delimiter of GROUP_CONCAT must be a string in quotes", delimiter.position)
 
 
 def _count(call: Call, minimum: int, maximum: int | None) -> None:

@@ -7,6 +7,9 @@ A field stays an array until an operator looks at it, so whatever gives *one* va
 its branches (functions and arithmetic do it in the machine).
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 from amps._core.expression_code import OPCODES
 from amps._core.expression_functions import FUNCTIONS, PATTERN_FUNCTIONS
 from amps._core.expression_vm import Program
@@ -85,14 +88,26 @@ class _Jump:
 _Item = Node | _Instruction | _Jump | _Place
 
 
-def compiled(root: Node, functions: Functions) -> Program:
-    """The program of a checked expression about one message."""
-    return _Compiler(functions).compile(root)
+@dataclass(frozen=True, slots=True)
+class Instead:
+    """The field that is read in place of a node, whose value somebody else works out."""
+
+    path: Path
+    as_double: bool = False  # if it is an integer
+
+
+_NOTHING_INSTEAD: Mapping[int, Instead] = {}
+
+
+def compiled(root: Node, functions: Functions, instead: Mapping[int, Instead] = _NOTHING_INSTEAD) -> Program:
+    """The program of a checked expression about one message. instead: by `id` of the node."""
+    return _Compiler(functions, instead).compile(root)
 
 
 class _Compiler:
-    def __init__(self, functions: Functions) -> None:
+    def __init__(self, functions: Functions, instead: Mapping[int, Instead]) -> None:
         self._functions = functions
+        self._instead = instead
         self._own: dict[UserFunction, int] = {}
         self._code: list[int] = []
         self._constants: list[Constant] = []
@@ -125,6 +140,8 @@ class _Compiler:
         return Program(code, self._constants, self._patterns, list(self._fields), deepest, list(self._own))
 
     def _items(self, node: Node) -> list[_Item]:
+        if id(node) in self._instead:
+            return self._read_instead(self._instead[id(node)])
         match node:
             case Literal():
                 return [self._constant(node.value)]
@@ -170,6 +187,13 @@ class _Compiler:
         items: list[_Item] = [_Instruction("FIELD", place)]
         if field.element is not None:
             items.append(_Instruction("ELEMENT", field.element, takes=1))
+        return items
+
+    def _read_instead(self, instead: Instead) -> list[_Item]:
+        place = self._fields.setdefault(instead.path, len(self._fields))
+        items: list[_Item] = [_Instruction("FIELD", place)]
+        if instead.as_double:
+            items += (self._constant(1.0), _Instruction("MUL", takes=2))
         return items
 
     def _unary(self, node: Unary) -> list[_Item]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from amps._core.expression_vm import Program
+from amps.expressions.aggregation import Aggregation, aggregation_of
 from amps.expressions.checks import Usage, check
 from amps.expressions.compiler import compiled
 from amps.expressions.errors import ExpressionError, Refusal
@@ -15,11 +16,15 @@ from amps.expressions.text import text_of
 
 @dataclass(frozen=True)
 class Expression:
-    """`program` is None if a value takes more than one message: aggregates, joined topics, the stored record."""
+    """`program` is None if a value takes more than one message: aggregates, joined topics, the stored record.
+
+    `aggregation`: of an expression that aggregates the messages of one topic; None for all others.
+    """
 
     text: str
     syntax: Node
     program: Program | None
+    aggregation: Aggregation | None
     deterministic: bool
 
     @property
@@ -48,7 +53,12 @@ def expression_of(text: str, root: Node, usage: Usage, functions: Functions) -> 
     """The expression with this tree. `text` is what positions in the tree refer to."""
     try:
         findings = check(root, usage, functions)
-        program = compiled(root, functions) if findings.this_message_only else None
+        program = aggregation = None
+        if findings.this_message_only:
+            if findings.aggregate is None:
+                program = compiled(root, functions)
+            else:
+                aggregation = aggregation_of(root, functions)
     except Refusal as refusal:
         raise ExpressionError(refusal.reason, refusal.position, text) from None
-    return Expression(text, root, program, findings.changing is None)
+    return Expression(text, root, program, aggregation, findings.changing is None)
