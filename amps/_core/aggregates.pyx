@@ -77,7 +77,17 @@ _FUNCTIONS = {
 
 
 class GroupTooLarge(Exception):
-    """The values of a message do not fit into the group any more; it is as it was."""
+    """The values of a message do not fit into the group any more; it is as it was.
+
+    What counts is kept values and their text. Sums are of bounded size: at most about 1 kB for each argument.
+    """
+
+
+cdef int demand_nothing_given_up(uint64_t before) except -1:
+    """Another time it might not be given up: what is added must be what is removed, and the same on every day."""
+    if given_up_so_far() != before:
+        raise TimeoutError("working out a projection took too long for this message")
+    return 0
 
 
 cdef inline uint64_t text_bytes(const Value* value) noexcept nogil:
@@ -159,7 +169,9 @@ cdef class BoundProjection:
         self.kept_count = <uint32_t>len(self.kept_programs)
         self.outputs = [program.bind(self.row_fields) for program, _ in outputs]
         self.optional = [optional for _, optional in outputs]
-        self.row = FieldValues((2 * concats) * self.limit_bytes + ROW_BYTES)
+        self.row = FieldValues(
+            2 * concats * self.limit_bytes + ROW_BYTES, self.limit_bytes // sizeof(Value) + self.part_count + 1
+        )
 
     def __dealloc__(self):
         PyMem_Free(self.parts)
@@ -172,7 +184,6 @@ cdef class BoundProjection:
         """What a message has for the arguments."""
         cdef uint32_t at
         cdef Change* change
-        cdef uint64_t given_up = given_up_so_far()
         for at in range(self.argument_count):
             change = &self.changes[at]
             (<BoundProgram>self.argument_programs[at]).run(values, message, &change.value)
@@ -183,9 +194,6 @@ cdef class BoundProjection:
             change.made = NULL
             if change.counts and self.arguments[at].sums:
                 change.summed = term_of(&change.value, &change.term)
-        if given_up_so_far() != given_up:
-            # Another time it might not be given up, and what is added must be what is removed.
-            raise TimeoutError("evaluating what is aggregated took too long for this message")
         return 0
 
     cdef int keep(self, uint32_t at, FieldValues values, MessageContext message) except -1:
@@ -263,6 +271,7 @@ cdef class Group:
         cdef Argument* argument
         cdef ArgumentState* state
         cdef uint64_t used_bytes = self.used_bytes
+        cdef uint64_t given_up = given_up_so_far()
         cdef bint done = False
         projection.evaluate(values, message)
         memset(projection.kept_anew, 0, projection.kept_count * sizeof(Kept))
@@ -271,6 +280,7 @@ cdef class Group:
                 projection.keep(at, values, message)
                 used_bytes += projection.kept_anew[at].bytes_
                 used_bytes -= self.kept[at].bytes_
+            demand_nothing_given_up(given_up)
             for at in range(projection.argument_count):
                 change = &projection.changes[at]
                 argument = &projection.arguments[at]
@@ -326,8 +336,10 @@ cdef class Group:
         cdef Argument* argument
         cdef ArgumentState* state
         cdef uint64_t freed
+        cdef uint64_t given_up = given_up_so_far()
         cdef bint known = self.records > 0
         projection.evaluate(values, message)
+        demand_nothing_given_up(given_up)
         for at in range(projection.argument_count):
             change = &projection.changes[at]
             argument = &projection.arguments[at]
@@ -412,6 +424,7 @@ cdef class Group:
         cdef Value result
         cdef uint32_t at
         cdef uint32_t number
+        cdef uint64_t given_up = given_up_so_far()
         row.begin(projection.row_fields)
         for at in range(projection.part_count):
             part = &projection.parts[at]
@@ -424,6 +437,7 @@ cdef class Group:
                 row.add(part.slot)[0] = kept.values[number]
         for at in range(projection.output_count):
             (<BoundProgram>projection.outputs[at]).run(row, None, &projection.results[at])
+        demand_nothing_given_up(given_up)
         return projection.results
 
     def add(self, FieldValues values, MessageContext message=None):

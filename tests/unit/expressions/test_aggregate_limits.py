@@ -8,6 +8,9 @@ from amps._core.aggregates import GroupTooLarge
 from amps._core.effort import message as message_at_hand
 from tests.support.aggregates import AGGREGATES, Grouped, json_values
 
+# Two arrays without an element in common, which takes long to find out by comparing each with each.
+LONG_SEARCH = b'{"a":[%s],"b":[%s]}' % (b",".join([b"1"] * 30_000), b",".join([b"2"] * 30_000))
+
 BAGS = ("ANY", "COUNT_DISTINCT", "GROUP_CONCAT", "MAX", "MIN", "UNIQUE")
 
 
@@ -88,15 +91,15 @@ def test_removal_of_another_kind_of_value() -> None:
         with pytest.raises(ValueError, match="a message that is not in the group"):
             grouped.remove(*json_values(other))
     assert grouped.values() == [1]
+    grouped = Grouped("COUNT(/v)").add(*json_values("null"))
+    with pytest.raises(ValueError, match="a message that is not in the group"):
+        grouped.remove(*json_values("1"))
 
 
 def test_what_took_too_long_is_refused() -> None:
     """Or it could count when it comes and not when it goes."""
     grouped = Grouped("SUM(IF(/a = /b, 1, 0))", "/a").add(b'{"a":1,"b":1}')
-    many = b",".join([b"1"] * 30_000)
-    others = b",".join([b"2"] * 30_000)
-    message = b'{"a":[%s],"b":[%s]}' % (many, others)
-    values = grouped.read(message)
+    values = grouped.read(LONG_SEARCH)
     message_at_hand(1)
     try:
         time.sleep(0.3)
@@ -105,6 +108,27 @@ def test_what_took_too_long_is_refused() -> None:
     finally:
         message_at_hand(0)
     assert grouped.values() == [1, 1]
+
+
+@pytest.mark.parametrize("field", ["/a = /b", "IF(COUNT(1) = 1, /a = /b, 0)"])
+def test_fields_that_took_too_long(field: str) -> None:
+    grouped = Grouped(field).add(b'{"a":1,"b":1}')
+    values = grouped.read(LONG_SEARCH)
+    message_at_hand(1)
+    try:
+        time.sleep(0.3)
+        with pytest.raises(TimeoutError):
+            grouped.group.add(values)
+    finally:
+        message_at_hand(0)
+    assert grouped.values() == [True]
+
+
+def test_outputs_that_took_too_long() -> None:
+    """Another time they do not; the group is as it was. No time is over while the message is taken in."""
+    grouped = Grouped("COUNT(1) + 2 IN (/a, /b)", "IF(COUNT(1) = 1 AND COALESCE(/x, 'y') = 'y', 1, 0)")
+    grouped.add(LONG_SEARCH)
+    assert grouped.values() == [False, 1]
 
 
 def test_many_values_take_little_time_each() -> None:

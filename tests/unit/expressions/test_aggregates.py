@@ -296,6 +296,8 @@ def test_first_element_of_an_array(function: str) -> None:
     [
         ("SUM(/a) / 2", 1.5),
         ("IF(COUNT(/a) > 1, SUM(/a), 0) / 2", 1.5),
+        ("IF(COUNT(/a) > 9, 0, SUM(/a)) / 2", 1.5),
+        ("IF(STREQUAL(SUM(/a), '3'), 5, 0) / 2", 2),
         ("ABS(-SUM(/a)) / 2", 1.5),
         ("SUM(/a) + 1", 4.0),
         ("-SUM(/a)", -3),
@@ -319,6 +321,7 @@ def test_large_sum_in_comparisons() -> None:
     """14.2: where it is no arithmetic, nothing is rounded"""
     values = json_values("9007199254740992", "1")
     assert aggregated(["SUM(/v) = 9007199254740993", "SUM(/v) = 9007199254740992"], *values) == [True, False]
+    assert aggregated(["1 + (SUM(/v) = 9007199254740992)"], *values) == [1]
 
 
 def test_conditions_around_aggregates() -> None:
@@ -333,6 +336,7 @@ def test_conditions_around_aggregates() -> None:
 def test_fields_beside_aggregates() -> None:
     """10.12: they have their value in the last message; operators look at all elements of an array (9)"""
     fields = ["SUM(/a) + /a", "IF(SUM(/a) = /d, 1, 0)", "/d[1] = SUM(/a)", "IF(1 = 1, /d, SUM(/a))", "/d"]
+    assert aggregated(["/d[0] = SUM(/a)", "/d = SUM(/a)"], b'{"a":3,"d":[7,3]}') == [False, True]
     grouped = Grouped(*fields).add(b'{"a":1,"d":[8]}', b'{"a":2,"d":[7,3]}')
     assert grouped.values() == [5.0, 1, True, 7, 7]
     assert grouped.remove(b'{"a":1,"d":[8]}').values() == [4.0, 0, False, 7, 7]
@@ -407,6 +411,11 @@ def test_fields_of_joined_topics(text: str) -> None:
 def test_only_aggregating_expressions_have_an_aggregation() -> None:
     assert compile_expression("/a + 1", Usage.PROJECTION).aggregation is None
     assert compile_expression("SUM(/a)", Usage.PROJECTION).aggregation is not None
+
+
+def test_two_fields_with_the_same_destination() -> None:
+    """11: the later one wins"""
+    assert Grouped("SUM(/a) AS /x", "MAX(/a) AS /x").add(b'{"a":2}', b'{"a":3}').built() == b'{"x":3}'
 
 
 def test_builder_of_other_fields() -> None:
