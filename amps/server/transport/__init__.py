@@ -7,5 +7,6 @@ A client       `connection` is the asyncio side of one; `spilling` passes its la
                what may wait for it; `publisher_acks` makes acknowledgements out of watermarks; `preflight` is HTTP.
 Commands       `commands` dispatches to `logons`, `publishing`, `subscribing`, `queries`, `heartbeats`; `answering`,
                `options`, `bookmarks` and `failures` are what these share.
-Subscriptions  `subscriptions` and `patterns` find routes; `journal_view` finds bookmarks; `replay` paces.
+Subscriptions  `subscriptions` and `patterns` find routes; `shared_feeds` lets in; `journal_view` finds bookmarks;
+               `replay` paces.
 """

@@ -154,7 +154,7 @@ class Connection(asyncio.BufferedProtocol):
                 if result == inbound.COMMAND:
                     self.commands.execute()
                     commands_left -= 1
-                    if commands_left == 0:
+                    if commands_left == 0 and not self.held:
                         # A client may send thousands at once: everybody else is served in between.
                         self.hold()
                         self.worker.core.release_later(self)

@@ -4,13 +4,16 @@ The live tailer reads journal and transient log for ordinary subscriptions, up t
 reads the journal for bookmark subscriptions that have caught up; every other bookmark subscription is a replay with a
 tailer of its own. A subscription changes place only when both tailers stand at the same log position, so that nothing
 is missed and nothing comes twice. All tailers stop at the watermarks that the turn has read.
+
+Nobody is brought to a place in one go, however far it is: a command waits until its tailer is there (shared_feeds.py),
+and a replay that has caught up stays one while the tailer that it is to join has not.
 """
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from amps._core.delivery import JournalTailer, LiveTailer
-from amps._core.log_reader import LogCursor, LogDamaged, LogDirectory
+from amps._core.log_reader import LogDamaged, LogDirectory
 from amps._core.topic_table import TopicTable
 from amps.config import ServerConfig
 from amps.server.eventlog import EventLog
@@ -22,10 +25,9 @@ from amps.server.transport.core_link import CoreLink
 from amps.server.transport.filters import Benches
 from amps.server.transport.journal_view import JournalView, StartSearch
 from amps.server.transport.replay import Replay
+from amps.server.transport.shared_feeds import TURN_S, DurableFeed, LiveFeed
 from amps.server.transport.subscriptions import Place, Subscription, SubscriptionSet
 
-LOG_BYTES_PER_TURN = 4 << 20
-DURABLE_STEP_BYTES = 256 << 10
 PERSISTED_INTERVAL_S = 1.0
 
 
@@ -47,12 +49,11 @@ class Feeds:
         self._core = core
         self._log = log
         self._schedule = schedule
-        self._flush = flush
         self._benches = benches
-        self._live = SubscriptionSet(topics, benches, combine=True, live=True)
-        self._live_tailer: LiveTailer | None = None
-        self._durable = SubscriptionSet(topics, benches, combine=False, live=False)
-        self._durable_tailer: JournalTailer | None = None
+        members = SubscriptionSet(topics, benches, combine=True, live=True)
+        self._live = LiveFeed(members, core, schedule, flush)
+        members = SubscriptionSet(topics, benches, combine=False, live=False)
+        self._durable = DurableFeed(members, core, schedule, flush)
         self._replays: deque[Replay] = deque()
         self._paused_replays: dict[Connection, list[Replay]] = {}
         self._searches: deque[tuple[StartSearch, Connection, Callable[[StartSearch], None]]] = deque()
@@ -68,12 +69,12 @@ class Feeds:
     @property
     def has_live(self) -> bool:
         """Whether anybody here gets messages as soon as they are written."""
-        return self._live_tailer is not None
+        return self._live.tailer is not None
 
     @property
     def durable_awaited(self) -> bool:
         """Whether anybody here gets messages when they are durable."""
-        return self._durable_tailer is not None or bool(self._replays)
+        return self._durable.tailer is not None or bool(self._replays)
 
     def forget(self, connection: Connection) -> None:
         """The connection has ended."""
@@ -85,11 +86,9 @@ class Feeds:
             # One step per turn, whoever searches: everybody else is served in between.
             self._search_on(*self._searches.popleft())
         more = bool(self._searches)
-        if self._live_tailer is not None:
-            more |= not self._run_live(LOG_BYTES_PER_TURN)
+        more |= not self._live.run()
         self.release_transient()
-        if self._durable_tailer is not None:
-            more |= not self._run_durable_in_steps()
+        more |= not self._durable.run()
         if self._replays:
             more |= self._run_replays()
         return more
@@ -97,30 +96,15 @@ class Feeds:
     def release_transient(self) -> None:
         """Tell the core up to where the transient log is not needed here any more."""
         view = self._core.view
-        tailer = self._live_tailer
+        tailer = self._live.tailer
         view.set_transient_read(view.transient_written if tailer is None else tailer.transient_position)
-
-    def _run_live(self, bytes_max: int) -> bool:
-        assert self._live_tailer is not None
-        return self._live_tailer.run(
-            self._core.view.journal_written, self._core.view.transient_written, bytes_max
-        )
-
-    def _run_durable(self, bytes_max: int) -> bool:
-        assert self._durable_tailer is not None
-        return self._durable_tailer.run(self._core.view.durable, bytes_max)
-
-    def _run_durable_in_steps(self) -> bool:
-        """The durable tailer's turn. Between steps output goes out, so that who does not keep up leaves in time."""
-        for _ in range(LOG_BYTES_PER_TURN // DURABLE_STEP_BYTES):
-            if self._durable_tailer is None or self._run_durable(DURABLE_STEP_BYTES):
-                return True
-            self._flush()
-        return False
 
     def _run_replays(self) -> bool:
         more = False
+        until_s = time.monotonic() + TURN_S
         for _ in range(len(self._replays)):
+            if time.monotonic() >= until_s:
+                return True
             replay = self._replays.popleft()
             subscription = replay.subscription
             connection = subscription.connection
@@ -139,59 +123,44 @@ class Feeds:
             if not reached:
                 self._replays.append(replay)
                 more = True
-            elif replay.tailer.position <= limit and replay.completed_at is None:
-                self._caught_up(replay, live)
-            else:
+            elif replay.tailer.position > limit or replay.completed_at is not None:
                 # It begins beyond what is durable yet: wait for the watermark.
                 self._replays.append(replay)
+            elif not self._joined(replay, live):
+                self._replays.append(replay)
+                more = True
         return more
 
-    def _caught_up(self, replay: Replay, live: bool) -> None:
-        """A replay stands at the watermark: its subscription goes to the tailer that stands there too."""
+    def _joined(self, replay: Replay, live: bool) -> bool:
+        """A replay stands at the watermark: its subscription goes to the tailer that stands there too, if it does."""
         subscription = replay.subscription
+        feed = self._live if live else self._durable
+        if feed.tailer is not None:
+            if not feed.is_at_watermark():
+                return False
+        elif live:
+            self._live.begin(self._journal, self._transient)
+        else:
+            self._durable.begin(replay.tailer)
         subscription.replay = None
-        if live:
-            self._catch_up_live()
-            subscription.place = Place.LIVE
-            self._live.add(subscription)
-        else:
-            if self._durable_tailer is None:
-                cursor = LogCursor(replay.tailer.cursor.directory_of(), *replay.tailer.cursor.place(), False)
-                self._durable_tailer = JournalTailer(cursor, self._durable.group, *replay.last_bookmark)
-            else:
-                while not self._run_durable(1 << 62):
-                    pass
-            subscription.place = Place.DURABLE
-            self._durable.add(subscription)
+        feed.add(subscription)
         self._log.log("21-0002", client=subscription.connection.shown_name, sub_id=subscription.sub_id)
-
-    def _catch_up_live(self) -> None:
-        """Bring the live tailer to this turn's watermarks, making it if nobody needed it before."""
-        if self._live_tailer is None:
-            self._live_tailer = self._new_live_tailer()
-            self._core.view.set_transient_read(self._live_tailer.transient_position)
-        else:
-            while not self._run_live(1 << 62):
-                pass
-
-    def _new_live_tailer(self) -> LiveTailer:
-        view = self._core.view
-        journal = None
-        if self._journal is not None:
-            journal = self._journal.cursor_at(view.journal_written, False)
-        transient = LogCursor(self._transient, view.transient_number, 0, False)
-        transient.skip_to(view.transient_written)
-        return LiveTailer(journal, transient, self._live.group)
+        return True
 
     # --- subscriptions ----------------------------------------------------------------------------------------
 
-    def enter_live(self, subscription: Subscription) -> None:
-        """An ordinary subscription: everything sequenced after this moment."""
+    def enter_live(self, subscription: Subscription, then: Callable[[], None]) -> None:
+        """An ordinary subscription: everything sequenced after this moment. `then` is run when it is entered."""
+
+        def enter() -> None:
+            subscription.connection.subscriptions[subscription.sub_id] = subscription
+            self._live.add(subscription)
+            then()
+
         self._core.view.read()
-        self._catch_up_live()
-        subscription.place = Place.LIVE
-        subscription.connection.subscriptions[subscription.sub_id] = subscription
-        self._live.add(subscription)
+        if self._live.tailer is None:
+            self._live.begin(self._journal, self._transient)
+        self._live.enter(subscription.connection, enter)
 
     def enter_idle(self, subscription: Subscription) -> None:
         """A bookmark subscription on an instance without a journal: it exists and gets nothing."""
@@ -246,54 +215,51 @@ class Feeds:
         self._replays.append(replay)
         self._schedule()
 
-    def replace(self, existing: Subscription, replacement: Subscription) -> None:
-        """Topic and options change at this point of the order; the place in the log stays (protocol.md §8.2)."""
+    def replace(self, existing: Subscription, replacement: Subscription, then: Callable[[], None]) -> None:
+        """Topic and options change at this point of the order; the place in the log stays (protocol.md §8.2). `then`
+        is run when they have changed.
+        """
+
+        def change() -> None:
+            # It may have become a replay meanwhile.
+            feed = self._feed_of(existing)
+            if feed is not None:
+                feed.replace(existing, replacement)
+            else:
+                existing.become(replacement)
+                if existing.replay is not None:
+                    existing.replay.group.changed()
+            then()
+
         self._core.view.read()
-        if existing.place is Place.REPLAY:
-            existing.become(replacement)
-            if existing.replay is not None:
-                existing.replay.group.changed()
-            return
-        if existing.place is Place.LIVE:
-            self._catch_up_live()
-            members = self._live
+        feed = self._feed_of(existing)
+        if feed is None:
+            change()
         else:
-            while not self._run_durable(1 << 62):
-                pass
-            members = self._durable
-        members.remove(existing)
-        existing.become(replacement)
-        members.add(existing)
+            feed.enter(existing.connection, change)
+
+    def _feed_of(self, subscription: Subscription) -> LiveFeed | DurableFeed | None:
+        if subscription.place is Place.LIVE:
+            return self._live
+        return self._durable if subscription.place is Place.DURABLE else None
 
     def remove(self, subscription: Subscription) -> None:
         """Nothing more is sent for it."""
         subscription.connection.subscriptions.pop(subscription.sub_id, None)
         subscription.replay = None
-        if subscription.place is Place.LIVE:
-            self._live.remove(subscription)
-            if not self._live:
-                self._live_tailer = None
-        elif subscription.place is Place.DURABLE:
-            self._durable.remove(subscription)
-            if not self._durable:
-                self._durable_tailer = None
+        feed = self._feed_of(subscription)
+        if feed is not None:
+            feed.remove(subscription)
 
     def stopped_reading(self, connection: Connection) -> None:
         """The client's output is full: its bookmark subscriptions leave the shared tailer and wait as replays."""
-        if self._durable_tailer is None:
-            return
-        for subscription in list(connection.subscriptions.values()):
+        for subscription in connection.subscriptions.values():
             if subscription.place is Place.DURABLE:
-                tailer = self._durable_tailer
-                cursor = LogCursor(tailer.cursor.directory_of(), *tailer.cursor.place(), True)
-                bookmark = (tailer.last_publisher_id, tailer.last_sequence)
-                replay = Replay(subscription, cursor, bookmark, None, self._benches)
+                replay = Replay(subscription, *self._durable.where(), None, self._benches)
                 self._durable.remove(subscription)
                 subscription.place = Place.REPLAY
                 subscription.replay = replay
                 self._paused_replays.setdefault(connection, []).append(replay)
-        if not self._durable:
-            self._durable_tailer = None
 
     def reads_again(self, connection: Connection) -> None:
         """The client has taken its output."""
@@ -321,14 +287,12 @@ class Feeds:
                     self._send_persisted_of(subscription)
 
     def _send_persisted_of(self, subscription: Subscription) -> None:
+        bookmark = None
         if subscription.replay is not None:
             bookmark = subscription.replay.last_bookmark
-        elif subscription.place is Place.DURABLE and self._durable_tailer is not None:
-            tailer = self._durable_tailer
-            bookmark = (tailer.last_publisher_id, tailer.last_sequence)
-        else:
-            return
-        if bookmark != subscription.persisted_sent and bookmark[0]:
+        elif subscription.place is Place.DURABLE:
+            bookmark = self._durable.last_bookmark
+        if bookmark is not None and bookmark != subscription.persisted_sent and bookmark[0]:
             subscription.persisted_sent = bookmark
             subscription.connection.acknowledge(
                 "persisted", None, sub_id=subscription.sub_id, bookmark=format_bookmark(*bookmark)

@@ -1,9 +1,11 @@
 """Subscribe and unsubscribe (protocol.md §8): from a header to a subscription that is entered in the feeds.
 
 A subscribe is a barrier: its filter is compiled, then it takes effect when the core has consumed what was published
-before it, and, for a list of bookmarks, when the place to begin was found. The connection's input is held meanwhile.
+before it, when the tailer has come to that place, and, for a list of bookmarks, when the place to begin was found. The
+connection's input is held meanwhile.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from amps._core.filter_set import Filter
@@ -14,6 +16,7 @@ from amps.server.transport.bookmarks import StartPoint, format_bookmark, parse_b
 from amps.server.transport.failures import CommandFailure, not_supported_yet
 from amps.server.transport.journal_view import StartSearch
 from amps.server.transport.options import parse_options
+from amps.server.transport.replay import Replay
 from amps.server.transport.subscriptions import Place, Subscription
 
 if TYPE_CHECKING:
@@ -49,11 +52,14 @@ class Subscribing:
             if connection.phase.value == "closed":
                 return
             try:
-                self._activate(header, command, subscription, start, search, wanted)
+                self._enter(subscription, start, search, entered)
             except CommandFailure as failure:
-                refuse(connection, unanswered, failure)
+                failed(failure)
             except LogDamaged as damage:
                 worker.feeds.journal_damaged(connection, damage)
+
+        def entered(replay: Replay | None) -> None:
+            self._answer(header, command, subscription, start, replay, wanted)
             connection.release()
 
         def activate() -> None:
@@ -142,29 +148,39 @@ class Subscribing:
         )
         return subscription, start
 
-    def _activate(
+    def _enter(
+        self,
+        subscription: Subscription,
+        start: StartPoint | None,
+        search: StartSearch | None,
+        entered: Callable[[Replay | None], None],
+    ) -> None:
+        """Enter the subscription at this point of the order of the instance. Raises CommandFailure."""
+        feeds = self._worker.feeds
+        existing = self._connection.subscriptions.get(subscription.sub_id)
+        if existing is not None:
+            feeds.replace(existing, subscription, lambda: entered(None))
+        elif start is None:
+            feeds.enter_live(subscription, lambda: entered(None))
+        elif search is not None:
+            entered(feeds.prepare(subscription, search))
+        else:
+            # An expression, and nothing is recorded: there is nothing to deliver, now or later.
+            feeds.enter_idle(subscription)
+            entered(None)
+
+    def _answer(
         self,
         header: Header,
         command: str,
         subscription: Subscription,
         start: StartPoint | None,
-        search: StartSearch | None,
+        replay: Replay | None,
         wanted: set[str],
     ) -> None:
-        """Enter the subscription at this point of the order of the instance. Raises CommandFailure."""
+        """The subscription is entered: say so, and begin its replay if it has one."""
         connection, worker = self._connection, self._worker
         command_id = header.get("cmd_id")
-        existing = connection.subscriptions.get(subscription.sub_id)
-        replay = None
-        if existing is not None:
-            worker.feeds.replace(existing, subscription)
-        elif start is None:
-            worker.feeds.enter_live(subscription)
-        elif search is not None:
-            replay = worker.feeds.prepare(subscription, search)
-        else:
-            # An expression, and nothing is recorded: there is nothing to deliver, now or later.
-            worker.feeds.enter_idle(subscription)
         query = command.startswith("sow_and")
         query_id = header.get("query_id") or command_id or subscription.sub_id
         extra: Header = {"sub_id": subscription.sub_id}

@@ -1,0 +1,186 @@
+"""The two tailers that many subscriptions of a worker share, and who waits to enter.
+
+A command that lets a subscription in, or changes what it gets, takes effect at one place of the log: what was written
+(or durable) when it came. A tailer whose members have costly filters may be minutes away from there, and to bring it
+there at once would leave everybody else unserved for so long. So, unless one step is enough, the command becomes an
+*entry*: the tailer goes no further than to the place of the first one, and carries it out there, turns later.
+
+Invariants: entries are carried out in their order, each at exactly its place; places only grow, as the watermarks do.
+There is a tailer while there are members or entries. What is done in one turn, and between two, is bounded in time.
+"""
+
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable
+from typing import ClassVar, Generic, TypeVar
+
+from amps._core.delivery import JournalTailer, LiveTailer
+from amps._core.log_reader import LogCursor, LogDirectory
+from amps.server.transport.connection import Connection
+from amps.server.transport.core_link import CoreLink
+from amps.server.transport.journal_view import JournalView
+from amps.server.transport.subscriptions import Place, Subscription, SubscriptionSet
+
+LOG_BYTES_PER_TURN = 4 << 20
+TURN_S = 0.02  # a step that has begun is ended: its last message may take longer than that
+
+TailerT = TypeVar("TailerT", LiveTailer, JournalTailer)
+
+
+class SharedFeed(ABC, Generic[TailerT]):
+    """A tailer, its members and its entries."""
+
+    PLACE: ClassVar[Place]
+    STEP_BYTES: ClassVar[int]
+
+    def __init__(
+        self,
+        members: SubscriptionSet,
+        core: CoreLink,
+        schedule: Callable[[], None],
+        flush: Callable[[], None],
+    ) -> None:
+        """`schedule`: has a turn of the worker soon. `flush`: hands output to the event loop."""
+        self.tailer: TailerT | None = None
+        self._members = members
+        self._core = core
+        self._schedule = schedule
+        self._flush = flush
+        self._entries: deque[tuple[tuple[int, ...], Connection, Callable[[], None]]] = deque()
+        self._spare_s = TURN_S  # for steps until the next turn
+
+    @abstractmethod
+    def _watermark(self) -> tuple[int, ...]:
+        """Up to where it may read, as of the last reading."""
+
+    @abstractmethod
+    def _advance(self, place: tuple[int, ...], bytes_max: int) -> bool:
+        """Let the tailer make a step. True: it stands at the place."""
+
+    def add(self, subscription: Subscription) -> None:
+        """Let a subscription have everything behind the place where the tailer stands."""
+        subscription.place = self.PLACE
+        self._members.add(subscription)
+
+    def remove(self, subscription: Subscription) -> None:
+        """It gets nothing more from here."""
+        self._members.remove(subscription)
+        self._end_if_idle()
+
+    def replace(self, existing: Subscription, replacement: Subscription) -> None:
+        """It gets something else from the place on where the tailer stands."""
+        self._members.remove(existing)
+        existing.become(replacement)
+        self._members.add(existing)
+
+    def enter(self, connection: Connection, action: Callable[[], None]) -> None:
+        """Run `action` when the tailer stands where the watermark stands now: at once or in a later turn. It is not
+        run if the connection ends before.
+        """
+        if self.is_at_watermark():
+            action()
+        else:
+            self._entries.append((self._watermark(), connection, action))
+            self._schedule()
+
+    def is_at_watermark(self) -> bool:
+        """Whether the tailer stands there, if need be after a step, and nobody waits."""
+        if self._entries or self._spare_s <= 0:
+            return False
+        begin_s = time.monotonic()
+        reached = self._advance(self._watermark(), self.STEP_BYTES)
+        self._spare_s -= time.monotonic() - begin_s
+        return reached
+
+    def run(self) -> bool:
+        """One turn. True: there is nothing more to do. Between steps output goes out, so that who does not keep up
+        leaves in time.
+        """
+        self._spare_s = TURN_S
+        until_s = time.monotonic() + TURN_S
+        steps_left = LOG_BYTES_PER_TURN // self.STEP_BYTES
+        while self.tailer is not None:
+            place = self._entries[0][0] if self._entries else self._watermark()
+            if not self._advance(place, self.STEP_BYTES):
+                steps_left -= 1
+                self._flush()
+            elif self._entries:
+                self._carry_out()
+            else:
+                return True
+            if steps_left == 0 or time.monotonic() >= until_s:
+                return False
+        return True
+
+    def _carry_out(self) -> None:
+        _, connection, action = self._entries.popleft()
+        if connection.phase.value != "closed":
+            action()
+        self._end_if_idle()
+
+    def _end_if_idle(self) -> None:
+        if not self._members and not self._entries:
+            self.tailer = None
+
+
+class LiveFeed(SharedFeed[LiveTailer]):
+    """Journal and transient log, up to what is written."""
+
+    PLACE = Place.LIVE
+    STEP_BYTES = LOG_BYTES_PER_TURN
+
+    def begin(self, journal: JournalView | None, transient: LogDirectory) -> None:
+        """Make the tailer, at the watermark."""
+        view = self._core.view
+        recorded = None if journal is None else journal.cursor_at(view.journal_written, False)
+        passing = LogCursor(transient, view.transient_number, 0, False)
+        passing.skip_to(view.transient_written)
+        self.tailer = LiveTailer(recorded, passing, self._members.group)
+        view.set_transient_read(self.tailer.transient_position)
+
+    def _watermark(self) -> tuple[int, ...]:
+        return self._core.view.journal_written, self._core.view.transient_written
+
+    def _advance(self, place: tuple[int, ...], bytes_max: int) -> bool:
+        assert self.tailer is not None
+        journal_limit, transient_limit = place
+        return self.tailer.run(journal_limit, transient_limit, bytes_max)
+
+
+class DurableFeed(SharedFeed[JournalTailer]):
+    """The journal, up to what is durable."""
+
+    PLACE = Place.DURABLE
+    STEP_BYTES = 256 << 10
+
+    def begin(self, caught_up: JournalTailer) -> None:
+        """Make the tailer, where a replay's tailer stands at the watermark."""
+        self.tailer = JournalTailer(
+            self._cursor_at(caught_up, False), self._members.group, *_bookmark(caught_up)
+        )
+
+    def where(self) -> tuple[LogCursor, tuple[int, int]]:
+        """For a replay that goes on from here: a cursor, and the bookmark of the last message evaluated."""
+        assert self.tailer is not None
+        return self._cursor_at(self.tailer, True), _bookmark(self.tailer)
+
+    @property
+    def last_bookmark(self) -> tuple[int, int] | None:
+        """Bookmark of the last message evaluated; None if there is no tailer."""
+        return None if self.tailer is None else _bookmark(self.tailer)
+
+    @staticmethod
+    def _cursor_at(tailer: JournalTailer, verify: bool) -> LogCursor:
+        return LogCursor(tailer.cursor.directory_of(), *tailer.cursor.place(), verify)
+
+    def _watermark(self) -> tuple[int, ...]:
+        return (self._core.view.durable,)
+
+    def _advance(self, place: tuple[int, ...], bytes_max: int) -> bool:
+        assert self.tailer is not None
+        return self.tailer.run(place[0], bytes_max)
+
+
+def _bookmark(tailer: JournalTailer) -> tuple[int, int]:
+    return tailer.last_publisher_id, tailer.last_sequence

@@ -1,0 +1,212 @@
+"""Entering a feed that many share: at exactly the right place, in order, and with bounded work."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from amps.server.transport import shared_feeds
+from amps.server.transport.shared_feeds import DurableFeed
+
+
+@dataclass
+class FakeTailer:
+    """Stands at a position; a step of it is one message, whatever the bytes allow."""
+
+    position: int = 0
+    steps: int = 0
+    cost: Callable[[], None] = lambda: None
+
+    def run(self, limit: int, bytes_max: int) -> bool:
+        assert limit >= self.position, "it was to stop at an earlier place"
+        if self.position < limit:
+            self.cost()
+            self.position += 1
+            self.steps += 1
+        return self.position == limit
+
+
+@dataclass
+class FakeClock:
+    """Time passes only when somebody works."""
+
+    now_s: float = 100.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def work(self) -> None:
+        self.now_s += 0.25
+
+
+@dataclass
+class Stage:
+    """A feed with a tailer and one member that has costly filters."""
+
+    clock: FakeClock
+    tailer: FakeTailer
+    view: SimpleNamespace
+    members: set[str]
+    turns_asked: list[str] = field(default_factory=list)
+    done: list[tuple[str, int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        members: Any = SimpleMembers(self.members)
+        core: Any = SimpleNamespace(view=self.view)
+        self.feed = DurableFeed(members, core, lambda: self.turns_asked.append("turn"), lambda: None)
+        tailer: Any = self.tailer
+        self.feed.tailer = tailer
+
+    def enter(self, name: str, also: Callable[[], None] = lambda: None) -> Any:
+        connection: Any = SimpleNamespace(phase=SimpleNamespace(value="ready"))
+
+        def action() -> None:
+            self.done.append((name, self.tailer.position))
+            also()
+
+        self.feed.enter(connection, action)
+        return connection
+
+    def leave(self, name: str) -> None:
+        subscription: Any = name
+        self.feed.remove(subscription)
+
+    def run_to_the_end(self) -> int:
+        """The number of turns that it took."""
+        turns = 1
+        while not self.feed.run():
+            turns += 1
+            assert turns < 1000
+        return turns
+
+
+class SimpleMembers:
+    """Names of members."""
+
+    def __init__(self, names: set[str]) -> None:
+        self._names = names
+
+    def __bool__(self) -> bool:
+        return bool(self._names)
+
+    def remove(self, name: str) -> None:
+        self._names.discard(name)
+
+
+@pytest.fixture
+def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
+    clock = FakeClock()
+    monkeypatch.setattr(shared_feeds, "time", clock)
+    return Stage(clock, FakeTailer(cost=clock.work), SimpleNamespace(durable=0), {"costly"})
+
+
+def test_shared_feed_who_has_nothing_to_wait_for_enters_at_once(stage: Stage) -> None:
+    stage.enter("a")
+    stage.view.durable = 1
+    stage.enter("b")
+    assert stage.done == [("a", 0), ("b", 1)]
+    assert not stage.turns_asked
+
+
+def test_shared_feed_each_enters_at_its_place_in_order(stage: Stage) -> None:
+    for name, durable in (("a", 5), ("b", 5), ("c", 8)):
+        stage.view.durable = durable
+        stage.enter(name)
+    stage.view.durable = 10
+    assert stage.turns_asked
+    assert not stage.done
+    stage.run_to_the_end()
+    assert stage.done == [("a", 5), ("b", 5), ("c", 8)]
+    assert stage.tailer.position == 10
+
+
+def test_shared_feed_nobody_overtakes(stage: Stage) -> None:
+    """Who comes while another one waits gets behind it, even if the tailer could reach its place in a step."""
+    stage.view.durable = 3
+    stage.enter("a")
+    stage.feed.run()
+    assert stage.tailer.position == 2
+    stage.enter("b")
+    assert stage.done == []
+    stage.run_to_the_end()
+    assert stage.done == [("a", 3), ("b", 3)]
+
+
+def test_shared_feed_a_turn_evaluates_one_costly_message_however_many_wait(stage: Stage) -> None:
+    for durable in range(2, 30):
+        stage.view.durable = durable
+        stage.enter(f"{durable}")
+    while len(stage.done) < 28:
+        before = stage.tailer.steps
+        stage.feed.run()
+        assert stage.tailer.steps <= before + 1
+    assert stage.done == [(f"{durable}", durable) for durable in range(2, 30)]
+
+
+def test_shared_feed_steps_between_turns_are_bounded(stage: Stage) -> None:
+    """A client that subscribes again and again, with one costly message between two, does not stop the worker."""
+    for durable in range(1, 100):
+        stage.view.durable = durable
+        stage.enter(f"{durable}")
+    assert stage.tailer.steps == 1
+    stage.run_to_the_end()
+    assert stage.done == [(f"{durable}", durable) for durable in range(1, 100)]
+
+
+def test_shared_feed_what_entering_takes_counts_against_the_turn(stage: Stage) -> None:
+    stage.view.durable = 2
+    for number in range(20):
+        stage.enter(f"{number}", stage.clock.work)
+    while len(stage.done) < 20:
+        before = len(stage.done)
+        stage.feed.run()
+        assert len(stage.done) <= before + 1
+    assert [position for _, position in stage.done] == [2] * 20
+
+
+def test_shared_feed_who_has_gone_does_not_enter(stage: Stage) -> None:
+    stage.view.durable = 3
+    gone, _ = stage.enter("gone"), stage.enter("b")
+    gone.phase.value = "closed"
+    stage.run_to_the_end()
+    assert stage.done == [("b", 3)]
+
+
+def test_shared_feed_the_tailer_stays_for_who_waits(stage: Stage) -> None:
+    """The last member may leave before: what waits still needs to know where the tailer stands."""
+    stage.view.durable = 3
+    stage.enter("a", lambda: stage.members.add("a"))
+    stage.leave("costly")
+    stage.view.durable = 5
+    stage.run_to_the_end()
+    assert stage.done == [("a", 3)]
+    assert stage.tailer.position == 5
+    stage.leave("a")
+    assert stage.feed.tailer is None
+    assert stage.feed.run()
+
+
+def test_shared_feed_the_tailer_goes_when_all_have_gone(stage: Stage) -> None:
+    stage.view.durable = 3
+    connection = stage.enter("a")
+    stage.leave("costly")
+    connection.phase.value = "closed"
+    stage.run_to_the_end()
+    assert stage.feed.tailer is None
+
+
+def test_shared_feed_who_enters_may_enter_another_one_and_leave(stage: Stage) -> None:
+    """Releasing a client's input carries out its next commands on the spot."""
+    stage.view.durable = 3
+
+    def next_commands() -> None:
+        stage.view.durable = 6
+        stage.enter("next")
+        stage.leave("costly")
+
+    stage.enter("a", next_commands)
+    stage.run_to_the_end()
+    assert stage.done == [("a", 3), ("next", 6)]
+    assert stage.feed.tailer is None
