@@ -17,6 +17,7 @@ from tests.support.server import ServerProcess, StartServer
 
 BACKLOG = 24
 LATER = 10
+MUCH_BYTES = 400_000  # 24 of them are more than a connection holds
 BEHIND_S = 60.0
 COSTLY = " AND ".join(f"NOT (/a LIKE '^(a|aa)+[bc]z{{0,{number + 1}}}$')" for number in range(60))
 ANSWERS_MIN = 4  # of as many as there are messages in the backlog, if the machine is quick
@@ -27,8 +28,9 @@ def server(start_module_server: StartServer) -> ServerProcess:
     return start_module_server(transport_workers=1, log_topics=("^L/",))
 
 
-def costly(number: int) -> bytes:
-    return json.dumps({"a": "a" * 40 + "x", "id": number, "k": "ab"[number % 2]}).encode()
+def costly(number: int, padding_bytes: int = 0) -> bytes:
+    message = {"a": "a" * 40 + "x", "id": number, "k": "ab"[number % 2], "padding": " " * padding_bytes}
+    return json.dumps(message).encode()
 
 
 def cheap(number: int) -> bytes:
@@ -57,9 +59,9 @@ class Backlog:
         self._bookmark = bool(bookmark)
         self._seen: list[Message] = []
 
-    def begin(self) -> None:
+    def begin(self, padding_bytes: int = 0) -> None:
         """Publish it, and let the first of its messages be evaluated."""
-        self.publisher.publish_all(self.topic, [costly(number) for number in range(BACKLOG)])
+        self.publisher.publish_all(self.topic, [costly(number, padding_bytes) for number in range(BACKLOG)])
         self.publisher.flush("persisted" if self._bookmark else "completed")
         while not self.seen:
             self.step()
@@ -184,6 +186,37 @@ def test_costly_filters_replace_splits_exactly(
     (answer,) = [index for index, message in enumerate(received) if message.is_ack("processed", cid)]
     assert numbers(received[:answer], "s") == [*before]
     backlog.finish()
+
+
+def test_costly_filters_replace_by_who_stops_reading(
+    peers: Peers, server: ServerProcess, recorded_topic: str
+) -> None:
+    """protocol.md §8.2: who waits with a replacement and leaves the shared tailer gets everything, and once."""
+    backlog = Backlog(peers, server, recorded_topic, bm="0|1|")
+    client = peers.logged_on(server, receive_buffer_bytes=1 << 14)
+    client.subscribe(recorded_topic, "s", f="/k = 'a'", bm="0|1|")
+    client.subscribe(recorded_topic, "all", bm="0|1|")
+    client.flush()
+    backlog.begin(MUCH_BYTES)
+    cid = send_subscribe(client, recorded_topic, "s", f="/k = 'b'", o="replace", bm="0|1|")
+    backlog.still_lasts()
+    while backlog.ask() < BACKLOG:
+        pass
+    joined = len(server.log.find("21-0002", client.client_name))
+    received: list[Message] = []
+    while not any(message.is_ack("processed", cid) for message in received):
+        received.append(client.receive(BEHIND_S))
+    backlog.go_on()
+    backlog.finish()
+    while any(numbers(received, sub_id)[-1:] != [LAST] for sub_id in ("s", "all")):
+        received.append(client.receive(BEHIND_S))
+    assert numbers(received, "all") == list(range(BACKLOG + LATER))
+    old, new = [[n for n in numbers(received, "s") if n % 2 == kind] for kind in (0, 1)]
+    assert numbers(received, "s") == old + new
+    assert old == [*range(0, old[-1] + 1, 2)]
+    assert new == [*range(new[0], BACKLOG + LATER, 2)]
+    assert new[0] - old[-1] in (1, 3)  # the message between them is of the other kind
+    server.log.wait_for("21-0002", client.client_name, count=joined + 1)
 
 
 def test_costly_filters_a_replay_joins_later(
