@@ -138,24 +138,25 @@ static inline const uint8_t *bson_value_end(uint8_t type, const uint8_t *at, con
     return needed <= left ? at + needed : NULL;
 }
 
-/* Whether there is a scalar in a document, whose elements begin at `at`: 1 or 0; -1: malformed. The content of a
- * container in it follows its head as if there were no head, so no stack is needed. */
-static inline int bson_has_leaf(const uint8_t *at, const uint8_t *end)
+/* The first scalar in a document, whose elements begin at `at`; `end` if there is none; NULL: malformed. The content of
+ * a container in it follows its head as if there were no head, so no stack is needed. */
+static inline const uint8_t *bson_leaf(const uint8_t *at, const uint8_t *end)
 {
     while (at < end) {
+        const uint8_t *element = at;
         uint8_t type = *at++;
         if (type == 0)
             continue; /* a document ends; the last one does at `end` */
         at = bson_name_end(at, end);
         if (at == NULL)
-            return -1;
+            return NULL;
         if (type != BSON_DOCUMENT && type != BSON_ARRAY)
-            return 1;
+            return element;
         if (bson_document_end(at, end) == NULL)
-            return -1;
+            return NULL;
         at += 4;
     }
-    return 0;
+    return end;
 }
 
 static inline void bson_hex(const uint8_t *bytes, uint32_t count, uint8_t *out)

@@ -14,6 +14,6 @@ cdef extern from "bson_wire.h" nogil:
     const uint8_t* bson_name_end(const uint8_t* at, const uint8_t* end)
     const uint8_t* bson_document_end(const uint8_t* at, const uint8_t* end)
     const uint8_t* bson_value_end(uint8_t type, const uint8_t* at, const uint8_t* end)
-    int bson_has_leaf(const uint8_t* at, const uint8_t* end)
+    const uint8_t* bson_leaf(const uint8_t* at, const uint8_t* end)
     void bson_hex(const uint8_t* bytes, uint32_t count, uint8_t* out)
     uint32_t bson_decimal_text(const uint8_t* at, uint8_t* out)

@@ -1,7 +1,7 @@
 /* The bytes of MessagePack: one item at a time, and stepping over any number of them.
  *
  * An item is a scalar or the head of an array or a map; the items of these follow it. Every length is held against what
- * is left of the message before it is used, and nothing here recurses except `msgpack_leaf`, whose depth is bounded.
+ * is left of the message before it is used, and nothing here recurses except `msgpack_find_leaf`, whose depth is bounded.
  */
 #ifndef AMPS_MSGPACK_WIRE_H
 #define AMPS_MSGPACK_WIRE_H
@@ -28,6 +28,15 @@ typedef struct {
     int64_t integer; /* of an unsigned one its bits */
     double number;
 } msgpack_item;
+
+enum { MSGPACK_LEAF_DEPTH_MAX = 1000 };
+
+/* The first scalar among some items. */
+typedef struct {
+    const uint8_t *place; /* behind it; NULL = there is none */
+    int innermost;        /* of `around` */
+    const uint8_t *around[MSGPACK_LEAF_DEPTH_MAX + 1]; /* first items of the containers it is in, the outermost last */
+} msgpack_leaf;
 
 static inline uint16_t msgpack_u16(const uint8_t *at)
 {
@@ -258,11 +267,13 @@ static inline const uint8_t *msgpack_name(const uint8_t *at, const uint8_t *end,
     return at;
 }
 
-/* Whether there is a scalar among so many items, which are pairs in a map. The place behind them, if there is none;
- * NULL, with `found` 0: malformed, or deeper than `depth`. */
-static const uint8_t *msgpack_leaf(const uint8_t *at, const uint8_t *end, uint32_t count, int in_map, int depth,
-                                   int *found)
+/* The first scalar among so many items, which are pairs in a map. The place behind the items, if there is none; NULL,
+ * and no place of a leaf: malformed, or deeper than `depth`. */
+static const uint8_t *msgpack_find_leaf(const uint8_t *at, const uint8_t *end, uint32_t count, int in_map, int depth,
+                                        msgpack_leaf *leaf)
 {
+    const uint8_t *begin = at;
+    leaf->place = NULL;
     while (count--) {
         msgpack_item item;
         if (in_map)
@@ -273,14 +284,32 @@ static const uint8_t *msgpack_leaf(const uint8_t *at, const uint8_t *end, uint32
         if (at == NULL)
             return NULL;
         if (item.kind != MSGPACK_ARRAY && item.kind != MSGPACK_MAP) {
-            *found = 1;
+            leaf->place = at;
+            leaf->innermost = depth;
+            leaf->around[depth] = begin;
             return NULL;
         }
-        at = msgpack_leaf(at, end, item.length, item.kind == MSGPACK_MAP, depth - 1, found);
-        if (at == NULL)
+        at = msgpack_find_leaf(at, end, item.length, item.kind == MSGPACK_MAP, depth - 1, leaf);
+        if (at == NULL) {
+            leaf->around[depth] = begin;
             return NULL;
+        }
     }
     return at;
+}
+
+/* Whether the leaf is in the container whose first item is at `at`. */
+static inline int msgpack_is_around(const msgpack_leaf *leaf, const uint8_t *at)
+{
+    int low = leaf->innermost, high = MSGPACK_LEAF_DEPTH_MAX;
+    while (low < high) {
+        int middle = (low + high) / 2;
+        if (leaf->around[middle] > at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return leaf->around[low] == at;
 }
 
 #endif

@@ -38,6 +38,7 @@ cdef struct PlanField:
     int32_t slot                   # where its values go; -1 = nobody wants them
     int32_t level                  # of its sub-message; -1 = nobody wants anything in it
     int32_t element                # only this occurrence of a repeated one; -1 = all
+    uint32_t elements              # fields from this one on that are elements of one array, in their order; else 1
     int32_t oneof                  # within its message type; -1 = none
     int32_t same                   # another one of the same number; -1 = none
     uint32_t kept_first            # of a sub-message in a oneof: in `kept`, what the slots below it held before it
@@ -46,7 +47,8 @@ cdef struct PlanField:
     Value default
     # Of the message at hand:
     bint seen
-    uint32_t count                 # occurrences
+    uint32_t count                 # occurrences of an array, at the first of its elements
+    uint32_t met                   # how many of its elements were among them
     Value value                    # the last one, of a single scalar
 
 
@@ -54,6 +56,7 @@ cdef struct PlanField:
 cdef struct PlanLevel:
     uint32_t first_field
     uint32_t field_count
+    uint32_t step_count            # fields that are looked at where a message begins or ends
     uint32_t table_first           # in `table`: first fields by number, for low numbers; -1 = nobody wants it
     uint32_t table_size
     uint32_t highest               # number of a field
@@ -83,9 +86,16 @@ cdef class Plan(FieldPlan):
 
 # The first field of a number that `table` is too short for; -1: nobody wants it.
 cdef inline int32_t searched(Plan self, const PlanLevel* level, uint32_t number) noexcept nogil:
-    cdef uint32_t at
-    if number <= level.highest:
-        for at in range(level.first_field, level.first_field + level.field_count):
-            if self.fields[at].number == number:
-                return <int32_t>at
-    return -1
+    cdef uint32_t low = level.first_field
+    cdef uint32_t end = low + level.field_count
+    cdef uint32_t high = end
+    cdef uint32_t middle
+    if number > level.highest:
+        return -1
+    while low < high:
+        middle = (low + high) >> 1
+        if self.fields[middle].number < number:
+            low = middle + 1
+        else:
+            high = middle
+    return <int32_t>low if low < end and self.fields[low].number == number else -1

@@ -2,7 +2,9 @@
 
 Protobuf messages name no fields, so the paths of a FieldSet are translated to numbers, level by level, before a message
 is looked at. A level is a message type at one node of the FieldSet; a type that contains itself is as many levels as
-the wanted paths are deep. Making a plan costs what the message types along the wanted paths have of fields.
+the wanted paths are deep. Its fields are in the order of their numbers; those that are single elements of one array
+follow each other in the order of their subscripts, and only the first of them is looked at until its turn comes. Making
+a plan costs what the message types along the wanted paths have of fields.
 """
 
 from typing import NamedTuple
@@ -85,7 +87,6 @@ cdef class Plan(FieldPlan):
         cdef uint32_t number
         cdef PlanLevel* level
         cdef PlanField* field
-        cdef int32_t* entry
         levels = [(0, root, -1)]  # type, node, the field that it is the sub-message of
         found = []
         spans = []
@@ -120,6 +121,7 @@ cdef class Plan(FieldPlan):
             field.slot = slot
             field.level = below
             field.element = element
+            field.elements = 1
             field.oneof = described.oneof
             field.same = -1
             field.has_default = described.has_default
@@ -131,15 +133,18 @@ cdef class Plan(FieldPlan):
             level.table_first = table_first
             level.table_size = size
             level.highest = highest
-            # Backwards, so that chains and searches begin with the same field of a number.
+            level.step_count = level.field_count
             for number in range(level.first_field + level.field_count, level.first_field, -1):
                 field = &self.fields[number - 1]
                 if field.number < level.table_size:
-                    entry = &self.table[level.table_first + field.number]
-                    field.same = entry[0]
-                    entry[0] = <int32_t>(number - 1)
-                elif number < level.first_field + level.field_count and self.fields[number].number == field.number:
+                    self.table[level.table_first + field.number] = <int32_t>(number - 1)
+                if number == level.first_field + level.field_count or self.fields[number].number != field.number:
+                    continue
+                if field.element < 0:
                     field.same = <int32_t>number
+                else:
+                    field.elements += self.fields[number].elements
+                    level.step_count -= 1
         return self.note_slots_below_oneofs(levels, spans)
 
     cdef int note_slots_below_oneofs(self, list levels, list spans) except -1:
@@ -200,4 +205,9 @@ cdef class Plan(FieldPlan):
             for field in described:
                 if field.oneof in oneofs and field.number not in wanted:
                     chosen.append((field, -1, -1, -1))
-        return chosen
+        return sorted(chosen, key=_order)
+
+
+def _order(chosen):
+    """All occurrences of a field before the single ones."""
+    return chosen[0].number, chosen[3]

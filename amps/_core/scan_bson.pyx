@@ -31,13 +31,14 @@ from amps._core.bson_wire cimport (
     BSON_TIMESTAMP,
     bson_decimal_text,
     bson_document_end,
-    bson_has_leaf,
     bson_hex,
+    bson_leaf,
     bson_name_end,
     bson_u32,
     bson_u64,
     bson_value_end,
 )
+from amps._core.effort cimport is_overworked
 from amps._core.fields cimport FieldSet, FieldValues, wanted_child
 from amps._core.scan_nested cimport NESTED_DEPTH_MAX, NestedExtractor, first_time
 from amps._core.value cimport (
@@ -114,7 +115,7 @@ cdef class BsonExtractor(NestedExtractor):
             self.limit = limit
         elif tag == BSON_DOCUMENT:
             if slot >= 0:
-                found = bson_has_leaf(at + 4, stop)
+                found = self.has_leaf(at + 4, stop)
                 if found < 0:
                     return NULL
                 if found:
@@ -125,6 +126,17 @@ cdef class BsonExtractor(NestedExtractor):
         elif slot >= 0:
             self.put(self.values.add(slot), tag, at, stop)
         return stop
+
+    cdef int has_leaf(self, const uint8_t* at, const uint8_t* stop) noexcept nogil:
+        """Whether there is a scalar in a document whose elements begin at `at`: 1 or 0; -1: malformed."""
+        cdef const uint8_t* leaf
+        if not self.leaf_from <= at < self.leaf_to:
+            leaf = bson_leaf(at, stop)
+            if leaf == NULL:
+                return -1
+            self.leaf_from = at
+            self.leaf_to = leaf
+        return self.leaf_to < stop
 
     cdef const uint8_t* scan_array(
         self, const uint8_t* at, const uint8_t* stop, int32_t node, uint32_t depth, uint32_t* index
@@ -155,8 +167,10 @@ cdef class BsonExtractor(NestedExtractor):
                 self.limit = end
                 if self.fields.nodes[node].first_element >= 0:
                     element = self.fields.element(node, index[0])
-                    if element >= 0 and self.scan_value(at, tag, element, depth) == NULL:
-                        return NULL
+                    if element >= 0:
+                        after = self.scan_value(at, tag, element, depth)
+                        if after == NULL or is_overworked(<uint64_t>(after - at)):
+                            return NULL
                 index[0] += 1
                 at = self.scan_value(at, tag, node, depth)
             if at == NULL:

@@ -16,10 +16,16 @@ none knows of a node above its message; here it is looked at as closely as the t
 from libc.stdint cimport UINT64_MAX, int32_t, uint8_t, uint32_t, uint64_t
 
 from amps._core.bflat_wire cimport bflat_field, bflat_head, bflat_values_end
-from amps._core.bson_wire cimport bson_document_end, bson_has_leaf
+from amps._core.bson_wire cimport bson_document_end, bson_leaf
 from amps._core.fields cimport Extractor, FieldSet, FieldValues, wanted_child
-from amps._core.msgpack_wire cimport MSGPACK_MAP, msgpack_item, msgpack_leaf, msgpack_read
-from amps._core.scan_nested cimport NESTED_DEPTH_MAX
+from amps._core.msgpack_wire cimport (
+    MSGPACK_LEAF_DEPTH_MAX,
+    MSGPACK_MAP,
+    msgpack_find_leaf,
+    msgpack_item,
+    msgpack_leaf,
+    msgpack_read,
+)
 from amps._core.value cimport VALUE_CONTAINER
 
 from amps._core.scan_bflat import BflatExtractor
@@ -114,7 +120,8 @@ cdef class CompositeExtractor(Extractor):
         cdef const uint8_t* end = data + length
         cdef msgpack_item item
         cdef bflat_field field
-        cdef bint found = False
+        cdef msgpack_leaf leaf
+        cdef const uint8_t* scalar
         cdef int evidence
         cdef uint64_t bytes_min
         evidence, bytes_min = self.evidence[number]
@@ -128,11 +135,15 @@ cdef class CompositeExtractor(Extractor):
         if evidence == IN_MSGPACK:
             at = msgpack_read(data, end, &item)
             if at != NULL and item.kind == MSGPACK_MAP:
-                msgpack_leaf(at, end, item.length, True, NESTED_DEPTH_MAX, &found)
-            return found
+                msgpack_find_leaf(at, end, item.length, True, MSGPACK_LEAF_DEPTH_MAX, &leaf)
+                return leaf.place != NULL
+            return False
         if evidence == IN_BSON:
             at = bson_document_end(data, end)
-            return at != NULL and bson_has_leaf(data + 4, at - 1) == 1
+            if at == NULL:
+                return False
+            scalar = bson_leaf(data + 4, at - 1)
+            return scalar != NULL and scalar < at - 1
         if evidence == IN_BFLAT:
             while at != NULL and at < end:
                 at = bflat_head(at, end, &field)

@@ -7,15 +7,19 @@ for them; other keys have none and are stepped over.
 
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 
+from amps._core.effort cimport is_overworked
 from amps._core.fields cimport FieldSet, FieldValues, wanted_child
 from amps._core.msgpack_wire cimport (
     MSGPACK_ARRAY,
     MSGPACK_BOOLEAN,
     MSGPACK_DOUBLE,
     MSGPACK_INTEGER,
+    MSGPACK_LEAF_DEPTH_MAX,
     MSGPACK_MAP,
     MSGPACK_NIL,
     MSGPACK_UNSIGNED,
+    msgpack_find_leaf,
+    msgpack_is_around,
     msgpack_item,
     msgpack_leaf,
     msgpack_name,
@@ -35,6 +39,8 @@ from amps._core.value cimport (
 
 
 cdef class MsgpackExtractor(NestedExtractor):
+
+    cdef msgpack_leaf leaf         # that the last search found
 
     cdef bint extract(
         self, const uint8_t* data, uint64_t length, FieldSet fields, int32_t root, FieldValues values
@@ -89,13 +95,14 @@ cdef class MsgpackExtractor(NestedExtractor):
         cdef msgpack_item item
         cdef Value* value
         cdef uint32_t index = 0
-        cdef bint found = False
+        cdef int found
         at = msgpack_read(at, self.end, &item)
         if at == NULL:
             return NULL
         if item.kind == MSGPACK_MAP:
             if slot >= 0:
-                if msgpack_leaf(at, self.end, item.length, True, NESTED_DEPTH_MAX, &found) == NULL and not found:
+                found = self.has_leaf(at, item.length)
+                if found < 0:
                     return NULL
                 if found:
                     self.values.add(slot).kind = VALUE_CONTAINER
@@ -125,6 +132,18 @@ cdef class MsgpackExtractor(NestedExtractor):
             value.length = item.length
         return at
 
+    cdef int has_leaf(self, const uint8_t* at, uint32_t pairs) noexcept nogil:
+        """Whether there is a scalar in a map whose pairs begin at `at`: 1 or 0; -1: malformed."""
+        cdef const uint8_t* behind
+        if self.leaf_from <= at < self.leaf_to:
+            return pairs > 0 and self.leaf.place != NULL and msgpack_is_around(&self.leaf, at)
+        behind = msgpack_find_leaf(at, self.end, pairs, True, MSGPACK_LEAF_DEPTH_MAX, &self.leaf)
+        if behind == NULL and self.leaf.place == NULL:
+            return -1
+        self.leaf_from = at
+        self.leaf_to = behind if self.leaf.place == NULL else self.leaf.place
+        return self.leaf.place != NULL
+
     cdef const uint8_t* scan_array(
         self, const uint8_t* at, uint32_t count, int32_t node, uint32_t depth, uint32_t* index
     ) except? NULL:
@@ -150,8 +169,10 @@ cdef class MsgpackExtractor(NestedExtractor):
             else:
                 if self.fields.nodes[node].first_element >= 0:
                     element = self.fields.element(node, index[0])
-                    if element >= 0 and self.scan_value(begin, begin[0], element, depth) == NULL:
-                        return NULL
+                    if element >= 0:
+                        at = self.scan_value(begin, begin[0], element, depth)
+                        if at == NULL or is_overworked(<uint64_t>(at - begin)):
+                            return NULL
                 index[0] += 1
                 at = self.scan_value(begin, begin[0], node, depth)
             if at == NULL:

@@ -22,6 +22,8 @@ cdef class NestedExtractor(Extractor):
     cdef uint32_t map_serial
     cdef uint32_t* met             # by node of the FieldSet: the map in which its key was met last
     cdef uint32_t met_capacity
+    cdef const uint8_t* leaf_from  # where the last search for a scalar began
+    cdef const uint8_t* leaf_to    # and where it found one; without one, the end of what was searched
 
     cdef int start(
         self, const uint8_t* data, uint64_t length, FieldSet fields, int32_t root, FieldValues values

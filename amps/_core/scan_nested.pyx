@@ -4,6 +4,11 @@ Keys are single: the first value of a repeated one counts, as in JSON. So a want
 its first value, with all that is wanted below it, and a message is read until everything is settled or it ends. Errors
 behind that go unnoticed (expressions.md §12.3).
 
+A container is a value if there is a scalar in it. What a search for one has gone through need not be gone through again
+for the containers in it that are wanted, too: it is known where the first scalar is. But a value that is wanted both as
+itself and as the first element of an array is read twice, and so is what is in it, at every such step of a path; the
+bound of effort.pyx ends that.
+
 A format's own part is `scan_value`: what stands at a place, for the node of the FieldSet that it belongs to.
 """
 
@@ -11,6 +16,7 @@ from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memset
 
+from amps._core.effort cimport is_overworked
 from amps._core.fields cimport Extractor, FieldSet, FieldValues
 
 
@@ -39,6 +45,7 @@ cdef class NestedExtractor(Extractor):
         self.wanted = fields.nodes[root].wanted_below
         self.resolved = 0
         self.arrays = 0
+        self.leaf_from = self.leaf_to = data
         if fields.node_count > self.met_capacity or self.map_serial > SERIAL_LAST:
             grown = <uint32_t*>realloc(self.met, fields.node_count * 2 * sizeof(uint32_t))
             if grown == NULL:
@@ -59,11 +66,14 @@ cdef class NestedExtractor(Extractor):
     ) except? NULL:
         """A wanted member's value, and whether it was the last thing wanted. tag: what the format says of its type."""
         cdef int32_t first
+        cdef const uint8_t* behind
         cdef uint32_t before = self.resolved
         if self.fields.nodes[node].first_element >= 0 and not self.is_array(tag):
             first = self.fields.element(node, 0)  # a value by itself is its own first element
-            if first >= 0 and self.scan_value(at, tag, first, depth) == NULL:
-                return NULL
+            if first >= 0:
+                behind = self.scan_value(at, tag, first, depth)
+                if behind == NULL or is_overworked(<uint64_t>(behind - at)):
+                    return NULL
         at = self.scan_value(at, tag, node, depth)
         if at != NULL and self.arrays == 0 and not self.done:
             self.resolved = before + self.fields.nodes[node].wanted_below

@@ -6,6 +6,10 @@ What a message lacks counts as present with its default where the type gives it 
 
 Repeated fields are stored as they are met, everything single when its message ends. So what a oneof put out is taken
 back from the slots of the repeated fields below it (`keep`, `take_back`).
+
+What takes more than its bytes do is told to the bound of effort.pyx: contents that are read again, which are those of
+groups and of what is wanted both as itself and as an element, and long lists of fields or slots, which are gone through
+for messages of a few bytes.
 """
 
 from functools import partial
@@ -13,6 +17,7 @@ from functools import partial
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
+from amps._core.effort cimport is_overworked
 from amps._core.field_plans cimport FieldPlans, is_made_for
 from amps._core.fields cimport Extractor, FieldSet, FieldValues
 from amps._core.protobuf_plan cimport (
@@ -61,6 +66,8 @@ from amps._core.value cimport (
 
 
 cdef enum:
+    STEPS_MAX = 64                 # through fields or slots, which take no longer than what else a value takes
+    STEP_BYTES = 4                 # of a message, which are read in the time of a step
     DEFAULTS_MAX = 1 << 20         # of a message, above its length: those of empty sub-messages cost two bytes together
 
 
@@ -95,7 +102,8 @@ cdef class ProtobufExtractor(Extractor):
         while field < end:
             field.seen = False
             field.count = 0
-            field += 1
+            field.met = 0
+            field += field.elements
 
     cdef bint scan(self, int32_t number_of_level, const uint8_t* at, const uint8_t* end) except -1:
         """The fields of a message, or some of them. False: malformed."""
@@ -107,6 +115,8 @@ cdef class ProtobufExtractor(Extractor):
         cdef uint32_t number
         cdef uint8_t wire_type
         cdef int32_t field
+        if level.step_count > STEPS_MAX and is_overworked(level.step_count * STEP_BYTES):
+            return False
         while at < end:
             at = protobuf_key(at, end, &number, &wire_type)
             if at == NULL or wire_type == PROTOBUF_GROUP_END:
@@ -119,6 +129,8 @@ cdef class ProtobufExtractor(Extractor):
                 if not self.take(level, &self.plan.fields[field], wire_type, content, content_end):
                     return False
                 field = self.plan.fields[field].same
+                if field >= 0 and is_overworked(<uint64_t>(content_end - content)):
+                    return False
         return True
 
     cdef bint take(
@@ -130,11 +142,14 @@ cdef class ProtobufExtractor(Extractor):
                 return True
             return field.kind == KIND_GROUP or self.take_packed(field, at, end)
         if field.kind == KIND_MESSAGE or field.kind == KIND_GROUP:
+            if field.kind == KIND_GROUP and is_overworked(<uint64_t>(end - at)):
+                return False
             if not field.repeated:
                 return self.take_single(level, field, at, end)
-            field.count += 1
-            if field.element >= 0 and field.count - 1 != <uint32_t>field.element:
-                return True
+            if field.element >= 0:
+                field = next_element(field)
+                if field == NULL:
+                    return True
             if field.slot >= 0:
                 self.values.add(field.slot).kind = VALUE_CONTAINER
             if field.level < 0:
@@ -145,7 +160,9 @@ cdef class ProtobufExtractor(Extractor):
             if field.slot >= 0:
                 put(self.values.add(field.slot), field.kind, at, end)
             return True
-        self.set_member(level, field)
+        if field.oneof >= 0 and not field.seen and not self.put_others_out(level, field):
+            return False
+        field.seen = True
         put(&field.value, field.kind, at, end)
         return True
 
@@ -166,27 +183,30 @@ cdef class ProtobufExtractor(Extractor):
     ) except -1:
         """A sub-message that is not repeated: parts of it may come one after the other."""
         if not field.seen:
-            self.set_member(level, field)
+            if field.oneof >= 0 and not self.put_others_out(level, field):
+                return False
+            field.seen = True
             if field.level >= 0:
                 self.reset(field.level)
+            if field.kept_count > STEPS_MAX and is_overworked(field.kept_count * STEP_BYTES):
+                return False
             self.keep(field)
         return field.level < 0 or self.scan(field.level, at, end)
 
-    cdef int set_member(self, PlanLevel* level, PlanField* member) except -1:
-        """A field has a value; the other members of its oneof have none any more."""
+    cdef bint put_others_out(self, PlanLevel* level, const PlanField* member) noexcept:
+        """A member of a oneof gets a value; the others have none any more. False: this took too long."""
         cdef PlanField* field
         cdef PlanField* end
-        member.seen = True
-        if member.oneof < 0:
-            return 0
+        if level.step_count > STEPS_MAX and is_overworked(level.step_count * STEP_BYTES):
+            return False
         field = &self.plan.fields[level.first_field]
         end = field + level.field_count
         while field < end:
             if field.seen and field.oneof == member.oneof and field.number != member.number:
                 field.seen = False
                 self.take_back(field)
-            field += 1
-        return 0
+            field += field.elements
+        return True
 
     cdef void keep(self, PlanField* member) noexcept:
         """Note what the slots below hold."""
@@ -227,8 +247,18 @@ cdef class ProtobufExtractor(Extractor):
                     return False
                 self.defaults_left -= 1
                 self.values.add(field.slot)[0] = field.default
-            field += 1
+            field += field.elements
         return True
+
+
+cdef inline PlanField* next_element(PlanField* array) noexcept nogil:
+    """One more occurrence of an array of sub-messages: the element that it is; NULL: nobody wants it."""
+    cdef PlanField* element = array + array.met
+    array.count += 1
+    if array.met == array.elements or array.count - 1 != <uint32_t>element.element:
+        return NULL
+    array.met += 1
+    return element
 
 
 cdef void put(Value* value, uint8_t kind, const uint8_t* at, const uint8_t* end) noexcept:

@@ -12,6 +12,7 @@ from libc.stdint cimport UINT64_MAX, int8_t, int16_t, int32_t, uint8_t, uint32_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memchr, memcpy
 
+from amps._core.effort cimport is_overworked
 from amps._core.field_plans cimport FieldPlan, FieldPlans, is_made_for
 from amps._core.fields cimport Extractor, FieldSet, FieldValues
 from amps._core.value cimport (
@@ -45,6 +46,7 @@ cdef struct Read:
     int32_t slot
     uint8_t kind
     bint big_endian
+    bint again                     # of the field of the read before
 
 
 cdef class StructPlan(FieldPlan):
@@ -101,6 +103,7 @@ cdef class StructPlan(FieldPlan):
             grown[self.read_count].slot = slot
             grown[self.read_count].kind = kind
             grown[self.read_count].big_endian = field.big_endian
+            grown[self.read_count].again = self.read_count > 0 and field is found[self.read_count - 1][0]
             self.read_count += 1
         return 0
 
@@ -130,6 +133,8 @@ cdef class StructExtractor(Extractor):
             if read.offset + read.size > length:
                 self.cut_short += 1  # the fields that are missing are NULL, but somebody should know (§12.5)
                 break
+            if read.again and is_overworked(read.size):
+                return False
             put(values.add(read.slot), read, data + read.offset)
         return True
 

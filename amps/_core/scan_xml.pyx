@@ -7,6 +7,9 @@ The value of an element is its own text: what stands directly in it, CDATA inclu
 both ends. An element without such text is NULL, or, with attributes or elements in it, a container (§14.4). Texts are
 left as they stand in the message; only what is in several pieces, or written with references, is put together.
 Subscripts within a path count the elements of one name in one element.
+
+An element is at several places of the tree at once, if it is wanted both as itself and by its number. What is in it is
+then looked up at all of them; where they are many, the bound of effort.pyx is told so.
 """
 
 cimport cython
@@ -14,6 +17,7 @@ from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 
+from amps._core.effort cimport is_overworked
 from amps._core.fields cimport Extractor, FieldSet, FieldValues, wanted_child
 from amps._core.message_builder cimport ByteBuffer
 from amps._core.value cimport VALUE_CONTAINER, VALUE_NULL, VALUE_RAW_TEXT, Value
@@ -54,6 +58,8 @@ cdef extern from *:
 
 cdef enum:
     FRAMES = 65
+    NODES_MAX = 16                 # that an element is, before the bound is told
+    NODE_BYTES = 16                # of a document, which are read in the time of a look-up
 
 cdef uint64_t MESSAGE_BYTES_MAX = 0xFFFFFFFF
 
@@ -137,6 +143,8 @@ cdef class XmlExtractor(Extractor):
                 first_active = self.active_count
                 self.wants_text = False
                 if frame.first_active < first_active:
+                    if first_active - frame.first_active > NODES_MAX and self.must_give_up(frame):
+                        return False
                     self.activate_below(frame)
                 if self.active_count == first_active and xml_skip_leaf(&self.cursor):
                     continue
@@ -148,6 +156,8 @@ cdef class XmlExtractor(Extractor):
                         break
                     frame.has_inner = True
                     if frame.first_active < self.active_count:
+                        if self.active_count - frame.first_active > NODES_MAX and self.must_give_up(frame):
+                            return False
                         self.add_attribute(frame)
                 if token == XML_MALFORMED:
                     return False
@@ -199,6 +209,10 @@ cdef class XmlExtractor(Extractor):
         frame.is_copied = False
         frame.text = NULL
         frame.text_base = self.texts.length
+
+    cdef bint must_give_up(self, Frame* frame) noexcept:
+        """Whether something in an open element must not be looked up any more at all the places it is at."""
+        return is_overworked(<uint64_t>(self.active_count - frame.first_active) * NODE_BYTES)
 
     cdef int activate_below(self, Frame* parent) except -1:
         """Find out which nodes an element is: below each of those that its parent is, and as an element of an array."""
