@@ -17,14 +17,17 @@ cdef enum:
     MESSAGE_NS = 250_000_000       # thousands of searches in a message of ordinary size
     BYTE_NS = 10                   # of the message: some ten times what a search in linear time takes
     LARGE_BYTES = 16384            # here what takes linear time can take long, too
+    WORK_BYTES = 262144            # read more than once, before the clock is read
 
 cdef uint64_t allowance_ns = 0     # of the current message; 0 = there is none
 cdef uint64_t message_deadline_ns = 0  # 0 = nobody has asked yet
 cdef uint64_t given_up = 0
+cdef uint64_t worked_bytes = 0     # since the clock was read
 
 
 cdef void begin_message(uint64_t bytes_) noexcept nogil:
-    global allowance_ns, message_deadline_ns
+    global allowance_ns, message_deadline_ns, worked_bytes
+    worked_bytes = 0
     allowance_ns = MESSAGE_NS + bytes_ * BYTE_NS
     message_deadline_ns = 0
 
@@ -57,6 +60,19 @@ cdef bint is_large() noexcept nogil:
 
 cdef bint is_large_and_over() noexcept nogil:
     return is_large() and is_over()
+
+
+cdef bint is_overworked(uint64_t bytes_) noexcept nogil:
+    """Told by extractors that read a part of the message, of so many bytes, once more: True: they have to give up."""
+    global worked_bytes
+    worked_bytes += bytes_
+    if worked_bytes < WORK_BYTES:
+        return False
+    worked_bytes = 0
+    if not is_over():
+        return False
+    give_up()
+    return True
 
 
 cdef void give_up() noexcept nogil:

@@ -41,12 +41,13 @@ cdef class FieldSet:
     cdef dict slots                # path -> slot
     cdef int32_t* slot_nodes       # by slot: its node
     cdef list names                # owners of PathNode.name
-    cdef int32_t* table            # nodes by parent and name, open addressing; -1 = free
+    cdef int32_t* table            # nodes by parent and name or subscript, open addressing; -1 = free
     cdef uint32_t table_capacity   # a power of two
     cdef NameOpenings openings     # of the names of all steps
 
     cdef int32_t _new_node(self, int32_t parent) except -1
     cdef int _grow_table(self) except -1
+    cdef int _enter_new(self, int32_t node) except -1
     cdef void _enter(self, int32_t node) noexcept
     cdef int32_t child(self, int32_t parent, const uint8_t* name, uint32_t length) noexcept nogil
     cdef int32_t element(self, int32_t parent, uint32_t index) noexcept nogil

@@ -9,10 +9,13 @@ Invariants: a slot keeps its number for as long as the FieldSet lives. FieldValu
 point into the message: nothing of them may be kept.
 """
 
+from os import urandom
+
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 
+from amps._core.identity cimport hash_bytes
 from amps._core.value cimport VALUE_NULL, Arena, Value, to_python
 
 cdef enum:
@@ -23,21 +26,17 @@ cdef enum:
     STEPS_MAX = 1000
 
 
+cdef uint64_t SEED = int.from_bytes(urandom(8), "little")  # nobody can know names that collide
+
+
 cdef inline uint64_t name_hash(int32_t parent, const uint8_t* name, uint32_t length) noexcept nogil:
-    """Length and both ends of the name: names that agree in these are compared anyway."""
-    cdef uint64_t head = 0
-    cdef uint64_t tail = 0
-    if length >= 8:
-        memcpy(&head, name, 8)
-        memcpy(&tail, name + length - 8, 8)
-    elif length >= 4:
-        memcpy(&head, name, 4)
-        memcpy(&tail, name + length - 4, 4)
-    elif length:
-        head = (<uint64_t>name[0] << 16) | (<uint64_t>name[length >> 1] << 8) | name[length - 1]
-    head = (head ^ <uint64_t>parent << 32 ^ length) * 0x9E3779B97F4A7C15ULL
-    head = (head ^ head >> 32 ^ tail) * 0xD6E8FEB86659FD93ULL
-    return head >> 32 ^ head >> 51
+    return hash_bytes(name, length, SEED ^ <uint64_t>parent * 0x9E3779B97F4A7C15ULL)
+
+
+cdef inline uint64_t element_hash(int32_t parent, uint32_t index) noexcept nogil:
+    cdef uint64_t head = (SEED ^ (<uint64_t>parent << 32 | index)) * 0x9E3779B97F4A7C15ULL
+    head = (head ^ head >> 32) * 0xD6E8FEB86659FD93ULL
+    return head >> 32 ^ head
 
 
 cdef class FieldSet:
@@ -113,10 +112,7 @@ cdef class FieldSet:
         self.nodes[node].name_length = <uint32_t>len(name)
         self.nodes[parent].children += 1
         self._note_look(parent, node)
-        if self.node_count * 2 > self.table_capacity:
-            self._grow_table()
-        else:
-            self._enter(node)
+        self._enter_new(node)
         return node
 
     def _note_look(self, int32_t parent, int32_t node):
@@ -142,6 +138,7 @@ cdef class FieldSet:
         self.nodes[node].index = index
         self.nodes[node].next_element = self.nodes[parent].first_element
         self.nodes[parent].first_element = node
+        self._enter_new(node)
         return node
 
     cdef int32_t _new_node(self, int32_t parent) except -1:
@@ -182,14 +179,24 @@ cdef class FieldSet:
         self.table_capacity = capacity
         for at in range(capacity):
             grown[at] = -1
-        for at in range(self.node_count):
-            if self.nodes[at].name != NULL:
-                self._enter(<int32_t>at)
+        for at in range(1, self.node_count):
+            self._enter(<int32_t>at)
+        return 0
+
+    cdef int _enter_new(self, int32_t node) except -1:
+        if self.node_count * 2 > self.table_capacity:
+            self._grow_table()
+        else:
+            self._enter(node)
         return 0
 
     cdef void _enter(self, int32_t node) noexcept:
         cdef PathNode* entered = &self.nodes[node]
-        cdef uint64_t at = name_hash(entered.parent, entered.name, entered.name_length)
+        cdef uint64_t at
+        if entered.name == NULL:
+            at = element_hash(entered.parent, entered.index)
+        else:
+            at = name_hash(entered.parent, entered.name, entered.name_length)
         while self.table[at & (self.table_capacity - 1)] >= 0:
             at += 1
         self.table[at & (self.table_capacity - 1)] = node
@@ -207,16 +214,31 @@ cdef class FieldSet:
             if found < 0:
                 return -1
             node = &self.nodes[found]
-            if node.name_length == length and node.parent == parent and names_equal(node.name, name, length):
+            if (
+                node.name_length == length
+                and node.parent == parent
+                and node.name != NULL
+                and names_equal(node.name, name, length)
+            ):
                 return found
             at += 1
 
     cdef int32_t element(self, int32_t parent, uint32_t index) noexcept nogil:
         """The node of a subscript of an array; -1 if nobody wants it."""
-        cdef int32_t node = self.nodes[parent].first_element
-        while node >= 0 and self.nodes[node].index != index:
-            node = self.nodes[node].next_element
-        return node
+        cdef uint64_t at
+        cdef int32_t found
+        cdef PathNode* node
+        if self.nodes[parent].first_element < 0:
+            return -1
+        at = element_hash(parent, index)
+        while True:
+            found = self.table[at & (self.table_capacity - 1)]
+            if found < 0:
+                return -1
+            node = &self.nodes[found]
+            if node.name == NULL and node.parent == parent and node.index == index:
+                return found
+            at += 1
 
 
 cdef class FieldValues:

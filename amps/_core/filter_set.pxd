@@ -27,9 +27,9 @@ cdef class FilterEntry:
     cdef readonly Filter filter
     cdef readonly list members             # of the owner of the set, in the order of adding
     cdef BoundProgram program
-    cdef FieldSet apart_fields             # for messages that cannot be read for all fields
-    cdef BoundProgram apart_program
+    cdef BoundProgram apart_program        # for messages that cannot be read for all fields
     cdef list keys                         # numbers of the keys it is filed under; None = tried on every message
+    cdef bint takes_long                   # perhaps
     cdef uint64_t serial                   # of the last message it was considered for
 
 
@@ -66,6 +66,8 @@ cdef class FilterSet:
     cdef FieldSet fields
     cdef readonly dict entries             # Filter -> FilterEntry
     cdef list scanned                      # entries that are tried on every message
+    cdef list scanned_last                 # of these, those that may take long
+    cdef list apart                        # pairs of a FieldSet and the entries that need it; None = not made yet
     cdef FilterKey* keys
     cdef uint32_t key_count
     cdef uint32_t key_capacity

@@ -9,7 +9,7 @@ Of several equalities a filter is filed under the one that the fewest others are
 
 A message that cannot be read for all fields is read again for each filter by itself: whether a filter matches must not
 depend on what other filters there are. A filter whose evaluation takes more memory or time than a message may does not
-match.
+match; as all share that time, those that may take long come last.
 """
 
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
@@ -17,7 +17,14 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memset
 
 from amps._core.constant_set cimport canonical, number_hash
-from amps._core.effort cimport begin_message, end_message, give_up, given_up_so_far, is_large_and_over
+from amps._core.effort cimport (
+    begin_message,
+    end_message,
+    give_up,
+    given_up_so_far,
+    is_large_and_over,
+    is_overworked,
+)
 from amps._core.expression_vm cimport BoundProgram, Program
 from amps._core.fields cimport Extractor, FieldNode, FieldSet, FieldValues
 from amps._core.identity cimport hash_bytes
@@ -92,6 +99,11 @@ cdef class FilterEntry:
         self.filter = filter_
         self.members = []
         self.program = filter_.program.bind(fields)
+        self.takes_long = (
+            filter_.program.length > LONG_PROGRAM
+            or len(filter_.program.patterns) > 0
+            or len(filter_.program.functions) > 0
+        )
         self.keys = None
         self.serial = 0
 
@@ -121,6 +133,8 @@ cdef class FilterSet:
         """Nothing is filed, no field is wanted."""
         self.fields = FieldSet()
         self.scanned = []
+        self.scanned_last = []
+        self.apart = None
         self.filed = []
         self.texts = []
         self.key_count = 0
@@ -152,8 +166,9 @@ cdef class FilterSet:
         self.matched = []  # it may be there still
         self.matched_count = 0
         del self.entries[filter_]
+        self.apart = None
         if entry.keys is None:
-            self.scanned.remove(entry)
+            (self.scanned_last if entry.takes_long else self.scanned).remove(entry)
         else:
             for key in entry.keys:
                 (<list>self.filed[key]).remove(entry)
@@ -174,12 +189,8 @@ cdef class FilterSet:
         cdef Filter filter_ = entry.filter
         self.asks_message = self.asks_message or filter_.asks_message
         self.asks_publisher = self.asks_publisher or filter_.asks_publisher
-        self.may_take_long = (
-            self.may_take_long
-            or filter_.program.length > LONG_PROGRAM
-            or len(filter_.program.patterns) > 0
-            or len(filter_.program.functions) > 0
-        )
+        self.may_take_long = self.may_take_long or entry.takes_long
+        self.apart = None
         best = None
         fewest = 0
         for path, constants in filter_.equalities:
@@ -189,7 +200,7 @@ cdef class FilterSet:
                 best, fewest = keys, crowd
         entry.keys = best
         if best is None:
-            self.scanned.append(entry)
+            (self.scanned_last if entry.takes_long else self.scanned).append(entry)
             return
         for key in best:
             (<list>self.filed[key]).append(entry)
@@ -295,6 +306,7 @@ cdef class FilterSet:
         cdef int32_t node
         cdef uint32_t at
         cdef bint readable
+        cdef uint64_t given_up = given_up_so_far()
         self.serial += 1
         self.matched_count = 0
         values.begin(self.fields)
@@ -303,6 +315,8 @@ cdef class FilterSet:
         except MemoryError:
             self.bench.exhausted += 1
             readable = False
+        if given_up_so_far() != given_up:
+            return 0  # reading it took too long
         if not readable:
             self.bench.unreadable += 1
             self.match_apart(data, length)
@@ -315,6 +329,8 @@ cdef class FilterSet:
                 nodes = values.nodes
                 self.look_up(&nodes[node].value, self.filed_slots[at])
                 node = values.nodes[node].next
+        for entry in self.scanned_last:
+            self.consider(entry, False)
         return 0
 
     cdef int look_up(self, Value* value, uint32_t slot) except -1:
@@ -374,22 +390,41 @@ cdef class FilterSet:
             return False
 
     cdef int match_apart(self, const uint8_t* data, uint64_t length) except -1:
-        """Read the message for each filter by itself."""
+        """Read the message for each filter by itself, once for those that need the same fields."""
         cdef FilterEntry entry
+        cdef FieldSet fields
         cdef FieldValues values = self.bench.values
-        for entry in self.entries.values():
-            if entry.apart_fields is None:
-                entry.apart_fields = FieldSet()
-                entry.apart_program = entry.filter.program.bind(entry.apart_fields)
-            values.begin(entry.apart_fields)
+        cdef uint64_t given_up = given_up_so_far()
+        if self.apart is None:
+            self._set_apart()
+        for fields, entries in self.apart:
+            if is_overworked(length):
+                return 0
+            values.begin(fields)
             try:
-                if not self.bench.extractor.extract(data, length, entry.apart_fields, 0, values):
+                if not self.bench.extractor.extract(data, length, fields, 0, values):
+                    if given_up_so_far() != given_up:
+                        return 0
                     continue
             except MemoryError:
                 continue
-            if self.is_match(entry.apart_program):
-                self.add_match(entry)
+            for entry in <list>entries:
+                if self.is_match(entry.apart_program):
+                    self.add_match(entry)
         return 0
+
+    def _set_apart(self):
+        """Sort the filters by the fields that they need."""
+        cdef FilterEntry entry
+        by_fields = {}
+        for entry in self.entries.values():
+            by_fields.setdefault(frozenset(entry.filter.program.fields), []).append(entry)
+        self.apart = []
+        for entries in by_fields.values():
+            fields = FieldSet()
+            for entry in entries:
+                entry.apart_program = entry.filter.program.bind(fields)
+            self.apart.append((fields, entries))
 
     def matching(self, message):
         """The members of the filters that match a message, for tests and tools."""

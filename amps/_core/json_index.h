@@ -2,14 +2,17 @@
  *
  * Going through a text from quote to quote a processor waits for each step before it can begin the next one. Here it
  * looks at 64 bytes at a time, whatever is in them: each kind of byte becomes a word with a bit for each place, and some
- * arithmetic on such words tells what is inside a string. Tokens are
+ * arithmetic on such words tells what is inside a string, and what stands behind what. Tokens are
  *
  * - every brace and bracket outside strings;
  * - the opening quote of every string that begins as a wanted name does (or of every one);
- * - every backslash: there may be a name with escapes.
+ * - every backslash in a string: there may be a name with escapes.
  *
- * A member that nobody wants leaves no token, unless its value is a container. A byte that is none of these may be taken
- * for one where nothing but a number or literal can be ('y', 'Y', '_', 0x7F outside strings).
+ * A member that nobody wants leaves no token, unless its value is a container. But behind each opening brace or bracket,
+ * each comma and each colon (blanks aside) there must be something that begins like a value, and nowhere else; only may an
+ * opening one be closed at once. So behind values there can be commas, colons and closing brackets only. What breaks that
+ * is an error, which ends the index as the end of the text does. Not looked at are the order of commas and colons, which
+ * bracket closes which, and what numbers and literals go on with: that is for who wants something there.
  *
  * A text is indexed in windows, so that who ends early has not looked at all of it. */
 
@@ -31,18 +34,34 @@
 
 #define JSON_INLINE static inline __attribute__((always_inline))
 
+/* How far the text is indexed, and what the rest has to know of it. */
 typedef struct {
-    const uint8_t *at;  /* what is indexed next */
+    const uint8_t *at;    /* what is indexed next */
     const uint8_t *end;
-    uint64_t in_string; /* all ones: it is inside a string */
-    uint64_t escaped;   /* 1: its first byte is escaped */
+    uint64_t in_string;   /* all ones: it is inside a string */
+    /* One bit each: */
+    uint64_t escaped;     /* its first byte is escaped */
+    uint64_t in_scalar;   /* a number or literal goes on, if its first byte may be part of one */
+    uint64_t value_next;  /* a value must follow */
 } JsonIndex;
 
 /* What a block consists of, a bit for each byte. */
 typedef struct {
-    uint64_t quotes, backslashes, brackets;
-    uint64_t wanted; /* the bytes behind are what some wanted name begins with */
+    uint64_t quotes, backslashes, blanks;
+    uint64_t structure;     /* braces, brackets, commas, colons */
+    uint64_t before_values; /* of these, all but the closing ones */
+    uint64_t separators;    /* commas, colons */
+    uint64_t starts;        /* what numbers and literals begin with, and all of the structure */
+    uint64_t wanted;        /* the bytes behind are what some wanted name begins with */
 } JsonBlock;
+
+/* From behind the opening brace of the outermost object. */
+JSON_INLINE void json_begin_index(JsonIndex *index, const uint8_t *at, const uint8_t *end) {
+    memset(index, 0, sizeof(*index));
+    index->at = at;
+    index->end = end;
+    index->value_next = 1;
+}
 
 /* The bytes that a backslash stands before and thereby escapes. Backslashes are rare. */
 static inline uint64_t json_escaped(uint64_t backslashes, uint64_t *carry) {
@@ -58,49 +77,91 @@ static inline uint64_t json_escaped(uint64_t backslashes, uint64_t *carry) {
     return escaped;
 }
 
-/* Write places of tokens, two at least, also where there are fewer: how many there are cannot be foretold. */
-JSON_INLINE uint32_t *json_write_tokens(uint32_t *next, uint64_t tokens, uint32_t offset) {
-    uint32_t count = (uint32_t)__builtin_popcountll(tokens);
-    uint32_t written = 0;
-    do {
-        for (uint32_t each = 0; each < 2; each++) {
-            next[written + each] = offset + (uint32_t)__builtin_ctzll(tokens | (uint64_t)1 << 63);
-            tokens &= tokens - 1;
-        }
-        written += 2;
-    } while (written < count);
-    return next + count;
+/* The places of errors in a block in which there are blanks, empty containers or errors. `values` are the places behind
+ * what values stand behind (and have carried their last bit to `index`), `values_there` those where values begin; the
+ * block is at `at`. */
+static uint64_t json_errors(JsonIndex *index, uint64_t values, uint64_t values_there, uint64_t closes, uint64_t blanks,
+                            const uint8_t *at) {
+    uint64_t behind_blanks, closed;
+    /* A carry runs through the blanks behind each of them. */
+    index->value_next |= (uint64_t)__builtin_add_overflow(blanks, values & blanks, &behind_blanks);
+    values = (values | behind_blanks) & ~blanks;
+    for (closed = values & closes; closed; closed &= closed - 1) {
+        const uint8_t *close = at + __builtin_ctzll(closed);
+        const uint8_t *open = close - 1; /* there is one: nothing else makes anybody expect something */
+        while (json_is_space(*open)) open--;
+        if (*open + 2 == *close) values &= ~(closed & -closed); /* it closes what is empty, and not another kind of it */
+    }
+    return values ^ values_there;
 }
 
-/* Index the next window, with these ways to look at a block and to fill what is between quotes. */
-#define JSON_INDEX_WINDOW(look, between)                                                                        \
+/* The tokens of the block at `at`, and errors. `inside`: strings, each with its opening quote. */
+JSON_INLINE uint64_t json_tokens(JsonIndex *index, const JsonBlock *block, uint64_t inside, const uint8_t *at,
+                                 uint64_t *errors) {
+    uint64_t outside = ~inside;
+    uint64_t opening = block->quotes & inside;
+    uint64_t blanks = block->blanks & outside;
+    uint64_t before_values = block->before_values & outside;
+    uint64_t opens = before_values & ~block->separators;
+    uint64_t brackets = block->structure & ~block->separators & outside;
+    uint64_t scalars = ~(inside | block->quotes | block->blanks | block->structure);
+    uint64_t starts = scalars & ~(scalars << 1 | index->in_scalar);
+    uint64_t values = before_values << 1 | index->value_next;
+    uint64_t values_there = opening | starts | opens;
+    index->in_scalar = scalars >> 63;
+    index->value_next = before_values >> 63;
+    *errors = (values ^ values_there) | blanks;
+    if (*errors) *errors = json_errors(index, values, values_there, brackets & ~opens, blanks, at);
+    *errors |= starts & ~block->starts;
+    return brackets | (opening & block->wanted) | (block->backslashes & inside);
+}
+
+/* Write places of tokens, two at least, also where there are fewer: how many there are cannot be foretold. */
+#define JSON_WRITE_TOKENS(next, tokens, offset, lowest)                    \
+    {                                                                      \
+        uint32_t count = (uint32_t)__builtin_popcountll(tokens);           \
+        uint32_t written = 0;                                              \
+        do {                                                               \
+            next[written] = (offset) + (uint32_t)lowest(tokens);           \
+            tokens &= tokens - 1;                                          \
+            next[written + 1] = (offset) + (uint32_t)lowest(tokens);       \
+            tokens &= tokens - 1;                                          \
+            written += 2;                                                  \
+        } while (written < count);                                         \
+        next += count;                                                     \
+    }
+
+/* Index the next window, with these ways to look at a block, to fill what is between quotes, and to find the lowest bit
+ * (anything, if there is none). */
+#define JSON_INDEX_WINDOW(look, between, lowest)                                                                \
     const uint8_t *end = index->end;                                                                            \
     const uint8_t *at = index->at;                                                                              \
     const uint8_t *stop = end - at > JSON_WINDOW_BYTES ? at + JSON_WINDOW_BYTES : end;                          \
-    uint64_t in_string = index->in_string;                                                                      \
-    uint64_t escaped = index->escaped;                                                                          \
+    JsonIndex now = *index;                                                                                     \
     uint32_t *next = tape;                                                                                      \
     for (; at < stop; at += JSON_BLOCK_BYTES) {                                                                 \
         uint8_t copied[JSON_BLOCK_BYTES + JSON_AHEAD_BYTES];                                                    \
         const uint8_t *bytes = at;                                                                              \
         JsonBlock block;                                                                                        \
-        uint64_t inside;                                                                                        \
+        uint64_t inside, tokens, errors;                                                                        \
         if (end - at < JSON_BLOCK_BYTES + JSON_AHEAD_BYTES) {                                                   \
             memset(copied, ' ', sizeof(copied));                                                                \
             memcpy(copied, at, (size_t)(end - at));                                                             \
             bytes = copied;                                                                                     \
         }                                                                                                       \
         look(&block, bytes, openings);                                                                          \
-        if (block.backslashes | escaped) block.quotes &= ~json_escaped(block.backslashes, &escaped);            \
-        inside = between(block.quotes) ^ in_string; /* strings, each with its opening quote */                  \
-        in_string = 0 - (inside >> 63);                                                                         \
-        next = json_write_tokens(                                                                               \
-            next, (block.brackets & ~inside) | (block.quotes & inside & block.wanted) | block.backslashes,      \
-            (uint32_t)(at - base));                                                                             \
+        if (block.backslashes | now.escaped) block.quotes &= ~json_escaped(block.backslashes, &now.escaped);    \
+        inside = between(block.quotes) ^ now.in_string; /* strings, each with its opening quote */              \
+        now.in_string = 0 - (inside >> 63);                                                                     \
+        tokens = json_tokens(&now, &block, inside, at, &errors);                                                \
+        if (__builtin_expect(errors != 0, 0)) {                                                                 \
+            tokens &= (errors & -errors) - 1;                                                                   \
+            now.end = stop = at; /* nothing is found behind it */                                               \
+        }                                                                                                       \
+        JSON_WRITE_TOKENS(next, tokens, (uint32_t)(at - base), lowest)                                          \
     }                                                                                                           \
-    index->at = at < end ? at : end;                                                                            \
-    index->in_string = in_string;                                                                               \
-    index->escaped = escaped;                                                                                   \
+    now.at = at < now.end ? at : now.end;                                                                       \
+    *index = now;                                                                                               \
     return (uint32_t)(next - tape);
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
@@ -126,21 +187,49 @@ JSON_WIDE JSON_INLINE __m256i json_wide_openings(const uint8_t *bytes, const Nam
     return found;
 }
 
-/* Brackets and braces differ in three bits only. */
-JSON_WIDE JSON_INLINE __m256i json_wide_brackets(__m256i bytes) {
-    return _mm256_cmpeq_epi8(_mm256_or_si256(bytes, _mm256_set1_epi8('{' ^ 0x7F | '}' ^ 0x7F | 0x20)),
-                             _mm256_set1_epi8(0x7F));
+/* What a byte is, told by its halves: in both rows its bit is set. Which bits are higher matters below. */
+enum { JSON_DIGIT = 1, JSON_MINUS = 2, JSON_T = 4, JSON_F_N = 8, JSON_CLOSE = 16, JSON_OPEN = 32, JSON_COMMA = 64,
+       JSON_COLON = 128 };
+
+JSON_WIDE JSON_INLINE __m256i json_wide_kinds(__m256i bytes) {
+    const __m256i of_low = _mm256_broadcastsi128_si256(_mm_setr_epi8(
+        JSON_DIGIT, JSON_DIGIT, JSON_DIGIT, JSON_DIGIT, JSON_DIGIT | JSON_T, JSON_DIGIT, JSON_DIGIT | JSON_F_N,
+        JSON_DIGIT, JSON_DIGIT, JSON_DIGIT, (char)JSON_COLON, JSON_OPEN, JSON_COMMA, JSON_CLOSE | JSON_MINUS,
+        JSON_F_N, 0));
+    const __m256i of_high = _mm256_broadcastsi128_si256(_mm_setr_epi8(
+        0, 0, JSON_COMMA | JSON_MINUS, (char)(JSON_COLON | JSON_DIGIT), 0, JSON_OPEN | JSON_CLOSE, JSON_F_N,
+        JSON_OPEN | JSON_CLOSE | JSON_T, 0, 0, 0, 0, 0, 0, 0, 0));
+    __m256i high_halves = _mm256_and_si256(_mm256_srli_epi16(bytes, 4), _mm256_set1_epi8(0x0F));
+    /* Bytes above 0x7F are nothing. */
+    return _mm256_and_si256(_mm256_shuffle_epi8(of_low, bytes), _mm256_shuffle_epi8(of_high, high_halves));
+}
+
+/* The top bit of each byte is set if its kind is one of those from `lowest` on. */
+#define JSON_WIDE_KINDS_FROM(lowest, low, high)                                 \
+    JSON_WIDE_MASK(_mm256_adds_epu8(low, _mm256_set1_epi8(0x80 - (lowest))),    \
+                   _mm256_adds_epu8(high, _mm256_set1_epi8(0x80 - (lowest))))
+
+JSON_WIDE JSON_INLINE __m256i json_wide_blanks(__m256i bytes) {
+    const __m256i blanks = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(' ', 0, 0, 0, 0, 0, 0, 0, 0, '\t', '\n', 0, 0, '\r', 0, 0));
+    return _mm256_cmpeq_epi8(_mm256_shuffle_epi8(blanks, bytes), bytes);
 }
 
 JSON_WIDE JSON_INLINE void json_look_wide(JsonBlock *block, const uint8_t *bytes, const NameOpenings *openings) {
     __m256i low = _mm256_loadu_si256((const __m256i *)bytes);
     __m256i high = _mm256_loadu_si256((const __m256i *)(bytes + 32));
+    __m256i low_kinds = json_wide_kinds(low);
+    __m256i high_kinds = json_wide_kinds(high);
     const __m256i zero = _mm256_setzero_si256();
     block->quotes = JSON_WIDE_MASK(_mm256_cmpeq_epi8(low, _mm256_set1_epi8('"')),
                                    _mm256_cmpeq_epi8(high, _mm256_set1_epi8('"')));
     block->backslashes = JSON_WIDE_MASK(_mm256_cmpeq_epi8(low, _mm256_set1_epi8('\\')),
                                         _mm256_cmpeq_epi8(high, _mm256_set1_epi8('\\')));
-    block->brackets = JSON_WIDE_MASK(json_wide_brackets(low), json_wide_brackets(high));
+    block->blanks = JSON_WIDE_MASK(json_wide_blanks(low), json_wide_blanks(high));
+    block->structure = JSON_WIDE_KINDS_FROM(JSON_CLOSE, low_kinds, high_kinds);
+    block->before_values = JSON_WIDE_KINDS_FROM(JSON_OPEN, low_kinds, high_kinds);
+    block->separators = JSON_WIDE_KINDS_FROM(JSON_COMMA, low_kinds, high_kinds);
+    block->starts = JSON_WIDE_KINDS_FROM(JSON_DIGIT, low_kinds, high_kinds);
     block->wanted = ~JSON_WIDE_MASK(_mm256_cmpeq_epi8(json_wide_openings(bytes, openings), zero),
                                     _mm256_cmpeq_epi8(json_wide_openings(bytes + 32, openings), zero));
 }
@@ -153,7 +242,7 @@ JSON_WIDE JSON_INLINE uint64_t json_wide_between_quotes(uint64_t quotes) {
 
 JSON_WIDE static uint32_t json_index_window_wide(JsonIndex *index, const uint8_t *base, uint32_t *tape,
                                                  const NameOpenings *openings) {
-    JSON_INDEX_WINDOW(json_look_wide, json_wide_between_quotes)
+    JSON_INDEX_WINDOW(json_look_wide, json_wide_between_quotes, _tzcnt_u64)
 }
 
 static inline int json_can_go_wide(void) {
@@ -177,10 +266,23 @@ static inline void json_look_plain(JsonBlock *block, const uint8_t *bytes, const
         switch (bytes[at]) {
         case '"': block->quotes |= bit; break;
         case '\\': block->backslashes |= bit; break;
-        case '{': case '}': case '[': case ']': case 'y': case 'Y': case '_': case 0x7F: block->brackets |= bit; break;
+        case '{': case '[': block->structure |= bit; block->before_values |= bit; break;
+        case '}': case ']': block->structure |= bit; break;
+        case ',': case ':':
+            block->structure |= bit;
+            block->before_values |= bit;
+            block->separators |= bit;
+            break;
+        case ' ': case '\t': case '\n': case '\r': block->blanks |= bit; break;
+        case '0': case '1': case '2': case '3': case '4': case '5': case '6': case '7': case '8': case '9':
+        case '-': case 't': case 'f': case 'n': block->starts |= bit; break;
         default: break;
         }
     }
+}
+
+static inline int json_lowest(uint64_t bits) {
+    return __builtin_ctzll(bits | (uint64_t)1 << 63);
 }
 
 static inline uint64_t json_between_quotes(uint64_t quotes) {
@@ -195,7 +297,7 @@ static inline uint64_t json_between_quotes(uint64_t quotes) {
 
 static uint32_t json_index_window_plain(JsonIndex *index, const uint8_t *base, uint32_t *tape,
                                         const NameOpenings *openings) {
-    JSON_INDEX_WINDOW(json_look_plain, json_between_quotes)
+    JSON_INDEX_WINDOW(json_look_plain, json_between_quotes, json_lowest)
 }
 
 /* Index the next window: positions of tokens relative to `base`, in order. Returns how many. */

@@ -119,24 +119,26 @@ static inline const uint8_t *json_skip_value(const uint8_t *at, const uint8_t *e
     return json_scalar_end(at, end);
 }
 
-/* Whether an object or array whose content begins at `at` has anything in it but objects and arrays. */
-static inline int json_has_leaf(const uint8_t *at, const uint8_t *end) {
-    uint64_t depth = 1;
+/* The first string or scalar that is no name, in an object or behind it; `end` if there is none. */
+static inline const uint8_t *json_first_leaf(const uint8_t *at, const uint8_t *end) {
     while (at < end) {
-        if ((*at | 0x20) == '{') depth++;
-        else if ((*at | 0x20) == '}') {
-            if (--depth == 0) return 0;
-        } else if (*at == '"') {
+        if (*at == '"') {
+            const uint8_t *string = at;
             at = json_skip_string(at + 1, end);
-            if (!at) return 0;
+            if (!at) return end;
             at = json_skip_space(at, end);
-            if (at == end || *at != ':') return 1; /* no key */
-        } else if (*at != ',' && !json_is_space(*at)) return 1;
+            if (at == end || *at != ':') return string;
+        } else if ((*at | 0x20) != '{' && (*at | 0x20) != '}' && *at != ',' && !json_is_space(*at)) return at;
         at++;
     }
-    return 0;
+    return end;
 }
 
+/* Whether there is one in an object or array whose content begins at `at`. */
+static inline int json_has_leaf(const uint8_t *at, const uint8_t *end) {
+    const uint8_t *behind = json_skip_container(at, end);
+    return json_first_leaf(at, behind ? behind : end) < (behind ? behind : end);
+}
 
 /* Whether a text is a number as RFC 8259 has it. */
 static inline int json_is_number(const uint8_t *at, const uint8_t *end) {

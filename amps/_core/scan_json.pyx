@@ -16,6 +16,7 @@ from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memset
 
+from amps._core.effort cimport is_overworked
 from amps._core.fields cimport Extractor, FieldSet, FieldValues, PathNode, wanted_child
 from amps._core.value cimport (
     VALUE_BOOLEAN,
@@ -36,7 +37,7 @@ cdef extern from "json_text.h" nogil:
     const uint8_t* json_skip_string(const uint8_t* at, const uint8_t* end)
     const uint8_t* json_skip_value(const uint8_t* at, const uint8_t* end)
     bint json_is_space(uint8_t byte)
-    bint json_has_leaf(const uint8_t* at, const uint8_t* end)
+    const uint8_t* json_first_leaf(const uint8_t* at, const uint8_t* end)
     const uint8_t* json_valid_value(const uint8_t* at, const uint8_t* end)
     bint json_is_number(const uint8_t* at, const uint8_t* end)
     bint json_escapes_are_valid(const uint8_t* at, const uint8_t* end)
@@ -51,8 +52,7 @@ cdef extern from "json_index.h" nogil:
     ctypedef struct JsonIndex:
         const uint8_t* at
         const uint8_t* end
-        uint64_t in_string
-        uint64_t escaped
+    void json_begin_index(JsonIndex* index, const uint8_t* at, const uint8_t* end)
     uint32_t json_index_window(
         JsonIndex* index, const uint8_t* base, uint32_t* tape, const NameOpenings* openings
     )
@@ -113,6 +113,9 @@ cdef class JsonExtractor(Extractor):
     cdef uint32_t resolved         # wanted fields that later text cannot change any more
     cdef uint32_t arrays           # how many arrays surround the current place
     cdef uint32_t object_serial
+    cdef const uint8_t* valid_end  # behind the last object that was asked for itself, and parsed
+    cdef const uint8_t* leaf_from  # the first leaf from here on ...
+    cdef const uint8_t* leaf       # ... is there
     cdef Occurrence* met           # by node of the FieldSet
     cdef uint32_t met_capacity
 
@@ -136,7 +139,7 @@ cdef class JsonExtractor(Extractor):
             return True
         self.fields = fields
         self.values = values
-        self.begin = data
+        self.begin = self.valid_end = self.leaf_from = self.leaf = data
         self.end = data + length
         self.done = False
         self.wanted = fields.nodes[root].wanted_below
@@ -153,10 +156,7 @@ cdef class JsonExtractor(Extractor):
             if behind == NULL or json_skip_space(behind, self.end) != self.end:
                 return False
         if at[0] == c'{':
-            self.index.at = at + 1
-            self.index.end = self.end
-            self.index.in_string = 0
-            self.index.escaped = 0
+            json_begin_index(&self.index, at + 1, self.end)
             self.tape_at = self.tape_count = 0
             at = self.scan_object(at + 1, root, 0)
         else:
@@ -164,7 +164,7 @@ cdef class JsonExtractor(Extractor):
         return at != NULL and (self.done or json_skip_space(at, self.end) == self.end)
 
     cdef inline const uint8_t* next_token(self) noexcept nogil:
-        """The place of the next token, which is left behind; NULL at the end of the message."""
+        """The place of the next token, which is left behind; NULL at the end of the message, or at an error."""
         if self.tape_at == self.tape_count and not self.next_window():
             return NULL
         self.tape_at += 1
@@ -178,11 +178,11 @@ cdef class JsonExtractor(Extractor):
         return token
 
     cdef bint next_window(self) noexcept nogil:
-        """Index on, until there is a token; False at the end of the message."""
+        """Index on, until there is a token; False at the end of the message, or at an error."""
         self.tape_at = 0
         self.tape_count = 0
         while self.tape_count == 0:
-            if self.index.at >= self.end:
+            if self.index.at >= self.index.end:
                 return False
             self.window = self.index
             self.tape_count = json_index_window(&self.index, self.begin, self.tape, &self.fields.openings)
@@ -379,7 +379,8 @@ cdef class JsonExtractor(Extractor):
     cdef bint scan_twice(self, const uint8_t* at, int32_t node, uint32_t depth) except -1:
         """A value for one node of two that want it; the scan stands before the value again. False: malformed."""
         cdef TapePlace place = self.tape_place()
-        if self.scan_value(at, node, depth) == NULL:
+        cdef const uint8_t* behind = self.scan_value(at, node, depth)
+        if behind == NULL or is_overworked(<uint64_t>(behind - at)):
             return False
         self.go_back(&place)
         return True
@@ -394,14 +395,17 @@ cdef class JsonExtractor(Extractor):
         if at[0] | 0x20 == c'{' and self.token_from(at) != at:
             return NULL
         if at[0] == c'{':
-            if slot >= 0:
-                if json_valid_value(at, self.end) == NULL:
+            if slot >= 0 and at >= self.valid_end:
+                self.valid_end = json_valid_value(at, self.end)
+                if self.valid_end == NULL:
                     return NULL
-                if json_has_leaf(at + 1, self.end):
-                    self.values.add(slot).kind = VALUE_CONTAINER
             if self.fields.nodes[node].children == 0:
-                return self.skip_container()
-            return self.scan_object(at + 1, node, depth + 1)
+                stop = self.skip_container()
+            else:
+                stop = self.scan_object(at + 1, node, depth + 1)
+            if slot >= 0 and stop != NULL and self.first_leaf(at) < stop:
+                self.values.add(slot).kind = VALUE_CONTAINER
+            return stop
         if at[0] == c'[':
             return self.scan_array(at + 1, node, depth + 1, &index)
         if at[0] == c'"':
@@ -453,6 +457,13 @@ cdef class JsonExtractor(Extractor):
             value.length = <uint32_t>(stop - begin)
         return stop
 
+    cdef const uint8_t* first_leaf(self, const uint8_t* at) noexcept nogil:
+        """The first leaf from a brace on: looked for once for all objects in one another."""
+        if not self.leaf_from <= at <= self.leaf:
+            self.leaf_from = at
+            self.leaf = json_first_leaf(at, self.end)
+        return self.leaf
+
     cdef const uint8_t* scan_array(
         self, const uint8_t* at, int32_t node, uint32_t depth, uint32_t* index
     ) except? NULL:
@@ -491,16 +502,16 @@ cdef class JsonExtractor(Extractor):
 
 
 def tokens_of(bytes text, FieldSet fields, bint plain):
-    """The places of all tokens, for tests. plain: as a processor without wide registers finds them."""
+    """The places of all tokens behind an opening brace, for tests.
+
+    plain: as a processor without wide registers finds them.
+    """
     cdef uint32_t tape[JSON_TAPE_ENTRIES]
     cdef const uint8_t* begin = <const uint8_t*><const char*>text
     cdef JsonIndex index
     cdef uint32_t count
     cdef uint32_t at
-    index.at = begin
-    index.end = begin + len(text)
-    index.in_string = 0
-    index.escaped = 0
+    json_begin_index(&index, begin + 1, begin + len(text))
     found = []
     while index.at < index.end:
         if plain:

@@ -246,6 +246,34 @@ def test_repeated_keys_cost_no_more_than_the_message_is_long() -> None:
     assert found[0] == [2]
 
 
+def test_many_subscripts_cost_no_more_than_the_message_is_long() -> None:
+    fields = FieldSet((b"a", number, b"x") for number in range(0, 100_000, 50))
+    values = FieldValues()
+    message = b'{"a":[' + b",".join(b'{"x":%d}' % number for number in range(200_000)) + b"]}"
+    assert JsonExtractor().read(message, fields, values)
+    assert [values.values_of(slot) for slot in range(fields.slot_count)] == [
+        [number] for number in range(0, 100_000, 50)
+    ]
+
+
+def test_objects_in_one_another_that_are_all_wanted_cost_no_more_than_the_message_is_long() -> None:
+    paths: list[Path] = [(b"a",) * depth for depth in range(1, 900)]
+    for leaf, expected in ((b"1", [...]), (b"[{}]", [])):
+        message = b'{"a":' * 950 + b"[" + b"[]," * 1_000_000 + leaf + b"]" + b"}" * 950
+        assert read(message, paths) == (True, [expected] * 899)
+
+
+def test_a_container_has_a_value_if_there_is_a_leaf_in_it() -> None:
+    """expressions.md §14.4, with leaves in front of it, in it, and behind it."""
+    paths: list[Path] = [(b"a",), (b"a", b"b"), (b"a", b"b", b"c"), (b"d",), (b"e",)]
+    message = b'{"a":{"b":{"c":{}}},"d":{"x":[{}]},"e":{"y":1}}'
+    assert read(message, paths) == (True, [[], [], [], [], [...]])
+    message = b'{"e":{"y":[1]},"a":{"b":{"c":{}},"x":[0]},"d":{"x":{"y":null}}}'
+    assert read(message, paths) == (True, [[...], [], [], [...], [...]])
+    message = b'{"a":[{"b":[{"c":{}},{"c":{"x":"}"}}]},{"b":{}}],"d":1}'
+    assert read(message, paths) == (True, [[...], [...], [...], [1], []])
+
+
 @pytest.mark.parametrize("depth", [10, 500, 990])
 def test_deep_messages_are_read(depth: int) -> None:
     message = b'{"a":' * depth + b"1" + b"}" * depth
@@ -301,58 +329,90 @@ def test_empty_messages_and_other_roots_have_no_fields(opening: bytes, expected:
 
 
 def tokens_one_by_one(text: bytes) -> tuple[list[int], list[int]]:
-    """Places of braces, brackets and what looks alike outside strings, and of backslashes; where strings begin."""
+    """Places of braces and brackets, and of backslashes in strings; where strings begin; all behind the first byte.
+
+    Up to where there is a value without need, or none in need.
+    """
     found: list[int] = []
     strings: list[int] = []
-    in_string = escaped = False
-    for place, byte in enumerate(text):
-        was_escaped, escaped = escaped, False
-        if byte == ord("\\"):
-            found.append(place)
-            escaped = not was_escaped
-        elif byte == ord('"') and not was_escaped:
-            in_string = not in_string
-            if in_string:
-                strings.append(place)
-        elif not in_string and byte in b"{}[]yY_\x7f":
-            found.append(place)
+    needed = True
+    place = 1
+    while place < len(text):
+        byte = text[place]
+        if byte in b" \t\r\n":
+            place += 1
+            continue
+        before = text[:place].rstrip(b" \t\r\n")[-1:]
+        is_empty = needed and before + text[place : place + 1] in (b"{}", b"[]")
+        if byte in b'{}[]:,"' and needed != (byte in b'{["') and not is_empty:
+            break
+        if byte in b"{}[]:,":
+            if byte in b"{}[]":
+                found.append(place)
+            needed = byte in b"{[:,"
+            place += 1
+        elif byte == ord('"'):
+            strings.append(place)
+            place += 1
+            while place < len(text) and text[place] != ord('"'):
+                if text[place] == ord("\\"):
+                    found.append(place)
+                    place += 1
+                    if text[place : place + 1] == b"\\":
+                        found.append(place)
+                place += 1
+            place += 1
+            needed = False
+        else:
+            if not needed or byte not in b"0123456789-tfn":
+                break
+            while place < len(text) and text[place] not in b'{}[]:," \t\r\n':
+                place += 2 if text[place : place + 2] in (b'\\"', b"\\\\") else 1
+            needed = False
     return found, strings
 
 
 pieces = st.sampled_from(
     [
-        b"{",
-        b"}",
-        b"[",
-        b"]",
-        b":",
-        b",",
-        b'"',
-        b"\\",
+        *(bytes([byte]) for byte in b'{}[]:,"\\ \n'),
         b'\\"',
         b"\\\\",
-        b" ",
         b"a" * 31,
-        b"b" * 64,
-        b'"c,d"',
-        b"\xff",
         b"12",
+        b"\xff",
+        *(
+            b"{}",
+            b"[ ]",
+            b"[,",
+            b"{]",
+            b'"c,d"',
+            b'"a":1,',
+            b'"' + b"b" * 64 + b'":[',
+            b'":"',
+            b'","',
+            b"true,",
+            b"-1,",
+        ),
     ]
 )
 
 
 @EXAMPLES
 @given(
-    st.lists(pieces, max_size=150).map(b"".join),
+    st.one_of(st.lists(pieces, max_size=150).map(b"".join), json_messages()),
     st.integers(0, 70),
     st.lists(st.sampled_from([b"", b"a", b"c,d", b"c,e", b"aaaa", b"\xff", b"bbb", b"zzz"]), min_size=1),
 )
-@example(b"\\" * 129 + b'"{', 0, [b"a"])
+@example(b'"' + b"\\" * 129 + b'"{', 0, [b"a"])
 @example(b'"' + b"\\" * 63 + b'"{"', 0, [b"a"])
-@example(b"{" * 4200, 3, [b"a"])
-@example(b'"aaaa"' * 700, 3, [b"aaaa"])
+@example(b"[" * 4200, 3, [b"a"])
+@example(b'"aaaa":' * 700, 3, [b"aaaa"])
+@example(b'"a":"' + b"b" * 57 + b'"x', 0, [b"a"])
+@example(b'"a":"' + b"b" * 55 + b'" \n \t ,{ } ,[   ] , "a":1', 0, [b"a"])
+@example(b'"a":1' + b" " * 200 + b",", 0, [b"a"])
+@example(b"1" * 100 + b" 2", 0, [b"a"])
 def test_tokens_are_found_in_blocks_as_byte_by_byte(text: bytes, shift: int, names: list[bytes]) -> None:
-    text = b" " * shift + text
+    text = b"{" + b" " * shift + text
     others, strings = tokens_one_by_one(text)
     fields = FieldSet((name,) for name in names)
     assert tokens_of(text, fields, plain=True) == sorted(others + strings)
@@ -364,17 +424,17 @@ def test_tokens_are_found_in_blocks_as_byte_by_byte(text: bytes, shift: int, nam
 
 
 @pytest.mark.skipif(
-    tokens_of(b'"b"' * 9, FieldSet([(b"a",)]), plain=False) != [],
+    tokens_of(b'{"b":1', FieldSet([(b"a",)]), plain=False) != [],
     reason="needs a processor with wide registers",
 )
 def test_members_that_nobody_wants_leave_no_token() -> None:
     message = b'{"stop":1,"status":"stable","state":"stop","":"","a":"\xff\xfe\xfd","z":[]}'
     everything = tokens_of(message, FieldSet([(b"status",)]), plain=False)
     assert everything == [
-        message.index(part) for part in (b"{", b'"status"', b'"stable"', b'"state"', b"[", b"]", b"}")
-    ]
+        message.index(part) for part in (b'"status"', b'"stable"', b'"state"', b"[", b"]")
+    ] + [len(message) - 1]
     eight = FieldSet((bytes([97 + each]) * 5,) for each in range(8))
-    assert tokens_of(b'"aab" "bba" "fffgg" "hgf" "iii"', eight, plain=False) == [12]
+    assert tokens_of(b'{"aab":1,"bba":1,"fffgg":1,"hgf":1,"iii":1', eight, plain=False) == [17]
 
 
 WANTED: list[Path] = [(b"a",), (b"b", b"a")]
@@ -408,11 +468,18 @@ def test_what_is_wrong_around_what_is_wanted_is_unparsable(message: bytes) -> No
     assert not read(message, [*WANTED, (b"missing",)])[0]
 
 
-def test_of_what_nobody_wants_only_strings_and_brackets_are_looked_at() -> None:
+def test_what_nobody_wants_is_looked_at_for_strings_brackets_and_what_follows_what() -> None:
     """expressions.md §12.3: a message is parsed as far as needed."""
-    for message in (b'{"x":tru,"a":1}', b'{"x" 1 1,"a":1}', b'{"x":{1:2,[}},"a":1}', b'{"x":"\\x","a":1}'):
+    for message in (b'{"x":tru,"a":1}', b'{"x","a":1}', b'{"x":{1:2,"y":[3}},"a":1}', b'{"x":"\\x","a":1}'):
         assert read(message, [(b"a",)]) == (True, [[1]])
         assert not read(message, [(b"a",)], early_termination=False)[0]
+    for message in (
+        b'{"x":y,"a":1}', b'{"x" 1,"a":1}', b'{"x":1 2,"a":1}', b'{"x":,"a":1}', b'{"x":[1,],"a":1}', b'{,"a":1}',
+        b'{"x":{]},"a":1}', b'{x:1,"a":1}', b'{"x":"y"z","a":1}', b'{"x":"y" "z","a":1}', b'{"x":{} {},"a":1}',
+        b'{"x":1' + b" " * 70 + b'2,"a":1}', b'{"x":[' + b" " * 70 + b'},"a":1}', b'{"x":"' + b"y" * 70 + b'"z,"a":1}',
+    ):  # fmt: skip
+        assert not read(message, [(b"a",)])[0]
+    assert read(b'{"a":1,"x":y}', [(b"a",)]) == (True, [[1]])
 
 
 @pytest.mark.parametrize("fill", [b'"', b"\\\\", b'\\"', b"{", b"x"])
