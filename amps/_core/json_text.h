@@ -27,6 +27,20 @@ static inline const uint8_t *json_string_stop(const uint8_t *at, const uint8_t *
     return at;
 }
 
+/* The last quote in front of `at`; NULL if there is none from `begin` on. */
+static inline const uint8_t *json_quote_before(const uint8_t *at, const uint8_t *begin) {
+#if defined(__SSE2__)
+    for (; at - begin >= JSON_VECTOR_BYTES; at -= JSON_VECTOR_BYTES) {
+        __m128i bytes = _mm_loadu_si128((const __m128i *)(at - JSON_VECTOR_BYTES));
+        uint32_t found = json_equal(bytes, '"');
+        if (found) return at - JSON_VECTOR_BYTES + 31 - __builtin_clz(found);
+    }
+#endif
+    while (at > begin)
+        if (*--at == '"') return at;
+    return 0;
+}
+
 /* The first quote, brace or bracket; `end` if there is none. Braces are brackets with bit 5 set. */
 static inline const uint8_t *json_structure(const uint8_t *at, const uint8_t *end) {
 #if defined(__SSE2__)
@@ -140,24 +154,29 @@ static inline int json_has_leaf(const uint8_t *at, const uint8_t *end) {
     return json_first_leaf(at, behind ? behind : end) < (behind ? behind : end);
 }
 
-/* Whether a text is a number as RFC 8259 has it. */
-static inline int json_is_number(const uint8_t *at, const uint8_t *end) {
+/* Behind a number as RFC 8259 has it, or the longest part of a text that is one; NULL if it does not begin with one. */
+static inline const uint8_t *json_number_stop(const uint8_t *at, const uint8_t *end) {
     if (at < end && *at == '-') at++;
     if (at == end || !json_is_digit(*at)) return 0;
     if (*at == '0') at++;
     else while (at < end && json_is_digit(*at)) at++;
-    if (at < end && *at == '.') {
+    if (end - at >= 2 && *at == '.' && json_is_digit(at[1])) {
         at++;
-        if (at == end || !json_is_digit(*at)) return 0;
         while (at < end && json_is_digit(*at)) at++;
     }
     if (at < end && (*at | 0x20) == 'e') {
-        at++;
-        if (at < end && (*at == '+' || *at == '-')) at++;
-        if (at == end || !json_is_digit(*at)) return 0;
+        const uint8_t *digits = at + 1;
+        if (digits < end && (*digits == '+' || *digits == '-')) digits++;
+        if (digits == end || !json_is_digit(*digits)) return at;
+        at = digits;
         while (at < end && json_is_digit(*at)) at++;
     }
-    return at == end;
+    return at;
+}
+
+/* Whether all of a text is one. */
+static inline int json_is_number(const uint8_t *at, const uint8_t *end) {
+    return json_number_stop(at, end) == end;
 }
 
 static inline int json_is_hex(uint8_t byte) {

@@ -32,6 +32,7 @@ from amps._core.value cimport (
 
 cdef extern from "json_text.h" nogil:
     const uint8_t* json_string_stop(const uint8_t* at, const uint8_t* end)
+    const uint8_t* json_quote_before(const uint8_t* at, const uint8_t* begin)
     const uint8_t* json_skip_space(const uint8_t* at, const uint8_t* end)
     const uint8_t* json_scalar_end(const uint8_t* at, const uint8_t* end)
     const uint8_t* json_skip_string(const uint8_t* at, const uint8_t* end)
@@ -39,6 +40,7 @@ cdef extern from "json_text.h" nogil:
     bint json_is_space(uint8_t byte)
     const uint8_t* json_first_leaf(const uint8_t* at, const uint8_t* end)
     const uint8_t* json_valid_value(const uint8_t* at, const uint8_t* end)
+    const uint8_t* json_number_stop(const uint8_t* at, const uint8_t* end)
     bint json_is_number(const uint8_t* at, const uint8_t* end)
     bint json_escapes_are_valid(const uint8_t* at, const uint8_t* end)
 
@@ -72,15 +74,6 @@ cdef inline uint8_t before(const uint8_t* token) noexcept nogil:
     while json_is_space(token[0]):
         token -= 1
     return token[0]
-
-
-# The opening quote of the string around its first backslash; NULL: there is none.
-cdef inline const uint8_t* string_around(const uint8_t* backslash, const uint8_t* begin) noexcept nogil:
-    while backslash > begin:
-        backslash -= 1
-        if backslash[0] == c'"':
-            return backslash
-    return NULL
 
 
 # A place among the tokens, to come back to.
@@ -259,7 +252,7 @@ cdef class JsonExtractor(Extractor):
                     continue
                 at = quote + 1
             elif token[0] == c'\\':
-                token = string_around(token, self.begin)
+                token = json_quote_before(token, self.begin)  # of the string that it is in: it is the first one there
                 at = json_skip_string(token + 1, end) if token != NULL else NULL
                 if at == NULL:
                     return NULL
@@ -342,8 +335,10 @@ cdef class JsonExtractor(Extractor):
             value.kind = VALUE_STRING if value.length else VALUE_NULL
             stop += 1
         else:
-            stop = json_scalar_end(at, self.end)
-            if stop == self.end or not json_is_number(at, stop):
+            stop = json_number_stop(at, self.end)
+            if stop == NULL or stop == self.end or (
+                stop[0] != c',' and stop[0] != c'}' and not json_is_space(stop[0])
+            ):
                 return NULL
             value = self.values.add(wanted.slot)
             value.text = at
