@@ -440,15 +440,14 @@ cdef class Ingress:
         cdef FilterSet filters = entry.recorded_if
         cdef FilterBench bench = filters.bench
         cdef uint64_t unreadable = bench.unreadable
-        cdef list matched
         if filters.asks_message:
             tell_facts(bench.context, record, entry, False, True)
             if filters.asks_publisher:
                 bench.tell_publisher(self.publisher_id)
-        matched = filters.match(payload, record.payload_length)
+        filters.match(payload, record.payload_length)
         if bench.unreadable != unreadable:
             bench.last_unreadable = (entry, record.publisher_id, record.sequence)
-        return len(matched) > 0
+        return filters.matched_count > 0
 
     # --- the current frame, for Python ----------------------------------------------------------------
 
