@@ -458,7 +458,8 @@ def test_only_names_of_members_at_the_path_are_taken(message: bytes, expected: l
 @pytest.mark.parametrize(
     "message",
     [
-        b'{"x":1 "a":1}', b'{"x":"a":1}', b'{"x":"y""a":1}', b'{"a" 1}', b'{"a"}', b'{"a":1 "x":2}', b'{"a":1;"x":2}', b'{"a":}',
+        b'{"x":1 "a":1}', b'{"x":"a":1}', b'{"x":"y""a":1}', b'{"a" 1}', b'{"a"}', b'{"a":1 "x":2}',
+        b'{"a":1;"x":2}', b'{"a":}',
         b'{"a":1]', b'{"a":[1}', b'{"a":[1 2]}', b'{"a":[1,]}', b'{"x":[1,2,"a":1}', b'{"x":1', b'{"x":"y}',
         b'{,{"a":1}', b'{"x":1,["a"]}', b'{"x":1}}', b'{\\"a":1}', b'{"\\a":1}', b'{"\\u00":1}', b'{"x":1,"a\\"',
         b'{"a":tru}', b'{"a":nul', b'{"a":01}', b'{"a":"\\x"}', b'{x:y,"b":{}}',
