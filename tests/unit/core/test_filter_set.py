@@ -256,6 +256,17 @@ def test_filter_set_a_broken_message_is_read_once_for_filters_of_the_same_fields
     assert together.matching(b"{" + body + b'",k:7}') == []
 
 
+def test_filter_set_who_comes_and_goes_between_broken_messages_is_heeded() -> None:
+    together = many(["/k = 7", "/nothing IS NULL"])
+    broken = b'{"k":7,"j":1,x'
+    assert together.matching(broken) == [0]
+    leaving = compile_filter("/j < 2")
+    together.add(leaving, 2)
+    assert sorted(together.matching(broken)) == [0, 2]
+    together.remove(leaving, 2)
+    assert together.matching(broken) == [0]
+
+
 def test_filter_set_reading_has_no_more_time_than_evaluating() -> None:
     """Each level wants what is below it once as the one element and once by itself."""
     together = many(
