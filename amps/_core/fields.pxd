@@ -1,8 +1,9 @@
 # Which fields of a message are wanted, and what was found. See fields.pyx.
 
+cimport cython
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 
-from amps._core.value cimport Arena, Value
+from amps._core.value cimport VALUE_NULL, Arena, Value
 
 
 # A step of a path. Node 0 is the root.
@@ -17,15 +18,19 @@ cdef struct PathNode:
     uint64_t names                 # bits by `name_bit` of these names: most others are told apart by it
     uint64_t other_names           # the same by `name_other_bit`
     int32_t* by_bit                # by `name_bit`: the one node with it, -1 = none, -2 = several; NULL = no children
+    int32_t* by_place              # by `name_place`: -2 also for names that take a closer look
     int32_t first_element          # a node for a subscript of the array found here; -1 = none
     int32_t next_element           # the next one of the same parent
 
 
 cdef extern from "name_bits.h" nogil:
+    enum:
+        NAME_PLACES
     ctypedef struct NameOpenings:
         pass
     uint32_t name_look(const uint8_t* name, uint32_t length)
     uint32_t name_bit(uint32_t look)
+    uint32_t name_place(const uint8_t* name)
     uint32_t name_other_bit(uint32_t look)
     bint names_equal(const uint8_t* left, const uint8_t* right, uint32_t length)
     void name_openings_add(NameOpenings* openings, const uint8_t* name, uint32_t length, uint32_t number)
@@ -67,6 +72,19 @@ cdef inline int32_t wanted_child(FieldSet fields, int32_t parent, const uint8_t*
     return found if node.name_length == length and names_equal(node.name, name, length) else -1
 
 
+# The same for a name that begins here and ends with a quote; -2: who knows its length must ask. So many bytes are read.
+cdef enum:
+    QUOTED_NAME_BYTES = 17
+
+cdef inline int32_t wanted_quoted_child(FieldSet fields, int32_t parent, const uint8_t* name) noexcept nogil:
+    cdef int32_t found = fields.nodes[parent].by_place[name_place(name)]
+    cdef PathNode* node
+    if found < 0:
+        return found
+    node = &fields.nodes[found]
+    return found if name[node.name_length] == c'"' and names_equal(node.name, name, node.name_length) else -1
+
+
 cdef struct FieldNode:
     Value value
     int32_t next                   # next value of the same slot; -1 = none
@@ -81,6 +99,7 @@ cdef struct FieldSlot:
     uint32_t unused
 
 
+@cython.final
 cdef class FieldValues:
     """What an extractor found in one message: values by slot, in the order of the message."""
 
@@ -95,7 +114,31 @@ cdef class FieldValues:
     cdef object message            # of `read`: kept for as long as the values point into it
 
     cdef int begin(self, FieldSet fields) except -1
-    cdef Value* add(self, int32_t slot) except NULL
+    cdef int grow(self) except -1
+
+    # Room for one more value of a slot. It holds nothing yet, and moves when the next one is added.
+    cdef inline Value* add(self, int32_t slot) except NULL:
+        cdef FieldSlot* added = &self.slots[slot]
+        cdef int32_t at = <int32_t>self.node_count
+        cdef FieldNode* node
+        if self.node_count == self.node_capacity:
+            self.grow()
+        node = &self.nodes[at]
+        node.previous = -1
+        if added.first < 0:
+            added.first = at
+        else:
+            self.nodes[added.last].next = at
+            node.previous = added.last
+        added.last = at
+        added.count += 1
+        node.next = -1
+        node.slot = slot
+        node.value.kind = VALUE_NULL
+        node.value.flags = 0
+        self.node_count += 1
+        return &node.value
+
     cdef void cut(self, FieldSet fields, int32_t top, uint32_t node_count) noexcept
 
 

@@ -16,7 +16,7 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memset
 
 from amps._core.identity cimport hash_bytes
-from amps._core.value cimport VALUE_NULL, Arena, Value, to_python
+from amps._core.value cimport Arena, to_python
 
 cdef enum:
     TABLE_CAPACITY_MIN = 16
@@ -27,6 +27,10 @@ cdef enum:
 
 
 cdef uint64_t SEED = int.from_bytes(urandom(8), "little")  # nobody can know names that collide
+
+
+cdef int32_t NO_PLACES[NAME_PLACES]  # of nodes without children
+memset(NO_PLACES, 0xFF, sizeof(NO_PLACES))
 
 
 cdef inline uint64_t name_hash(int32_t parent, const uint8_t* name, uint32_t length) noexcept nogil:
@@ -64,6 +68,8 @@ cdef class FieldSet:
         if self.nodes != NULL:
             for node in range(self.node_count):
                 free(self.nodes[node].by_bit)
+                if self.nodes[node].by_place != NO_PLACES:
+                    free(self.nodes[node].by_place)
         free(self.nodes)
         free(self.table)
         free(self.slot_nodes)
@@ -112,6 +118,7 @@ cdef class FieldSet:
         self.nodes[node].name_length = <uint32_t>len(name)
         self.nodes[parent].children += 1
         self._note_look(parent, node)
+        self._note_place(parent, name, node)
         self._enter_new(node)
         return node
 
@@ -129,6 +136,26 @@ cdef class FieldSet:
         above.by_bit[bit] = node if above.by_bit[bit] == -1 else -2
         above.names |= <uint64_t>1 << bit
         above.other_names |= <uint64_t>1 << name_other_bit(look)
+
+    def _note_place(self, int32_t parent, bytes name, int32_t node):
+        cdef PathNode* above = &self.nodes[parent]
+        cdef uint32_t place
+        cdef bytes quoted
+        if above.by_place == NO_PLACES:
+            above.by_place = <int32_t*>malloc(NAME_PLACES * sizeof(int32_t))
+            if above.by_place == NULL:
+                above.by_place = NO_PLACES
+                raise MemoryError()
+            memset(above.by_place, 0xFF, NAME_PLACES * sizeof(int32_t))
+        if not name:
+            for place in range(NAME_PLACES):
+                above.by_place[place] = -2  # anything may stand behind the quote
+            return
+        quoted = name + b'"'
+        place = name_place(quoted)
+        if len(name) >= QUOTED_NAME_BYTES or b'"' in name or b"\\" in name or above.by_place[place] != -1:
+            node = -2
+        above.by_place[place] = node
 
     def _element_node(self, int32_t parent, uint32_t index):
         cdef int32_t node = self.element(parent, index)
@@ -161,6 +188,7 @@ cdef class FieldSet:
         node.names = 0
         node.other_names = 0
         node.by_bit = NULL
+        node.by_place = NO_PLACES
         node.first_element = -1
         node.next_element = -1
         self.node_count += 1
@@ -278,35 +306,19 @@ cdef class FieldValues:
         self.arena.clear()
         return 0
 
-    cdef Value* add(self, int32_t slot) except NULL:
-        """Room for one more value of a slot. It holds nothing yet, and moves when the next one is added."""
-        cdef FieldSlot* added = &self.slots[slot]
+    cdef int grow(self) except -1:
+        """Room for more values."""
         cdef FieldNode* grown
         cdef uint32_t capacity
-        cdef int32_t node = <int32_t>self.node_count
-        if self.node_count == self.node_capacity:
-            if self.node_count >= self.nodes_max:
-                raise MemoryError(f"more than {self.nodes_max} values of fields in one message")
-            capacity = min(self.node_capacity * 2 + NODES_MIN, self.nodes_max)
-            grown = <FieldNode*>realloc(self.nodes, capacity * sizeof(FieldNode))
-            if grown == NULL:
-                raise MemoryError()
-            self.nodes = grown
-            self.node_capacity = capacity
-        if added.first < 0:
-            added.first = node
-            self.nodes[node].previous = -1
-        else:
-            self.nodes[added.last].next = node
-            self.nodes[node].previous = added.last
-        added.last = node
-        added.count += 1
-        self.nodes[node].next = -1
-        self.nodes[node].slot = slot
-        self.nodes[node].value.kind = VALUE_NULL
-        self.nodes[node].value.flags = 0
-        self.node_count += 1
-        return &self.nodes[node].value
+        if self.node_count >= self.nodes_max:
+            raise MemoryError(f"more than {self.nodes_max} values of fields in one message")
+        capacity = min(self.node_capacity * 2 + NODES_MIN, self.nodes_max)
+        grown = <FieldNode*>realloc(self.nodes, capacity * sizeof(FieldNode))
+        if grown == NULL:
+            raise MemoryError()
+        self.nodes = grown
+        self.node_capacity = capacity
+        return 0
 
     cdef void cut(self, FieldSet fields, int32_t top, uint32_t node_count) noexcept:
         """Forget the values at a node of the tree and below it that were added when there were that many, or more."""

@@ -41,18 +41,17 @@ typedef struct {
     uint64_t in_string;   /* all ones: it is inside a string */
     /* One bit each: */
     uint64_t escaped;     /* its first byte is escaped */
-    uint64_t in_scalar;   /* a number or literal goes on, if its first byte may be part of one */
+    uint64_t no_scalar;   /* in front of it is no number or literal that could go on */
     uint64_t value_next;  /* a value must follow */
 } JsonIndex;
 
 /* What a block consists of, a bit for each byte. */
 typedef struct {
     uint64_t quotes, backslashes, blanks;
-    uint64_t structure;     /* braces, brackets, commas, colons */
-    uint64_t before_values; /* of these, all but the closing ones */
-    uint64_t separators;    /* commas, colons */
-    uint64_t starts;        /* what numbers and literals begin with, and all of the structure */
-    uint64_t wanted;        /* the bytes behind are what some wanted name begins with */
+    uint64_t brackets;      /* and braces */
+    uint64_t before_values; /* of these the opening ones, commas, colons */
+    uint64_t strange;       /* what is none of these two, nor begins a number or literal */
+    uint64_t unwanted;      /* the bytes behind are what no wanted name begins with */
 } JsonBlock;
 
 /* From behind the opening brace of the outermost object. */
@@ -60,21 +59,20 @@ JSON_INLINE void json_begin_index(JsonIndex *index, const uint8_t *at, const uin
     memset(index, 0, sizeof(*index));
     index->at = at;
     index->end = end;
+    index->no_scalar = 1;
     index->value_next = 1;
 }
 
-/* The bytes that a backslash stands before and thereby escapes. Backslashes are rare. */
-static inline uint64_t json_escaped(uint64_t backslashes, uint64_t *carry) {
-    uint64_t escaped = *carry;
+/* What may be a quote, and is none because an odd number of backslashes stands before it. */
+JSON_INLINE uint64_t json_escaped(uint64_t backslashes, uint64_t *carry) {
+    const uint64_t even = 0x5555555555555555;
+    uint64_t starts, behind_even, behind_odd, escaped = *carry;
     backslashes &= ~escaped;
-    *carry = 0;
-    while (backslashes) {
-        uint64_t first = backslashes & -backslashes;
-        escaped |= first << 1;
-        if (first >> 63) *carry = 1;
-        backslashes &= ~(first | first << 1);
-    }
-    return escaped;
+    starts = backslashes & ~(backslashes << 1);
+    /* A carry runs through each series of backslashes. */
+    behind_even = backslashes + (starts & even);
+    *carry = (uint64_t)__builtin_add_overflow(backslashes, starts & ~even, &behind_odd);
+    return escaped | (((behind_even & ~even) | (behind_odd & even)) & ~backslashes);
 }
 
 /* The places of errors in a block in which there are blanks, empty containers or errors. `values` are the places behind
@@ -98,22 +96,20 @@ static uint64_t json_errors(JsonIndex *index, uint64_t values, uint64_t values_t
 /* The tokens of the block at `at`, and errors. `inside`: strings, each with its opening quote. */
 JSON_INLINE uint64_t json_tokens(JsonIndex *index, const JsonBlock *block, uint64_t inside, const uint8_t *at,
                                  uint64_t *errors) {
-    uint64_t outside = ~inside;
     uint64_t opening = block->quotes & inside;
-    uint64_t blanks = block->blanks & outside;
-    uint64_t before_values = block->before_values & outside;
-    uint64_t opens = before_values & ~block->separators;
-    uint64_t brackets = block->structure & ~block->separators & outside;
-    uint64_t scalars = ~(inside | block->quotes | block->blanks | block->structure);
-    uint64_t starts = scalars & ~(scalars << 1 | index->in_scalar);
+    uint64_t blanks = block->blanks & ~inside;
+    uint64_t brackets = block->brackets & ~inside;
+    uint64_t before_values = block->before_values & ~inside;
+    uint64_t no_scalars = inside | block->quotes | block->blanks | block->brackets | block->before_values;
+    uint64_t starts = ~no_scalars & (no_scalars << 1 | index->no_scalar);
     uint64_t values = before_values << 1 | index->value_next;
-    uint64_t values_there = opening | starts | opens;
-    index->in_scalar = scalars >> 63;
+    uint64_t values_there = opening | starts | (brackets & before_values);
+    uint64_t strange = starts & block->strange;
+    index->no_scalar = no_scalars >> 63;
     index->value_next = before_values >> 63;
-    *errors = (values ^ values_there) | blanks;
-    if (*errors) *errors = json_errors(index, values, values_there, brackets & ~opens, blanks, at);
-    *errors |= starts & ~block->starts;
-    return brackets | (opening & block->wanted) | (block->backslashes & inside);
+    *errors = (values ^ values_there) | blanks | strange;
+    if (*errors) *errors = json_errors(index, values, values_there, brackets & ~before_values, blanks, at) | strange;
+    return brackets | (opening & ~block->unwanted) | (block->backslashes & inside);
 }
 
 /* Write places of tokens, two at least, also where there are fewer: how many there are cannot be foretold. */
@@ -152,8 +148,8 @@ JSON_INLINE uint64_t json_tokens(JsonIndex *index, const JsonBlock *block, uint6
         look(&block, bytes, openings);                                                                          \
         if (block.backslashes | now.escaped) block.quotes &= ~json_escaped(block.backslashes, &now.escaped);    \
         inside = between(block.quotes) ^ now.in_string; /* strings, each with its opening quote */              \
-        now.in_string = 0 - (inside >> 63);                                                                     \
         tokens = json_tokens(&now, &block, inside, at, &errors);                                                \
+        now.in_string = 0 - (inside >> 63);                                                                     \
         if (__builtin_expect(errors != 0, 0)) {                                                                 \
             tokens &= (errors & -errors) - 1;                                                                   \
             now.end = stop = at; /* nothing is found behind it */                                               \
@@ -175,19 +171,19 @@ JSON_INLINE uint64_t json_tokens(JsonIndex *index, const JsonBlock *block, uint6
 /* Zero where the bytes behind are what no wanted name begins with. */
 JSON_WIDE JSON_INLINE __m256i json_wide_openings(const uint8_t *bytes, const NameOpenings *openings) {
     const __m256i half = _mm256_set1_epi8(0x0F);
-    __m256i found = _mm256_set1_epi8((char)0xFF);
-    for (int place = 0; place < NAME_OPENING_BYTES; place++) {
-        __m256i behind = _mm256_loadu_si256((const __m256i *)(bytes + 1 + place));
-        __m256i of_low = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)openings->of_low[place]));
-        __m256i of_high = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)openings->of_high[place]));
-        found = _mm256_and_si256(found, _mm256_shuffle_epi8(of_low, _mm256_and_si256(behind, half)));
-        found = _mm256_and_si256(found,
-                                 _mm256_shuffle_epi8(of_high, _mm256_and_si256(_mm256_srli_epi16(behind, 4), half)));
-    }
-    return found;
+    const __m256i of_low = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)openings->of_low));
+    const __m256i of_high = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)openings->of_high));
+    __m256i first = _mm256_loadu_si256((const __m256i *)(bytes + 1));
+    __m256i second = _mm256_loadu_si256((const __m256i *)(bytes + 2));
+    __m256i third = _mm256_loadu_si256((const __m256i *)(bytes + 3));
+    __m256i mixed = _mm256_add_epi8(second, second); /* as name_mixture does */
+    mixed = _mm256_add_epi8(_mm256_add_epi8(mixed, mixed), first);
+    mixed = _mm256_add_epi8(_mm256_add_epi8(mixed, mixed), third);
+    return _mm256_and_si256(_mm256_shuffle_epi8(of_low, _mm256_and_si256(mixed, half)),
+                            _mm256_shuffle_epi8(of_high, _mm256_and_si256(_mm256_srli_epi16(mixed, 4), half)));
 }
 
-/* What a byte is, told by its halves: in both rows its bit is set. Which bits are higher matters below. */
+/* What a byte is, told by its halves: in both rows its bit is set. Which bit it is matters below. */
 enum { JSON_DIGIT = 1, JSON_MINUS = 2, JSON_T = 4, JSON_F_N = 8, JSON_CLOSE = 16, JSON_OPEN = 32, JSON_COMMA = 64,
        JSON_COLON = 128 };
 
@@ -204,10 +200,8 @@ JSON_WIDE JSON_INLINE __m256i json_wide_kinds(__m256i bytes) {
     return _mm256_and_si256(_mm256_shuffle_epi8(of_low, bytes), _mm256_shuffle_epi8(of_high, high_halves));
 }
 
-/* The top bit of each byte is set if its kind is one of those from `lowest` on. */
-#define JSON_WIDE_KINDS_FROM(lowest, low, high)                                 \
-    JSON_WIDE_MASK(_mm256_adds_epu8(low, _mm256_set1_epi8(0x80 - (lowest))),    \
-                   _mm256_adds_epu8(high, _mm256_set1_epi8(0x80 - (lowest))))
+/* The top bit of each byte is set if its kind, without those that moving it shifts out, is one of those from `lowest` on. */
+#define JSON_WIDE_FROM(lowest, kinds) _mm256_adds_epu8(kinds, _mm256_set1_epi8((char)(0x80 - (lowest))))
 
 JSON_WIDE JSON_INLINE __m256i json_wide_blanks(__m256i bytes) {
     const __m256i blanks = _mm256_broadcastsi128_si256(
@@ -226,12 +220,12 @@ JSON_WIDE JSON_INLINE void json_look_wide(JsonBlock *block, const uint8_t *bytes
     block->backslashes = JSON_WIDE_MASK(_mm256_cmpeq_epi8(low, _mm256_set1_epi8('\\')),
                                         _mm256_cmpeq_epi8(high, _mm256_set1_epi8('\\')));
     block->blanks = JSON_WIDE_MASK(json_wide_blanks(low), json_wide_blanks(high));
-    block->structure = JSON_WIDE_KINDS_FROM(JSON_CLOSE, low_kinds, high_kinds);
-    block->before_values = JSON_WIDE_KINDS_FROM(JSON_OPEN, low_kinds, high_kinds);
-    block->separators = JSON_WIDE_KINDS_FROM(JSON_COMMA, low_kinds, high_kinds);
-    block->starts = JSON_WIDE_KINDS_FROM(JSON_DIGIT, low_kinds, high_kinds);
-    block->wanted = ~JSON_WIDE_MASK(_mm256_cmpeq_epi8(json_wide_openings(bytes, openings), zero),
-                                    _mm256_cmpeq_epi8(json_wide_openings(bytes + 32, openings), zero));
+    block->brackets = JSON_WIDE_MASK(JSON_WIDE_FROM(JSON_CLOSE << 2, _mm256_slli_epi16(low_kinds, 2)),
+                                     JSON_WIDE_FROM(JSON_CLOSE << 2, _mm256_slli_epi16(high_kinds, 2)));
+    block->before_values = JSON_WIDE_MASK(JSON_WIDE_FROM(JSON_OPEN, low_kinds), JSON_WIDE_FROM(JSON_OPEN, high_kinds));
+    block->strange = JSON_WIDE_MASK(_mm256_cmpeq_epi8(low_kinds, zero), _mm256_cmpeq_epi8(high_kinds, zero));
+    block->unwanted = JSON_WIDE_MASK(_mm256_cmpeq_epi8(json_wide_openings(bytes, openings), zero),
+                                     _mm256_cmpeq_epi8(json_wide_openings(bytes + 32, openings), zero));
 }
 
 /* A product without carries by ones everywhere: every bit from a quote to the one before the next quote. */
@@ -260,22 +254,18 @@ static inline int json_can_go_wide(void) {
 static inline void json_look_plain(JsonBlock *block, const uint8_t *bytes, const NameOpenings *openings) {
     (void)openings;
     memset(block, 0, sizeof(*block));
-    block->wanted = ~(uint64_t)0;
+    block->strange = ~(uint64_t)0;
     for (int at = 0; at < JSON_BLOCK_BYTES; at++) {
         uint64_t bit = (uint64_t)1 << at;
         switch (bytes[at]) {
         case '"': block->quotes |= bit; break;
         case '\\': block->backslashes |= bit; break;
-        case '{': case '[': block->structure |= bit; block->before_values |= bit; break;
-        case '}': case ']': block->structure |= bit; break;
-        case ',': case ':':
-            block->structure |= bit;
-            block->before_values |= bit;
-            block->separators |= bit;
-            break;
+        case '{': case '[': block->brackets |= bit; block->before_values |= bit; break;
+        case '}': case ']': block->brackets |= bit; break;
+        case ',': case ':': block->before_values |= bit; break;
         case ' ': case '\t': case '\n': case '\r': block->blanks |= bit; break;
         case '0': case '1': case '2': case '3': case '4': case '5': case '6': case '7': case '8': case '9':
-        case '-': case 't': case 'f': case 'n': block->starts |= bit; break;
+        case '-': case 't': case 'f': case 'n': block->strange &= ~bit; break;
         default: break;
         }
     }

@@ -59,6 +59,13 @@ static inline int json_is_space(uint8_t byte) {
     return byte == ' ' || byte == '\n' || byte == '\r' || byte == '\t';
 }
 
+/* The last byte in front of a place that is no blank. There must be one. */
+static inline uint8_t json_byte_before(const uint8_t *at) {
+    do at--;
+    while (json_is_space(*at));
+    return *at;
+}
+
 static inline const uint8_t *json_skip_space(const uint8_t *at, const uint8_t *end) {
     while (at < end && json_is_space(*at)) at++;
     return at;
@@ -156,6 +163,20 @@ static inline int json_has_leaf(const uint8_t *at, const uint8_t *end) {
 
 /* Behind a number as RFC 8259 has it, or the longest part of a text that is one; NULL if it does not begin with one. */
 static inline const uint8_t *json_number_stop(const uint8_t *at, const uint8_t *end) {
+#if defined(__SSE2__)
+    /* Most end among the first bytes and have no exponent: where is told without a branch for each kind. */
+    if (end - at > JSON_VECTOR_BYTES) {
+        __m128i bytes = _mm_sub_epi8(_mm_loadu_si128((const __m128i *)at), _mm_set1_epi8('0'));
+        uint32_t digits = (uint32_t)_mm_movemask_epi8(_mm_cmpeq_epi8(_mm_min_epu8(bytes, _mm_set1_epi8(9)), bytes));
+        uint32_t sign = *at == '-';
+        uint32_t whole = (uint32_t)__builtin_ctz(~(digits >> sign));
+        uint32_t point = sign + whole;
+        uint32_t behind = (uint32_t)__builtin_ctz(~(digits >> point >> 1));
+        uint32_t length = point + (at[point] == '.' && behind ? behind + 1 : 0);
+        if (whole && (whole == 1 || at[sign] != '0') && point < JSON_VECTOR_BYTES - 1 && length < JSON_VECTOR_BYTES && (at[length] | 0x20) != 'e')
+            return at + length;
+    }
+#endif
     if (at < end && *at == '-') at++;
     if (at == end || !json_is_digit(*at)) return 0;
     if (*at == '0') at++;

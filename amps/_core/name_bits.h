@@ -23,44 +23,59 @@ static inline uint32_t name_other_bit(uint32_t look) {
     return look >> 20 & 63;
 }
 
-/* Most names have 4 to 16 bytes: these are compared without a call. */
+/* Places of a table by the first two bytes of a name, or the one and a quote. */
+#define NAME_PLACES 128
+
+static inline uint32_t name_place(const uint8_t *name) {
+    return ((uint32_t)name[0] * 5u + (uint32_t)name[1] * 29u) & (NAME_PLACES - 1);
+}
+
+/* Most names have 4 to 16 bytes: these are compared without a call, by four words that cover all of them. */
 static inline int names_equal(const uint8_t *left, const uint8_t *right, uint32_t length) {
-    if (length >= 8 && length <= 16) {
-        uint64_t words[4];
-        memcpy(&words[0], left, 8);
-        memcpy(&words[1], right, 8);
-        memcpy(&words[2], left + length - 8, 8);
-        memcpy(&words[3], right + length - 8, 8);
-        return ((words[0] ^ words[1]) | (words[2] ^ words[3])) == 0;
-    }
-    if (length >= 4 && length < 8) {
-        uint32_t halves[4];
-        memcpy(&halves[0], left, 4);
-        memcpy(&halves[1], right, 4);
-        memcpy(&halves[2], left + length - 4, 4);
-        memcpy(&halves[3], right + length - 4, 4);
-        return ((halves[0] ^ halves[1]) | (halves[2] ^ halves[3])) == 0;
+    if (length >= 4 && length <= 16) {
+        uint32_t places[4] = {0, length >> 3 << 2, length - 4 - (length >> 3 << 2), length - 4};
+        uint32_t differ = 0;
+        for (int each = 0; each < 4; each++) {
+            uint32_t words[2];
+            memcpy(&words[0], left + places[each], 4);
+            memcpy(&words[1], right + places[each], 4);
+            differ |= words[0] ^ words[1];
+        }
+        return differ == 0;
     }
     return memcmp(left, right, length) == 0;
 }
 
+/* What names begin with, for a look at many places at once. The first bytes behind the opening quote are mixed to one,
+ * and each name has one of eight bits, which it sets in the rows of that byte's lower and upper half: where no bit is in
+ * both rows, no name begins. */
 #define NAME_OPENING_BYTES 3
 
-/* What names begin with, for a look at many places at once. Each name has one of eight bits, and for each of its first
- * bytes sets it in the rows of the byte's lower and upper half: where no bit is left of all six, no name begins. */
 typedef struct {
-    uint8_t of_low[NAME_OPENING_BYTES][16];
-    uint8_t of_high[NAME_OPENING_BYTES][16];
+    uint8_t of_low[16];
+    uint8_t of_high[16];
 } NameOpenings;
 
-/* One more name, the `number`th. Whatever is behind a short one fits. */
+static inline uint8_t name_mixture(uint8_t first, uint8_t second, uint8_t third) {
+    return (uint8_t)(first * 2u + second * 8u + third);
+}
+
+static inline void name_openings_set(NameOpenings *openings, uint8_t mixture, uint8_t bit) {
+    openings->of_low[mixture & 15u] |= bit;
+    openings->of_high[mixture >> 4] |= bit;
+}
+
+/* One more name, the `number`th. A quote is behind it, and behind that what may be behind a string. */
 static inline void name_openings_add(NameOpenings *openings, const uint8_t *name, uint32_t length, uint32_t number) {
+    static const uint8_t BEHIND[] = {':', ',', '}', ']', ' ', '\t', '\n', '\r'};
     uint8_t bit = (uint8_t)(1u << number % 8);
-    for (uint32_t place = 0; place < NAME_OPENING_BYTES; place++) {
-        for (uint32_t half = 0; half < 16; half++) {
-            if (place >= length || half == (name[place] & 15u)) openings->of_low[place][half] |= bit;
-            if (place >= length || half == name[place] >> 4) openings->of_high[place][half] |= bit;
-        }
+    if (length > 1) {
+        name_openings_set(openings, name_mixture(name[0], name[1], length > 2 ? name[2] : '"'), bit);
+    } else if (length) {
+        for (uint32_t at = 0; at < sizeof(BEHIND); at++)
+            name_openings_set(openings, name_mixture(name[0], '"', BEHIND[at]), bit);
+    } else {
+        memset(openings, 0xFF, sizeof(*openings));
     }
 }
 

@@ -17,7 +17,15 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memset
 
 from amps._core.effort cimport is_overworked
-from amps._core.fields cimport Extractor, FieldSet, FieldValues, PathNode, wanted_child
+from amps._core.fields cimport (
+    QUOTED_NAME_BYTES,
+    Extractor,
+    FieldSet,
+    FieldValues,
+    PathNode,
+    wanted_child,
+    wanted_quoted_child,
+)
 from amps._core.value cimport (
     VALUE_BOOLEAN,
     VALUE_CONTAINER,
@@ -38,6 +46,7 @@ cdef extern from "json_text.h" nogil:
     const uint8_t* json_skip_string(const uint8_t* at, const uint8_t* end)
     const uint8_t* json_skip_value(const uint8_t* at, const uint8_t* end)
     bint json_is_space(uint8_t byte)
+    uint8_t json_byte_before(const uint8_t* at)
     const uint8_t* json_first_leaf(const uint8_t* at, const uint8_t* end)
     const uint8_t* json_valid_value(const uint8_t* at, const uint8_t* end)
     const uint8_t* json_number_stop(const uint8_t* at, const uint8_t* end)
@@ -66,14 +75,6 @@ cdef extern from "json_index.h" nogil:
 cdef enum:
     DEPTH_MAX = 1000               # of what is wanted; what is stepped over may be deeper
     SERIAL_MAX = 0x70000000        # of objects in one message there are fewer than there are numbers above
-
-
-# The last byte in front of a token that is no blank. There is one: the message's first brace.
-cdef inline uint8_t before(const uint8_t* token) noexcept nogil:
-    token -= 1
-    while json_is_space(token[0]):
-        token -= 1
-    return token[0]
 
 
 # A place among the tokens, to come back to.
@@ -242,28 +243,34 @@ cdef class JsonExtractor(Extractor):
             if token < at:
                 continue  # of what was read already
             if token[0] == c'"':
-                quote = json_string_stop(token + 1, end)
-                if quote == end:
-                    return NULL
-                if quote[0] == c'\\':
-                    continue  # the next token
-                child = wanted_child(fields, node, token + 1, <uint32_t>(quote - token - 1))
-                if child < 0:
+                child = wanted_quoted_child(fields, node, token + 1) if end - token > QUOTED_NAME_BYTES else -2
+                if child >= 0:
+                    at = token + fields.nodes[child].name_length + 2
+                elif child == -1:
                     continue
-                at = quote + 1
+                else:
+                    quote = json_string_stop(token + 1, end)
+                    if quote == end:
+                        return NULL
+                    if quote[0] == c'\\':
+                        continue  # the next token
+                    child = wanted_child(fields, node, token + 1, <uint32_t>(quote - token - 1))
+                    if child < 0:
+                        continue
+                    at = quote + 1
             elif token[0] == c'\\':
                 token = json_quote_before(token, self.begin)  # of the string that it is in: it is the first one there
                 at = json_skip_string(token + 1, end) if token != NULL else NULL
                 if at == NULL:
                     return NULL
-                if before(token) == c':':
+                if json_byte_before(token) == c':':
                     continue
                 child = self.escaped_child(node, token + 1, at - 1)
                 if child < -1:
                     return NULL
             elif token[0] == c'}':
                 return token + 1
-            elif token[0] | 0x20 == c'{' and before(token) == c':':
+            elif token[0] | 0x20 == c'{' and json_byte_before(token) == c':':
                 at = self.skip_container()
                 if at == NULL:
                     return NULL
@@ -275,12 +282,12 @@ cdef class JsonExtractor(Extractor):
             if at == end:
                 return NULL
             if at[0] != c':':
-                if before(token) != c':':
+                if json_byte_before(token) != c':':
                     return NULL
                 continue  # a value that is called like a name
             if child < 0 or (self.met[child].object_serial == serial and not self.counts_again(child)):
                 continue
-            if before(token) != c',' and before(token) != c'{':
+            if json_byte_before(token) != c',' and json_byte_before(token) != c'{':
                 return NULL
             at += 1
             if at < end and at[0] <= c' ':
@@ -322,33 +329,34 @@ cdef class JsonExtractor(Extractor):
         """
         cdef const PathNode* wanted = &self.fields.nodes[node]
         cdef const uint8_t* stop
+        cdef const uint8_t* behind
         cdef Value* value
+        cdef uint8_t kind
         if wanted.children or wanted.first_element >= 0 or self.last_counts:
             return NULL
         if at[0] == c'"':
-            stop = json_string_stop(at + 1, self.end)
+            at += 1
+            stop = json_string_stop(at, self.end)
             if stop == self.end or stop[0] != c'"':
                 return NULL
-            value = self.values.add(wanted.slot)
-            value.text = at + 1
-            value.length = <uint32_t>(stop - at - 1)
-            value.kind = VALUE_STRING if value.length else VALUE_NULL
-            stop += 1
+            kind = VALUE_STRING if stop > at else VALUE_NULL
+            behind = stop + 1
         else:
-            stop = json_number_stop(at, self.end)
+            behind = stop = json_number_stop(at, self.end)
             if stop == NULL or stop == self.end or (
                 stop[0] != c',' and stop[0] != c'}' and not json_is_space(stop[0])
             ):
                 return NULL
-            value = self.values.add(wanted.slot)
-            value.text = at
-            value.length = <uint32_t>(stop - at)
-            value.kind = VALUE_RAW_NUMBER
+            kind = VALUE_RAW_NUMBER
+        value = self.values.add(wanted.slot)
+        value.kind = kind
+        value.text = at
+        value.length = <uint32_t>(stop - at)
         self.met[node].object_serial = serial
         if self.arrays == 0:
             self.resolved += 1
             self.done = self.resolved == self.wanted
-        return stop
+        return behind
 
     cdef const uint8_t* scan_member(
         self, const uint8_t* at, int32_t node, uint32_t depth, uint32_t serial

@@ -397,6 +397,13 @@ pieces = st.sampled_from(
 )
 
 
+def openings_of(name: bytes) -> list[bytes]:
+    """What the text of a member of this name begins with, three bytes or nothing."""
+    if not name:
+        return [b""]
+    return [(name + b'"' + behind)[:3] for behind in (b":", b",", b"}", b"]", b" ", b"\t", b"\n", b"\r")]
+
+
 @EXAMPLES
 @given(
     st.one_of(st.lists(pieces, max_size=150).map(b"".join), json_messages()),
@@ -417,8 +424,8 @@ def test_tokens_are_found_in_blocks_as_byte_by_byte(text: bytes, shift: int, nam
     fields = FieldSet((name,) for name in names)
     assert tokens_of(text, fields, plain=True) == sorted(others + strings)
     found = tokens_of(text, fields, plain=False)
-    openings = {name[:3] for name in names}
-    wanted = [place for place in strings if any(text[place + 1 :].startswith(name) for name in openings)]
+    openings = tuple(opening for name in names for opening in openings_of(name))
+    wanted = [place for place in strings if text.startswith(openings, place + 1)]
     assert set(others + wanted) <= set(found) <= set(others + strings)
     assert found == sorted(found)
 
@@ -435,6 +442,36 @@ def test_members_that_nobody_wants_leave_no_token() -> None:
     ] + [len(message) - 1]
     eight = FieldSet((bytes([97 + each]) * 5,) for each in range(8))
     assert tokens_of(b'{"aab":1,"bba":1,"fffgg":1,"hgf":1,"iii":1', eight, plain=False) == [17]
+
+
+LONG = b"abcdefghijklmnopqrstuvwxyz"
+
+
+@pytest.mark.parametrize("padding", [b"", b" " * 40])
+@pytest.mark.parametrize(
+    "names",
+    [
+        [LONG[:length]] * 2 for length in range(21)
+    ] + [
+        [LONG[:length] for length in range(21)],
+        [b"price", b"priority", b"pr", b"p", b"prices"],
+        [b"p", b"q", b"", b"pq"],
+        [bytes([97 + number % 26, 97 + number // 26]) for number in range(200)],
+    ],
+)  # fmt: skip
+def test_names_are_told_apart_whatever_their_length_and_beginning(names: list[bytes], padding: bytes) -> None:
+    text = b",".join(b'"%s":%d,"%sx":-1' % (name, number, name) for number, name in enumerate(names))
+    wanted = [(name,) for name in dict.fromkeys(names)]
+    expected = [[names.index(name)] for (name,) in wanted]
+    assert read(b'{"other":"%s",%s%s}' % (names[0], text, padding), wanted) == (True, expected)
+
+
+@pytest.mark.parametrize("name", [b'a"b', b"a\\b", b'"', b"\\", b'a"'])
+def test_a_name_with_a_quote_or_backslash_is_only_found_escaped(name: bytes) -> None:
+    escaped = name.replace(b"\\", b"\\\\").replace(b'"', b'\\"')
+    assert read(b'{"x":0,"%s":1,"z":"%s"}' % (escaped, b"z" * 40), [(name,)]) == (True, [[1]])
+    parsed, found = read(b'{"x":0,"%s":1,"z":"%s"}' % (name, b"z" * 40), [(name,)])
+    assert not parsed or found == [[]]
 
 
 WANTED: list[Path] = [(b"a",), (b"b", b"a")]
