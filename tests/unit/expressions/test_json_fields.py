@@ -460,10 +460,20 @@ LONG = b"abcdefghijklmnopqrstuvwxyz"
     ],
 )  # fmt: skip
 def test_names_are_told_apart_whatever_their_length_and_beginning(names: list[bytes], padding: bytes) -> None:
-    text = b",".join(b'"%s":%d,"%sx":-1' % (name, number, name) for number, name in enumerate(names))
+    text = b",".join(b'"%s#":-1,"%s":%d' % (name, name, number) for number, name in enumerate(names))
     wanted = [(name,) for name in dict.fromkeys(names)]
     expected = [[names.index(name)] for (name,) in wanted]
     assert read(b'{"other":"%s",%s%s}' % (names[0], text, padding), wanted) == (True, expected)
+
+
+@pytest.mark.parametrize("length", range(1, 21))
+def test_names_that_differ_in_one_byte_are_told_apart(length: int) -> None:
+    for place in range(length):
+        other = LONG[:place] + b"#" + LONG[place + 1 : length]
+        assert read(b'{"%s":1,"%s":2,"z":"%s"}' % (other, LONG[:length], LONG), [(LONG[:length],)]) == (
+            True,
+            [[2]],
+        )
 
 
 @pytest.mark.parametrize("name", [b'a"b', b"a\\b", b'"', b"\\", b'a"'])
