@@ -14,24 +14,17 @@
 #include <xlocale.h>
 #endif
 
-enum { NUMBER_TEXT_NONE = 0, NUMBER_TEXT_INTEGER, NUMBER_TEXT_UNSIGNED, NUMBER_TEXT_DOUBLE };
+#include "number_word.h"
+
 /* No double needs more significant digits than 767 to be told from its neighbours; one more stands for all the rest. */
 enum { NUMBER_TEXT_DIGITS_MAX = 770 };
 enum { NUMBER_TEXT_EXPONENT_MAX = 100000 };
-
-typedef union {
-    int64_t integer;
-    uint64_t unsigned_integer;
-    double double_;
-} number_text_value;
 
 static locale_t number_text_locale = (locale_t)0;
 
 __attribute__((constructor)) static void number_text_prepare(void) {
     number_text_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
 }
-
-static inline int number_text_is_digit(uint8_t byte) { return (uint8_t)(byte - '0') < 10; }
 
 /* digits: from the first that is not zero; the decimal point among them is passed over. */
 static double number_text_slow(const uint8_t *at, const uint8_t *end, int64_t exponent) {
@@ -56,31 +49,42 @@ static double number_text_slow(const uint8_t *at, const uint8_t *end, int64_t ex
     return strtod_l(copy, NULL, number_text_locale);
 }
 
+/* Take in all digits that come; what does not fit any more is not added. */
+static inline const uint8_t *number_text_digits(
+    const uint8_t *at, const uint8_t *end, uint64_t *mantissa, int *overflow
+) {
+    while (end - at >= 8 && *mantissa <= (UINT64_MAX - 99999999) / 100000000) {
+        uint64_t word = number_word(at) ^ NUMBER_ZEROS;
+        if (number_others(word)) break;
+        *mantissa = *mantissa * 100000000 + number_of_eight(word);
+        at += 8;
+    }
+    for (; at < end && number_text_is_digit(*at); at++) {
+        uint64_t digit = *at - '0';
+        if (*mantissa > (UINT64_MAX - digit) / 10) *overflow = 1;
+        if (!*overflow) *mantissa = *mantissa * 10 + digit;
+    }
+    return at;
+}
+
 /* [+-] digits [. digits] [e [+-] digits], digits missing on one side of the point only, nothing before or behind. */
 static int number_text_parse(const uint8_t *at, const uint8_t *end, number_text_value *number) {
-    static const double powers[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
-                                    1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
-    const uint8_t *digits, *digits_end;
+    const uint8_t *digits, *digits_end, *point;
     uint64_t mantissa = 0;
-    uint64_t count = 0;  /* of digits read, zeros in front included */
+    int64_t count;  /* of digits read, zeros in front included */
     int64_t exponent = 0;
     int negative = 0, overflow = 0, is_double = 0;
     double result;
     if (at < end && (*at == '-' || *at == '+')) negative = *at++ == '-';
     digits = at;
-    for (; at < end && number_text_is_digit(*at); at++, count++) {
-        uint64_t digit = *at - '0';
-        if (mantissa > (UINT64_MAX - digit) / 10) overflow = 1;
-        if (!overflow) mantissa = mantissa * 10 + digit;
-    }
+    at = number_text_digits(at, end, &mantissa, &overflow);
+    count = at - digits;
     if (at < end && *at == '.') {
         is_double = 1;
-        for (at++; at < end && number_text_is_digit(*at); at++, count++) {
-            uint64_t digit = *at - '0';
-            if (mantissa > (UINT64_MAX - digit) / 10) overflow = 1;
-            if (!overflow) mantissa = mantissa * 10 + digit;
-            exponent--;
-        }
+        point = at++;
+        at = number_text_digits(at, end, &mantissa, &overflow);
+        exponent = point + 1 - at;
+        count -= exponent;
     }
     if (count == 0) return NUMBER_TEXT_NONE;
     digits_end = at;
@@ -106,7 +110,8 @@ static int number_text_parse(const uint8_t *at, const uint8_t *end, number_text_
         }
     }
     if (!overflow && mantissa <= (uint64_t)1 << 53 && exponent >= -22 && exponent <= 22)
-        result = exponent < 0 ? (double)mantissa / powers[-exponent] : (double)mantissa * powers[exponent];
+        result = exponent < 0 ? (double)mantissa / number_powers[-exponent]
+                              : (double)mantissa * number_powers[exponent];
     else if (!overflow && mantissa == 0) result = 0.0;
     else {
         while (digits < digits_end && (*digits == '0' || *digits == '.')) digits++;

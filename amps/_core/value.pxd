@@ -68,6 +68,30 @@ cdef class Arena:
     cdef void clear(self) noexcept
 
 
+cdef extern from "number_word.h" nogil:
+    ctypedef union number_text_value:
+        int64_t integer
+        uint64_t unsigned_integer
+        double double_
+
+    int NUMBER_TEXT_NONE, NUMBER_TEXT_INTEGER, NUMBER_TEXT_UNSIGNED, NUMBER_TEXT_DOUBLE
+    int number_word_parse(const uint8_t* at, uint32_t length, number_text_value* number)
+
+
+# Make a value of a number that a scanner left, if it is a short one; else nothing is changed.
+cdef inline void settle_short_number(Value* value) noexcept nogil:
+    cdef number_text_value parsed
+    cdef int found
+    if value.kind != VALUE_RAW_NUMBER and value.kind != VALUE_RAW_TEXT:
+        return
+    found = number_word_parse(value.text, value.length, &parsed)
+    if found == NUMBER_TEXT_NONE:
+        return
+    value.flags |= VALUE_HAS_TEXT if value.kind == VALUE_RAW_NUMBER else VALUE_HAS_TEXT | VALUE_INFERRED
+    value.number.integer = parsed.integer  # or the double: these are its bits
+    value.kind = VALUE_INTEGER if found == NUMBER_TEXT_INTEGER else VALUE_DOUBLE
+
+
 cdef int settle(Value* value, Arena arena) except -1
 cdef bint number_from_text(const uint8_t* text, uint32_t length, Value* number) noexcept nogil
 cdef int to_number(Value* value, Arena arena) except -1

@@ -16,12 +16,6 @@ from libc.string cimport memcmp, memcpy, strlen
 
 
 cdef extern from "number_text.h" nogil:
-    ctypedef union number_text_value:
-        int64_t integer
-        uint64_t unsigned_integer
-        double double_
-
-    int NUMBER_TEXT_NONE, NUMBER_TEXT_INTEGER, NUMBER_TEXT_UNSIGNED, NUMBER_TEXT_DOUBLE
     int number_text_parse(const uint8_t* at, const uint8_t* end, number_text_value* number)
 
 
@@ -98,9 +92,14 @@ cdef class Arena:
 cdef bint number_from_text(const uint8_t* text, uint32_t length, Value* number) noexcept nogil:
     """Kind and number of a text that has the form of a number; False, and nothing changed, if it has not."""
     cdef number_text_value parsed
-    cdef int found = number_text_parse(text, text + length, &parsed)
-    if found == NUMBER_TEXT_NONE:
+    cdef int found
+    if length == 0 or text[0] > c"9":  # which most texts are: digits, signs and the point are not above it
         return False
+    found = number_word_parse(text, length, &parsed)
+    if found == NUMBER_TEXT_NONE:
+        found = number_text_parse(text, text + length, &parsed)
+        if found == NUMBER_TEXT_NONE:
+            return False
     if found == NUMBER_TEXT_INTEGER:
         number.kind = VALUE_INTEGER
         number.number.integer = parsed.integer

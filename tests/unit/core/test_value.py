@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from amps._core.value import Arena, compares, convert
@@ -67,6 +67,68 @@ def test_text_becomes_the_number_that_python_reads(text: bytes) -> None:
         assert same(number_of(text), model_number(text)), text
 
 
+@given(st.text("0123456789.-+eE/: ", max_size=12).map(str.encode))
+@example(b".")
+@example(b"-.")
+@example(b"-")
+@example(b"--1")
+@example(b"1234567.")
+@example(b".1234567")
+@example(b"-.0")
+@example(b"1.2.3")
+@example(b"-12345678")
+@example(b"-1234567.")
+@example(b"-123456789")
+def test_text_that_may_be_a_number(text: bytes) -> None:
+    if text:
+        assert same(number_of(text), model_number(text)), text
+
+
+@pytest.mark.parametrize("length", range(1, 18))
+def test_every_byte_at_every_place_of_a_number(length: int) -> None:
+    """Digits are taken in eight at a time, with the point among them: none is missed, nothing else is taken for one."""
+    digits = bytes(49 + at % 9 for at in range(length))
+    for at in range(length):
+        for byte in range(256):
+            text = digits[:at] + bytes([byte]) + digits[at + 1 :]
+            assert same(number_of(text), model_number(text)), text
+            assert same(number_of(b"-" + text), model_number(b"-" + text)), text
+        for other in range(length):
+            text = digits[:at] + b"." + digits[at + 1 :]
+            text = text[:other] + b"." + text[other + 1 :]
+            assert same(number_of(text), model_number(text)), text
+
+
+@given(st.integers(0, 99_999_999), st.integers(0, 8), st.sampled_from([b"", b"-"]))
+def test_short_decimals_are_the_nearest_doubles(number: int, places: int, sign: bytes) -> None:
+    digits = b"%0*d" % (places, number)
+    text = sign + digits[: len(digits) - places] + b"." + digits[len(digits) - places :]
+    assert same(number_of(text), float(text)), text
+    assert same(convert(("number", text), "value"), float(text)), text
+
+
+@given(
+    st.sampled_from(
+        [10**count for count in range(25)] + [2**53, 2**63, 2**64, 9 * 10**15, 18446744073709551610]
+    ),
+    st.integers(-12, 12),
+    st.integers(0, 25),
+    st.integers(-330, 330) | st.none(),
+    st.integers(0, 9),
+    st.sampled_from([b"", b"-", b"+"]),
+)
+def test_numbers_about_the_limits_of_integers_and_doubles(
+    number: int, beside: int, places: int, exponent: int | None, zeros: int, sign: bytes
+) -> None:
+    """With a point anywhere, an exponent, zeros in front."""
+    digits = b"0" * zeros + b"%d" % abs(number + beside)
+    at = max(0, len(digits) - places)
+    text = sign + digits[:at] + (b"." + digits[at:] if places else b"")
+    if exponent is not None:
+        text += b"e%d" % exponent
+    assert same(number_of(text), model_number(text)), text
+
+
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_every_double_survives_its_text(number: float) -> None:
     text = convert(number, "text")
@@ -100,6 +162,16 @@ EDGES = [
         b"1_0 inf nan Infinity 1e99999999999999999999 0e99999999999999999999 00012 2e3 9007199254740993.0".split()
     ),
     *(b"2.2250738585072011e-308 4.9e-324 2e-324 1.7976931348623159e308 8.5e22 1e23".split()),
+    *(b"123456789012345 1234567890123456 12345678901234567 123456789012345678 1234567890123456789".split()),
+    *(
+        b"12345678901234567890 123456789012345678901 99999999 100000000 9999999999999999 10000000000000000".split()
+    ),
+    *(
+        b"18446744073709551609 18446744073709551610 184467440737 184467440736 184467440736.0000000000000001".split()
+    ),
+    *(
+        b"18446744073709551615.5 9007199254740992 9007199254740993 -9007199254740993 0.0000000000000000000001".split()
+    ),
     *(b" 1", b"1 ", b"0." + b"0" * 5000 + b"1e5001", b"1" * 4000, b"1" * 4000 + b"e-3999"),
 ]
 
