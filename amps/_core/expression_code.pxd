@@ -43,6 +43,10 @@ cdef enum Operation:
     OP_ARITHMETIC                  # detail: which operator
     OP_COMPARE_FIELD               # argument: field; second: constant
     OP_IN_SET                      # argument: set
+    OP_TEXT_IS                     # from here on predicates, those of texts first; argument: field
+    OP_TEXT_IN
+    OP_NUMBER_IS
+    OP_NUMBER_IN
 
 
 # Whether the argument is a place in the code.

@@ -5,6 +5,7 @@ from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from amps._core.fields cimport FieldValues
 from amps._core.message_context cimport MessageContext
 from amps._core.operand cimport Operand
+from amps._core.predicates cimport ExpectedRoom, Predicate
 from amps._core.value cimport Arena, Value
 
 
@@ -13,6 +14,7 @@ cdef struct Instruction:
     uint8_t detail                 # comparison, or operator of arithmetic
     uint32_t argument
     uint32_t second                # constant of a fused comparison; function of a call
+    Predicate predicate            # if it is one
 
 
 cdef class Program:
@@ -26,6 +28,7 @@ cdef class Program:
     cdef readonly tuple fields
     cdef readonly tuple functions  # of the user
     cdef list sets                 # of constants, for IN
+    cdef ExpectedRoom expected     # what predicates compare with
     cdef readonly uint32_t stack_depth
 
     cdef int assemble(self, list source, list targets, list constants) except -1

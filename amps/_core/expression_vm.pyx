@@ -4,11 +4,12 @@ A stack machine. An operand is a value or a field with all its values. Compariso
 never NULL (§14.1); AND, OR and NOT know three values. What operators do stands in expression_operators.
 
 Code comes as numbers from a compiler (expression_code). The constructor of Program has it checked, so that evaluation
-need not check, and fuses what often comes together: a field compared with a constant, IN with many constants. No Python
-object is made on the way, but for patterns that need the engine.
+need not check, fuses what often comes together (a field compared with a constant, IN with many constants), and puts in
+front of what they may answer instructions that need no stack (predicates). No Python object is made on the way, but for
+patterns that need the engine.
 """
 
-from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
+from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from libc.math cimport isnan
 from libc.stdint cimport int32_t, uint8_t, uint32_t
 
@@ -26,6 +27,7 @@ from amps._core.expression_code cimport (
     OP_COMPARE_FIELD,
     OP_CONST,
     OP_ELEMENT,
+    OP_END,
     OP_ENDS,
     OP_EQ,
     OP_FIELD,
@@ -44,6 +46,7 @@ from amps._core.expression_code cimport (
     OP_POS,
     OP_REGEXP_MATCH,
     OP_REGEXP_REPLACE,
+    OP_TEXT_IS,
     OP_TRUTH,
     is_jump,
     stack_needed,
@@ -67,6 +70,16 @@ from amps._core.fields cimport FieldNode, FieldSet, FieldValues
 from amps._core.message_context cimport MessageContext
 from amps._core.operand cimport ITSELF, Operand, first_of
 from amps._core.patterns cimport Pattern
+from amps._core.predicates cimport (
+    EXPECTED_MAX,
+    GOES_ON,
+    UNDECIDED,
+    ExpectedRoom,
+    NumberRange,
+    TextBits,
+    decide,
+    find_predicate,
+)
 from amps._core.user_function cimport UserFunction
 from amps._core.value cimport (
     COMPARE_EQ,
@@ -112,6 +125,8 @@ cdef class Program:
     def __cinit__(self):
         self.code = NULL
         self.constants = NULL
+        self.expected.texts = NULL
+        self.expected.ranges = NULL
 
     def __init__(self, code, constants, patterns, fields, uint32_t stack_depth, functions=()):
         """patterns: Pattern, or pairs of its text and whether it is raw. ValueError: no code that can be run."""
@@ -136,8 +151,17 @@ cdef class Program:
             if is_jump(op):
                 targets[argument] = True
         self.constants = <Value*>PyMem_Calloc(len(constants) + 1, sizeof(Value))
-        self.code = <Instruction*>PyMem_Calloc(len(source), sizeof(Instruction))
-        if self.constants == NULL or self.code == NULL:
+        predicates_max = sum(op == OP_FIELD for op, _ in source)
+        expected_max = min(EXPECTED_MAX * predicates_max, sum(op == OP_CONST for op, _ in source)) + 1
+        self.code = <Instruction*>PyMem_Calloc(len(source) + predicates_max, sizeof(Instruction))
+        self.expected.texts = <TextBits*>PyMem_Calloc(expected_max, sizeof(TextBits))
+        self.expected.ranges = <NumberRange*>PyMem_Calloc(expected_max, sizeof(NumberRange))
+        if (
+            self.constants == NULL
+            or self.code == NULL
+            or self.expected.texts == NULL
+            or self.expected.ranges == NULL
+        ):
             raise MemoryError()
         for at in range(<uint32_t>len(constants)):
             from_python(constants[at], &self.constants[at], self.arena)
@@ -146,6 +170,8 @@ cdef class Program:
     def __dealloc__(self):
         PyMem_Free(self.code)
         PyMem_Free(self.constants)
+        PyMem_Free(self.expected.texts)
+        PyMem_Free(self.expected.ranges)
 
     cdef int assemble(self, list source, list targets, list constants) except -1:
         """Write the code the machine runs; where it is jumped to nothing is fused."""
@@ -153,6 +179,8 @@ cdef class Program:
         cdef uint32_t at = 0
         cdef uint32_t end = <uint32_t>len(source)
         cdef uint32_t run
+        cdef int predicate
+        cdef ExpectedRoom room = self.expected
         runs = [0] * (len(source) + 1)  # how many constants in a row begin here, not jumped to behind the first
         for back in range(len(source) - 1, -1, -1):
             if source[back][0] == OP_CONST:
@@ -164,6 +192,12 @@ cdef class Program:
             made = &self.code[self.length]
             places.append(self.length)
             run = runs[at]
+            predicate = find_predicate(source, at, self.constants, &room, &made.predicate)
+            if predicate:
+                made.op = <uint8_t>predicate
+                made.argument = argument
+                self.length += 1
+                made += 1
             if (
                 op == OP_FIELD
                 and runs[at + 1]
@@ -205,6 +239,13 @@ cdef class Program:
         for at in range(self.length):
             if is_jump(self.code[at].op):
                 self.code[at].argument = places[self.code[at].argument]
+            elif self.code[at].op >= OP_TEXT_IS:
+                for answer in range(2):
+                    self.code[at].predicate.places[answer] = places[self.code[at].predicate.places[answer]]
+        made = <Instruction*>PyMem_Realloc(self.code, self.length * sizeof(Instruction))
+        if made == NULL:
+            raise MemoryError()
+        self.code = made
         return 0
 
     @property
@@ -242,8 +283,6 @@ cdef class BoundProgram:
     cdef int run(self, FieldValues values, MessageContext message, Value* result) except -1:
         """The expression's value: settled, good until the values are read anew."""
         cdef Value* made
-        if values.slot_count < self.slots_needed:
-            raise ValueError("values of fewer fields than the program was bound to: read the message again")
         self.step_through(values, message)
         made = first_of(&self.stack[0], values.nodes)
         settle(made, values.arena)
@@ -251,9 +290,8 @@ cdef class BoundProgram:
         return 0
 
     cdef bint is_match(self, FieldValues values, MessageContext message) except -1:
-        cdef Value result
-        self.run(values, message, &result)
-        return truth_of(&result, values.arena) == TRUTH_TRUE
+        self.step_through(values, message)
+        return truth_of_operand(&self.stack[0], values.nodes, values.arena) == TRUTH_TRUE
 
     cdef int step_through(self, FieldValues values, MessageContext message) except -1:
         """Run to the END; the result is the one operand on the stack."""
@@ -261,19 +299,41 @@ cdef class BoundProgram:
         cdef Arena arena = values.arena
         cdef Program program = self.program
         cdef Instruction* instruction = program.code
+        cdef int32_t node
         cdef Operand* top = self.stack - 1
         cdef Operand* base
         cdef bint large = is_large()
         cdef bint found
         cdef int truth
+        cdef int outcome
         cdef int op
         cdef uint32_t at
+        if values.slot_count < self.slots_needed:
+            raise ValueError("values of fewer fields than the program was bound to: read the message again")
         while True:
             op = instruction.op
             if large and is_over():
                 give_up()
                 set_truth(&self.stack[0], TRUTH_NULL)
                 return 0
+            if op >= OP_TEXT_IS:
+                node = values.slots[self.slots[instruction.argument]].first
+                truth = TRUTH_FALSE
+                if node >= 0:
+                    truth = UNDECIDED
+                    if nodes[node].next < 0:
+                        truth = decide(op, &instruction.predicate, &nodes[node].value, arena)
+                    if truth == UNDECIDED:
+                        instruction += 1
+                        continue
+                outcome = instruction.predicate.outcomes[truth]
+                instruction = program.code + instruction.predicate.places[truth]
+                if outcome != GOES_ON:
+                    top += 1
+                    set_truth(top, outcome)
+                    if instruction.op == OP_END:
+                        return 0
+                continue
             if op == OP_COMPARE_FIELD:
                 top += 1
                 found = is_field_match(

@@ -263,6 +263,36 @@ def test_long_lists_agree(text: str, message: bytes) -> None:
     agree(text, message)
 
 
+PREDICATES = st.one_of(
+    joined(fields, st.sampled_from([" = ", " != ", " < ", " <= ", " > ", " >= "]), literals),
+    joined(fields, st.sampled_from([" BETWEEN ", " NOT BETWEEN "]), numbers, " AND ", numbers),
+    joined(
+        fields,
+        st.sampled_from([" IN (", " NOT IN ("]),
+        st.lists(strings, min_size=1, max_size=8).map(",".join),
+        ")",
+    ),
+)
+
+
+@EXAMPLES
+@given(
+    st.recursive(
+        PREDICATES,
+        lambda inner: st.one_of(
+            joined("(", inner, st.sampled_from([" AND ", " OR "]), inner, ")"),
+            joined("(", inner, " AND ", inner, " AND ", inner, ")"),
+            joined("(NOT ", inner, ")"),
+            joined("IF(", inner, ", ", inner, ", ", inner, ")"),
+        ),
+        max_leaves=6,
+    ),
+    json_object(json_scalars).map(str.encode),
+)
+def test_predicates_and_what_is_made_of_them_agree(text: str, message: bytes) -> None:
+    agree(text, message)
+
+
 @EXAMPLES
 @given(joined(fields, st.sampled_from([" LIKE ", " NOT LIKE "]), patterns), messages)
 def test_patterns_agree(text: str, message: bytes) -> None:

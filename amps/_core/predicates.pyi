@@ -1,0 +1,1 @@
+"""Types of predicates; see predicates.pyx. Nothing of it can be seen from Python."""
