@@ -14,61 +14,36 @@ from libc.stdint cimport uint64_t
 from amps._core.platform cimport monotonic_ns
 
 cdef enum:
-    MESSAGE_NS = 250_000_000       # thousands of searches in a message of ordinary size
-    BYTE_NS = 10                   # of the message: some ten times what a search in linear time takes
-    LARGE_BYTES = 16384            # here what takes linear time can take long, too
     WORK_BYTES = 262144            # read more than once, before the clock is read
 
-cdef uint64_t allowance_ns = 0     # of the current message; 0 = there is none
-cdef uint64_t message_deadline_ns = 0  # 0 = nobody has asked yet
-cdef uint64_t given_up = 0
-cdef uint64_t worked_bytes = 0     # since the clock was read
 
-
-cdef void begin_message(uint64_t bytes_) noexcept nogil:
-    global allowance_ns, message_deadline_ns, worked_bytes
-    worked_bytes = 0
-    allowance_ns = MESSAGE_NS + bytes_ * BYTE_NS
-    message_deadline_ns = 0
-
-
-cdef void end_message() noexcept nogil:
-    global allowance_ns
-    allowance_ns = 0
+effort.allowance_ns = 0
+effort.deadline_ns = 0
+effort.worked_bytes = 0
+effort.given_up = 0
 
 
 cdef uint64_t deadline_ns(uint64_t at_most_ns) noexcept nogil:
     """When a search that begins now must end, by the monotonic clock: at the latest after so long."""
-    global message_deadline_ns
     cdef uint64_t now_ns = monotonic_ns()
-    if allowance_ns == 0:
+    if effort.allowance_ns == 0:
         return now_ns + at_most_ns
-    if message_deadline_ns == 0:
-        message_deadline_ns = now_ns + allowance_ns
-    return min(message_deadline_ns, now_ns + at_most_ns)
+    if effort.deadline_ns == 0:
+        effort.deadline_ns = now_ns + effort.allowance_ns
+    return min(effort.deadline_ns, now_ns + at_most_ns)
 
 
 cdef bint is_over() noexcept nogil:
     """Whether the time of the current message is over."""
-    return allowance_ns != 0 and monotonic_ns() >= deadline_ns(allowance_ns)
-
-
-cdef bint is_large() noexcept nogil:
-    """Whether the current message is so large that every step must ask."""
-    return allowance_ns > MESSAGE_NS + LARGE_BYTES * BYTE_NS
-
-
-cdef bint is_large_and_over() noexcept nogil:
-    return is_large() and is_over()
+    return effort.allowance_ns != 0 and monotonic_ns() >= deadline_ns(effort.allowance_ns)
 
 
 cdef bint is_overworked(uint64_t bytes_) noexcept nogil:
     """Told by extractors that read a part of the message, of so many bytes, once more: True: they have to give up."""
-    global worked_bytes
-    worked_bytes += bytes_
-    if worked_bytes < WORK_BYTES:
+    effort.worked_bytes += bytes_
+    if effort.worked_bytes < WORK_BYTES:
         return False
-    worked_bytes = 0
+    effort.worked_bytes = 0
     if not is_over():
         return False
     give_up()
@@ -76,17 +51,12 @@ cdef bint is_overworked(uint64_t bytes_) noexcept nogil:
 
 
 cdef void give_up() noexcept nogil:
-    global given_up
-    given_up += 1
-
-
-cdef uint64_t given_up_so_far() noexcept nogil:
-    return given_up
+    effort.given_up += 1
 
 
 def searches_given_up():
     """How many searches were given up in this process because they took too long."""
-    return given_up
+    return effort.given_up
 
 
 def message(uint64_t length):
