@@ -10,11 +10,13 @@ Invariants: a tailer never passes its limit. All subscriptions of a group have s
 group's position; that is what makes moving a subscription from a replay to the durable group gapless.
 """
 
+cimport cython
+from cpython.list cimport PyList_GET_SIZE
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memset
 
-from amps._core.log_reader cimport LogCursor
+from amps._core.log_reader cimport LogCursor, next_record, skip_record, topic_of
 from amps._core.outlet cimport Outlet
 from amps._core.record cimport KIND_DELTA_PUBLISH, KIND_PUBLISH, RecordHeader
 from amps._core.routes cimport TopicRoutes
@@ -24,6 +26,7 @@ cdef enum:
     QUESTION_BYTES = 4096          # working out the routes of a topic costs about what reading so much log does
 
 
+@cython.final
 cdef class Group:
     """The subscriptions of one tailer, as routes per topic.
 
@@ -80,29 +83,36 @@ cdef class Group:
         self.routes.extend([None] * added)
         return 0
 
-    cdef TopicRoutes routes_of(self, TopicEntry entry):
+    cdef TopicRoutes ask(self, TopicEntry entry):
+        """Work out the routes of a topic."""
         cdef TopicRoutes found
         cdef uint32_t number = entry.number
         if number >= <uint32_t>len(self.routes):
             self.grow(number)
-        found = <TopicRoutes>self.routes[number]
-        if found is not None and self.asked[number] == self.generation:
-            return found
-        found = self.find_routes(entry, self.asked[number], found)
+        found = self.find_routes(entry, self.asked[number], <TopicRoutes>self.routes[number])
         self.routes[number] = found
         self.asked[number] = self.generation
         self.work += QUESTION_BYTES
         return found
 
-    cdef int deliver(self, const RecordHeader* record, LogCursor cursor) except -1:
-        cdef TopicEntry entry
-        cdef TopicRoutes routes
-        if record.kind != KIND_PUBLISH and record.kind != KIND_DELTA_PUBLISH:
-            return 0
-        entry = <TopicEntry?>cursor.file.topic(record.topic_id)
-        routes = self.routes_of(entry)
-        self.work += routes.deliver(record, cursor, self.live)
-        return 0
+
+cdef inline TopicRoutes routes_of(Group group, TopicEntry entry):
+    cdef uint32_t number = entry.number
+    if (
+        number < <uint32_t>PyList_GET_SIZE(group.routes)
+        and group.asked[number] == group.generation
+        and group.routes[number] is not None
+    ):
+        return <TopicRoutes>group.routes[number]
+    return group.ask(entry)
+
+
+cdef inline int deliver(Group group, const RecordHeader* record, LogCursor cursor) except -1:
+    cdef TopicRoutes routes
+    if record.kind == KIND_PUBLISH or record.kind == KIND_DELTA_PUBLISH:
+        routes = routes_of(group, <TopicEntry?>topic_of(cursor.file, record.topic_id))
+        group.work += routes.deliver(record, cursor, group.live)
+    return 0
 
 
 cdef class JournalTailer:
@@ -128,21 +138,23 @@ cdef class JournalTailer:
         outlet holds `output_bytes_max`. True: the limit was reached.
         """
         cdef const RecordHeader* record
-        cdef uint64_t begin = self.cursor.position
-        cdef uint64_t work = self.group.work
+        cdef LogCursor cursor = self.cursor
+        cdef Group group = self.group
+        cdef uint64_t begin = cursor.position
+        cdef uint64_t work = group.work
         while True:
-            record = self.cursor.next(limit)
+            record = next_record(cursor, limit)
             if record == NULL:
                 return True
-            if self.cursor.position - begin + (self.group.work - work) > log_bytes_max:
+            if cursor.position - begin + (group.work - work) > log_bytes_max:
                 return False
             if outlet is not None and outlet.pending_bytes >= output_bytes_max:
                 return False
-            self.group.deliver(record, self.cursor)
+            deliver(group, record, cursor)
             if record.publisher_id:
                 self.last_publisher_id = record.publisher_id
                 self.last_sequence = record.sequence
-            self.cursor.skip(record)
+            skip_record(cursor, record)
 
 
 cdef class LiveTailer:
@@ -169,20 +181,20 @@ cdef class LiveTailer:
         cdef uint64_t work = self.group.work
         while True:
             if self.journal is not None and recorded == NULL:
-                recorded = self.journal.next(journal_limit)
+                recorded = next_record(self.journal, journal_limit)
             if passing == NULL:
-                passing = self.transient.next(transient_limit)
+                passing = next_record(self.transient, transient_limit)
             if recorded == NULL and passing == NULL:
                 return True
             if seen + (self.group.work - work) > bytes_max:
                 return False
             if passing == NULL or (recorded != NULL and recorded.txid < passing.txid):
                 seen += recorded.length
-                self.group.deliver(recorded, self.journal)
-                self.journal.skip(recorded)
+                deliver(self.group, recorded, self.journal)
+                skip_record(self.journal, recorded)
                 recorded = NULL
             else:
                 seen += passing.length
-                self.group.deliver(passing, self.transient)
-                self.transient.skip(passing)
+                deliver(self.group, passing, self.transient)
+                skip_record(self.transient, passing)
                 passing = NULL

@@ -10,6 +10,7 @@ written. With `verify` a record is handed out only after its checksum was found 
 naming file and offset and is never skipped.
 """
 
+cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
 from libc.string cimport memcpy
 
@@ -177,11 +178,6 @@ cdef class LogFile:
             self.topics[topic_id] = resolver(topic, message_type)
         return 0
 
-    cdef object topic(self, uint32_t topic_id):
-        if topic_id < <uint32_t>len(self.topics):
-            return self.topics[topic_id]
-        return None
-
     def memory_view(self, uint64_t offset, uint64_t length):
         """A read-only view of the mapping; it stays valid while the view lives."""
         return memoryview(MappedRange(self, offset, length))
@@ -274,6 +270,7 @@ class LogDirectory:
         return low
 
 
+@cython.final
 cdef class LogCursor:
 
     def __init__(self, directory, uint64_t number, uint64_t position, bint verify):
@@ -316,17 +313,13 @@ cdef class LogCursor:
             return record
         return NULL
 
-    cdef void skip(self, const RecordHeader* record) noexcept nogil:
-        """Move past the record that `next` returned."""
-        self.position += align8(record.length)
-
     def step(self, uint64_t limit):
         """The next record as a Record, moving past it; None at the limit. For tools and tests."""
         cdef const RecordHeader* record = self.next(limit)
         if record == NULL:
             return None
-        result = make_record(record, self.file.topic(record.topic_id))
-        self.skip(record)
+        result = make_record(record, topic_of(self.file, record.topic_id))
+        skip_record(self, record)
         return result
 
     def skip_to(self, uint64_t position):
@@ -341,7 +334,7 @@ cdef class LogCursor:
             if record.publisher_id:
                 publisher = record.publisher_id
                 sequence = record.sequence
-            self.skip(record)
+            skip_record(self, record)
 
     def find(self, uint64_t publisher_id, uint64_t sequence, uint64_t limit):
         """Move to just after the record with that bookmark; False if there is none before the limit."""
@@ -350,7 +343,7 @@ cdef class LogCursor:
             record = self.next(limit)
             if record == NULL:
                 return False
-            self.skip(record)
+            skip_record(self, record)
             if record.publisher_id == publisher_id and record.sequence == sequence:
                 return True
 
