@@ -1,5 +1,6 @@
 # All filters of one topic. See filter_set.pyx.
 
+cimport cython
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 
 from amps._core.expression_vm cimport BoundProgram, Program
@@ -40,11 +41,18 @@ cdef enum KeyTable:
     KEY_CONVERTED = 2              # a string with the form of a number, by its number
 
 
+# Two with the same words and `about` are the same, but for texts of more than TEXT_WORDS_BYTES.
 cdef struct FilterKey:
-    Value value
-    uint64_t hash
+    uint64_t first                 # of a text by `text_words`; a number
+    uint64_t last                  # of a text; a number's kind
+    uint64_t about                 # table, slot and a text's length
+    const uint8_t* text            # NULL for a number
+
+
+# A slot that has keys.
+cdef struct FiledSlot:
     uint32_t slot
-    uint32_t table
+    uint32_t tables                # bits by KeyTable
 
 
 cdef class FilterBench:
@@ -59,6 +67,7 @@ cdef class FilterBench:
     cdef readonly object tell_publisher    # puts what is known of a publisher into the context
 
 
+@cython.final
 cdef class FilterSet:
     """The distinct filters of one topic, and those that match a message."""
 
@@ -75,24 +84,27 @@ cdef class FilterSet:
     cdef list texts                        # owners of the keys' texts
     cdef uint32_t* table                   # key numbers plus one by hash, open addressing; 0 = free
     cdef uint32_t table_capacity           # a power of two
-    cdef uint32_t* filed_slots             # slots that have keys
+    cdef FiledSlot* filed_slots
     cdef uint32_t filed_slot_count
     cdef uint32_t given_back               # entries removed since the last rebuilding
     cdef readonly bint asks_message
     cdef readonly bint asks_publisher
     cdef readonly bint may_take_long       # patterns, functions of users, long programs
     cdef uint64_t serial
-    cdef list matched                      # entries that match; behind `matched_count` those of earlier messages
+    cdef void** matched                    # FilterEntry: those that match, which are in `entries`
     cdef uint32_t matched_count
+    cdef uint32_t matched_capacity
     cdef readonly uint64_t evaluations     # programs run, for all messages
 
     cdef int match(self, const uint8_t* data, uint64_t length) except -1
-    cdef int add_match(self, FilterEntry entry) except -1
-    cdef int find_matches(self, const uint8_t* data, uint64_t length) except -1
-    cdef int look_up(self, Value* value, uint32_t slot) except -1
-    cdef int consider_filed(self, uint32_t slot, uint32_t table, uint64_t hash_, const Value* value) except -1
-    cdef int consider(self, FilterEntry entry, bint exact) except -1
+    cdef int look_up_number(self, Value* value, FiledSlot filed) except -1
+    cdef bint is_settled(self, Value* value) except -1
+    cdef int consider_filed(self, const FilterKey* key) except -1
+    cdef int consider_all(self, list entries) except -1
     cdef int match_apart(self, const uint8_t* data, uint64_t length) except -1
-    cdef bint is_match(self, BoundProgram program) except -1
-    cdef uint32_t key_of(self, uint32_t slot, uint32_t table, const Value* value, object owner) except? 0xFFFFFFFF
+    cdef int note_exhausted(self) except -1
+    cdef int grow_matched(self) except -1
+    cdef uint32_t key_of(self, FilterKey key, object owner) except? 0xFFFFFFFF
+    cdef int note_slot(self, uint32_t slot, uint32_t table) except -1
+    cdef void enter_key(self, uint32_t number) noexcept nogil
     cdef int grow_table(self) except -1

@@ -12,11 +12,16 @@ depend on what other filters there are. A filter whose evaluation takes more mem
 match; as all share that time, those that may take long come last.
 """
 
+from os import urandom
+
+cimport cython
+from cpython.exc cimport PyErr_Clear, PyErr_ExceptionMatches
+from cpython.list cimport PyList_GET_SIZE
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memset
 
-from amps._core.constant_set cimport canonical, number_hash
+from amps._core.constant_set cimport canonical
 from amps._core.effort cimport (
     begin_message,
     end_message,
@@ -26,8 +31,7 @@ from amps._core.effort cimport (
     is_overworked,
 )
 from amps._core.expression_vm cimport BoundProgram, Program
-from amps._core.fields cimport Extractor, FieldNode, FieldSet, FieldValues
-from amps._core.identity cimport hash_bytes
+from amps._core.fields cimport Extractor, FieldSet, FieldValues
 from amps._core.message_context cimport MessageContext
 from amps._core.value cimport (
     VALUE_CONTAINER,
@@ -41,11 +45,25 @@ from amps._core.value cimport (
     settle,
 )
 
+cdef extern from "text_words.h" nogil:
+    const int TEXT_WORDS_BYTES
+    ctypedef struct TextWords:
+        uint64_t first
+        uint64_t last
+    uint64_t words_mixed(uint64_t first, uint64_t last, uint64_t seed)
+    TextWords text_words(const uint8_t* text, uint32_t length, uint64_t seed)
+
 cdef enum:
     TABLE_CAPACITY_MIN = 16
     KEYS_MIN = 8
+    MATCHED_MIN = 8
     LONG_PROGRAM = 100             # instructions
     GIVEN_BACK_MIN = 16            # fewer removed entries are not worth a rebuilding
+    SLOT_SHIFT = 2                 # of FilterKey.about
+    LENGTH_SHIFT = 32
+
+
+cdef uint64_t SEED = int.from_bytes(urandom(8), "little")  # nobody can know constants that collide
 
 
 cdef class Filter:
@@ -108,18 +126,19 @@ cdef class FilterEntry:
         self.serial = 0
 
 
+@cython.final
 cdef class FilterSet:
 
     def __cinit__(self):
         self.keys = NULL
         self.table = NULL
         self.filed_slots = NULL
+        self.matched = NULL
 
     def __init__(self, FilterBench bench):
         self.bench = bench
         self.entries = {}
         self.serial = 0
-        self.matched = []
         self.matched_count = 0
         self.evaluations = 0
         self._begin()
@@ -128,6 +147,7 @@ cdef class FilterSet:
         free(self.keys)
         free(self.table)
         free(self.filed_slots)
+        free(self.matched)
 
     def _begin(self):
         """Nothing is filed, no field is wanted."""
@@ -163,8 +183,7 @@ cdef class FilterSet:
         entry.members.remove(member)
         if entry.members:
             return
-        self.matched = []  # it may be there still
-        self.matched_count = 0
+        self.matched_count = 0  # it may be there still
         del self.entries[filter_]
         self.apart = None
         if entry.keys is None:
@@ -208,7 +227,6 @@ cdef class FilterSet:
     def _keys(self, uint32_t slot, constants):
         """The numbers of the keys for a field and its constants, each once."""
         cdef Value value
-        cdef Value number
         cdef Arena arena = Arena()
         found = {}
         for constant in constants:
@@ -216,22 +234,20 @@ cdef class FilterSet:
             if value.kind == VALUE_STRING:
                 # What was made of a bytes object by from_python is a copy in the arena: the key needs its own.
                 value.text = <const uint8_t*><const char*>(<bytes>constant)
-                found[self.key_of(slot, KEY_TEXT, &value, constant)] = None
-                number = value
-                if number_from_text(value.text, value.length, &number) and canonical(&number):
-                    found[self.key_of(slot, KEY_CONVERTED, &number, None)] = None
+                found[self.key_of(text_key(slot, &value), constant)] = None
+                self.note_slot(slot, KEY_TEXT)
+                if number_from_text(value.text, value.length, &value) and canonical(&value):
+                    found[self.key_of(number_key(slot, KEY_CONVERTED, &value), None)] = None
+                    self.note_slot(slot, KEY_CONVERTED)
             elif value.kind != VALUE_NULL and canonical(&value):
-                found[self.key_of(slot, KEY_NUMBER, &value, None)] = None
+                found[self.key_of(number_key(slot, KEY_NUMBER, &value), None)] = None
+                self.note_slot(slot, KEY_NUMBER)
         return list(found)
 
-    cdef uint32_t key_of(self, uint32_t slot, uint32_t table, const Value* value, object owner) except? 0xFFFFFFFF:
+    cdef uint32_t key_of(self, FilterKey key, object owner) except? 0xFFFFFFFF:
         """The number of a key, made if it is new."""
-        cdef FilterKey* key
         cdef FilterKey* grown
-        cdef uint32_t* grown_slots
-        cdef uint64_t hash_ = key_hash(slot, table, value)
-        cdef int32_t found = find_key(self.keys, self.table, self.table_capacity, slot, table, hash_, value)
-        cdef uint32_t at
+        cdef int32_t found = find_key(self, &key)
         if found >= 0:
             return <uint32_t>found
         if self.key_count == self.key_capacity:
@@ -239,32 +255,40 @@ cdef class FilterSet:
             if grown == NULL:
                 raise MemoryError()
             self.keys = grown
-            grown_slots = <uint32_t*>realloc(
-                self.filed_slots, (self.key_capacity * 2 + KEYS_MIN) * sizeof(uint32_t)
-            )
-            if grown_slots == NULL:
-                raise MemoryError()
-            self.filed_slots = grown_slots
             self.key_capacity = self.key_capacity * 2 + KEYS_MIN
-        key = &self.keys[self.key_count]
-        key.value = value[0]
-        key.hash = hash_
-        key.slot = slot
-        key.table = table
+        self.keys[self.key_count] = key
         self.filed.append([])
         self.texts.append(owner)
         self.key_count += 1
         if self.key_count * 2 > self.table_capacity:
             self.grow_table()
         else:
-            enter_key(self.table, self.table_capacity, hash_, self.key_count)
-        for at in range(self.filed_slot_count):
-            if self.filed_slots[at] == slot:
-                break
-        else:
-            self.filed_slots[self.filed_slot_count] = slot
-            self.filed_slot_count += 1
+            self.enter_key(self.key_count - 1)
         return self.key_count - 1
+
+    cdef int note_slot(self, uint32_t slot, uint32_t table) except -1:
+        """There are keys of this table for a slot."""
+        cdef FiledSlot* grown
+        cdef uint32_t at
+        for at in range(self.filed_slot_count):
+            if self.filed_slots[at].slot == slot:
+                self.filed_slots[at].tables |= 1 << table
+                return 0
+        grown = <FiledSlot*>realloc(self.filed_slots, (self.filed_slot_count + 1) * sizeof(FiledSlot))
+        if grown == NULL:
+            raise MemoryError()
+        self.filed_slots = grown
+        grown[self.filed_slot_count].slot = slot
+        grown[self.filed_slot_count].tables = 1 << table
+        self.filed_slot_count += 1
+        return 0
+
+    cdef void enter_key(self, uint32_t number) noexcept nogil:
+        cdef const FilterKey* key = &self.keys[number]
+        cdef uint64_t at = words_mixed(key.first ^ key.about, key.last, SEED)
+        while self.table[at & (self.table_capacity - 1)]:
+            at += 1
+        self.table[at & (self.table_capacity - 1)] = number + 1
 
     cdef int grow_table(self) except -1:
         cdef uint32_t capacity = max(<uint32_t>TABLE_CAPACITY_MIN, self.table_capacity * 2)
@@ -276,7 +300,7 @@ cdef class FilterSet:
         self.table_capacity = capacity
         memset(grown, 0, capacity * sizeof(uint32_t))
         for at in range(self.key_count):
-            enter_key(grown, capacity, self.keys[at].hash, at + 1)
+            self.enter_key(at)
         return 0
 
     # --- messages ---------------------------------------------------------------------------------------------
@@ -285,109 +309,82 @@ cdef class FilterSet:
         """Find the entries that match a message, each once, into `matched`."""
         begin_message(length)
         try:
-            self.find_matches(data, length)
+            find_matches(self, data, length)
         finally:
             end_message()
         return 0
 
-    cdef int add_match(self, FilterEntry entry) except -1:
-        """The list is written over and over again: making one for each message takes as long as evaluating a filter."""
-        if self.matched_count < <uint32_t>len(self.matched):
-            self.matched[self.matched_count] = entry
-        else:
-            self.matched.append(entry)
-        self.matched_count += 1
-        return 0
-
-    cdef int find_matches(self, const uint8_t* data, uint64_t length) except -1:
-        cdef FieldValues values = self.bench.values
-        cdef FilterEntry entry
-        cdef FieldNode* nodes
-        cdef int32_t node
-        cdef uint32_t at
-        cdef bint readable
-        cdef uint64_t given_up = given_up_so_far()
-        self.serial += 1
-        self.matched_count = 0
-        values.begin(self.fields)
-        try:
-            readable = self.bench.extractor.extract(data, length, self.fields, 0, values)
-        except MemoryError:
-            self.bench.exhausted += 1
-            readable = False
-        if given_up_so_far() != given_up:
-            return 0  # reading it took too long
-        if not readable:
-            self.bench.unreadable += 1
-            self.match_apart(data, length)
+    cdef int look_up_number(self, Value* value, FiledSlot filed) except -1:
+        """The same for a value that is a number, or a string with the form of one."""
+        cdef Value number = value[0]
+        cdef FilterKey key
+        if value.kind == VALUE_STRING and not number_from_text(value.text, value.length, &number):
             return 0
-        for entry in self.scanned:
-            self.consider(entry, False)
-        for at in range(self.filed_slot_count):
-            node = values.slots[self.filed_slots[at]].first
-            while node >= 0:
-                nodes = values.nodes
-                self.look_up(&nodes[node].value, self.filed_slots[at])
-                node = values.nodes[node].next
-        for entry in self.scanned_last:
-            self.consider(entry, False)
+        if not canonical(&number):
+            return 0
+        if filed.tables & 1 << KEY_NUMBER:
+            key = number_key(filed.slot, KEY_NUMBER, &number)
+            self.consider_filed(&key)
+        if value.kind == VALUE_STRING:
+            return 0
+        if value.flags & VALUE_INFERRED:
+            if filed.tables & 1 << KEY_TEXT:
+                key = text_key(filed.slot, value)
+                self.consider_filed(&key)
+        elif filed.tables & 1 << KEY_CONVERTED:
+            key = number_key(filed.slot, KEY_CONVERTED, &number)
+            self.consider_filed(&key)
         return 0
 
-    cdef int look_up(self, Value* value, uint32_t slot) except -1:
-        """Consider what is filed under a constant that is equal to the value."""
-        cdef Value number
+    cdef bint is_settled(self, Value* value) except -1:
+        """Make a value of what a scanner left. False: it takes too much memory."""
         try:
             settle(value, self.bench.values.arena)
         except MemoryError:
             self.bench.exhausted += 1
-            return 0
-        if value.kind == VALUE_NULL or value.kind == VALUE_CONTAINER:
-            return 0
-        number = value[0]
-        if value.kind == VALUE_STRING:
-            self.consider_filed(slot, KEY_TEXT, key_hash(slot, KEY_TEXT, value), value)
-            if number_from_text(value.text, value.length, &number) and canonical(&number):
-                self.consider_filed(slot, KEY_NUMBER, key_hash(slot, KEY_NUMBER, &number), &number)
-            return 0
-        if not canonical(&number):
-            return 0
-        self.consider_filed(slot, KEY_NUMBER, key_hash(slot, KEY_NUMBER, &number), &number)
-        if value.flags & VALUE_INFERRED:
-            self.consider_filed(slot, KEY_TEXT, key_hash(slot, KEY_TEXT, value), value)
-        else:
-            self.consider_filed(slot, KEY_CONVERTED, key_hash(slot, KEY_CONVERTED, &number), &number)
-        return 0
+            return False
+        return True
 
-    cdef int consider_filed(self, uint32_t slot, uint32_t table, uint64_t hash_, const Value* value) except -1:
-        cdef int32_t key = find_key(self.keys, self.table, self.table_capacity, slot, table, hash_, value)
+    cdef int consider_filed(self, const FilterKey* key) except -1:
+        cdef int32_t number = find_key(self, key)
+        cdef list entries
         cdef FilterEntry entry
-        if key < 0:
+        cdef Py_ssize_t at = 0
+        if number < 0:
             return 0
-        for entry in <list>self.filed[key]:
+        entries = <list>self.filed[number]
+        while at < PyList_GET_SIZE(entries):
+            entry = <FilterEntry>entries[at]
             if entry.serial != self.serial:
-                self.consider(entry, entry.filter.exact)
+                entry.serial = self.serial
+                if entry.filter.exact or is_match(self, entry.program):
+                    add_match(self, entry)
+            at += 1
         return 0
 
-    cdef int consider(self, FilterEntry entry, bint exact) except -1:
-        entry.serial = self.serial
-        if exact or self.is_match(entry.program):
-            self.add_match(entry)
+    cdef int consider_all(self, list entries) except -1:
+        cdef FilterEntry entry
+        for entry in entries:
+            if is_match(self, entry.program):
+                add_match(self, entry)
         return 0
 
-    cdef bint is_match(self, BoundProgram program) except -1:
-        """Whether a program matches. One that could not be evaluated to its end does not."""
-        cdef bint matches
-        cdef uint64_t given_up = given_up_so_far()
-        if is_large_and_over():
-            give_up()
-            return False
-        self.evaluations += 1
-        try:
-            matches = program.is_match(self.bench.values, self.bench.context)
-            return matches and given_up_so_far() == given_up
-        except MemoryError:
-            self.bench.exhausted += 1
-            return False
+    cdef int grow_matched(self) except -1:
+        cdef uint32_t capacity = self.matched_capacity * 2 + MATCHED_MIN
+        cdef void** grown = <void**>realloc(self.matched, capacity * sizeof(void*))
+        if grown == NULL:
+            raise MemoryError()
+        self.matched = grown
+        self.matched_capacity = capacity
+        return 0
+
+    cdef int note_exhausted(self) except -1:
+        """An error was raised: what took too much memory is counted, anything else is raised on."""
+        if not PyErr_ExceptionMatches(MemoryError):
+            return -1
+        PyErr_Clear()
+        self.bench.exhausted += 1
+        return 0
 
     cdef int match_apart(self, const uint8_t* data, uint64_t length) except -1:
         """Read the message for each filter by itself, once for those that need the same fields."""
@@ -409,8 +406,8 @@ cdef class FilterSet:
             except MemoryError:
                 continue
             for entry in <list>entries:
-                if self.is_match(entry.apart_program):
-                    self.add_match(entry)
+                if is_match(self, entry.apart_program):
+                    add_match(self, entry)
         return 0
 
     def _set_apart(self):
@@ -430,52 +427,138 @@ cdef class FilterSet:
         """The members of the filters that match a message, for tests and tools."""
         cdef const uint8_t[::1] view = message
         cdef const uint8_t* data = NULL
-        cdef FilterEntry entry
+        cdef uint32_t at
         if view.shape[0]:
             data = &view[0]
         self.match(data, <uint64_t>view.shape[0])
-        return [member for entry in self.matched[: self.matched_count] for member in entry.members]
+        members = []
+        for at in range(self.matched_count):
+            members += (<FilterEntry>self.matched[at]).members
+        return members
 
 
-cdef inline uint64_t key_hash(uint32_t slot, uint32_t table, const Value* value) noexcept nogil:
-    if table == KEY_TEXT:
-        return hash_bytes(value.text, value.length, <uint64_t>slot << 2 | table)
-    return number_hash(value) ^ (<uint64_t>slot << 2 | table) * 0x9E3779B97F4A7C15ULL
+# A `try` costs every message as much as looking one of its fields up. So the two calls that may run out of memory are
+# made without one, and who makes them asks for the error.
+ctypedef int (*Reading)(Extractor, const uint8_t*, uint64_t, FieldSet, FieldValues) noexcept
+ctypedef int (*Evaluation)(BoundProgram, FieldValues, MessageContext) noexcept
 
 
-cdef int32_t find_key(
-    const FilterKey* keys,
-    const uint32_t* table,
-    uint32_t capacity,
-    uint32_t slot,
-    uint32_t which,
-    uint64_t hash_,
-    const Value* value,
-) noexcept nogil:
+cdef int read_message(
+    Extractor extractor, const uint8_t* data, uint64_t length, FieldSet fields, FieldValues values
+) except -1:
+    return extractor.extract(data, length, fields, 0, values)
+
+
+cdef int evaluate(BoundProgram program, FieldValues values, MessageContext context) except -1:
+    return program.is_match(values, context)
+
+
+cdef inline FilterKey text_key(uint32_t slot, const Value* value) noexcept nogil:
+    cdef FilterKey key
+    cdef TextWords words = text_words(value.text, value.length, SEED)
+    key.first = words.first
+    key.last = words.last
+    key.about = <uint64_t>value.length << LENGTH_SHIFT | <uint64_t>slot << SLOT_SHIFT | KEY_TEXT
+    key.text = value.text
+    return key
+
+
+cdef inline FilterKey number_key(uint32_t slot, uint32_t table, const Value* number) noexcept nogil:
+    cdef FilterKey key
+    key.first = number.number.unsigned_integer
+    key.last = number.kind
+    key.about = <uint64_t>slot << SLOT_SHIFT | table
+    key.text = NULL
+    return key
+
+
+cdef inline int32_t find_key(FilterSet self, const FilterKey* key) noexcept nogil:
     """The number of a key; -1 if there is none."""
-    cdef uint64_t at = hash_
     cdef uint32_t found
-    cdef const FilterKey* key
-    if capacity == 0:
+    cdef const FilterKey* known
+    cdef uint64_t at = words_mixed(key.first ^ key.about, key.last, SEED)
+    if self.table_capacity == 0:
         return -1
     while True:
-        found = table[at & (capacity - 1)]
+        found = self.table[at & (self.table_capacity - 1)]
         if found == 0:
             return -1
-        key = &keys[found - 1]
-        if key.hash == hash_ and key.slot == slot and key.table == which:
-            if which == KEY_TEXT:
-                if key.value.length == value.length and memcmp(key.value.text, value.text, value.length) == 0:
-                    return <int32_t>found - 1
-            elif key.value.kind == value.kind and (
-                key.value.number.unsigned_integer == value.number.unsigned_integer
-            ):
-                return <int32_t>found - 1
+        known = &self.keys[found - 1]
+        if (known.first ^ key.first) | (known.last ^ key.last) | (known.about ^ key.about) == 0 and (
+            key.about >> LENGTH_SHIFT <= <uint64_t>TEXT_WORDS_BYTES
+            or memcmp(known.text, key.text, key.about >> LENGTH_SHIFT) == 0
+        ):
+            return <int32_t>found - 1
         at += 1
 
 
-cdef void enter_key(uint32_t* table, uint32_t capacity, uint64_t hash_, uint32_t number_plus_one) noexcept nogil:
-    cdef uint64_t at = hash_
-    while table[at & (capacity - 1)]:
-        at += 1
-    table[at & (capacity - 1)] = number_plus_one
+cdef inline bint is_match(FilterSet self, BoundProgram program) except -1:
+    """Whether a program matches. One that could not be evaluated to its end does not."""
+    cdef int matches
+    cdef uint64_t given_up = given_up_so_far()
+    if is_large_and_over():
+        give_up()
+        return False
+    self.evaluations += 1
+    matches = (<Evaluation>evaluate)(program, self.bench.values, self.bench.context)
+    if matches < 0:
+        self.note_exhausted()
+        return False
+    return matches and given_up_so_far() == given_up
+
+
+cdef inline int add_match(FilterSet self, FilterEntry entry) except -1:
+    if self.matched_count == self.matched_capacity:
+        self.grow_matched()
+    self.matched[self.matched_count] = <void*>entry
+    self.matched_count += 1
+    return 0
+
+
+cdef inline int look_up(FilterSet self, Value* value, FiledSlot filed) except -1:
+    """Consider what is filed under a constant that is equal to the value."""
+    cdef FilterKey key
+    if value.kind > VALUE_CONTAINER and not self.is_settled(value):
+        return 0
+    if value.kind == VALUE_STRING:
+        if filed.tables & 1 << KEY_TEXT:
+            key = text_key(filed.slot, value)
+            self.consider_filed(&key)
+        if not filed.tables & 1 << KEY_NUMBER:
+            return 0
+    elif value.kind == VALUE_NULL or value.kind == VALUE_CONTAINER:
+        return 0
+    return self.look_up_number(value, filed)
+
+
+cdef inline int find_matches(FilterSet self, const uint8_t* data, uint64_t length) except -1:
+    cdef FilterBench bench = self.bench
+    cdef FieldValues values = bench.values
+    cdef FiledSlot filed
+    cdef int32_t node
+    cdef uint32_t at
+    cdef int readable
+    cdef uint64_t given_up = given_up_so_far()
+    self.serial += 1
+    self.matched_count = 0
+    values.begin(self.fields)
+    readable = (<Reading>read_message)(bench.extractor, data, length, self.fields, values)
+    if readable < 0:
+        self.note_exhausted()
+        readable = False
+    if given_up_so_far() != given_up:
+        return 0  # reading it took too long
+    if not readable:
+        bench.unreadable += 1
+        return self.match_apart(data, length)
+    if PyList_GET_SIZE(self.scanned):
+        self.consider_all(self.scanned)
+    for at in range(self.filed_slot_count):
+        filed = self.filed_slots[at]
+        node = values.slots[filed.slot].first
+        while node >= 0:
+            look_up(self, &values.nodes[node].value, filed)
+            node = values.nodes[node].next
+    if PyList_GET_SIZE(self.scanned_last):
+        self.consider_all(self.scanned_last)
+    return 0

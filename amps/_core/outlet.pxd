@@ -1,11 +1,13 @@
 # What goes out to one connection. See outlet.pyx.
 
+cimport cython
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from amps._core.log_reader cimport LogCursor
 from amps._core.record cimport RecordHeader
 
 
+@cython.final
 cdef class Outlet:
     cdef bytes chunk
     cdef uint8_t* start
@@ -21,12 +23,17 @@ cdef class Outlet:
     cdef uint8_t bookmark_start[32]            # the header's field up to the sequence number: neighbours share it
     cdef uint32_t bookmark_start_length
 
-    cdef uint8_t* reserve(self, uint64_t length) except NULL
+    cdef int tell(self) except -1
+    cdef int begin_chunk(self, uint64_t length) except -1
     cdef int seal(self) except -1
     cdef void begin_bookmarks(self, uint64_t publisher_id) noexcept
     cdef int publish(
         self, const char* prefix, uint64_t prefix_length, uint32_t flags, const RecordHeader* record, LogCursor cursor
     ) except -1
+
+
+cdef enum:
+    DIGITS_MAX = 20                # of a number of 64 bits
 
 
 cdef uint32_t write_u64(uint8_t* at, uint64_t value) noexcept nogil

@@ -5,6 +5,7 @@ bytes the last *paced* message ends, one that was read only because the connecti
 that place came whatever the client's pace is, and counts against the limits for slow clients.
 """
 
+cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
@@ -35,21 +36,18 @@ cdef const char* TWO_DIGITS = (
 
 
 cdef uint32_t write_u64(uint8_t* at, uint64_t value) noexcept nogil:
-    """Decimal digits; returns how many."""
-    cdef uint8_t digits[20]
-    cdef uint32_t first = 20
+    """Decimal digits; returns how many. What stands behind them, in room for DIGITS_MAX of them, is written over."""
+    cdef uint8_t digits[2 * <int>DIGITS_MAX]
+    cdef uint32_t first = DIGITS_MAX
     while value >= 100:
         first -= 2
         memcpy(&digits[first], TWO_DIGITS + 2 * (value % 100), 2)
         value //= 100
-    if value >= 10:
-        first -= 2
-        memcpy(&digits[first], TWO_DIGITS + 2 * value, 2)
-    else:
-        first -= 1
-        digits[first] = <uint8_t>(c'0' + value)
-    memcpy(at, &digits[first], 20 - first)
-    return 20 - first
+    first -= 2
+    memcpy(&digits[first], TWO_DIGITS + 2 * value, 2)
+    first += value < 10
+    memcpy(at, &digits[first], DIGITS_MAX)
+    return DIGITS_MAX - first
 
 
 cdef inline void write_digits(uint8_t* at, uint32_t value, uint32_t count) noexcept nogil:
@@ -101,6 +99,7 @@ cdef uint32_t write_timestamp(uint8_t* at, uint64_t timestamp_ns) noexcept nogil
     return 23
 
 
+@cython.final
 cdef class Outlet:
     """Frames on their way to one connection.
 
@@ -120,16 +119,18 @@ cdef class Outlet:
         self.closed = False
         self.begin_bookmarks(0)
 
-    cdef uint8_t* reserve(self, uint64_t length) except NULL:
-        """Room for `length` more bytes."""
-        if self.pending_bytes == 0:
-            self.on_first()
-        if self.capacity - self.used < length:
-            self.seal()
-            self.capacity = max(<uint64_t>CHUNK_BYTES, length)
-            self.chunk = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>self.capacity)
-            self.start = <uint8_t*>PyBytes_AS_STRING(self.chunk)
-        return self.start + self.used
+    cdef int tell(self) except -1:
+        """The first bytes are about to arrive."""
+        self.on_first()
+        return 0
+
+    cdef int begin_chunk(self, uint64_t length) except -1:
+        """A new one, with room for so many bytes."""
+        self.seal()
+        self.capacity = max(<uint64_t>CHUNK_BYTES, length)
+        self.chunk = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>self.capacity)
+        self.start = <uint8_t*>PyBytes_AS_STRING(self.chunk)
+        return 0
 
     cdef int seal(self) except -1:
         """The chunk takes no more bytes."""
@@ -155,7 +156,7 @@ cdef class Outlet:
         cdef uint64_t length = <uint64_t>view.shape[0]
         if self.closed or length == 0:
             return
-        memcpy(self.reserve(length), &view[0], length)
+        memcpy(reserve(self, length), &view[0], length)
         self.used += length
         self.pending_bytes += length
 
@@ -204,7 +205,7 @@ cdef class Outlet:
         cdef uint32_t length
         if self.closed:
             return 0
-        start = self.reserve(header_room + (0 if by_reference else payload_length))
+        start = reserve(self, header_room + (0 if by_reference else payload_length))
         at = start + 4
         memcpy(at, prefix, prefix_length)
         at += prefix_length
@@ -259,3 +260,12 @@ cdef class Outlet:
         if flags & IS_PACED:
             self.paced_until = self.taken_bytes + self.pending_bytes
         return 0
+
+
+cdef inline uint8_t* reserve(Outlet outlet, uint64_t length) except NULL:
+    """Room for `length` more bytes."""
+    if outlet.pending_bytes == 0:
+        outlet.tell()
+    if outlet.capacity - outlet.used < length:
+        outlet.begin_chunk(length)
+    return outlet.start + outlet.used

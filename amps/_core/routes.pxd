@@ -1,5 +1,6 @@
 # Who gets the messages of one topic. See routes.pyx.
 
+cimport cython
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from amps._core.filter_set cimport Filter, FilterBench, FilterSet
@@ -36,6 +37,7 @@ cdef class Receiver:
     cdef list more                         # the others, or None
 
 
+@cython.final
 cdef class TopicRoutes:
     cdef readonly TopicEntry entry
     cdef FilterBench bench
@@ -50,5 +52,6 @@ cdef class TopicRoutes:
     cdef ByteBuffer joined                 # a header's beginning with several ids
 
     cdef uint64_t deliver(self, const RecordHeader* record, LogCursor cursor, bint live) except? 0xFFFFFFFFFFFFFFFF
-    cdef uint64_t match(self, const RecordHeader* record, bint live) except? 0xFFFFFFFFFFFFFFFF
+    cdef int send_to_matching(self, FilterSet filters, const RecordHeader* record, LogCursor cursor) except -1
+    cdef int touch(self, Member member) except -1
     cdef int send_matched(self, Receiver receiver, const RecordHeader* record, LogCursor cursor) except -1

@@ -9,7 +9,9 @@ Filters are evaluated once per message, all of them together (filter_set.pyx); r
 for that, and pay nothing for it.
 """
 
+cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.list cimport PyList_GET_SIZE
 from libc.stdint cimport uint32_t, uint64_t
 
 from amps._core.filter_set cimport Filter, FilterBench, FilterEntry, FilterSet
@@ -46,6 +48,15 @@ cdef class Receiver:
         self.more = None
 
 
+cdef inline int publish(
+    Outlet outlet, bytes prefix, uint32_t flags, const RecordHeader* record, LogCursor cursor
+) except -1:
+    return outlet.publish(
+        PyBytes_AS_STRING(prefix), <uint64_t>PyBytes_GET_SIZE(prefix), flags, record, cursor
+    )
+
+
+@cython.final
 cdef class TopicRoutes:
 
     def __init__(self, TopicEntry entry=None, FilterBench bench=None):
@@ -145,66 +156,64 @@ cdef class TopicRoutes:
 
         live: the message has just been published, as opposed to replayed.
         """
+        cdef FilterSet filters = self.filters
         cdef Receiver receiver
         cdef uint64_t cost = 0
-        cdef uint32_t at
-        if self.filters is not None:
-            cost = self.match(record, live)
-            for at in range(self.touched_count):
-                self.send_matched(<Receiver>self.touched[at], record, cursor)
-        for receiver in self.every:
-            if receiver.serial != self.serial or self.filters is None:
-                receiver.outlet.publish(
-                    PyBytes_AS_STRING(receiver.prefix),
-                    <uint64_t>PyBytes_GET_SIZE(receiver.prefix),
-                    receiver.flags,
-                    record,
-                    cursor,
-                )
+        if filters is not None:
+            cost = match(self, filters, record, live)
+            self.serial += 1
+            if filters.matched_count:
+                self.send_to_matching(filters, record, cursor)
+        if PyList_GET_SIZE(self.every):
+            for receiver in self.every:
+                if receiver.serial != self.serial or filters is None:
+                    publish(receiver.outlet, receiver.prefix, receiver.flags, record, cursor)
         return cost
 
-    cdef uint64_t match(self, const RecordHeader* record, bint live) except? 0xFFFFFFFFFFFFFFFF:
-        """Find the receivers whose filters match, into `touched`."""
-        cdef FilterEntry entry
+    cdef int send_to_matching(self, FilterSet filters, const RecordHeader* record, LogCursor cursor) except -1:
+        """One frame for each receiver of which a filter matches."""
+        cdef list members
         cdef Member member
         cdef Receiver receiver
-        cdef FilterSet filters = self.filters
-        cdef uint64_t evaluations = filters.evaluations
-        cdef uint64_t unreadable = self.bench.unreadable
-        cdef uint64_t begin = 0
-        cdef uint32_t at
-        if filters.may_take_long or record.payload_length > LARGE_BYTES:
-            begin = monotonic_ns()
-        self.serial += 1
+        cdef Py_ssize_t place
+        cdef uint32_t at = 0
         self.touched_count = 0
-        if filters.asks_message:
-            tell_facts(self.bench.context, record, self.entry, self.entry.logged, live)
-            if live and filters.asks_publisher:
-                self.bench.tell_publisher(publisher_hash(record))
-        filters.match(record_payload(record), record.payload_length)
-        for at in range(filters.matched_count):
-            entry = <FilterEntry>filters.matched[at]
-            for member in entry.members:
+        while at < filters.matched_count:
+            members = (<FilterEntry>filters.matched[at]).members
+            place = 0
+            while place < PyList_GET_SIZE(members):
+                member = <Member>members[place]
                 receiver = member.receiver
-                if receiver.serial != self.serial:
-                    receiver.serial = self.serial
-                    receiver.first = member
-                    receiver.more = None
-                    # Written over and over again, like the list of matches.
-                    if self.touched_count < <uint32_t>len(self.touched):
-                        self.touched[self.touched_count] = receiver
-                    else:
-                        self.touched.append(receiver)
-                    self.touched_count += 1
-                elif receiver.more is None:
-                    receiver.more = [member]
+                # Who has no other member needs nothing put together. Frames keep the order of the first matches.
+                if receiver.members == 1 and self.touched_count == 0:
+                    publish(receiver.outlet, member.prefix, member.flags, record, cursor)
                 else:
-                    receiver.more.append(member)
-        if self.bench.unreadable != unreadable:
-            self.bench.last_unreadable = (self.entry, record.publisher_id, record.sequence)
-        if begin:
-            return (monotonic_ns() - begin) // NS_PER_BYTE
-        return (filters.evaluations - evaluations) * EVALUATION_BYTES + record.payload_length
+                    self.touch(member)
+                place += 1
+            at += 1
+        for at in range(self.touched_count):
+            self.send_matched(<Receiver>self.touched[at], record, cursor)
+        return 0
+
+    cdef int touch(self, Member member) except -1:
+        """A filter of this member matches."""
+        cdef Receiver receiver = member.receiver
+        if receiver.serial == self.serial:
+            if receiver.more is None:
+                receiver.more = [member]
+            else:
+                receiver.more.append(member)
+            return 0
+        receiver.serial = self.serial
+        receiver.first = member
+        receiver.more = None
+        # Written over and over again, like the list of matches.
+        if self.touched_count < <uint32_t>PyList_GET_SIZE(self.touched):
+            self.touched[self.touched_count] = receiver
+        else:
+            self.touched.append(receiver)
+        self.touched_count += 1
+        return 0
 
     cdef int send_matched(self, Receiver receiver, const RecordHeader* record, LogCursor cursor) except -1:
         """One frame for the members whose filters matched and those without one."""
@@ -214,10 +223,7 @@ cdef class TopicRoutes:
         cdef bint begun = False
         receiver.first = None
         if receiver.more is None and not receiver.always:
-            receiver.outlet.publish(
-                PyBytes_AS_STRING(member.prefix), <uint64_t>PyBytes_GET_SIZE(member.prefix), flags, record, cursor
-            )
-            return 0
+            return publish(receiver.outlet, member.prefix, flags, record, cursor)
         matched = receiver.always + [member] + (receiver.more or [])
         receiver.more = None
         if self.joined is None:
@@ -238,3 +244,25 @@ cdef class TopicRoutes:
             self.joined.append_byte(c'"')
         receiver.outlet.publish(<const char*>self.joined.data, self.joined.length, flags, record, cursor)
         return 0
+
+
+cdef inline uint64_t match(
+    TopicRoutes self, FilterSet filters, const RecordHeader* record, bint live
+) except? 0xFFFFFFFFFFFFFFFF:
+    """Find the filters that match."""
+    cdef FilterBench bench = filters.bench
+    cdef uint64_t evaluations = filters.evaluations
+    cdef uint64_t unreadable = bench.unreadable
+    cdef uint64_t begin = 0
+    if filters.may_take_long or record.payload_length > LARGE_BYTES:
+        begin = monotonic_ns()
+    if filters.asks_message:
+        tell_facts(bench.context, record, self.entry, self.entry.logged, live)
+        if live and filters.asks_publisher:
+            bench.tell_publisher(publisher_hash(record))
+    filters.match(record_payload(record), record.payload_length)
+    if bench.unreadable != unreadable:
+        bench.last_unreadable = (self.entry, record.publisher_id, record.sequence)
+    if begin:
+        return (monotonic_ns() - begin) // NS_PER_BYTE
+    return (filters.evaluations - evaluations) * EVALUATION_BYTES + record.payload_length

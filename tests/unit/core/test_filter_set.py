@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from string import ascii_letters
 from typing import Any
 
 import pytest
@@ -166,6 +167,35 @@ def test_filter_set_equalities_are_looked_up_not_evaluated() -> None:
     assert together.evaluations == 2
 
 
+@pytest.mark.parametrize("length", range(1, 41))
+def test_filter_set_a_text_is_found_by_all_its_bytes(length: int) -> None:
+    """How it is looked up depends on how long it is."""
+    text = ascii_letters[:length]
+    others = [text[:place] + "." + text[place + 1 :] for place in range(length)]
+    together = many([f"/{field} = '{each}'" for field in "ab" for each in [text, text + ".", *others[::2]]])
+    half = len(others[::2]) + 2
+    assert together.matching(json.dumps({"a": text}).encode()) == [0]
+    assert together.matching(json.dumps({"b": text + "."}).encode()) == [half + 1]
+    for place, other in enumerate(others):
+        expected = [] if place % 2 else [half + 2 + place // 2]
+        assert together.matching(json.dumps({"b": other}).encode()) == expected
+    assert together.matching(json.dumps({"a": text[1:], "b": "." + text}).encode()) == []
+    assert together.evaluations == 0
+
+
+def test_filter_set_a_number_is_looked_up_among_numbers_and_converted_strings() -> None:
+    """Whichever of the tables of a field there are."""
+    values = [b'"1"', b'"1.0"', b"1", b"1.0", b"2"]
+    for texts, expected in [
+        (["/a = '1'"], [[0], [], [0], [0], []]),
+        (["/a = 1"], [[0], [0], [0], [0], []]),
+        (["/a = '1'", "/a = 1"], [[0, 1], [1], [1, 0], [1, 0], []]),
+        (["/a = '1.0'", "/b = 1"], [[], [0], [0], [0], []]),
+    ]:
+        together = many(texts)
+        assert [together.matching(b'{"a":' + value + b"}") for value in values] == expected
+
+
 def test_filter_set_files_under_the_rarest_equality() -> None:
     together = many([f"/kind = 'order' AND /id = {number}" for number in range(100)])
     assert together.matching(b'{"kind":"order","id":7}') == [7]
@@ -224,6 +254,38 @@ def test_filter_set_a_message_that_takes_too_much_memory_does_not_match() -> Non
     assert made.matching(message) == ["other"]
     assert small.exhausted == 2
     assert made.matching(b'{"a":"x","b":1}') == ["function", "equality", "other"]
+
+
+def test_filter_set_a_message_of_too_many_values_is_read_filter_by_filter() -> None:
+    small = FilterBench(JsonExtractor(), FieldValues(nodes_max=10), MessageContext(b"i", b"g"))
+    made = FilterSet(small)
+    for text in ("/a = 1", "/b = 1", "/c IS NULL"):
+        made.add(compile_filter(text), text)
+    message = b'{"b":1,"a":[' + b",".join([b"1"] * 11) + b"]}"
+    assert made.matching(message) == ["/b = 1", "/c IS NULL"]
+    assert (small.exhausted, small.unreadable) == (1, 1)
+
+
+def test_filter_set_an_error_that_is_not_about_memory_is_told() -> None:
+    """And the next message is none the worse for it."""
+    made = FilterSet(bench(Extractor()))
+    made.add(compile_filter("/a = 1"), "a")
+    with pytest.raises(NotImplementedError):
+        made.matching(b'{"a":1}')
+    before = searches_given_up()
+    assert many(["/a LIKE 'x+y'", "/b = 1"]).matching(b'{"a":"xxy","b":1}') == [1, 0]
+    assert searches_given_up() == before
+
+
+def test_filter_set_who_leaves_after_a_match_is_forgotten() -> None:
+    """The list of matches holds nobody."""
+    made = FilterSet(bench())
+    for number in range(50):
+        made.add(POOL[0], number)
+    assert made.matching(b'{"a":0}') == list(range(50))
+    for number in range(50):
+        made.remove(POOL[0], number)
+    assert made.matching(b'{"a":0}') == []
 
 
 def test_filter_set_what_is_given_up_does_not_match() -> None:
