@@ -268,10 +268,12 @@ def test_filter_set_a_message_of_too_many_values_is_read_filter_by_filter() -> N
 
 def test_filter_set_an_error_that_is_not_about_memory_is_told() -> None:
     """And the next message is none the worse for it."""
-    made = FilterSet(bench(Extractor()))
+    nowhere = bench(Extractor())
+    made = FilterSet(nowhere)
     made.add(compile_filter("/a = 1"), "a")
     with pytest.raises(NotImplementedError):
         made.matching(b'{"a":1}')
+    assert (nowhere.exhausted, nowhere.unreadable) == (0, 0)
     before = searches_given_up()
     assert many(["/a LIKE 'x+y'", "/b = 1"]).matching(b'{"a":"xxy","b":1}') == [1, 0]
     assert searches_given_up() == before
