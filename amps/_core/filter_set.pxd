@@ -1,10 +1,11 @@
 # All filters of one topic. See filter_set.pyx.
 
 cimport cython
-from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from amps._core.expression_vm cimport BoundProgram, Program
 from amps._core.fields cimport Extractor, FieldSet, FieldValues
+from amps._core.filter_keys cimport FiledSlot, FilterKey, FilterKeys
 from amps._core.message_context cimport MessageContext
 from amps._core.value cimport Arena, Value
 
@@ -34,27 +35,6 @@ cdef class FilterEntry:
     cdef uint64_t serial                   # of the last message it was considered for
 
 
-# What filters are filed under: a field and a constant. Which table tells how the constant compares.
-cdef enum KeyTable:
-    KEY_TEXT = 0                   # a string
-    KEY_NUMBER = 1                 # a number
-    KEY_CONVERTED = 2              # a string with the form of a number, by its number
-
-
-# Two with the same words and `about` are the same, but for texts of more than TEXT_WORDS_BYTES.
-cdef struct FilterKey:
-    uint64_t first                 # of a text by `text_words`; a number
-    uint64_t last                  # of a text; a number's kind
-    uint64_t about                 # table, slot and a text's length
-    const uint8_t* text            # NULL for a number
-
-
-# A slot that has keys.
-cdef struct FiledSlot:
-    uint32_t slot
-    uint32_t tables                # bits by KeyTable
-
-
 cdef class FilterBench:
     """What evaluating takes: shared by all sets of one message type in a process, one message at a time."""
 
@@ -77,15 +57,8 @@ cdef class FilterSet:
     cdef list scanned                      # entries that are tried on every message
     cdef list scanned_last                 # of these, those that may take long
     cdef list apart                        # pairs of a FieldSet and the entries that need it; None = not made yet
-    cdef FilterKey* keys
-    cdef uint32_t key_count
-    cdef uint32_t key_capacity
+    cdef FilterKeys keys
     cdef list filed                        # by key: list of FilterEntry
-    cdef list texts                        # owners of the keys' texts
-    cdef uint32_t* table                   # key numbers plus one by hash, open addressing; 0 = free
-    cdef uint32_t table_capacity           # a power of two
-    cdef FiledSlot* filed_slots
-    cdef uint32_t filed_slot_count
     cdef uint32_t given_back               # entries removed since the last rebuilding
     cdef readonly bint asks_message
     cdef readonly bint asks_publisher
@@ -104,7 +77,4 @@ cdef class FilterSet:
     cdef int match_apart(self, const uint8_t* data, uint64_t length) except -1
     cdef int note_exhausted(self) except -1
     cdef int grow_matched(self) except -1
-    cdef uint32_t key_of(self, FilterKey key, object owner) except? 0xFFFFFFFF
-    cdef int note_slot(self, uint32_t slot, uint32_t table) except -1
-    cdef void enter_key(self, uint32_t number) noexcept nogil
-    cdef int grow_table(self) except -1
+    cdef int file_under(self, dict found, FilterKey key, object owner) except -1

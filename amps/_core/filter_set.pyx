@@ -12,14 +12,11 @@ depend on what other filters there are. A filter whose evaluation takes more mem
 match; as all share that time, those that may take long come last.
 """
 
-from os import urandom
-
 cimport cython
 from cpython.exc cimport PyErr_Clear, PyErr_ExceptionMatches
 from cpython.list cimport PyList_GET_SIZE
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
-from libc.string cimport memcmp, memset
 
 from amps._core.constant_set cimport canonical
 from amps._core.effort cimport (
@@ -32,6 +29,17 @@ from amps._core.effort cimport (
 )
 from amps._core.expression_vm cimport BoundProgram, Program
 from amps._core.fields cimport Extractor, FieldSet, FieldValues
+from amps._core.filter_keys cimport (
+    KEY_CONVERTED,
+    KEY_NUMBER,
+    KEY_TEXT,
+    FiledSlot,
+    FilterKey,
+    FilterKeys,
+    find_key,
+    number_key,
+    text_key,
+)
 from amps._core.message_context cimport MessageContext
 from amps._core.value cimport (
     VALUE_CONTAINER,
@@ -45,25 +53,10 @@ from amps._core.value cimport (
     settle,
 )
 
-cdef extern from "text_words.h" nogil:
-    const int TEXT_WORDS_BYTES
-    ctypedef struct TextWords:
-        uint64_t first
-        uint64_t last
-    uint64_t words_mixed(uint64_t first, uint64_t last, uint64_t seed)
-    TextWords text_words(const uint8_t* text, uint32_t length, uint64_t seed)
-
 cdef enum:
-    TABLE_CAPACITY_MIN = 16
-    KEYS_MIN = 8
     MATCHED_MIN = 8
     LONG_PROGRAM = 100             # instructions
     GIVEN_BACK_MIN = 16            # fewer removed entries are not worth a rebuilding
-    SLOT_SHIFT = 2                 # of FilterKey.about
-    LENGTH_SHIFT = 32
-
-
-cdef uint64_t SEED = int.from_bytes(urandom(8), "little")  # nobody can know constants that collide
 
 
 cdef class Filter:
@@ -130,9 +123,6 @@ cdef class FilterEntry:
 cdef class FilterSet:
 
     def __cinit__(self):
-        self.keys = NULL
-        self.table = NULL
-        self.filed_slots = NULL
         self.matched = NULL
 
     def __init__(self, FilterBench bench):
@@ -144,9 +134,6 @@ cdef class FilterSet:
         self._begin()
 
     def __dealloc__(self):
-        free(self.keys)
-        free(self.table)
-        free(self.filed_slots)
         free(self.matched)
 
     def _begin(self):
@@ -155,16 +142,12 @@ cdef class FilterSet:
         self.scanned = []
         self.scanned_last = []
         self.apart = None
+        self.keys = FilterKeys()
         self.filed = []
-        self.texts = []
-        self.key_count = 0
-        self.filed_slot_count = 0
         self.given_back = 0
         self.asks_message = False
         self.asks_publisher = False
         self.may_take_long = False
-        if self.table_capacity:
-            memset(self.table, 0, self.table_capacity * sizeof(uint32_t))
 
     # --- who is there -----------------------------------------------------------------------------------------
 
@@ -228,79 +211,28 @@ cdef class FilterSet:
         """The numbers of the keys for a field and its constants, each once."""
         cdef Value value
         cdef Arena arena = Arena()
-        found = {}
+        cdef dict found = {}
         for constant in constants:
             from_python(constant, &value, arena)
             if value.kind == VALUE_STRING:
                 # What was made of a bytes object by from_python is a copy in the arena: the key needs its own.
                 value.text = <const uint8_t*><const char*>(<bytes>constant)
-                found[self.key_of(text_key(slot, &value), constant)] = None
-                self.note_slot(slot, KEY_TEXT)
+                self.file_under(found, text_key(self.keys, slot, &value), constant)
+                self.keys.note_slot(slot, KEY_TEXT)
                 if number_from_text(value.text, value.length, &value) and canonical(&value):
-                    found[self.key_of(number_key(slot, KEY_CONVERTED, &value), None)] = None
-                    self.note_slot(slot, KEY_CONVERTED)
+                    self.file_under(found, number_key(slot, KEY_CONVERTED, &value), None)
+                    self.keys.note_slot(slot, KEY_CONVERTED)
             elif value.kind != VALUE_NULL and canonical(&value):
-                found[self.key_of(number_key(slot, KEY_NUMBER, &value), None)] = None
-                self.note_slot(slot, KEY_NUMBER)
+                self.file_under(found, number_key(slot, KEY_NUMBER, &value), None)
+                self.keys.note_slot(slot, KEY_NUMBER)
         return list(found)
 
-    cdef uint32_t key_of(self, FilterKey key, object owner) except? 0xFFFFFFFF:
-        """The number of a key, made if it is new."""
-        cdef FilterKey* grown
-        cdef int32_t found = find_key(self, &key)
-        if found >= 0:
-            return <uint32_t>found
-        if self.key_count == self.key_capacity:
-            grown = <FilterKey*>realloc(self.keys, (self.key_capacity * 2 + KEYS_MIN) * sizeof(FilterKey))
-            if grown == NULL:
-                raise MemoryError()
-            self.keys = grown
-            self.key_capacity = self.key_capacity * 2 + KEYS_MIN
-        self.keys[self.key_count] = key
-        self.filed.append([])
-        self.texts.append(owner)
-        self.key_count += 1
-        if self.key_count * 2 > self.table_capacity:
-            self.grow_table()
-        else:
-            self.enter_key(self.key_count - 1)
-        return self.key_count - 1
-
-    cdef int note_slot(self, uint32_t slot, uint32_t table) except -1:
-        """There are keys of this table for a slot."""
-        cdef FiledSlot* grown
-        cdef uint32_t at
-        for at in range(self.filed_slot_count):
-            if self.filed_slots[at].slot == slot:
-                self.filed_slots[at].tables |= 1 << table
-                return 0
-        grown = <FiledSlot*>realloc(self.filed_slots, (self.filed_slot_count + 1) * sizeof(FiledSlot))
-        if grown == NULL:
-            raise MemoryError()
-        self.filed_slots = grown
-        grown[self.filed_slot_count].slot = slot
-        grown[self.filed_slot_count].tables = 1 << table
-        self.filed_slot_count += 1
-        return 0
-
-    cdef void enter_key(self, uint32_t number) noexcept nogil:
-        cdef const FilterKey* key = &self.keys[number]
-        cdef uint64_t at = words_mixed(key.first ^ key.about, key.last, SEED)
-        while self.table[at & (self.table_capacity - 1)]:
-            at += 1
-        self.table[at & (self.table_capacity - 1)] = number + 1
-
-    cdef int grow_table(self) except -1:
-        cdef uint32_t capacity = max(<uint32_t>TABLE_CAPACITY_MIN, self.table_capacity * 2)
-        cdef uint32_t* grown = <uint32_t*>realloc(self.table, capacity * sizeof(uint32_t))
-        cdef uint32_t at
-        if grown == NULL:
-            raise MemoryError()
-        self.table = grown
-        self.table_capacity = capacity
-        memset(grown, 0, capacity * sizeof(uint32_t))
-        for at in range(self.key_count):
-            self.enter_key(at)
+    cdef int file_under(self, dict found, FilterKey key, object owner) except -1:
+        """One more key for a filter."""
+        cdef uint32_t number = self.keys.number_of(key, owner)
+        if number == <uint32_t>len(self.filed):
+            self.filed.append([])
+        found[number] = None
         return 0
 
     # --- messages ---------------------------------------------------------------------------------------------
@@ -329,7 +261,7 @@ cdef class FilterSet:
             return 0
         if value.flags & VALUE_INFERRED:
             if filed.tables & 1 << KEY_TEXT:
-                key = text_key(filed.slot, value)
+                key = text_key(self.keys, filed.slot, value)
                 self.consider_filed(&key)
         elif filed.tables & 1 << KEY_CONVERTED:
             key = number_key(filed.slot, KEY_CONVERTED, &number)
@@ -346,7 +278,7 @@ cdef class FilterSet:
         return True
 
     cdef int consider_filed(self, const FilterKey* key) except -1:
-        cdef int32_t number = find_key(self, key)
+        cdef int32_t number = find_key(self.keys, key)
         cdef list entries
         cdef FilterEntry entry
         cdef Py_ssize_t at = 0
@@ -453,45 +385,6 @@ cdef int evaluate(BoundProgram program, FieldValues values, MessageContext conte
     return program.is_match(values, context)
 
 
-cdef inline FilterKey text_key(uint32_t slot, const Value* value) noexcept nogil:
-    cdef FilterKey key
-    cdef TextWords words = text_words(value.text, value.length, SEED)
-    key.first = words.first
-    key.last = words.last
-    key.about = <uint64_t>value.length << LENGTH_SHIFT | <uint64_t>slot << SLOT_SHIFT | KEY_TEXT
-    key.text = value.text
-    return key
-
-
-cdef inline FilterKey number_key(uint32_t slot, uint32_t table, const Value* number) noexcept nogil:
-    cdef FilterKey key
-    key.first = number.number.unsigned_integer
-    key.last = number.kind
-    key.about = <uint64_t>slot << SLOT_SHIFT | table
-    key.text = NULL
-    return key
-
-
-cdef inline int32_t find_key(FilterSet self, const FilterKey* key) noexcept nogil:
-    """The number of a key; -1 if there is none."""
-    cdef uint32_t found
-    cdef const FilterKey* known
-    cdef uint64_t at = words_mixed(key.first ^ key.about, key.last, SEED)
-    if self.table_capacity == 0:
-        return -1
-    while True:
-        found = self.table[at & (self.table_capacity - 1)]
-        if found == 0:
-            return -1
-        known = &self.keys[found - 1]
-        if (known.first ^ key.first) | (known.last ^ key.last) | (known.about ^ key.about) == 0 and (
-            key.about >> LENGTH_SHIFT <= <uint64_t>TEXT_WORDS_BYTES
-            or memcmp(known.text, key.text, key.about >> LENGTH_SHIFT) == 0
-        ):
-            return <int32_t>found - 1
-        at += 1
-
-
 cdef inline bint is_match(FilterSet self, BoundProgram program) except -1:
     """Whether a program matches. One that could not be evaluated to its end does not."""
     cdef int matches
@@ -522,7 +415,7 @@ cdef inline int look_up(FilterSet self, Value* value, FiledSlot filed) except -1
         return 0
     if value.kind == VALUE_STRING:
         if filed.tables & 1 << KEY_TEXT:
-            key = text_key(filed.slot, value)
+            key = text_key(self.keys, filed.slot, value)
             self.consider_filed(&key)
         if not filed.tables & 1 << KEY_NUMBER:
             return 0
@@ -534,6 +427,7 @@ cdef inline int look_up(FilterSet self, Value* value, FiledSlot filed) except -1
 cdef inline int find_matches(FilterSet self, const uint8_t* data, uint64_t length) except -1:
     cdef FilterBench bench = self.bench
     cdef FieldValues values = bench.values
+    cdef FilterKeys keys = self.keys
     cdef FiledSlot filed
     cdef int32_t node
     cdef uint32_t at
@@ -553,8 +447,8 @@ cdef inline int find_matches(FilterSet self, const uint8_t* data, uint64_t lengt
         return self.match_apart(data, length)
     if PyList_GET_SIZE(self.scanned):
         self.consider_all(self.scanned)
-    for at in range(self.filed_slot_count):
-        filed = self.filed_slots[at]
+    for at in range(keys.slot_count):
+        filed = keys.slots[at]
         node = values.slots[filed.slot].first
         while node >= 0:
             look_up(self, &values.nodes[node].value, filed)

@@ -1,0 +1,3 @@
+"""Types of what filters are filed under; see filter_keys.pyx."""
+
+class FilterKeys: ...
