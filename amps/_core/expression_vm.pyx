@@ -76,7 +76,7 @@ from amps._core.predicates cimport (
     UNDECIDED,
     ExpectedRoom,
     NumberRange,
-    TextBits,
+    ShortText,
     decide,
     find_predicate,
 )
@@ -154,7 +154,7 @@ cdef class Program:
         predicates_max = sum(op == OP_FIELD for op, _ in source)
         expected_max = min(EXPECTED_MAX * predicates_max, sum(op == OP_CONST for op, _ in source)) + 1
         self.code = <Instruction*>PyMem_Calloc(len(source) + predicates_max, sizeof(Instruction))
-        self.expected.texts = <TextBits*>PyMem_Calloc(expected_max, sizeof(TextBits))
+        self.expected.texts = <ShortText*>PyMem_Calloc(expected_max, sizeof(ShortText))
         self.expected.ranges = <NumberRange*>PyMem_Calloc(expected_max, sizeof(NumberRange))
         if (
             self.constants == NULL

@@ -32,8 +32,11 @@ cdef extern from "name_bits.h" nogil:
     uint32_t name_bit(uint32_t look)
     uint32_t name_place(const uint8_t* name)
     uint32_t name_other_bit(uint32_t look)
-    bint names_equal(const uint8_t* left, const uint8_t* right, uint32_t length)
     void name_openings_add(NameOpenings* openings, const uint8_t* name, uint32_t length, uint32_t number)
+
+
+cdef extern from "text_words.h" nogil:
+    bint texts_equal(const uint8_t* left, const uint8_t* right, uint32_t length)
 
 
 cdef class FieldSet:
@@ -69,7 +72,7 @@ cdef inline int32_t wanted_child(FieldSet fields, int32_t parent, const uint8_t*
     if found < 0:
         return fields.child(parent, name, length)
     node = &fields.nodes[found]
-    return found if node.name_length == length and names_equal(node.name, name, length) else -1
+    return found if node.name_length == length and texts_equal(node.name, name, length) else -1
 
 
 # The same for a name that begins here and ends with a quote; -2: who knows its length must ask. So many bytes are read.
@@ -82,7 +85,7 @@ cdef inline int32_t wanted_quoted_child(FieldSet fields, int32_t parent, const u
     if found < 0:
         return found
     node = &fields.nodes[found]
-    return found if name[node.name_length] == c'"' and names_equal(node.name, name, node.name_length) else -1
+    return found if name[node.name_length] == c'"' and texts_equal(node.name, name, node.name_length) else -1
 
 
 cdef struct FieldNode:

@@ -246,7 +246,7 @@ cdef class FieldSet:
                 node.name_length == length
                 and node.parent == parent
                 and node.name != NULL
-                and names_equal(node.name, name, length)
+                and texts_equal(node.name, name, length)
             ):
                 return found
             at += 1

@@ -30,22 +30,6 @@ static inline uint32_t name_place(const uint8_t *name) {
     return ((uint32_t)name[0] * 5u + (uint32_t)name[1] * 29u) & (NAME_PLACES - 1);
 }
 
-/* Most names have 4 to 16 bytes: these are compared without a call, by four words that cover all of them. */
-static inline int names_equal(const uint8_t *left, const uint8_t *right, uint32_t length) {
-    if (length >= 4 && length <= 16) {
-        uint32_t places[4] = {0, length >> 3 << 2, length - 4 - (length >> 3 << 2), length - 4};
-        uint32_t differ = 0;
-        for (int each = 0; each < 4; each++) {
-            uint32_t words[2];
-            memcpy(&words[0], left + places[each], 4);
-            memcpy(&words[1], right + places[each], 4);
-            differ |= words[0] ^ words[1];
-        }
-        return differ == 0;
-    }
-    return memcmp(left, right, length) == 0;
-}
-
 /* What names begin with, for a look at many places at once. The first bytes behind the opening quote are mixed to one,
  * and each name has one of eight bits, which it sets in the rows of that byte's lower and upper half: where no bit is in
  * both rows, no name begins. */

@@ -17,12 +17,17 @@ from amps._core.value cimport (
 )
 
 
-cdef extern from "text_bits.h" nogil:
-    ctypedef struct TextBits:
+cdef extern from "text_words.h" nogil:
+    const int TEXT_WORDS_BYTES
+    ctypedef struct TextWords:
         pass
-    int TEXT_BITS_BYTES_MAX
-    TextBits text_bits(const uint8_t* text, uint32_t length)
-    bint text_bits_equal(TextBits left, TextBits right)
+    TextWords short_text_words(const uint8_t* text, uint32_t length)
+    bint words_equal(TextWords left, TextWords right)
+
+
+cdef struct ShortText:
+    TextWords words
+    uint32_t length
 
 
 cdef struct NumberRange:           # both ends belong to it
@@ -32,13 +37,13 @@ cdef struct NumberRange:           # both ends belong to it
 
 # What a predicate compares with, by its kind.
 cdef union Expected:
-    TextBits* texts
+    ShortText* texts
     NumberRange* ranges
 
 
 # Where there is room for what predicates compare with.
 cdef struct ExpectedRoom:
-    TextBits* texts
+    ShortText* texts
     NumberRange* ranges
 
 
@@ -72,16 +77,17 @@ cdef int find_predicate(
 cdef inline bint holds_for_text(
     int op, const Predicate* predicate, const uint8_t* text, uint32_t length
 ) noexcept nogil:
-    cdef TextBits bits
+    cdef TextWords words
+    cdef const ShortText* texts = predicate.expected.texts
     cdef bint found = False
     cdef uint32_t at
-    if length > <uint32_t>TEXT_BITS_BYTES_MAX:
+    if length > <uint32_t>TEXT_WORDS_BYTES:
         return predicate.negated
-    bits = text_bits(text, length)
+    words = short_text_words(text, length)
     if op == OP_TEXT_IS:
-        return text_bits_equal(bits, predicate.expected.texts[0]) ^ predicate.negated
+        return (words_equal(words, texts.words) & (length == texts.length)) ^ predicate.negated
     for at in range(predicate.count):
-        found |= text_bits_equal(bits, predicate.expected.texts[at])
+        found |= words_equal(words, texts[at].words) & (length == texts[at].length)
     return found
 
 

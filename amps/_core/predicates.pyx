@@ -40,15 +40,16 @@ cdef enum:
     STEPS_MAX = 64                 # from a predicate on: more are left to the machine
 
 
-cdef bint put_texts(list source, uint32_t at, uint32_t count, const Value* constants, TextBits* texts):
+cdef bint put_texts(list source, uint32_t at, uint32_t count, const Value* constants, ShortText* texts):
     """Look at the strings that are loaded from an instruction on. False: not all are short ones."""
     cdef const Value* constant
     cdef uint32_t index
     for index in range(count):
         constant = &constants[<uint32_t>source[at + index][1]]
-        if constant.kind != VALUE_STRING or constant.length > <uint32_t>TEXT_BITS_BYTES_MAX:
+        if constant.kind != VALUE_STRING or constant.length > <uint32_t>TEXT_WORDS_BYTES:
             return False
-        texts[index] = text_bits(constant.text, constant.length)
+        texts[index].words = short_text_words(constant.text, constant.length)
+        texts[index].length = constant.length
     return True
 
 

@@ -1,5 +1,5 @@
-/* A text in two words, to look it up by. Most of what is looked up has at most 16 bytes: then the words and the length
- * are all of the text, and whoever compares these has compared the text. */
+/* A text in two words, to compare it and to look it up by. Names and most constants have at most 16 bytes: then the words
+ * and the length are all of the text, and whoever compares these has compared the text, without a call or a loop. */
 
 #ifndef AMPS_TEXT_WORDS_H
 #define AMPS_TEXT_WORDS_H
@@ -14,6 +14,34 @@ typedef struct {
     uint64_t last;
 } TextWords;
 
+static inline int words_equal(TextWords left, TextWords right) {
+    return ((left.first ^ right.first) | (left.last ^ right.last)) == 0;
+}
+
+/* All bytes of a text of at most 16. From four on its length decides nothing: four halves of words, which overlap. */
+static inline TextWords short_text_words(const uint8_t *text, uint32_t length) {
+    TextWords words = {0, 0};
+    if (length >= 4) {
+        uint32_t halves[4];
+        uint32_t inner = length >> 3 << 2;
+        memcpy(&halves[0], text, 4);
+        memcpy(&halves[1], text + inner, 4);
+        memcpy(&halves[2], text + length - 4 - inner, 4);
+        memcpy(&halves[3], text + length - 4, 4);
+        words.first = (uint64_t)halves[0] << 32 | halves[1];
+        words.last = (uint64_t)halves[2] << 32 | halves[3];
+    } else if (length) {
+        words.first = text[0] | (uint32_t)text[length >> 1] << 8 | (uint32_t)text[length - 1] << 16;
+    }
+    return words;
+}
+
+/* Whether two texts of this length are the same. */
+static inline int texts_equal(const uint8_t *left, const uint8_t *right, uint32_t length) {
+    if (length <= TEXT_WORDS_BYTES) return words_equal(short_text_words(left, length), short_text_words(right, length));
+    return memcmp(left, right, length) == 0;
+}
+
 /* Both halves of a product: every bit of it depends on all bits of both words. Who does not know the seed cannot tell
  * which words come out alike. */
 static inline uint64_t words_mixed(uint64_t first, uint64_t last, uint64_t seed) {
@@ -24,24 +52,12 @@ static inline uint64_t words_mixed(uint64_t first, uint64_t last, uint64_t seed)
 /* Of a longer text: a mixture of what stands before its last eight bytes, and these. */
 static inline TextWords text_words(const uint8_t *text, uint32_t length, uint64_t seed) {
     TextWords words = {0, 0};
-    if (length > TEXT_WORDS_BYTES) {
-        for (uint32_t at = 0; length - at > 8; at += 8) {
-            memcpy(&words.last, text + at, 8);
-            words.first = words_mixed(words.first ^ words.last, length, seed);
-        }
-        memcpy(&words.last, text + length - 8, 8);
-    } else if (length >= 8) {
-        memcpy(&words.first, text, 8);
-        memcpy(&words.last, text + length - 8, 8);
-    } else if (length >= 4) {
-        uint32_t halves[2];
-        memcpy(&halves[0], text, 4);
-        memcpy(&halves[1], text + length - 4, 4);
-        words.first = halves[0];
-        words.last = halves[1];
-    } else if (length) {
-        words.first = (uint64_t)text[0] | (uint64_t)text[length >> 1] << 8 | (uint64_t)text[length - 1] << 16;
+    if (length <= TEXT_WORDS_BYTES) return short_text_words(text, length);
+    for (uint32_t at = 0; length - at > 8; at += 8) {
+        memcpy(&words.last, text + at, 8);
+        words.first = words_mixed(words.first ^ words.last, length, seed);
     }
+    memcpy(&words.last, text + length - 8, 8);
     return words;
 }
 
