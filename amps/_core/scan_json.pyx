@@ -176,9 +176,9 @@ cdef class JsonExtractor(Extractor):
         self.tape_at = 0
         self.tape_count = 0
         while self.tape_count == 0:
+            self.window = self.index
             if self.index.at >= self.index.end:
                 return False
-            self.window = self.index
             self.tape_count = json_index_window(&self.index, self.begin, self.tape, &self.fields.openings)
         return True
 
@@ -191,7 +191,8 @@ cdef class JsonExtractor(Extractor):
         return place
 
     cdef void go_back(self, const TapePlace* place) noexcept nogil:
-        if place.window.at != self.window.at:
+        # An error in a window's first block lets the next one begin where it does, and end there.
+        if place.window.at != self.window.at or place.window.end != self.window.end:
             self.window = self.index = place.window
             self.tape_count = json_index_window(&self.index, self.begin, self.tape, &self.fields.openings)
         self.tape_at = place.at

@@ -152,6 +152,35 @@ def test_subscripts_within_a_path_cost_no_more_than_the_message_is_long() -> Non
     assert read(message, [(b"a", 0) * 9 + (b"a",)]) == (True, [[1]])
 
 
+FULL = b'{"z":[' + b"[]," * 2000 + b'1],"x":1}'
+"""More tokens than any window of another message has."""
+
+
+@EXAMPLES
+@given(json_messages(), st.lists(st.integers(0, 2), min_size=1, max_size=4), st.data())
+@example(b'{"a":{"b":5,x', [0, 0], None)
+@example(b'{"a":{"b":5,"d":1', [0, 0], None)
+@example(b'{"a":{"b":5 5}}', [0, 0], None)
+@example(b'{"a":{"b":5,"c":[{"c":1' + b" " * 1010 + b",,,", [0, 0, 0], None)
+def test_nothing_is_left_of_an_earlier_message(
+    message: bytes, subscripts: list[int], data: st.DataObject | None
+) -> None:
+    """Damaged messages, and paths whose steps are values and first elements at once: these are read twice."""
+    if data is not None and message:
+        place = data.draw(st.integers(0, len(message) - 1))
+        piece = data.draw(st.sampled_from([b"", b",", b"x", b"]", b"}", b'"', b" ", b"5"]))
+        message = message[:place] + piece + message[place + data.draw(st.integers(0, len(message) - place)) :]
+    names = (b"a", b"b", b"c", b"k")
+    path = tuple(step for name, number in zip(names, subscripts, strict=False) for step in (name, number))
+    for paths in ([(*path, b"c")], [(*path, b"c"), path[:-1], (b"a",)]):
+        fields = FieldSet()
+        slots = [fields.add(path) for path in paths]
+        extractor, values = JsonExtractor(), FieldValues()
+        assert extractor.read(FULL, fields, values)
+        parsed = extractor.read(message, fields, values)
+        assert (parsed, [list(values.values_of(slot)) for slot in slots]) == read(message, paths)
+
+
 @EXAMPLES
 @given(json_messages(), st.data())
 def test_a_message_cut_off_gives_what_was_right_or_is_unparsable(message: bytes, data: st.DataObject) -> None:
