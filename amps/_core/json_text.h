@@ -172,7 +172,8 @@ static inline const uint8_t *json_number_stop(const uint8_t *at, const uint8_t *
         uint32_t whole = (uint32_t)__builtin_ctz(~(digits >> sign));
         uint32_t point = sign + whole;
         uint32_t behind = (uint32_t)__builtin_ctz(~(digits >> point >> 1));
-        uint32_t length = point + (at[point] == '.' && behind ? behind + 1 : 0);
+        uint32_t fraction = (at[point] == '.') & (behind > 0);
+        uint32_t length = point + ((behind + 1) & (0 - fraction));
         if (whole && (whole == 1 || at[sign] != '0') && point < JSON_VECTOR_BYTES - 1 && length < JSON_VECTOR_BYTES && (at[length] | 0x20) != 'e')
             return at + length;
     }
