@@ -9,9 +9,15 @@ cdef enum:
     LARGE_BYTES = 16384            # here what takes linear time can take long, too
 
 
+# What counts is the thread's processor time; before the clock says so it cannot be over.
+cdef struct Deadline:
+    uint64_t clock_ns              # of the monotonic clock
+    uint64_t work_ns               # of the thread
+
+
 cdef struct Effort:
     uint64_t allowance_ns          # of the current message; 0 = there is none
-    uint64_t deadline_ns           # 0 = nobody has asked yet
+    Deadline deadline              # clock_ns 0 = nobody has asked yet
     uint64_t worked_bytes          # since the clock was read
     uint64_t given_up              # searches, in all messages
 
@@ -23,7 +29,7 @@ cdef Effort effort                 # of the process
 cdef inline void begin_message(uint64_t bytes_) noexcept nogil:
     effort.worked_bytes = 0
     effort.allowance_ns = MESSAGE_NS + bytes_ * BYTE_NS
-    effort.deadline_ns = 0
+    effort.deadline.clock_ns = 0
 
 
 cdef inline void end_message() noexcept nogil:
@@ -43,7 +49,8 @@ cdef inline uint64_t given_up_so_far() noexcept nogil:
     return effort.given_up
 
 
-cdef uint64_t deadline_ns(uint64_t at_most_ns) noexcept nogil
+cdef Deadline deadline_after(uint64_t at_most_ns) noexcept nogil
+cdef bint has_passed(Deadline* deadline) noexcept nogil
 cdef bint is_over() noexcept nogil
 cdef bint is_overworked(uint64_t bytes_) noexcept nogil
 cdef void give_up() noexcept nogil

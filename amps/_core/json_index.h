@@ -12,7 +12,7 @@
  * each comma and each colon (blanks aside) there must be something that begins like a value, and nowhere else; only may an
  * opening one be closed at once. So behind values there can be commas, colons and closing brackets only. What breaks that
  * is an error, which ends the index as the end of the text does. Not looked at are the order of commas and colons, which
- * bracket closes which, and what numbers and literals go on with: that is for who wants something there.
+ * bracket closes which, and what numbers and literals go on with, if it is no backslash: that is for who wants something there.
  *
  * A text is indexed in windows, so that who ends early has not looked at all of it. */
 
@@ -104,7 +104,7 @@ JSON_INLINE uint64_t json_tokens(JsonIndex *index, const JsonBlock *block, uint6
     uint64_t starts = ~no_scalars & (no_scalars << 1 | index->no_scalar);
     uint64_t values = before_values << 1 | index->value_next;
     uint64_t values_there = opening | starts | (brackets & before_values);
-    uint64_t strange = starts & block->strange;
+    uint64_t strange = (starts & block->strange) | (block->backslashes & ~inside);
     index->no_scalar = no_scalars >> 63;
     index->value_next = before_values >> 63;
     *errors = (values ^ values_there) | blanks | strange;

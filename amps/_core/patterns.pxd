@@ -2,6 +2,8 @@
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
+from amps._core.effort cimport Deadline
+
 
 cdef class Pattern:
     """A pattern; looked for anywhere in a text unless it is anchored."""
@@ -18,7 +20,7 @@ cdef class Pattern:
     cdef object engine
     cdef object interpreted        # for texts with which the compiled machine code runs out of stack
     cdef object guarded            # for long texts
-    cdef uint64_t deadline_ns
+    cdef Deadline deadline
     cdef readonly uint64_t given_up
 
     cdef bint search(self, const uint8_t* text, uint32_t length) except -1

@@ -4,8 +4,9 @@ PCRE2 in byte mode, but what most patterns are, a literal with or without anchor
 without a Python object and with exactly the engine's answer.
 
 Invariant: a search ends. The engine counts the steps from each place of the text and gives up at MATCH_LIMIT; in long
-texts, where the places themselves are many, it is also asked at every place whether GUARD_SECONDS, or the time for the
-current message (effort.pyx), are over. A search that was given up has found nothing and is counted in `given_up`.
+texts, where the places themselves are many, it is also asked at every place whether GUARD_SECONDS of work, or the time
+for the current message (effort.pyx), are over. A search that was given up has found nothing and is counted in
+`given_up`.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -17,8 +18,7 @@ import re
 
 import pcre2
 
-from amps._core.effort cimport deadline_ns, give_up, is_large_and_over, is_over
-from amps._core.platform cimport monotonic_ns
+from amps._core.effort cimport deadline_after, give_up, has_passed, is_large_and_over, is_over
 
 
 cdef extern from "<string.h>" nogil:
@@ -238,7 +238,7 @@ cdef class Pattern:
     cdef object first_match(self, bytes subject):
         """The engine's first match, or None."""
         self.prepare()
-        self.deadline_ns = deadline_ns(GUARD_SECONDS * 1_000_000_000)
+        self.deadline = deadline_after(GUARD_SECONDS * 1_000_000_000)
         return self.search_engine(subject, 0)
 
     cdef object search_engine(self, bytes subject, Py_ssize_t start):
@@ -276,7 +276,7 @@ cdef class Pattern:
         return self.guarded
 
     def _continue_or_not(self, place):
-        return pcre2.CalloutReturn.ABORT if monotonic_ns() > self.deadline_ns else pcre2.CalloutReturn.PASS
+        return pcre2.CalloutReturn.ABORT if has_passed(&self.deadline) else pcre2.CalloutReturn.PASS
 
     cdef object replaced(self, bytes subject, bytes replacement, uint64_t bytes_max):
         self.prepare()
@@ -285,9 +285,9 @@ cdef class Pattern:
         copied = 0
         start = 0
         made = 0
-        self.deadline_ns = deadline_ns(GUARD_SECONDS * 1_000_000_000)
+        self.deadline = deadline_after(GUARD_SECONDS * 1_000_000_000)
         while start <= len(subject):
-            if monotonic_ns() > self.deadline_ns:
+            if has_passed(&self.deadline):
                 note_given_up(self)
                 return subject
             match = self.search_engine(subject, start)

@@ -372,6 +372,8 @@ cdef class JsonExtractor(Extractor):
             first = self.fields.element(node, 0)  # a value by itself is its own first element
             if first >= 0 and not self.scan_twice(at, first, depth):
                 return NULL
+            if self.done:
+                return at
         at = self.scan_value(at, node, depth)
         if self.done:
             return at

@@ -22,6 +22,7 @@ from amps._core.scan_fix import FixExtractor
 from amps._core.scan_json import JsonExtractor
 from amps._core.scan_msgpack import MsgpackExtractor
 from amps._core.value import compares
+from amps.expressions.filters import compile_filter
 from tests.support.machine import Code
 
 if TYPE_CHECKING:
@@ -379,6 +380,41 @@ def test_predicates_of_a_large_message_ask_whether_its_time_is_over() -> None:
         begin_message(0)
     assert searches_given_up() == before + 1
     assert bound.matches(values) is True
+
+
+@pytest.mark.parametrize("text", ["/a >= 2 AND /b != 'x'", "/b LIKE '^a+b' AND /a > 1", "/b LIKE 'a[ab]*b$'"])
+def test_time_in_which_nothing_was_worked_does_not_count(text: str) -> None:
+    """A process that was stopped, or had no processor, in the middle of a message has not used up its time."""
+    fields = FieldSet()
+    bound = compile_filter(text).program.bind(fields)
+    values = FieldValues()
+    assert JsonExtractor().read(b'{"a":2,"b":"%sb"}' % (b"a" * 40_000), fields, values)
+    before = searches_given_up()
+    begin_message(40_100)
+    try:
+        assert bound.matches(values) is True
+        time.sleep(0.7)  # twice a quarter of a second, and what 40,100 bytes add
+        assert bound.matches(values) is True
+    finally:
+        begin_message(0)
+    assert searches_given_up() == before
+
+
+def test_a_search_has_no_more_time_than_its_message() -> None:
+    """By itself it would be given up after two seconds of work."""
+    fields = FieldSet()
+    bound = compile_filter("/b LIKE '[ab]*[cd]$'").program.bind(fields)
+    values = FieldValues()
+    assert JsonExtractor().read(b'{"b":"%s"}' % (b"a" * 400_000), fields, values)
+    before = searches_given_up()
+    begin_message(400_000)
+    begun_s = time.thread_time()
+    try:
+        assert bound.matches(values) is False
+    finally:
+        begin_message(0)
+    assert searches_given_up() == before + 1
+    assert time.thread_time() - begun_s < 1.5  # a quarter, and 4 ms for its bytes
 
 
 @pytest.mark.parametrize("count", [1, 2, 6, 7, 8, 9])

@@ -505,6 +505,13 @@ def test_names_that_differ_in_one_byte_are_told_apart(length: int) -> None:
         )
 
 
+@pytest.mark.parametrize("path", [(b"a", b"b"), (b"a", 0, b"b"), (b"a", 0, b"b", 0, b"c")])
+def test_nothing_is_read_behind_the_last_value_that_is_wanted(path: Path) -> None:
+    """47: whether or not what it is in must be read twice, as itself and as its own first element."""
+    value = b'{"c":5}' if path[-1] == b"c" else b"5"
+    assert read(b'{"a":{"x":{},"b":%s,"e":[}}}' % value, [path]) == (True, [[5]])
+
+
 @pytest.mark.parametrize("name", [b'a"b', b"a\\b", b'"', b"\\", b'a"'])
 def test_a_name_with_a_quote_or_backslash_is_only_found_escaped(name: bytes) -> None:
     escaped = name.replace(b"\\", b"\\\\").replace(b'"', b'\\"')
@@ -539,6 +546,7 @@ def test_only_names_of_members_at_the_path_are_taken(message: bytes, expected: l
         b'{"a":1]', b'{"a":[1}', b'{"a":[1 2]}', b'{"a":[1,]}', b'{"x":[1,2,"a":1}', b'{"x":1', b'{"x":"y}',
         b'{,{"a":1}', b'{"x":1,["a"]}', b'{"x":1}}', b'{\\"a":1}', b'{"\\a":1}', b'{"\\u00":1}', b'{"x":1,"a\\"',
         b'{"a":tru}', b'{"a":nul', b'{"a":01}', b'{"a":"\\x"}', b'{x:y,"b":{}}',
+        b'{"x":1\\","a":1}', b'{"x":\\"a":1}', b'{"x":1,\\"a":1}',
     ],
 )  # fmt: skip
 def test_what_is_wrong_around_what_is_wanted_is_unparsable(message: bytes) -> None:
