@@ -27,7 +27,7 @@ FILE_BYTES = 1 << 20
 YEAR_2000_NS = 946_684_800_000_000_000
 YEAR_2300_NS = 10_413_792_000_000_000_000
 
-texts = st.text(st.characters(min_codepoint=32, exclude_characters='"\\'), max_size=6)
+texts = st.text(st.characters(min_codepoint=32, codec="utf-8", exclude_characters='"\\'), max_size=6)
 
 
 @dataclass(frozen=True)
