@@ -24,8 +24,8 @@ def verify(context: click.Context, directory: Path) -> None:
     from rich.console import Console
     from rich.progress import Progress
 
-    from amps.server.journal_names import JOURNAL_SUFFIX
-    from amps.server.journal_verify import instance_names, verify_instance
+    from amps.journal.names import JOURNAL_SUFFIX
+    from amps.journal.verify import instance_names, verify_instance
 
     names = instance_names(directory)
     if not names:

@@ -14,6 +14,7 @@ import fcntl
 import os
 import secrets
 import shutil
+import socket
 import tempfile
 from pathlib import Path
 
@@ -117,6 +118,10 @@ class Runtime:
         self.ingress = [Ring(RING_BYTES) for _ in range(transports)]
         self.egress = [Ring(EGRESS_RING_BYTES) for _ in range(transports)]
         self.transports = transports
+        # The services process asks, the core answers: one msgpack list per datagram. Both outlive any process.
+        self.core_requests, self.services_requests = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        for end in (self.core_requests, self.services_requests):
+            end.setblocking(False)
 
     def reset(self) -> None:
         """Fresh memory for a tree that is started anew; no process of the old tree may be left."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from amps._core.identity import derived_publisher_id, publisher_id
 from amps._core.log_reader import LogCursor, LogDirectory
-from amps.server.journal_names import JOURNAL_SUFFIX, journal_prefix
+from amps.journal.names import JOURNAL_SUFFIX, journal_prefix
 from amps.server.runtime import Runtime
 from amps.server.transport.journal_view import JournalView
 from tests.simulation.clients import Client

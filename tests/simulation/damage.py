@@ -8,9 +8,9 @@ import random
 from pathlib import Path
 
 from amps._core.log_reader import FILE_HEADER_SIZE, LogDamaged, read_file_header
-from amps.server.core.flusher import read_watermark
+from amps.journal.names import journal_numbers, journal_path, watermark_path
+from amps.journal.watermark import read_watermark
 from amps.server.core.recovery import RecoveryRefused
-from amps.server.journal_names import journal_numbers, journal_path, watermark_path
 from tests.simulation.checks import Entry, check_contents, check_order, steps
 from tests.simulation.clients import Client
 from tests.simulation.disk import SimulatedDisk

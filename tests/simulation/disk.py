@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from amps.server.core.disk import Disk
+from amps.journal.disk import Disk
 
 SECTOR_BYTES = 512
 

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import msgpack
 
+from amps.journal.names import journal_numbers
 from amps.server.core import transient_files
 from amps.server.core.journal_files import StorageFailure
 from amps.server.core.recovery import RecoveryRefused
-from amps.server.journal_names import journal_numbers
 from tests.simulation.checks import Entry, check_bookmarks, check_contents, check_order
 from tests.simulation.clients import Client, Wire
 from tests.simulation.damage import start_on_damage

@@ -13,57 +13,19 @@ the control page and the core stops. That is also why nobody else syncs the file
 error once, and it must be this module that hears of it.
 """
 
-import mmap
 import os
-import struct
 import threading
 import time
-from pathlib import Path
 
-from amps.server.core.disk import Disk
+from amps.journal.disk import Disk
+from amps.journal.watermark import WatermarkFile
 from amps.server.runtime import Runtime
 
 BATCH_BYTES = 4 << 20
-WATERMARK_FILE_BYTES = 4096
-WATERMARK_FORMAT = struct.Struct("<8sQQ")
-WATERMARK_MAGIC = b"AMPSODUR"
 
 
 class SyncFailed(OSError):
     """What was written may not be on the device; nothing more can be promised."""
-
-
-class WatermarkFile:
-    """The watermark file, mapped. It is made whole, so no later store needs a new block."""
-
-    def __init__(self, path: Path, disk: Disk) -> None:
-        self._disk = disk
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
-        try:
-            if os.fstat(descriptor).st_size < WATERMARK_FILE_BYTES:
-                os.pwrite(descriptor, bytes(WATERMARK_FILE_BYTES), 0)
-                os.fsync(descriptor)
-            self._memory = mmap.mmap(descriptor, WATERMARK_FILE_BYTES)
-        finally:
-            os.close(descriptor)
-
-    def write(self, position: int) -> None:
-        """Everything before that log position is durable."""
-        inverse = position ^ 0xFFFFFFFFFFFFFFFF
-        self._disk.store(self._memory, WATERMARK_FORMAT.pack(WATERMARK_MAGIC, position, inverse))
-
-
-def read_watermark(path: Path) -> int:
-    """Log position that was durable when the file was last written; 0 = nothing known."""
-    try:
-        data = path.read_bytes()[: WATERMARK_FORMAT.size]
-    except FileNotFoundError:
-        return 0
-    if len(data) < WATERMARK_FORMAT.size:
-        return 0
-    magic, position, inverse = WATERMARK_FORMAT.unpack(data)
-    # A store torn by a machine crash does not match its inverse: then nothing is known.
-    return int(position) if magic == WATERMARK_MAGIC and position ^ inverse == 0xFFFFFFFFFFFFFFFF else 0
 
 
 class Flusher:

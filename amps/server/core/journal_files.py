@@ -25,9 +25,9 @@ from pathlib import Path
 from amps._core.bookmark_index import IndexBuilder, index_bytes
 from amps._core.identity import publisher_id
 from amps._core.log_reader import build_file_header
-from amps.server.core.disk import Disk
+from amps.journal.disk import Disk
+from amps.journal.names import NEW_INDEX_SUFFIX, NEW_SUFFIX, index_path, journal_path
 from amps.server.core.flusher import Flusher
-from amps.server.journal_names import NEW_INDEX_SUFFIX, NEW_SUFFIX, index_path, journal_path
 from amps.server.runtime import Runtime
 
 MIB = 1 << 20

@@ -33,15 +33,17 @@ from amps._core.log_writer import LogWriter
 from amps._core.sequencer import Sequencer
 from amps._core.shared import CORE_DRAINED, CORE_FAILED, CORE_RECOVERING, CORE_RUNNING, Ring
 from amps.config import ServerConfig
+from amps.journal.disk import Disk
+from amps.journal.names import watermark_path
+from amps.journal.watermark import WatermarkFile
 from amps.server import remedies
-from amps.server.core.disk import Disk, WatchedDisk
-from amps.server.core.flusher import Flusher, WatermarkFile
+from amps.server.core.disk import WatchedDisk
+from amps.server.core.flusher import Flusher
 from amps.server.core.journal_files import JournalFiles, StorageFailure
 from amps.server.core.lock import DirectoryInUse, DirectoryLock, lock_directory
 from amps.server.core.recovery import FileInfo, Recovered, RecoveryRefused, recover
 from amps.server.core.transient_files import TransientFiles
 from amps.server.eventlog import EventLog
-from amps.server.journal_names import watermark_path
 from amps.server.records import control_record
 from amps.server.runtime import Runtime
 from amps.server.topics import TopicMatcher

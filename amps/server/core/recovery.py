@@ -35,10 +35,8 @@ from amps._core.log_reader import (
     read_file_header,
     scan_file,
 )
-from amps.server.core.disk import Disk
-from amps.server.core.flusher import WATERMARK_FORMAT, read_watermark
-from amps.server.core.journal_files import write_index
-from amps.server.journal_names import (
+from amps.journal.disk import Disk
+from amps.journal.names import (
     NEW_INDEX_SUFFIX,
     NEW_SUFFIX,
     index_path,
@@ -46,6 +44,8 @@ from amps.server.journal_names import (
     journal_path,
     watermark_path,
 )
+from amps.journal.watermark import WATERMARK_FORMAT, read_watermark
+from amps.server.core.journal_files import write_index
 
 MIB = 1 << 20
 ZEROS = bytes(MIB)

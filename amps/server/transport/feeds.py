@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable
 from amps._core.log_reader import LogDamaged, LogDirectory
 from amps._core.topic_table import TopicTable
 from amps.config import ServerConfig
+from amps.journal.names import JOURNAL_SUFFIX, journal_prefix
 from amps.server.eventlog import EventLog
-from amps.server.journal_names import JOURNAL_SUFFIX, journal_prefix
 from amps.server.runtime import Runtime
 from amps.server.transport.bookmarks import StartPoint, format_bookmark
 from amps.server.transport.connection import Connection

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from amps._core.bookmark_index import IndexDamaged, IndexReader
 from amps._core.log_reader import FILE_HEADER_SIZE, LogCursor, LogDirectory
-from amps.server.journal_names import index_path
+from amps.journal.names import index_path
 from amps.server.runtime import Runtime
 from amps.server.transport.bookmarks import StartPoint
 from amps.server.transport.failures import CommandFailure

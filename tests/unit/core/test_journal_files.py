@@ -11,10 +11,11 @@ import pytest
 
 from amps._core.bookmark_index import IndexBuilder, IndexReader
 from amps._core.log_reader import FILE_HEADER_SIZE, read_file_header
-from amps.server.core.disk import Disk
-from amps.server.core.flusher import Flusher, SyncFailed, WatermarkFile, read_watermark
+from amps.journal.disk import Disk
+from amps.journal.names import index_path, journal_path, watermark_path
+from amps.journal.watermark import WatermarkFile, read_watermark
+from amps.server.core.flusher import Flusher, SyncFailed
 from amps.server.core.journal_files import MIB, JournalFiles, StorageFailure
-from amps.server.journal_names import index_path, journal_path, watermark_path
 from tests.simulation.server import SimulatedRuntime
 
 NAME = "inst"

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from amps._core.bookmark_index import IndexBuilder
 from amps._core.identity import publisher_id
 from amps._core.log_reader import FILE_HEADER_SIZE, LogCursor, Record, build_file_header
-from amps.server.core.disk import Disk
-from amps.server.core.flusher import WatermarkFile, read_watermark
+from amps.journal.disk import Disk
+from amps.journal.names import index_path, journal_path, watermark_path
+from amps.journal.watermark import WatermarkFile, read_watermark
 from amps.server.core.recovery import FileInfo, Recovered, RecoveryRefused, recover
-from amps.server.journal_names import index_path, journal_path, watermark_path
 from tests.support.feed import Feed, Feeder, directory_of, read_all
 from tests.support.records import RecordParts
 

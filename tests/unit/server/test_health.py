@@ -10,8 +10,9 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
+from amps.journal.disk import Disk
 from amps.server import health
-from amps.server.core.disk import Disk, WatchedDisk, watched
+from amps.server.core.disk import WatchedDisk, watched
 from amps.server.health import DiskActivity, Health, Pulse
 from tests.support.server import wait_until
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from amps._core.log_reader import FILE_HEADER_SIZE, LogDamaged, read_file_header, scan_file
-from amps.server.core.flusher import read_watermark
-from amps.server.journal_names import JOURNAL_SUFFIX, journal_numbers, journal_path, watermark_path
+from amps.journal.names import JOURNAL_SUFFIX, journal_numbers, journal_path, watermark_path
+from amps.journal.watermark import read_watermark
 
 Progress = Callable[[int], None]
 
