@@ -195,7 +195,10 @@ def expressions(draw: st.DrawFn, depth: int = 3) -> str:
     def made(kind: re.Match[str]) -> str:
         match kind[0]:
             case "E":
-                return draw(expressions(depth - 1))
+                drawn = draw(expressions(depth - 1))
+                # A sign takes no other sign behind it.
+                signed = kind.string[kind.start() - 1] in "+-" and drawn[0] in "+-"
+                return f"({drawn})" if signed else drawn
             case "A":
                 return draw(fields | expressions(depth - 1))
             case "M":
