@@ -360,6 +360,19 @@ cdef class IndexReader:
                 found.append(self.blocks[index].offset)
         return found
 
+    def block_before(self, uint64_t timestamp_ns):
+        """File offset of the last block that begins before that time (UNIX, in ns); None if none does."""
+        cdef uint64_t low = 0
+        cdef uint64_t high = load_acquire(<uint64_t*>&self.header.block_count)
+        cdef uint64_t middle
+        while low < high:
+            middle = (low + high) // 2
+            if self.blocks[middle].timestamp_ns < timestamp_ns:
+                low = middle + 1
+            else:
+                high = middle
+        return self.blocks[low - 1].offset if low else None
+
     def block_range(self, uint64_t offset):
         """(first, end) file offsets of the block that begins at `offset`; end = 0: to the end of what is written."""
         cdef uint64_t count = load_acquire(<uint64_t*>&self.header.block_count)

@@ -11,7 +11,6 @@ group's position; that is what makes moving a subscription from a replay to the 
 """
 
 cimport cython
-from cpython.list cimport PyList_GET_SIZE
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memset
@@ -28,20 +27,6 @@ cdef enum:
 
 @cython.final
 cdef class Group:
-    """The subscriptions of one tailer, as routes per topic.
-
-    find_routes(entry: TopicEntry, since: int, current: TopicRoutes | None) -> TopicRoutes is asked when a topic's
-    routes are needed and something has changed: `since` is the generation in which it was asked last (0: never),
-    `current` what it said then, None if that no longer holds. It may say the same again, changed or not.
-    """
-
-    cdef object find_routes
-    cdef list routes               # by topic number: TopicRoutes, or None
-    cdef bint live                 # messages are delivered when they are published, not replayed
-    cdef uint64_t* asked           # by topic number: generation of the last question
-    cdef uint64_t capacity
-    cdef readonly uint64_t generation
-    cdef uint64_t work             # what was asked so far, in bytes of log: it counts against a tailer's turn
 
     def __cinit__(self):
         self.asked = NULL
@@ -96,17 +81,6 @@ cdef class Group:
         return found
 
 
-cdef inline TopicRoutes routes_of(Group group, TopicEntry entry):
-    cdef uint32_t number = entry.number
-    if (
-        number < <uint32_t>PyList_GET_SIZE(group.routes)
-        and group.asked[number] == group.generation
-        and group.routes[number] is not None
-    ):
-        return <TopicRoutes>group.routes[number]
-    return group.ask(entry)
-
-
 cdef inline int deliver(Group group, const RecordHeader* record, LogCursor cursor) except -1:
     cdef TopicRoutes routes
     if record.kind == KIND_PUBLISH or record.kind == KIND_DELTA_PUBLISH:
@@ -116,12 +90,6 @@ cdef inline int deliver(Group group, const RecordHeader* record, LogCursor curso
 
 
 cdef class JournalTailer:
-    """Reads the journal for one group: the durable tailer, or a replay."""
-
-    cdef readonly LogCursor cursor
-    cdef readonly Group group
-    cdef readonly uint64_t last_publisher_id   # bookmark of the last record evaluated; 0 = none yet
-    cdef readonly uint64_t last_sequence
 
     def __init__(self, LogCursor cursor, Group group, uint64_t last_publisher_id, uint64_t last_sequence):
         self.cursor = cursor

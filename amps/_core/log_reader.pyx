@@ -337,15 +337,35 @@ cdef class LogCursor:
             skip_record(self, record)
 
     def find(self, uint64_t publisher_id, uint64_t sequence, uint64_t limit):
-        """Move to just after the record with that bookmark; False if there is none before the limit."""
+        """Move to just after the record with that bookmark. Its position; None if there is none before the limit."""
         cdef const RecordHeader* record
         while True:
             record = self.next(limit)
             if record == NULL:
-                return False
+                return None
             skip_record(self, record)
             if record.publisher_id == publisher_id and record.sequence == sequence:
-                return True
+                return record.position
+
+    def skip_before(self, uint64_t time_us, uint64_t limit):
+        """Move to the first record of that time (UNIX, in microseconds) or a later one, at most to the limit."""
+        cdef const RecordHeader* record
+        while True:
+            record = self.next(limit)
+            if record == NULL or record.timestamp_ns // 1000 >= time_us:
+                return
+            skip_record(self, record)
+
+    def last_record(self, uint64_t limit):
+        """Position of the last record before the limit; None if there is none. The cursor moves to the limit."""
+        cdef const RecordHeader* record
+        found = None
+        while True:
+            record = self.next(limit)
+            if record == NULL:
+                return found
+            found = record.position
+            skip_record(self, record)
 
 
 class Record:

@@ -10,7 +10,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from amps._core.log_reader cimport LogCursor
+from amps._core.log_reader cimport LogCursor, LogFile
 from amps._core.record cimport RecordHeader, record_correlation_id, record_payload, record_user_id
 
 cdef enum:
@@ -196,7 +196,8 @@ cdef class Outlet:
     ) except -1:
         """Append one message as a `publish` frame. `prefix` is its header up to and including `sids`."""
         cdef uint64_t payload_length = record.payload_length
-        cdef bint by_reference = payload_length > COPY_BYTES_MAX
+        # What is held elsewhere than in the mapped file does not outlive this call.
+        cdef bint by_reference = payload_length > COPY_BYTES_MAX and is_in_file(record, cursor.file)
         cdef uint64_t header_room = (
             prefix_length + FRAME_EXTRA_BYTES + record.correlation_id_length + record.user_id_length
         )
@@ -260,6 +261,10 @@ cdef class Outlet:
         if flags & IS_PACED:
             self.paced_until = self.taken_bytes + self.pending_bytes
         return 0
+
+
+cdef inline bint is_in_file(const RecordHeader* record, LogFile file) noexcept:
+    return file.data <= <const uint8_t*>record < file.data + file.size
 
 
 cdef inline uint8_t* reserve(Outlet outlet, uint64_t length) except NULL:

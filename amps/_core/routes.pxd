@@ -52,6 +52,9 @@ cdef class TopicRoutes:
     cdef ByteBuffer joined                 # a header's beginning with several ids
 
     cdef uint64_t deliver(self, const RecordHeader* record, LogCursor cursor, bint live) except? 0xFFFFFFFFFFFFFFFF
+    cdef bint wants(self, const RecordHeader* record, uint64_t* cost) except -1
+    cdef int send_wanted(self, const RecordHeader* record, LogCursor cursor) except -1
+    cdef int send_to_all(self, const RecordHeader* record, LogCursor cursor) except -1
     cdef int send_to_matching(self, FilterSet filters, const RecordHeader* record, LogCursor cursor) except -1
     cdef int touch(self, Member member) except -1
     cdef int send_matched(self, Receiver receiver, const RecordHeader* record, LogCursor cursor) except -1

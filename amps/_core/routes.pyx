@@ -156,19 +156,35 @@ cdef class TopicRoutes:
 
         live: the message has just been published, as opposed to replayed.
         """
-        cdef FilterSet filters = self.filters
-        cdef Receiver receiver
         cdef uint64_t cost = 0
-        if filters is not None:
-            cost = match(self, filters, record, live)
-            self.serial += 1
-            if filters.matched_count:
-                self.send_to_matching(filters, record, cursor)
-        if PyList_GET_SIZE(self.every):
-            for receiver in self.every:
-                if receiver.serial != self.serial or filters is None:
-                    publish(receiver.outlet, receiver.prefix, receiver.flags, record, cursor)
+        if self.filters is not None:
+            cost = match(self, self.filters, record, live)
+        send(self, record, cursor)
         return cost
+
+    cdef bint wants(self, const RecordHeader* record, uint64_t* cost) except -1:
+        """Whether anybody gets a message that is replayed; who does, `send` knows until another one is looked at."""
+        cost[0] = match(self, self.filters, record, False) if self.filters is not None else 0
+        return PyList_GET_SIZE(self.every) > 0 or (self.filters is not None and self.filters.matched_count > 0)
+
+    cdef int send_wanted(self, const RecordHeader* record, LogCursor cursor) except -1:
+        """Hand the message to those who want it."""
+        return send(self, record, cursor)
+
+    cdef int send_to_all(self, const RecordHeader* record, LogCursor cursor) except -1:
+        """Hand a message to every member, whatever its filter: it was found to match before."""
+        cdef Member member
+        cdef Receiver receiver
+        for member in self.members.values():
+            receiver = member.receiver
+            publish(
+                receiver.outlet,
+                receiver.prefix if member.filter is None else member.prefix,
+                receiver.flags | member.flags,
+                record,
+                cursor,
+            )
+        return 0
 
     cdef int send_to_matching(self, FilterSet filters, const RecordHeader* record, LogCursor cursor) except -1:
         """One frame for each receiver of which a filter matches."""
@@ -244,6 +260,20 @@ cdef class TopicRoutes:
             self.joined.append_byte(c'"')
         receiver.outlet.publish(<const char*>self.joined.data, self.joined.length, flags, record, cursor)
         return 0
+
+
+cdef inline int send(TopicRoutes self, const RecordHeader* record, LogCursor cursor) except -1:
+    """Hand a message to all who get it, after filters were evaluated."""
+    cdef Receiver receiver
+    if self.filters is not None:
+        self.serial += 1
+        if self.filters.matched_count:
+            self.send_to_matching(self.filters, record, cursor)
+    if PyList_GET_SIZE(self.every):
+        for receiver in self.every:
+            if receiver.serial != self.serial or self.filters is None:
+                publish(receiver.outlet, receiver.prefix, receiver.flags, record, cursor)
+    return 0
 
 
 cdef inline uint64_t match(

@@ -124,26 +124,6 @@ def test_protocol_55_a_long_list_keeps_its_place_and_nobody_waiting(
     assert bodies_of(subscriber.receive_published(2)) == numbered_bodies(2, start=4)
 
 
-@pytest.mark.parametrize("bookmark", ["20240301T093015Z", "20240301T093015", "20240301T093015.123456Z"])
-def test_protocol_55_timestamps_are_refused_clearly(
-    subscriber: RawClient, recorded_topic: str, bookmark: str
-) -> None:
-    """protocol.md §8.1: recognised, still to come."""
-    ack = subscriber.try_subscribe(recorded_topic, "s", bm=bookmark)
-    assert ack.failed
-    assert ack.reason.startswith("not supported yet: ")
-
-
-@pytest.mark.parametrize("bookmark", ["(1|1|:1|4|)", "[0|1|:20300101T000000)", "[0:0|1|]"])
-def test_protocol_56_ranges_are_refused_clearly(
-    subscriber: RawClient, recorded_topic: str, bookmark: str
-) -> None:
-    """protocol.md §8.1: recognised, still to come."""
-    ack = subscriber.try_subscribe(recorded_topic, "s", bm=bookmark)
-    assert ack.failed
-    assert ack.reason.startswith("not supported yet: ")
-
-
 def test_protocol_57_an_unknown_bookmark_starts_now_unless_told_otherwise(
     publisher: RawClient, subscriber: RawClient, recorded_topic: str
 ) -> None:
@@ -221,25 +201,6 @@ def test_protocol_58_a_regex_delivers_only_what_is_recorded(
     publisher.publish(f"L/{unique}", b"new recorded")
     publisher.publish(f"L/{unique}/end", b"end")
     assert bodies_of(subscriber.receive_until(b"end")) == [b"old recorded", b"new recorded"]
-
-
-def test_protocol_59_a_replay_limit_is_refused_clearly(subscriber: RawClient, recorded_topic: str) -> None:
-    """protocol.md §8: header `top_n` on a replay is still to come, elsewhere it is invalid."""
-    ack = subscriber.try_subscribe(recorded_topic, "s", bm="0", top_n=3)
-    assert ack.failed
-    assert ack.reason.startswith("not supported yet: ")
-    for bookmark in ({}, {"bm": "0|1|"}):
-        assert subscriber.try_subscribe(recorded_topic, "s", top_n=3, **bookmark).failed
-
-
-@pytest.mark.parametrize("option", ["pause", "rate=10", "rate=2X,rate_max_gap=1s"])
-def test_protocol_60_replay_control_is_refused_clearly(
-    subscriber: RawClient, recorded_topic: str, option: str
-) -> None:
-    """protocol.md §10: recognised, still to come."""
-    ack = subscriber.try_subscribe(recorded_topic, "s", bm="0", o=option)
-    assert ack.failed
-    assert ack.reason.startswith("not supported yet: ")
 
 
 def test_protocol_62_persisted_acks_follow_the_log(

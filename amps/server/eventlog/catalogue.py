@@ -147,6 +147,7 @@ CATALOGUE: Mapping[str, Entry] = {
     ),
     "21-0001": Entry("info", "client[{client}] replay for subscription {sub_id} begins at {bookmark}."),
     "21-0002": Entry("info", "client[{client}] replay for subscription {sub_id} reached the live messages."),
+    "21-0003": Entry("info", "client[{client}] replay for subscription {sub_id} reached its end."),
     "23-0001": Entry(
         "warning", "client[{client}] bookmark {bookmark} of subscription {sub_id} was not found."
     ),

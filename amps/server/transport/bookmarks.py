@@ -1,48 +1,73 @@
-"""Bookmarks as text (transaction_log.md §5): what a subscription names as its starting point.
+"""Bookmarks as text (transaction_log.md §5): where a subscription begins in the log, and where it ends.
 
-The grammar is read in full, so that malformed bookmarks and forms that are not served yet (timestamps,
-intervals) are told apart: the first are `invalid bookmark`, the second say that they are not supported yet.
+A bookmark is a list of points, or a range between two of them. Points are messages, moments, the epoch and now. What
+they mean in a log is found out by `start_search.py`; nothing here knows one.
 """
 
+import datetime
 import re
 from dataclasses import dataclass
 
-from amps.server.transport.failures import CommandFailure, not_supported_yet
+from amps.server.transport.failures import CommandFailure
 
 _MESSAGE = re.compile(r"(\d{1,20})\s*\|\s*(\d{1,20})\s*(?:\|(?:[^|,]*\|?)?)?", re.ASCII)
-_TIMESTAMP = re.compile(r"\d{8}T\d{6}(?:\.\d{1,9})?Z?", re.ASCII)
+_TIMESTAMP = re.compile(r"(\d{8}T\d{6})(?:\.(\d{1,9}))?Z?", re.ASCII)
 _U64_MAX = 0xFFFFFFFFFFFFFFFF
 
 
 @dataclass(frozen=True, slots=True)
 class MessagePoint:
-    """Just after the message with that bookmark."""
+    """The message with that bookmark."""
 
     publisher_id: int
     sequence: int
 
 
 @dataclass(frozen=True, slots=True)
-class StartPoint:
-    """A parsed bookmark header: the earliest of these points counts."""
+class Points:
+    """One side of a range. Times are UNIX microseconds."""
 
     epoch: bool = False
     now: bool = False
     messages: tuple[MessagePoint, ...] = ()
+    times_us: tuple[int, ...] = ()
 
 
-def parse_bookmark(text: str) -> StartPoint:
+NOW = Points(now=True)
+
+
+@dataclass(frozen=True, slots=True)
+class BookmarkRange:
+    """A parsed bookmark header. It begins at the earliest of the points of `begin` and ends at the latest of `end`; the
+    point itself belongs to the range if it is inclusive. A bookmark that is no interval has no end.
+    """
+
+    begin: Points
+    begin_inclusive: bool = False
+    end: Points | None = None
+    end_inclusive: bool = False
+
+    @property
+    def is_now(self) -> bool:
+        """Whether nothing of the past is asked for: NOW, and nothing else."""
+        return self.begin == NOW and self.end is None
+
+
+def parse_bookmark(text: str) -> BookmarkRange:
     """Parse the `bm` header of a subscription. Raises CommandFailure."""
     text = text.strip()
-    if text[:1] in "[(" or text[-1:] in "])":
-        _check_interval(text)
-        raise not_supported_yet("bookmark intervals")
-    return _parse_list(text)
+    if text[:1] not in ("[", "(") and text[-1:] not in ("]", ")"):
+        return BookmarkRange(_parse_list(text))
+    begin, colon, end = text[1:-1].partition(":")
+    if text[:1] not in ("[", "(") or text[-1:] not in ("]", ")") or not colon:
+        raise CommandFailure("invalid bookmark", repr(text[:100]))
+    return BookmarkRange(_parse_list(begin), text[0] == "[", _parse_list(end), text[-1] == "]")
 
 
-def _parse_list(text: str) -> StartPoint:
-    epoch = now = timestamp = False
+def _parse_list(text: str) -> Points:
+    epoch = now = False
     messages: list[MessagePoint] = []
+    times_us: list[int] = []
     for item in text.split(","):
         point = item.strip()
         match = _MESSAGE.fullmatch(point)
@@ -52,25 +77,22 @@ def _parse_list(text: str) -> StartPoint:
             now = True
         elif match is not None and int(match[1]) <= _U64_MAX and int(match[2]) <= _U64_MAX:
             messages.append(MessagePoint(int(match[1]), int(match[2])))
-        elif _TIMESTAMP.fullmatch(point):
-            timestamp = True
         else:
-            raise CommandFailure("invalid bookmark", repr(text[:100]))
-    if timestamp:
-        raise not_supported_yet("timestamps as bookmarks")
-    return StartPoint(epoch, now, tuple(messages))
+            times_us.append(_parse_time(point))
+    return Points(epoch, now, tuple(messages), tuple(times_us))
 
 
-def _check_interval(text: str) -> None:
-    begin, colon, end = text[1:-1].partition(":")
-    if text[:1] not in "[(" or text[-1:] not in "])" or not colon or not begin.strip() or not end.strip():
-        raise CommandFailure("invalid bookmark", repr(text[:100]))
-    for side in (begin, end):
-        try:
-            _parse_list(side)
-        except CommandFailure as failure:
-            if failure.reason == "invalid bookmark":
-                raise
+def _parse_time(text: str) -> int:
+    """UNIX microseconds. What is finer is cut off (transaction_log.md §20, 10)."""
+    match = _TIMESTAMP.fullmatch(text)
+    try:
+        if match is None:
+            raise ValueError
+        moment = datetime.datetime.strptime(match[1] + "+0000", "%Y%m%dT%H%M%S%z")
+    except ValueError:
+        raise CommandFailure("invalid bookmark", repr(text[:100])) from None
+    # Before 1970 is before every log.
+    return max(0, int(moment.timestamp()) * 1_000_000 + int((match[2] or "0").ljust(6, "0")[:6]))
 
 
 def format_bookmark(publisher_id: int, sequence: int) -> str:

@@ -7,28 +7,38 @@ is missed and nothing comes twice. All tailers stop at the watermarks that the t
 
 Nobody is brought to a place in one go, however far it is: a command waits until its tailer is there (shared_feeds.py),
 and a replay that has caught up stays one while the tailer that it is to join has not.
+
+A replay is in one place: in the row of those that are run, among those whose client does not read, among those whose
+next message is due later, or paused. Its *ticket* says which of its places is the newest; older ones are passed over.
 """
 
+import heapq
+import itertools
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
 from amps._core.log_reader import LogDamaged, LogDirectory
+from amps._core.replaying import REPLAY_DUE_LATER, REPLAY_ENDED, REPLAY_UNFINISHED
 from amps._core.topic_table import TopicTable
 from amps.config import ServerConfig
 from amps.journal.names import JOURNAL_SUFFIX, journal_prefix
 from amps.server.eventlog import EventLog
 from amps.server.runtime import Runtime
-from amps.server.transport.bookmarks import StartPoint, format_bookmark
+from amps.server.transport.bookmarks import BookmarkRange, format_bookmark
 from amps.server.transport.connection import Connection
 from amps.server.transport.core_link import CoreLink
 from amps.server.transport.filters import Benches
-from amps.server.transport.journal_view import JournalView, StartSearch
-from amps.server.transport.replay import Replay
+from amps.server.transport.journal_view import JournalView
+from amps.server.transport.replay import Clocks, Replay
+from amps.server.transport.settled_time import SettledTime
 from amps.server.transport.shared_feeds import TURN_S, DurableFeed, LiveFeed
+from amps.server.transport.start_search import Start, StartSearch
 from amps.server.transport.subscriptions import Place, Subscription, SubscriptionSet
 
 PERSISTED_INTERVAL_S = 1.0
+SETTLING_S = 0.02
+LATER_NS_MAX = 60_000_000_000
 
 
 class Feeds:
@@ -44,18 +54,25 @@ class Feeds:
         benches: Benches,
         schedule: Callable[[], None],
         flush: Callable[[], None],
+        schedule_after: Callable[[float], None],
     ) -> None:
-        """`schedule`: has a turn of the worker soon. `flush`: hands output to the event loop."""
+        """`schedule`: has a turn of the worker soon; `schedule_after`: after so many seconds. `flush`: hands output to
+        the event loop.
+        """
         self._core = core
         self._log = log
         self._schedule = schedule
+        self._schedule_after = schedule_after
         self._benches = benches
         members = SubscriptionSet(topics, benches, combine=True, live=True)
         self._live = LiveFeed(members, core, schedule, flush)
         members = SubscriptionSet(topics, benches, combine=False, live=False)
         self._durable = DurableFeed(members, core, schedule, flush)
-        self._replays: deque[Replay] = deque()
-        self._paused_replays: dict[Connection, list[Replay]] = {}
+        self._replays: deque[tuple[Replay, int]] = deque()
+        self._unread: dict[Connection, list[tuple[Replay, int]]] = {}
+        self._due_later: list[tuple[int, int, Replay, int]] = []
+        self._number = itertools.count()
+        self._settled = SettledTime(runtime.control)
         self._searches: deque[tuple[StartSearch, Connection, Callable[[StartSearch], None]]] = deque()
         self._next_persisted_s = 0.0
         self._transient = LogDirectory(runtime.transient_prefix, ".log", topics.unrecorded_entry)
@@ -78,7 +95,7 @@ class Feeds:
 
     def forget(self, connection: Connection) -> None:
         """The connection has ended."""
-        self._paused_replays.pop(connection, None)
+        self._unread.pop(connection, None)
 
     def run(self) -> bool:
         """One turn. True: there is more to do at once."""
@@ -89,7 +106,7 @@ class Feeds:
         more |= not self._live.run()
         self.release_transient()
         more |= not self._durable.run()
-        if self._replays:
+        if self._replays or self._due_later:
             more |= self._run_replays()
         return more
 
@@ -99,52 +116,98 @@ class Feeds:
         tailer = self._live.tailer
         view.set_transient_read(view.transient_written if tailer is None else tailer.transient_position)
 
+    def _queue(self, replay: Replay) -> None:
+        """Have a replay run, from the next turn on."""
+        replay.ticket += 1
+        self._replays.append((replay, replay.ticket))
+
     def _run_replays(self) -> bool:
         more = False
         until_s = time.monotonic() + TURN_S
+        unix_ns = time.time_ns()
+        clocks = Clocks(time.monotonic_ns(), unix_ns)  # in this order: see SettledTime
+        clocks.settled_us, clocks.settled_at = self._settled.look(self._core.view.journal_written)
+        while self._due_later and self._due_later[0][0] <= clocks.now_ns:
+            _, _, replay, ticket = heapq.heappop(self._due_later)
+            self._replays.append((replay, ticket))
         for _ in range(len(self._replays)):
             if time.monotonic() >= until_s:
-                return True
-            replay = self._replays.popleft()
-            subscription = replay.subscription
-            connection = subscription.connection
-            if subscription.replay is not replay:
-                continue
-            if not connection.writable:
-                self._paused_replays.setdefault(connection, []).append(replay)
-                continue
-            live = subscription.options.live
-            limit = self._core.view.journal_written if live else self._core.view.durable
-            try:
-                reached = replay.run(limit)
-            except LogDamaged as damage:
-                self.journal_damaged(connection, damage)
-                continue
-            if not reached:
-                self._replays.append(replay)
                 more = True
-            elif replay.tailer.position > limit or replay.completed_at is not None:
-                # It begins beyond what is durable yet: wait for the watermark.
-                self._replays.append(replay)
-            elif not self._joined(replay, live):
-                self._replays.append(replay)
-                more = True
+                break
+            replay, ticket = self._replays.popleft()
+            if ticket == replay.ticket and replay.members and not replay.paused:
+                more |= self._run_replay(replay, ticket, clocks)
+        if self._due_later:
+            self._schedule_after((self._due_later[0][0] - clocks.now_ns) / 1e9)
         return more
 
-    def _joined(self, replay: Replay, live: bool) -> bool:
-        """A replay stands at the watermark: its subscription goes to the tailer that stands there too, if it does."""
-        subscription = replay.subscription
-        feed = self._live if live else self._durable
+    def _run_replay(self, replay: Replay, ticket: int, clocks: Clocks) -> bool:
+        """One step of a replay. True: there is more to do for it at once."""
+        connection = replay.connection
+        if not connection.writable:
+            replay.client_is_behind(True)
+            self._unread.setdefault(connection, []).append((replay, ticket))
+            return False
+        replay.client_is_behind(False)
+        limit = self._core.view.journal_written if replay.live else self._core.view.durable
+        try:
+            state = replay.run(limit, clocks)
+        except LogDamaged as damage:
+            self.journal_damaged(connection, damage)
+            return False
+        if state == REPLAY_ENDED:
+            for subscription in list(replay.members):
+                self._log.log("21-0003", client=connection.shown_name, sub_id=subscription.sub_id)
+                self.remove(subscription)
+            return False
+        if state == REPLAY_DUE_LATER:
+            # Looked at now and then: its client may have gone.
+            due_ns = min(replay.due_ns, clocks.now_ns + LATER_NS_MAX)
+            heapq.heappush(self._due_later, (due_ns, next(self._number), replay, ticket))
+            return False
+        if state == REPLAY_UNFINISHED:
+            self._replays.append((replay, ticket))
+            return True
+        if not replay.may_join:
+            self._replays.append((replay, ticket))
+            self._see_to_times(replay, clocks)
+            return False
+        # One that begins beyond what is durable, or has to say when it has come to a place, waits for the watermark.
+        ahead = replay.tailer.position > limit or any(m.completed_at is not None for m in replay.members)
+        if ahead:
+            self._replays.append((replay, ticket))
+            return False
+        if self._joined(replay):
+            return False
+        self._replays.append((replay, ticket))
+        return True
+
+    def _see_to_times(self, replay: Replay, clocks: Clocks) -> None:
+        """A replay stands at the watermark, and something may be due there without any further message."""
+        held_until_ns, ends_at_us = replay.held_until_ns, replay.ends_at_us
+        if held_until_ns is not None:
+            self._schedule_after((held_until_ns - clocks.unix_ns) / 1e9)
+        if ends_at_us is not None:
+            missing_s = (ends_at_us * 1000 - clocks.unix_ns) / 1e9
+            if missing_s < 0:
+                self._settled.ask(clocks)
+            self._schedule_after(max(missing_s, SETTLING_S))
+
+    def _joined(self, replay: Replay) -> bool:
+        """A replay stands at the watermark: its members go to the tailer that stands there too, if it does."""
+        feed = self._live if replay.live else self._durable
         if feed.tailer is not None:
             if not feed.is_at_watermark():
                 return False
-        elif live:
+        elif replay.live:
             self._live.begin(self._journal, self._transient)
         else:
             self._durable.begin(replay.tailer)
-        subscription.replay = None
-        feed.add(subscription)
-        self._log.log("21-0002", client=subscription.connection.shown_name, sub_id=subscription.sub_id)
+        for subscription in list(replay.members):
+            replay.leave(subscription)
+            subscription.replay = None
+            feed.add(subscription)
+            self._log.log("21-0002", client=subscription.connection.shown_name, sub_id=subscription.sub_id)
         return True
 
     # --- subscriptions ----------------------------------------------------------------------------------------
@@ -168,12 +231,12 @@ class Feeds:
         subscription.connection.subscriptions[subscription.sub_id] = subscription
 
     def search(
-        self, subscription: Subscription, start: StartPoint, then: Callable[[StartSearch], None]
+        self, subscription: Subscription, bookmark: BookmarkRange, then: Callable[[StartSearch], None]
     ) -> None:
         """Find where a bookmark subscription begins: now, or over several turns if it names many bookmarks."""
         if self._journal is None:
             raise AssertionError("a bookmark subscription without a journal")
-        search = StartSearch(self._journal, start, subscription.options.bookmark_not_found)
+        search = StartSearch(self._journal, bookmark, subscription.options.bookmark_not_found)
         self._search_on(search, subscription.connection, then)
 
     def _search_on(
@@ -195,24 +258,74 @@ class Feeds:
     def prepare(self, subscription: Subscription, search: StartSearch) -> Replay:
         """Make the replay that begins where a finished search says. Raises CommandFailure, LogDamaged."""
         self._core.view.read()
-        cursor, bookmark = search.result()
-        replay = Replay(subscription, cursor, bookmark, None, self._benches)
-        subscription.place = Place.REPLAY
-        subscription.replay = replay
-        subscription.persisted_sent = bookmark
+        replay = self._replay_from(subscription, search.result())
+        subscription.persisted_sent = replay.last_bookmark
         subscription.connection.subscriptions[subscription.sub_id] = subscription
         return replay
 
     def start_replay(self, replay: Replay) -> None:
         """Begin to serve a prepared replay."""
-        subscription = replay.subscription
-        self._log.log(
-            "21-0001",
-            client=subscription.connection.shown_name,
-            sub_id=subscription.sub_id,
-            bookmark=format_bookmark(*replay.last_bookmark),
-        )
-        self._replays.append(replay)
+        for subscription in replay.members:
+            self._log.log(
+                "21-0001",
+                client=subscription.connection.shown_name,
+                sub_id=subscription.sub_id,
+                bookmark=format_bookmark(*replay.last_bookmark),
+            )
+            replay.paused = subscription.paused
+        self._queue(replay)
+        self._schedule()
+
+    def _replay_from(self, subscription: Subscription, start: Start) -> Replay:
+        """Give a subscription a replay of its own; who calls sees to it that it is run."""
+        replay = Replay([subscription], start, self._benches)
+        subscription.place = Place.REPLAY
+        subscription.replay = replay
+        return replay
+
+    def _leave_to_replay(self, subscription: Subscription) -> Replay:
+        """Take a bookmark subscription out of what it shares with others, to where it stands now."""
+        if subscription.replay is None:
+            start = Start(*self._durable.where())
+            self._durable.remove(subscription)
+            return self._replay_from(subscription, start)
+        start = subscription.replay.place()
+        subscription.replay.leave(subscription)
+        return self._replay_from(subscription, start)
+
+    def pause(self, subscription: Subscription) -> None:
+        """Send nothing more for a bookmark subscription, and keep its place (transaction_log.md §9)."""
+        if subscription.paused:
+            return
+        subscription.paused = True
+        replay = subscription.replay
+        if replay is None and subscription.place is Place.REPLAY:
+            return  # one that never gets anything: there is no journal
+        if replay is None or len(replay.members) > 1:
+            replay = self._leave_to_replay(subscription)
+        replay.paused = True
+
+    def resume(self, subscriptions: Iterable[Subscription]) -> None:
+        """Go on with paused subscriptions of one connection. Those at the same place, with the same rate, share a
+        replay.
+        """
+        together: dict[object, list[Subscription]] = {}
+        for subscription in subscriptions:
+            replay = subscription.replay
+            if not subscription.paused or replay is None:
+                continue
+            subscription.paused = False
+            key = (replay.tailer.position, replay.rate) if replay.may_combine else replay
+            together.setdefault(key, []).append(subscription)
+        for members in together.values():
+            first = members[0].replay
+            assert first is not None
+            if len(members) > 1:
+                first = Replay(members, first.place(), self._benches)
+                for subscription in members:
+                    subscription.replay = first
+            first.resume()
+            self._queue(first)
         self._schedule()
 
     def replace(self, existing: Subscription, replacement: Subscription, then: Callable[[], None]) -> None:
@@ -223,12 +336,12 @@ class Feeds:
         def change() -> None:
             # It may have become a replay meanwhile.
             feed = self._feed_of(existing)
-            if feed is not None:
+            if feed is not None and not (existing.place is Place.DURABLE and replacement.has_own_terms):
                 feed.replace(existing, replacement)
+            elif existing.place is Place.DURABLE or existing.replay is not None:
+                self._replace_terms(existing, replacement)
             else:
                 existing.become(replacement)
-                if existing.replay is not None:
-                    existing.replay.group.changed()
             then()
 
         self._core.view.read()
@@ -238,6 +351,22 @@ class Feeds:
         else:
             feed.enter(existing.connection, change)
 
+    def _replace_terms(self, existing: Subscription, replacement: Subscription) -> None:
+        """The same for one with a replay, which goes on from its place on the new terms, and to the end it had."""
+        replay = existing.replay
+        if replay is not None:
+            replay.release_held()
+            start = replay.place()
+            replay.leave(existing)
+        else:
+            start = Start(*self._durable.where())
+            self._durable.remove(existing)
+        existing.become(replacement)
+        replay = self._replay_from(existing, start)
+        replay.paused = existing.paused
+        self._queue(replay)
+        self._schedule()
+
     def _feed_of(self, subscription: Subscription) -> LiveFeed | DurableFeed | None:
         if subscription.place is Place.LIVE:
             return self._live
@@ -246,7 +375,9 @@ class Feeds:
     def remove(self, subscription: Subscription) -> None:
         """Nothing more is sent for it."""
         subscription.connection.subscriptions.pop(subscription.sub_id, None)
-        subscription.replay = None
+        if subscription.replay is not None:
+            subscription.replay.leave(subscription)
+            subscription.replay = None
         feed = self._feed_of(subscription)
         if feed is not None:
             feed.remove(subscription)
@@ -255,15 +386,12 @@ class Feeds:
         """The client's output is full: its bookmark subscriptions leave the shared tailer and wait as replays."""
         for subscription in connection.subscriptions.values():
             if subscription.place is Place.DURABLE:
-                replay = Replay(subscription, *self._durable.where(), None, self._benches)
-                self._durable.remove(subscription)
-                subscription.place = Place.REPLAY
-                subscription.replay = replay
-                self._paused_replays.setdefault(connection, []).append(replay)
+                replay = self._leave_to_replay(subscription)
+                self._unread.setdefault(connection, []).append((replay, replay.ticket))
 
     def reads_again(self, connection: Connection) -> None:
         """The client has taken its output."""
-        self._replays.extend(self._paused_replays.pop(connection, ()))
+        self._replays.extend(self._unread.pop(connection, ()))
         self._schedule()
 
     def journal_damaged(self, connection: Connection, damage: LogDamaged) -> None:

@@ -1,13 +1,11 @@
 """The journal as a transport reads it: files, indexes, and where a bookmark lies in them.
 
-Nothing here keeps a place: cursors are made for replays and for the tailers, which own them. Looking a bookmark up
-costs an index search and the reading of one block; a client may name thousands of bookmarks in one command, so that
-a StartSearch goes on in steps, one per turn of the worker.
+Nothing here keeps a place: cursors are made for replays and for the tailers, which own them. Looking up a bookmark or
+a moment costs an index search and the reading of one block.
 """
 
 import contextlib
 import mmap
-from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,8 +13,6 @@ from amps._core.bookmark_index import IndexDamaged, IndexReader
 from amps._core.log_reader import FILE_HEADER_SIZE, LogCursor, LogDirectory
 from amps.journal.names import index_path
 from amps.server.runtime import Runtime
-from amps.server.transport.bookmarks import StartPoint
-from amps.server.transport.failures import CommandFailure
 
 
 class JournalView:
@@ -73,8 +69,8 @@ class JournalView:
 
     def find(
         self, publisher_id: int, sequence: int, indexes: dict[int, IndexReader | None] | None = None
-    ) -> LogCursor | None:
-        """A cursor just after the message with that bookmark; None if it is not in the log.
+    ) -> tuple[int, int] | None:
+        """Log positions of the message with that bookmark and of what follows it; None if it is not in the log.
 
         `indexes`: for many bookmarks in a row, the indexes that are open already; what is opened is added.
         """
@@ -88,9 +84,9 @@ class JournalView:
             start = self.directory.start_position(number)
             if index is None:
                 cursor = LogCursor(self.directory, number, 0, True)
-                limit = min(written, start + cursor.file.size)
-                if cursor.find(publisher_id, sequence, limit):
-                    return self._cursor_in(number, cursor.position, True)
+                found = cursor.find(publisher_id, sequence, min(written, start + cursor.file.size))
+                if found is not None:
+                    return found, cursor.position
                 continue
             if not index.may_hold(publisher_id, sequence):
                 continue
@@ -98,75 +94,62 @@ class JournalView:
                 first, end = index.block_range(block)
                 cursor = self._cursor_in(number, start + first, True)
                 limit = min(written, start + end if end else start + cursor.file.size)
-                if cursor.find(publisher_id, sequence, limit):
-                    return cursor
+                found = cursor.find(publisher_id, sequence, limit)
+                if found is not None:
+                    return found, cursor.position
         return None
 
-    def last_bookmark_before(self, position: int) -> tuple[int, int]:
-        """Bookmark of the last message before a log position; (0, 0) if there is none."""
+    def position_at(self, time_us: int) -> int:
+        """Log position of the first record of that time (UNIX, in microseconds) or a later one; the end if there is
+        none.
+        """
+        written = self._runtime.control.watermarks()[0]
+        for number in self._numbers_backwards():
+            index = self.index(number)
+            start = self.directory.start_position(number)
+            block = None if index is None else index.block_before(time_us * 1000)
+            if index is not None and block is None:
+                continue  # all of it is later
+            cursor = self._cursor_in(number, start + (block or 0), True)
+            limit = min(written, start + cursor.file.size)
+            cursor.skip_before(time_us, limit)
+            if (
+                cursor.position > start + FILE_HEADER_SIZE
+                or number == self._runtime.control.first_journal_number
+            ):
+                return cursor.position
+        return self.cursor_at_start(True).position
+
+    def _blocks_before(self, position: int) -> Iterator[tuple[LogCursor, int]]:
+        """Pieces of the log before a position, the last one first: a cursor at the beginning, and the end."""
         for number in self._numbers_backwards():
             start = self.directory.start_position(number)
             if start >= position:
                 continue
             index = self.index(number)
-            # A journal may be full without a message, when the first one was too large for it: nothing is indexed.
-            offset = position - start if index is None else min(position - start, index.end_offset)
-            while index is not None and offset > FILE_HEADER_SIZE:
-                first, _ = index.block_range(offset - 1)
-                found = self._cursor_in(number, start + first, False).skip_to(min(position, start + offset))
-                if found is not None:
-                    return found
-                offset = first
             if index is None:
                 cursor = LogCursor(self.directory, number, 0, False)
-                found = cursor.skip_to(min(position, start + cursor.file.size))
-                if found is not None:
-                    return found
-        return 0, 0
+                yield cursor, min(position, start + cursor.file.size)
+                continue
+            # A journal may be full without a message, when the first one was too large for it: nothing is indexed.
+            offset = min(position - start, index.end_offset)
+            while offset > FILE_HEADER_SIZE:
+                first, _ = index.block_range(offset - 1)
+                yield self._cursor_in(number, start + first, False), min(position, start + offset)
+                offset = first
 
-    def cursor_at_end(self) -> tuple[LogCursor, tuple[int, int]]:
-        """A cursor behind everything written, and the bookmark just before it."""
-        written = self._runtime.control.watermarks()[0]
-        return self.cursor_at(written, True), self.last_bookmark_before(written)
+    def last_bookmark_before(self, position: int) -> tuple[int, int]:
+        """Bookmark of the last message before a log position; (0, 0) if there is none."""
+        found = (cursor.skip_to(end) for cursor, end in self._blocks_before(position))
+        return next((bookmark for bookmark in found if bookmark is not None), (0, 0))
 
+    def last_position_before(self, position: int) -> int:
+        """Log position of the last record before another one; that one itself if there is none."""
+        found = (cursor.last_record(end) for cursor, end in self._blocks_before(position))
+        return next((last for last in found if last is not None), position)
 
-class StartSearch:
-    """Finds where a subscription begins, a few bookmarks at a time: a client may name thousands."""
-
-    LOOKUPS_PER_STEP = 50
-
-    def __init__(self, journal: JournalView, point: StartPoint, not_found: str) -> None:
-        """`not_found`: what to do if no bookmark is in the log, as the option `bookmark_not_found` says it."""
-        self._journal = journal
-        self._point = point
-        self._not_found = not_found
-        # From the epoch on is everything: nothing could be earlier.
-        self._messages = deque(dict.fromkeys(() if point.epoch else point.messages))
-        self._found: tuple[LogCursor, tuple[int, int]] | None = None
-
-    def step(self) -> bool:
-        """Look some bookmarks up. True: that was all of them. Raises LogDamaged."""
-        indexes: dict[int, IndexReader | None] = {}
-        for _ in range(min(self.LOOKUPS_PER_STEP, len(self._messages))):
-            message = self._messages.popleft()
-            cursor = self._journal.find(message.publisher_id, message.sequence, indexes)
-            if cursor is not None and (self._found is None or cursor.position < self._found[0].position):
-                self._found = cursor, (message.publisher_id, message.sequence)
-        return not self._messages
-
-    def result(self) -> tuple[LogCursor, tuple[int, int]]:
-        """After the last step: the cursor where the subscription begins, and the bookmark just before it.
-
-        Raises CommandFailure.
-        """
-        journal = self._journal
-        if self._found is not None:
-            return self._found
-        if self._point.epoch:
-            return journal.cursor_at_start(True), (0, 0)
-        if not self._point.now:
-            if self._not_found == "fail":
-                raise CommandFailure("invalid bookmark", "none of the bookmarks is in the log")
-            if self._not_found == "epoch":
-                return journal.cursor_at_start(True), (0, 0)
-        return journal.cursor_at_end()
+    @property
+    def end(self) -> int:
+        """Log position behind everything written."""
+        written: int = self._runtime.control.watermarks()[0]
+        return written

@@ -5,10 +5,15 @@ items are ignored. An unknown option fails the command with `invalid options`, a
 (D12). Documented options of features that are not built yet fail with a reason that says so.
 """
 
+import enum
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from amps._core.pace import PACE_BYTES, PACE_MESSAGES, PACE_SPEED
+from amps.expressions import ExpressionError
+from amps.expressions.parser import parse_expression
+from amps.expressions.syntax import Field, Path
 from amps.server.transport.failures import CommandFailure, not_supported_yet
 
 # Commands by the letters of protocol.md §10.
@@ -56,6 +61,8 @@ TOKENS: dict[str, tuple[str, bool]] = {
     "pretty": ("L", False),
 }
 
+INTERVAL_S_MAX = 1000 * 365 * 86400.0
+
 _INTERVAL_S = {
     "ns": 1e-9,
     "us": 1e-6,
@@ -68,10 +75,37 @@ _INTERVAL_S = {
 }
 
 
+class RateKind(enum.Enum):
+    """What a rate counts."""
+
+    MESSAGES = PACE_MESSAGES
+    BYTES = PACE_BYTES
+    SPEED = PACE_SPEED
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """A ceiling for a replay: messages or bytes per second, or a multiple of the original speed; `gap_max_s`: the
+    longest wait for a message then (None: any).
+    """
+
+    kind: RateKind
+    value: float
+    gap_max_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Conflating:
+    """How a subscription is conflated; `interval_s` None: `auto`. `paths`: of the fields that make the key."""
+
+    interval_s: float | None
+    paths: tuple[Path, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """Options of one command, checked. Those that have no effect without a SOW are accepted, and so is
-    `fully_durable`: every bookmark subscription is, unless it is `live`.
+    `fully_durable`: without destinations that are waited for, what is durable here is durable everywhere.
     """
 
     replace: bool = False
@@ -81,6 +115,10 @@ class Options:
     non_regex_topic: bool = False
     live: bool = False
     bookmark_not_found: str = "now"
+    pause: bool = False
+    resume: bool = False
+    rate: Rate | None = None
+    conflating: Conflating | None = None
     ack_conflation_s: float = 1.0
 
 
@@ -143,16 +181,15 @@ def parse_options(text: str, command: str, bookmark: bool) -> Options:
     if "max_backlog" in found and not re.fullmatch("[0-9]+", found["max_backlog"]):
         raise CommandFailure("invalid options", f"max_backlog={found['max_backlog']}")
     for name, what in (
-        ("pause", "pausing subscriptions"),
-        ("resume", "pausing subscriptions"),
-        ("rate", "rate control of replays"),
-        ("conflation", "conflation"),
         ("select", "select lists"),
         ("top_n", "pagination"),
         ("grouping", "aggregated subscriptions"),
     ):
-        if name in found and not (name == "conflation" and found[name] == "none"):
+        if name in found:
             raise not_supported_yet(what)
+    conflating = _conflating(found)
+    if conflating is not None and not bookmark:
+        raise not_supported_yet("conflation of ordinary subscriptions")
     return Options(
         replace="replace" in found,
         bookmark="bookmark" in found,
@@ -161,6 +198,10 @@ def parse_options(text: str, command: str, bookmark: bool) -> Options:
         non_regex_topic="non_regex_topic" in found,
         live="live" in found and bookmark,
         bookmark_not_found=not_found,
+        pause="pause" in found,
+        resume="resume" in found,
+        rate=_rate(found),
+        conflating=conflating,
     )
 
 
@@ -178,7 +219,7 @@ def _check_conflicts(found: dict[str, str], bookmark: bool) -> None:
         if first in found and second in found:
             raise CommandFailure("invalid options", f"{first} with {second}")
     if not bookmark:
-        for name in ("rate", "fully_durable", "bookmark_not_found", "pause"):
+        for name in ("rate", "fully_durable", "bookmark_not_found"):
             if name in found:
                 raise CommandFailure("invalid options", f"{name} is for bookmark subscriptions")
     for name, needed in (
@@ -192,18 +233,58 @@ def _check_conflicts(found: dict[str, str], bookmark: bool) -> None:
             raise CommandFailure("invalid options", f"{name} without {needed}")
     if bookmark and "projection" in found:
         raise CommandFailure("invalid options", "projection on a bookmark subscription")
-    if "rate" in found and not _is_rate(found["rate"]):
-        raise CommandFailure("invalid options", f"rate={found['rate']}")
-    if found.get("conflation", "none") not in ("none", "auto"):
+
+
+def _rate(found: dict[str, str]) -> Rate | None:
+    """Raises CommandFailure (transaction_log.md §8; §20, 21 and 22)."""
+    text = found.get("rate")
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d{1,18}(?:\.\d*)?|\.\d+)\s*(x|[kmg]b?)?", text.lower(), re.ASCII)
+    value = float(match[1]) if match is not None else 0.0
+    if match is None or value <= 0:
+        raise CommandFailure("invalid options", f"rate={text}")
+    gap_max_s = _interval(found, "rate_max_gap") if "rate_max_gap" in found else None
+    unit = match[2]
+    if unit is None:
+        return Rate(RateKind.MESSAGES, value, gap_max_s)
+    if unit == "x":
+        return Rate(RateKind.SPEED, value, gap_max_s)
+    return Rate(RateKind.BYTES, value * 1024 ** ("kmg".index(unit[0]) + 1), gap_max_s)
+
+
+def _interval(found: dict[str, str], name: str) -> float:
+    try:
+        interval_s = parse_interval(found[name])
+    except ValueError as error:
+        raise CommandFailure("invalid options", str(error)) from error
+    if interval_s > INTERVAL_S_MAX:
+        raise CommandFailure("invalid options", f"{name}={found[name]} is longer than a thousand years")
+    return interval_s
+
+
+def _conflating(found: dict[str, str]) -> Conflating | None:
+    """Raises CommandFailure."""
+    text = found.get("conflation", "none").lower()
+    if text == "none":
+        return None
+    interval_s = None if text == "auto" else _interval(found, "conflation")
+    keys = found.get("conflation_key")
+    if keys is None:
+        # No topic has keys of its own.
+        raise CommandFailure("invalid options", "conflation of a topic without a SOW needs a conflation_key")
+    if keys[:1] != "[" or keys[-1:] != "]":
+        raise CommandFailure("invalid options", f"conflation_key={keys}: fields stand in brackets")
+    paths = []
+    for key in split_options(keys[1:-1]):
         try:
-            parse_interval(found["conflation"])
-        except ValueError as error:
-            raise CommandFailure("invalid options", str(error)) from error
-
-
-def _is_rate(text: str) -> bool:
-    match = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)(x|[kmg]b?)?", text.lower(), re.ASCII)
-    return match is not None and float(match[1]) > 0
+            field = parse_expression(key)
+        except ExpressionError as error:
+            raise CommandFailure("invalid options", f"conflation_key: {error}") from error
+        if not isinstance(field, Field) or field.element is not None or field.of is not None:
+            raise CommandFailure("invalid options", f"conflation_key: {key!r} is no field")
+        paths.append(field.path)
+    return Conflating(interval_s, tuple(paths))
 
 
 def parse_logon_options(text: str) -> Options:

@@ -1,65 +1,210 @@
-"""Replays: serving one bookmark subscription at its own pace.
+"""Replays: serving bookmark subscriptions at a pace of their own.
 
 A bookmark subscription begins with a tailer of its own. It reads as fast as its connection takes (nothing more is
 read while the connection's output waits), up to the durable watermark. When it has reached the watermark it joins the
 durable group, whose tailer stands at the same place: no gap, no duplicate. When a connection of the durable group
 stops reading, its subscriptions leave it and go on as replays. With `live`, it joins the live group instead.
+
+Subscriptions that were paused at the same place and are resumed by one command share one replay: their messages come
+in the order of the log, each once, with the ids of all that it is for. A range, a rate, conflation and a number of
+messages are the business of a ReplayTailer; who is held back by them for good never joins.
 """
 
+from dataclasses import dataclass
+
+from amps._core.conflation import Conflation
 from amps._core.delivery import Group, JournalTailer
 from amps._core.log_reader import LogCursor
+from amps._core.pace import Pace
+from amps._core.replaying import REPLAY_ENDED, REPLAY_REACHED, REPLAY_UNFINISHED, ReplayTailer
 from amps._core.routes import TopicRoutes
 from amps._core.topic_table import TopicEntry
 from amps.server.transport.filters import Benches
+from amps.server.transport.options import Rate
+from amps.server.transport.start_search import Start
 from amps.server.transport.subscriptions import NO_ROUTES, Subscription, enter_routes
 
 
+@dataclass(slots=True)
+class Clocks:
+    """What time it is in a turn. `settled_us`: every record behind log position `settled_at` is of a later time."""
+
+    now_ns: int  # monotonic
+    unix_ns: int
+    settled_us: int = 0
+    settled_at: int = 0
+
+
 class Replay:
-    """One subscription served by a tailer of its own."""
+    """Subscriptions of one connection served by one tailer; mostly a single one."""
 
     LOG_BYTES_PER_TURN = 1 << 20
     OUTPUT_BYTES_PER_TURN = 512 << 10
 
-    def __init__(
-        self,
-        subscription: Subscription,
-        cursor: LogCursor,
-        last_bookmark: tuple[int, int],
-        completed_at: int | None,
-        benches: Benches,
-    ) -> None:
-        """`completed_at`: log position at which the `completed` acknowledgement is due; None = it was sent."""
-        self.subscription = subscription
-        self.completed_at = completed_at
+    def __init__(self, members: list[Subscription], start: Start, benches: Benches) -> None:
+        """Several members: they are on the same terms, and those are a rate at most."""
+        self.members = members
+        self.connection = members[0].connection
+        self.paused = False
+        self.ticket = 0  # of its newest place in a queue; older ones are void
         self._benches = benches
         self.group = Group(self._routes)
-        self.tailer = JournalTailer(cursor, self.group, *last_bookmark)
+        self._terms = make_tailer(members[0], start, self.group, benches)
+        self.tailer: JournalTailer = self._terms or JournalTailer(start.cursor, self.group, *start.bookmark)
 
     def _routes(self, entry: TopicEntry, since: int, current: TopicRoutes | None) -> TopicRoutes:
-        if not self.subscription.matches(entry):
+        members = [member for member in self.members if member.matches(entry)]
+        if not members:
             return NO_ROUTES
         routes = TopicRoutes(entry, self._benches.bench(entry.message_type))
-        enter_routes(routes, entry, self.subscription, self, self)
+        for member in members:
+            enter_routes(routes, entry, member, member, self, paced=True)
         return routes
 
     @property
     def last_bookmark(self) -> tuple[int, int]:
-        """Bookmark of the last message evaluated."""
+        """Bookmark of a message up to which nothing is left to deliver."""
+        if self._terms is not None:
+            return self._terms.safe_bookmark
         return self.tailer.last_publisher_id, self.tailer.last_sequence
 
-    def run(self, limit: int) -> bool:
-        """Deliver up to `limit`, as far as one turn goes. True: the limit is reached.
+    @property
+    def live(self) -> bool:
+        """Whether it reads what is not durable yet."""
+        return self.members[0].options.live
+
+    @property
+    def may_join(self) -> bool:
+        """Whether those who have caught up get what is left for its members."""
+        if self._terms is None:
+            return True
+        bounds = self._terms.bounds
+        return not self.members[0].has_own_terms and (bounds is None or (bounds.begun and not bounds.has_end))
+
+    @property
+    def may_combine(self) -> bool:
+        """Whether it can be served together with others at the same place."""
+        terms = self._terms
+        return terms is None or (
+            terms.bounds is None and terms.conflation is None and self.members[0].messages_max is None
+        )
+
+    @property
+    def rate(self) -> Rate | None:
+        """Its ceiling."""
+        return self.members[0].options.rate
+
+    @property
+    def ends_at_us(self) -> int | None:
+        """UNIX time, in microseconds, with which its range ends; None if no time ends it."""
+        bounds = None if self._terms is None else self._terms.bounds
+        return bounds.end_us if bounds is not None and bounds.has_end and bounds.end_us else None
+
+    @property
+    def due_ns(self) -> int:
+        """Monotonic time at which it may go on, after a run that said so."""
+        assert self._terms is not None
+        assert self._terms.pace is not None
+        return self._terms.pace.due_ns
+
+    @property
+    def held_until_ns(self) -> int | None:
+        """UNIX time at which a conflated message is due; None if none is held."""
+        conflation = None if self._terms is None else self._terms.conflation
+        return None if conflation is None else conflation.due_ns
+
+    def place(self) -> Start:
+        """For another replay that goes on from here."""
+        cursor = LogCursor(self.tailer.cursor.directory_of(), *self.tailer.cursor.place(), True)
+        bookmark = self.tailer.last_publisher_id, self.tailer.last_sequence
+        return Start(cursor, bookmark, None if self._terms is None else self._terms.bounds)
+
+    def leave(self, member: Subscription) -> None:
+        """It is not served here any more."""
+        self.members.remove(member)
+        self.group.changed()
+
+    def release_held(self) -> None:
+        """Let everything go that conflation holds: what follows is on other terms."""
+        if self._terms is not None:
+            self._terms.release_all(self.connection.outlet)
+
+    def resume(self) -> None:
+        """Go on after a pause; the time that has passed counts for nothing."""
+        self.paused = False
+        if self._terms is not None and self._terms.pace is not None:
+            self._terms.pace.begin()
+
+    def client_is_behind(self, behind: bool) -> None:
+        """Whether the client takes its output, for an interval of conflation that adapts to that."""
+        if self._terms is not None and self._terms.conflation is not None:
+            self._terms.conflation.adapt(behind)
+
+    def run(self, limit: int, clocks: Clocks) -> int:
+        """Deliver up to `limit`, as far as one turn goes. Returns a constant of `amps._core.replaying`.
 
         Raises LogDamaged where the journal is not what it must be.
         """
-        connection = self.subscription.connection
         while True:
-            stop = limit if self.completed_at is None else min(limit, self.completed_at)
-            reached = self.tailer.run(
-                stop, self.LOG_BYTES_PER_TURN, connection.outlet, self.OUTPUT_BYTES_PER_TURN
-            )
-            if reached and self.completed_at is not None and limit >= self.completed_at:
-                self.completed_at = None
-                connection.send_completed(self.subscription, self.last_bookmark)
+            due = min((m.completed_at for m in self.members if m.completed_at is not None), default=None)
+            stop = limit if due is None else min(limit, due)
+            state = self._advance(stop, clocks)
+            if state == REPLAY_ENDED:
+                self._complete(None)
+            elif state == REPLAY_REACHED and due is not None and limit >= due:
+                self._complete(due)
                 continue
-            return reached
+            return state
+
+    def _advance(self, stop: int, clocks: Clocks) -> int:
+        outlet = self.connection.outlet
+        if self._terms is None:
+            reached = self.tailer.run(stop, self.LOG_BYTES_PER_TURN, outlet, self.OUTPUT_BYTES_PER_TURN)
+            return REPLAY_REACHED if reached else REPLAY_UNFINISHED
+        state = self._terms.run_on_terms(
+            stop,
+            self.LOG_BYTES_PER_TURN,
+            outlet,
+            self.OUTPUT_BYTES_PER_TURN,
+            clocks.now_ns,
+            clocks.unix_ns,
+        )
+        bounds, position = self._terms.bounds, self._terms.position
+        if state == REPLAY_REACHED and bounds is not None:
+            settled_us = clocks.settled_us if position >= clocks.settled_at else 0
+            if bounds.is_over(position, settled_us):
+                state = self._terms.flush(outlet, self.OUTPUT_BYTES_PER_TURN, clocks.now_ns)
+                return REPLAY_ENDED if state == REPLAY_REACHED else state
+        return state
+
+    def _complete(self, reached: int | None) -> None:
+        """Send the `completed` acknowledgements that are due at a place; all of them if the range has ended."""
+        for member in self.members:
+            due = member.completed_at
+            if due is not None and (reached is None or due <= reached):
+                member.completed_at = None
+                self.connection.send_completed(member, self.last_bookmark)
+
+
+def make_tailer(
+    subscription: Subscription, start: Start, group: Group, benches: Benches
+) -> ReplayTailer | None:
+    """A tailer for the terms of a subscription; None if it has none."""
+    options = subscription.options
+    if (
+        start.bounds is None
+        and options.rate is None
+        and options.conflating is None
+        and subscription.messages_max is None
+    ):
+        return None
+    pace = conflation = None
+    if options.rate is not None:
+        gap_ns = 0 if options.rate.gap_max_s is None else max(1, int(options.rate.gap_max_s * 1e9))
+        pace = Pace(options.rate.kind.value, options.rate.value, gap_ns)
+    if options.conflating is not None:
+        bench = benches.bench(subscription.connection.message_type)
+        conflation = Conflation(bench, options.conflating.paths, options.conflating.interval_s)
+    return ReplayTailer(
+        start.cursor, group, *start.bookmark, start.bounds, pace, conflation, subscription.messages_max
+    )

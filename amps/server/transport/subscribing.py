@@ -2,7 +2,7 @@
 
 A subscribe is a barrier: its filter is compiled, then it takes effect when the core has consumed what was published
 before it, when the tailer has come to that place, and, for a list of bookmarks, when the place to begin was found. The
-connection's input is held meanwhile.
+connection's input is held meanwhile. Pausing and resuming name subscriptions that are there, and take effect at once.
 """
 
 from collections.abc import Callable
@@ -12,15 +12,25 @@ from amps._core.filter_set import Filter
 from amps._core.log_reader import LogDamaged
 from amps.server.topics import BadTopicExpression, has_regex_characters, topic_predicate
 from amps.server.transport.answering import Header, check_batch_size, refuse, text_of, wanted_acks
-from amps.server.transport.bookmarks import StartPoint, format_bookmark, parse_bookmark
-from amps.server.transport.failures import CommandFailure, not_supported_yet
-from amps.server.transport.journal_view import StartSearch
-from amps.server.transport.options import parse_options
+from amps.server.transport.bookmarks import BookmarkRange, format_bookmark, parse_bookmark
+from amps.server.transport.failures import CommandFailure
+from amps.server.transport.options import Options, parse_options
 from amps.server.transport.replay import Replay
+from amps.server.transport.start_search import StartSearch
 from amps.server.transport.subscriptions import Place, Subscription
 
 if TYPE_CHECKING:
     from amps.server.transport.connection import Connection
+
+
+AT_THE_END = (1 << 64) - 1
+"""A log position that is never reached: the end of a range sends `completed` then."""
+
+
+def ids_of(header: Header) -> list[str]:
+    """The subscriptions that a command names; without a `sub_id`, by its own id."""
+    text = text_of(header, "sub_id") or text_of(header, "cmd_id")
+    return list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
 
 
 class Subscribing:
@@ -36,7 +46,11 @@ class Subscribing:
         """A subscribe command of any kind. Raises CommandFailure."""
         connection, worker = self._connection, self._worker
         command = text_of(header, "cmd")
-        subscription, start = self._checked_subscription(header, command)
+        options = parse_options(text_of(header, "opts"), command, header.get("bookmark") is not None)
+        if self._is_about_existing(header, options):
+            self._pause_or_resume(header, options)
+            return
+        subscription, start = self._checked_subscription(header, command, options)
         wanted = wanted_acks(header)
         if "received" in wanted:
             connection.acknowledge("received", header.get("cmd_id"))
@@ -89,25 +103,62 @@ class Subscribing:
         else:
             worker.core.when_consumed(worker.core.ring.pushed, activate)
 
-    def _checked_subscription(self, header: Header, command: str) -> tuple[Subscription, StartPoint | None]:
+    def _is_about_existing(self, header: Header, options: Options) -> bool:
+        """Whether a command pauses or resumes what is there already, as opposed to entering something paused."""
+        if options.resume or not options.pause:
+            return options.resume
+        known = any(sub_id in self._connection.subscriptions for sub_id in ids_of(header))
+        return known or header.get("bookmark") is None
+
+    def _pause_or_resume(self, header: Header, options: Options) -> None:
+        """What is known is paused or resumed even if something else is not (transaction_log.md §20, 23 and 24). Raises
+        CommandFailure.
+        """
+        connection, feeds = self._connection, self._worker.feeds
+        wanted = wanted_acks(header)
+        sub_ids = ids_of(header)
+        if options.replace or not sub_ids:
+            raise CommandFailure("invalid options", "pause and resume name subscriptions, and replace none")
+        if "received" in wanted:
+            connection.acknowledge("received", header.get("cmd_id"))
+        found = {sub_id: connection.subscriptions.get(sub_id) for sub_id in sub_ids}
+        replays = [s for s in found.values() if s is not None and s.may_pause]
+        for subscription in replays if options.pause else ():
+            feeds.pause(subscription)
+        if options.resume:
+            feeds.resume(replays)
+        unknown = [sub_id for sub_id, subscription in found.items() if subscription is None]
+        failure: CommandFailure | None = None
+        if unknown:
+            failure = CommandFailure(f"invalid sub id: {','.join(unknown)}", "there is no such subscription")
+        elif len(replays) < len(found):
+            failure = CommandFailure("invalid options", "pause and resume are for bookmark subscriptions")
+        if failure is not None:
+            refuse(connection, {**header, "ack_type": ",".join(wanted - {"received"})}, failure)
+        elif "processed" in wanted:
+            connection.acknowledge("processed", header.get("cmd_id"), sub_id=header.get("sub_id"))
+
+    def _checked_subscription(
+        self, header: Header, command: str, options: Options
+    ) -> tuple[Subscription, BookmarkRange | None]:
         """Everything about a subscription that needs no log. Raises CommandFailure."""
         connection, worker = self._connection, self._worker
         topic = text_of(header, "topic")
         bookmark = header.get("bookmark")
-        if not topic and text_of(header, "opts") in ("pause", "resume"):  # by sub_id; needs no topic (D16)
-            raise not_supported_yet("pausing subscriptions")
         if not topic:
             raise CommandFailure("no topic")
         if bookmark is not None and command in ("delta_subscribe", "sow_and_delta_subscribe"):
             raise CommandFailure("invalid options", "a delta subscription takes no bookmark")
-        options = parse_options(text_of(header, "opts"), command, bookmark is not None)
         start = parse_bookmark(str(bookmark)) if bookmark is not None else None
         check_batch_size(header)
+        messages_max = None
         if header.get("top_n") is not None and command == "subscribe":
-            if start is None or start.now:
+            if start is None or start.is_now:
                 raise CommandFailure("invalid options", "top_n is for replays")
-            raise not_supported_yet("top_n on replays")
-        if command == "sow_and_subscribe" and start is not None and start != StartPoint(now=True):
+            messages_max = header["top_n"]
+            if not isinstance(messages_max, int) or isinstance(messages_max, bool) or messages_max < 1:
+                raise CommandFailure("invalid options", f"top_n is {messages_max!r}")
+        if command == "sow_and_subscribe" and start is not None and not start.is_now:
             raise CommandFailure("invalid bookmark", "a topic without History can only start now")
         try:
             predicate = topic_predicate(
@@ -142,6 +193,8 @@ class Subscribing:
             None if bookmark is None else str(bookmark),
             send_ids=header.get("send_matching_ids") is not False,
             permitted=permitted,
+            messages_max=messages_max,
+            paused=options.pause,
             wants_persisted=bookmark is not None
             and command == "subscribe"
             and "persisted" in wanted_acks(header),
@@ -151,7 +204,7 @@ class Subscribing:
     def _enter(
         self,
         subscription: Subscription,
-        start: StartPoint | None,
+        start: BookmarkRange | None,
         search: StartSearch | None,
         entered: Callable[[Replay | None], None],
     ) -> None:
@@ -174,7 +227,7 @@ class Subscribing:
         header: Header,
         command: str,
         subscription: Subscription,
-        start: StartPoint | None,
+        start: BookmarkRange | None,
         replay: Replay | None,
         wanted: set[str],
     ) -> None:
@@ -197,7 +250,8 @@ class Subscribing:
                 connection.acknowledge("completed", command_id, **extra)
             elif replay is not None:
                 self.completed_ids[subscription.sub_id] = command_id
-                replay.completed_at = worker.core.written()
+                ends = start is not None and start.end is not None
+                subscription.completed_at = AT_THE_END if ends else worker.core.written()
             elif start is not None:
                 connection.acknowledge("completed", command_id, **extra, bookmark=format_bookmark(0, 0))
         if replay is not None:

@@ -3,7 +3,7 @@
 A Subscription is one entry of one connection. Where it stands:
     LIVE     in the live group: ordinary subscriptions, and bookmark subscriptions with `live` after their replay
     DURABLE  in the durable group: bookmark subscriptions that have caught up
-    REPLAY   with a tailer of its own (replay.py)
+    REPLAY   with a tailer of its own, or one that it shares with few others (replay.py)
 A SubscriptionSet holds the members of one group, literal topics by name and expressions as patterns (patterns.py), and
 works out the routes of a topic when a tailer meets it first. From then on they only change by who comes and goes: a
 literal subscription enters the routes of its topic and leaves them at once, an expression starts a new generation, in
@@ -22,7 +22,7 @@ from amps._core.outlet import PACED, WANT_BOOKMARK, WANT_TIMESTAMP
 from amps._core.routes import TopicRoutes
 from amps._core.topic_table import TopicEntry, TopicTable
 from amps.server.transport.filters import Benches
-from amps.server.transport.options import Options
+from amps.server.transport.options import Options, RateKind
 from amps.server.transport.patterns import Pattern, PatternIndex
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ class Subscription:
     """One subscription. `predicate`, a function of `topic`, is None for a literal topic.
 
     `permitted`: False after a replacement by a topic that the client may not read; it gets nothing then.
+    `messages_max`: how many messages it gets at most (header `top_n`). `completed_at`: log position at which its
+    `completed` acknowledgement is due; None: it was sent, or nobody wants it.
     """
 
     connection: "Connection"
@@ -57,6 +59,9 @@ class Subscription:
     replay: "Replay | None" = None
     filter: Filter | None = None
     membership: "Membership | None" = None
+    messages_max: int | None = None
+    completed_at: int | None = None
+    paused: bool = False
     # periodic persisted acknowledgements of bookmark subscriptions
     wants_persisted: bool = False
     persisted_sent: tuple[int, int] = (0, 0)
@@ -82,6 +87,21 @@ class Subscription:
         bookmark = entry.logged and (self.options.bookmark or self.bookmark is not None)
         return (WANT_BOOKMARK if bookmark else 0) | (WANT_TIMESTAMP if self.options.timestamp else 0)
 
+    @property
+    def may_pause(self) -> bool:
+        """Whether it can be paused: by bookmark, and not served before messages are durable."""
+        return self.bookmark is not None and not self.options.live
+
+    @property
+    def has_own_terms(self) -> bool:
+        """Whether it never joins those who have caught up: it is held back, conflated or counted there, too."""
+        rate = self.options.rate
+        return (
+            (rate is not None and rate.kind is not RateKind.SPEED)
+            or self.options.conflating is not None
+            or self.messages_max is not None
+        )
+
     def become(self, other: "Subscription") -> None:
         """Take over topic and options of a replacing command; the place stays."""
         self.topic = other.topic
@@ -90,6 +110,7 @@ class Subscription:
         self.send_ids = other.send_ids
         self.permitted = other.permitted
         self.filter = other.filter
+        self.messages_max = other.messages_max
 
 
 @dataclass(slots=True, eq=False)
@@ -228,16 +249,27 @@ class SubscriptionSet:
         subscription = member.subscription
         if subscription.takes(entry):
             enter_routes(
-                routes, entry, subscription, member, subscription.connection if self._combine else member
+                routes,
+                entry,
+                subscription,
+                member,
+                subscription.connection if self._combine else member,
+                paced=not self._combine,
             )
 
 
 def enter_routes(
-    routes: TopicRoutes, entry: TopicEntry, subscription: Subscription, key: object, receiver: object
+    routes: TopicRoutes,
+    entry: TopicEntry,
+    subscription: Subscription,
+    key: object,
+    receiver: object,
+    *,
+    paced: bool,
 ) -> None:
-    """Let a subscription have the messages of a topic; with the receiver's frames, or, if it is `key`, frames of its
-    own, served as fast as its connection takes them.
+    """Let a subscription have the messages of a topic, in the receiver's frames. `paced`: it is served as fast as its
+    connection takes them.
     """
-    flags = subscription.flags(entry) | (PACED if receiver is key else 0)
+    flags = subscription.flags(entry) | (PACED if paced else 0)
     outlet = subscription.connection.outlet
     routes.add(key, receiver, outlet, shown_id(subscription), flags, subscription.filter)

@@ -42,6 +42,8 @@ MESSAGE_BYTES_MAX = 200 * 2**20
 TICK_S = 0.1
 REPORT_INTERVAL_S = 1.0
 DRAIN_WAIT_S = 5.0
+TIMER_S_MIN = 0.001
+TIMER_S_MAX = 60.0
 EXIT_FAILED_TURN = 70
 SERIAL_MASK = 0xFFFFFFFF
 
@@ -92,6 +94,8 @@ class Worker:
         self._spill_number = itertools.count()
         self._draining = False
         self._next_report_s = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due_s = 0.0
         self._closing: list[asyncio.Transport] = []
         self._acceptor = Acceptor(runtime, index, log)
         self.core = CoreLink(runtime, index, self.has_journal, self.schedule)
@@ -102,7 +106,15 @@ class Worker:
         self._benches = Benches(types, config.name, config.group, log, self.publishers, config.functions)
         self.filters = FilterCompiler(config.functions)
         self.feeds = Feeds(
-            config, runtime, self.topics, self.core, log, self._benches, self.schedule, self._flush
+            config,
+            runtime,
+            self.topics,
+            self.core,
+            log,
+            self._benches,
+            self.schedule,
+            self._flush,
+            self._schedule_after,
         )
         instance_pool = MemoryPool(self, config.message_memory_limit_bytes // max(1, runtime.transports))
         self._listeners = {t.name: self._listener(t, instance_pool) for t in config.transports}
@@ -265,6 +277,21 @@ class Worker:
     def schedule(self) -> None:
         """Have a turn soon."""
         self.turns.schedule()
+
+    def _schedule_after(self, delay_s: float) -> None:
+        """Have a turn after so many seconds, or earlier."""
+        delay_s = min(max(delay_s, TIMER_S_MIN), TIMER_S_MAX)
+        due_s = self.now_s() + delay_s
+        if self._timer is not None:
+            if self._timer_due_s <= due_s:
+                return
+            self._timer.cancel()
+        self._timer_due_s = due_s
+        self._timer = self.loop.call_later(delay_s, self._timer_rang)
+
+    def _timer_rang(self) -> None:
+        self._timer = None
+        self.schedule()
 
     def input_taken(self) -> None:
         """A connection has worked through its input: let the core see it, and have a turn if one is due."""

@@ -1,17 +1,27 @@
 """Bookmarks and options as text: the grammars of transaction_log.md §5 and protocol.md §10, and rubbish."""
 
 import contextlib
+import datetime
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from amps.server.transport.bookmarks import MessagePoint, StartPoint, format_bookmark, parse_bookmark
+from amps.server.transport.bookmarks import (
+    BookmarkRange,
+    MessagePoint,
+    Points,
+    format_bookmark,
+    parse_bookmark,
+)
 from amps.server.transport.failures import CommandFailure
 from amps.server.transport.options import (
     COLUMNS,
     TOKENS,
+    Conflating,
     Options,
+    Rate,
+    RateKind,
     parse_interval,
     parse_logon_options,
     parse_options,
@@ -26,13 +36,13 @@ blanks = st.sampled_from(["", " ", "  "])
 def test_bookmark_what_is_written_is_read(publisher: int, sequence: int) -> None:
     text = format_bookmark(publisher, sequence)
     assert text == f"{publisher}|{sequence}|"
-    assert parse_bookmark(text) == StartPoint(messages=(MessagePoint(publisher, sequence),))
+    assert parse_bookmark(text) == BookmarkRange(Points(messages=(MessagePoint(publisher, sequence),)))
 
 
 def test_bookmark_of_an_empty_log() -> None:
     """transaction_log.md §20 19."""
     assert format_bookmark(0, 0) == "0"
-    assert parse_bookmark("0") == StartPoint(epoch=True)
+    assert parse_bookmark("0") == BookmarkRange(Points(epoch=True))
 
 
 @given(
@@ -42,7 +52,10 @@ def test_bookmark_of_an_empty_log() -> None:
 def test_bookmark_lists(items: list[tuple[int, int] | str], blank: str) -> None:
     """transaction_log.md §5.1, §20 8: any mixture, with blanks around the points."""
     texts = [item if isinstance(item, str) else f"{item[0]}{blank}|{blank}{item[1]}|" for item in items]
-    point = parse_bookmark(f"{blank},{blank}".join(texts))
+    bookmark = parse_bookmark(f"{blank},{blank}".join(texts))
+    assert bookmark.end is None
+    assert bookmark.is_now == (set(items) <= {"0|1|", "0|1"})
+    point = bookmark.begin
     assert point.epoch == ("0" in items)
     assert point.now == any(item in ("0|1|", "0|1") for item in items)
     assert point.messages == tuple(MessagePoint(*item) for item in items if not isinstance(item, str))
@@ -51,7 +64,7 @@ def test_bookmark_lists(items: list[tuple[int, int] | str], blank: str) -> None:
 @pytest.mark.parametrize("text", ["7|8", "7|8|", "7|8|extra", "7|8|extra|", " 7 | 8 | "])
 def test_bookmark_a_third_part_is_ignored(text: str) -> None:
     """transaction_log.md §20 41."""
-    assert parse_bookmark(text) == StartPoint(messages=(MessagePoint(7, 8),))
+    assert parse_bookmark(text) == BookmarkRange(Points(messages=(MessagePoint(7, 8),)))
 
 
 @pytest.mark.parametrize(
@@ -69,14 +82,42 @@ def test_bookmark_malformed(text: str) -> None:
     assert caught.value.reason == "invalid bookmark"
 
 
+@given(
+    st.datetimes(datetime.datetime(1970, 1, 1), datetime.datetime(2200, 1, 1)),
+    st.text("0123456789", max_size=9),
+    st.booleans(),
+)
+def test_bookmark_moments(moment: datetime.datetime, fraction: str, zone: bool) -> None:
+    """transaction_log.md §5.2, §20 10: UTC with and without `Z`; what is finer than a microsecond is cut off."""
+    moment = moment.replace(microsecond=int((fraction or "0").ljust(6, "0")[:6]), tzinfo=datetime.UTC)
+    text = moment.strftime("%Y%m%dT%H%M%S") + (f".{fraction}" if fraction else "") + ("Z" if zone else "")
+    since = moment - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+    expected = since // datetime.timedelta(microseconds=1)
+    assert parse_bookmark(text) == BookmarkRange(Points(times_us=(expected,)))
+
+
 @pytest.mark.parametrize(
     "text",
-    ["20240301T093000Z", "20240301T093000.123456789", "[1|1|:2|2|)", "(0:0|1|]", "1|1|,20240301T093000Z"],
-)
-def test_bookmark_forms_of_later_work_say_so(text: str) -> None:
+    ["20240230T000000", "20241301T000000", "20240301T240000", "20240301T000060", "20240301T000000.", "00000101T000000",
+     "20240301T000000.1234567890", "20240301T000000z", "20240301t000000", "2024 301T000000"],
+)  # fmt: skip
+def test_bookmark_what_is_no_moment(text: str) -> None:
     with pytest.raises(CommandFailure) as caught:
         parse_bookmark(text)
-    assert "not supported yet" in str(caught.value)
+    assert caught.value.reason == "invalid bookmark"
+
+
+def test_bookmark_ranges() -> None:
+    """transaction_log.md §5.3: each side is a list of anything, each bracket by itself."""
+    one, two = MessagePoint(1, 1), MessagePoint(2, 2)
+    for begin in "[(":
+        for end in "])":
+            parsed = parse_bookmark(f" {begin} 1|1| , 0 : 2|2|,0|1,20240301T000000 {end} ")
+            assert parsed.begin == Points(epoch=True, messages=(one,))
+            assert parsed.end == Points(now=True, messages=(two,), times_us=(1_709_251_200_000_000,))
+            assert (parsed.begin_inclusive, parsed.end_inclusive) == (begin == "[", end == "]")
+            assert not parsed.is_now
+    assert not parse_bookmark("(0|1|:0|1|]").is_now
 
 
 @given(st.text(max_size=40))
@@ -84,10 +125,11 @@ def test_bookmark_forms_of_later_work_say_so(text: str) -> None:
 @example("1|" * 1000)
 def test_bookmark_rubbish_is_a_failure_and_nothing_else(text: str) -> None:
     try:
-        point = parse_bookmark(text)
+        bookmark = parse_bookmark(text)
     except CommandFailure:
         return
-    assert point.epoch or point.now or point.messages
+    for point in filter(None, (bookmark.begin, bookmark.end)):
+        assert point.epoch or point.now or point.messages or point.times_us
 
 
 # Options
@@ -179,10 +221,51 @@ def test_options_transaction_log_38_conflicts(text: str) -> None:
     assert caught.value.reason == "invalid options"
 
 
-@pytest.mark.parametrize("text", ["rate=10", "fully_durable", "bookmark_not_found=now", "pause"])
+@pytest.mark.parametrize("text", ["rate=10", "fully_durable", "bookmark_not_found=now"])
 def test_options_of_replays_need_a_bookmark(text: str) -> None:
     with pytest.raises(CommandFailure) as caught:
         parse_options(text, "subscribe", bookmark=False)
+    assert caught.value.reason == "invalid options"
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [
+        ("rate=1000", Rate(RateKind.MESSAGES, 1000)),
+        ("rate=.5", Rate(RateKind.MESSAGES, 0.5)),
+        ("rate=500KB", Rate(RateKind.BYTES, 500 * 1024)),
+        ("rate= 2m", Rate(RateKind.BYTES, 2 * 1024**2)),
+        ("rate=1.5Gb", Rate(RateKind.BYTES, 1.5 * 1024**3)),
+        ("rate=2X", Rate(RateKind.SPEED, 2)),
+        ("rate=.5x,rate_max_gap=250ms", Rate(RateKind.SPEED, 0.5, 0.25)),
+    ],
+)
+def test_options_rates(text: str, rate: Rate) -> None:
+    """transaction_log.md §8, §20 21"""
+    assert parse_options(text, "subscribe", bookmark=True).rate == rate
+
+
+def test_options_conflation_of_a_replay() -> None:
+    """transaction_log.md §11: keys are fields of any depth."""
+    text = "conflation = 250ms ,conflation_key= [ /id, /a/b ]"
+    parsed = parse_options(text, "subscribe", bookmark=True).conflating
+    assert parsed == Conflating(0.25, ((b"id",), (b"a", b"b")))
+    automatic = parse_options("conflation=auto,conflation_key=[/k]", "subscribe", bookmark=True)
+    assert automatic.conflating == Conflating(None, ((b"k",),))
+    assert parse_options("conflation=none,conflation_key=[/k]", "subscribe", bookmark=True).conflating is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["conflation=1s", "conflation=1s,conflation_key=/k", "conflation=1s,conflation_key=[]", "conflation_key=[/k]",
+     "conflation=1s,conflation_key=[1]", "conflation=1s,conflation_key=[/a + /b]",
+     "conflation=1s,conflation_key=[/a/b[]", "conflation=soon,conflation_key=[/k]",
+     "conflation=1s,conflation_key=[/a[1]]", "conflation=1s,conflation_key=[/k,]",
+     "conflation=99999999w,conflation_key=[/k]"],
+)  # fmt: skip
+def test_options_what_is_no_conflation(text: str) -> None:
+    with pytest.raises(CommandFailure) as caught:
+        parse_options(text, "subscribe", bookmark=True)
     assert caught.value.reason == "invalid options"
 
 

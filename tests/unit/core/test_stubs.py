@@ -100,6 +100,8 @@ def fits(c_type: str, annotation: str) -> bool:
         return bool(annotation)
     if c_type in INTEGER_TYPES:
         return annotation == "int"
+    if c_type == "double":
+        return annotation == "float"
     return annotation.removesuffix(" | None").partition("[")[0] == c_type
 
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from amps.server.transport.bookmarks import MessagePoint, StartPoint
+from amps.server.transport.bookmarks import BookmarkRange, MessagePoint, Points
 from amps.server.transport.failures import CommandFailure
-from amps.server.transport.journal_view import StartSearch
+from amps.server.transport.start_search import StartSearch
 
 PUBLISHER = 7
 START, END = (0, (0, 0)), (1000, (PUBLISHER, 500))
@@ -22,34 +22,55 @@ class FakeCursor:
 
 @dataclass
 class FakeJournal:
-    """A log with messages 1 to 500 of one publisher, message n at position 2n."""
+    """A log with messages 1 to 500 of one publisher, message n before position 2n."""
 
     lookups: int = 0
     opened: list[dict[Any, Any]] = field(default_factory=list)
 
-    def find(self, publisher: int, sequence: int, indexes: dict[Any, Any]) -> FakeCursor | None:
+    def find(self, publisher: int, sequence: int, indexes: dict[Any, Any]) -> tuple[int, int] | None:
         self.lookups += 1
         indexes[0] = None
         self.opened.append(indexes)
-        return FakeCursor(2 * sequence) if publisher == PUBLISHER and 1 <= sequence <= 500 else None
+        found = publisher == PUBLISHER and 1 <= sequence <= 500
+        return (2 * sequence - 1, 2 * sequence) if found else None
 
     def cursor_at_start(self, verify: bool) -> FakeCursor:
         assert verify
         return FakeCursor(0)
 
-    def cursor_at_end(self) -> tuple[FakeCursor, tuple[int, int]]:
-        return FakeCursor(1000), (PUBLISHER, 500)
+    def cursor_at(self, position: int, verify: bool) -> FakeCursor:
+        assert verify
+        return FakeCursor(position)
+
+    def last_bookmark_before(self, position: int) -> tuple[int, int]:
+        return (PUBLISHER, position // 2) if position > 1 else (0, 0)
+
+    def last_position_before(self, position: int) -> int:
+        return position - 1
+
+    def position_at(self, time_us: int) -> int:
+        """Message n is of microsecond 10n."""
+        return 2 * min(max((time_us + 9) // 10, 1), 501) - 1 if time_us <= 5000 else 1000
+
+    end = 1000
 
 
 def search(journal: FakeJournal, *sequences: int, not_found: str = "now", **point: bool) -> StartSearch:
     view: Any = journal
-    messages = tuple(MessagePoint(PUBLISHER, sequence) for sequence in sequences)
-    return StartSearch(view, StartPoint(messages=messages, **point), not_found)
+    return StartSearch(view, BookmarkRange(points(*sequences, **point)), not_found)
+
+
+def points(*sequences: int, times_us: tuple[int, ...] = (), **point: bool) -> Points:
+    return Points(
+        messages=tuple(MessagePoint(PUBLISHER, sequence) for sequence in sequences),
+        times_us=times_us,
+        **point,
+    )
 
 
 def found(finished: StartSearch) -> tuple[int, tuple[int, int]]:
-    cursor, bookmark = finished.result()
-    return cursor.position, bookmark
+    start = finished.result()
+    return start.cursor.position, start.bookmark
 
 
 def test_search_thousands_of_bookmarks_are_looked_up_in_steps() -> None:
@@ -100,3 +121,64 @@ def test_search_what_is_not_found_may_be_a_failure() -> None:
     with pytest.raises(CommandFailure, match="invalid bookmark"):
         running.result()
     assert found(search(FakeJournal(), not_found="fail", now=True)) == END
+
+
+@pytest.mark.parametrize(
+    ("begin", "inclusive", "place", "begin_counts"),
+    [
+        (points(7, 3), False, (6, 3), False),
+        (points(7, 3), True, (5, 2), False),
+        (points(7, times_us=(100,)), False, (14, 7), False),
+        (points(20, times_us=(100,)), False, (21, 10), True),
+        (points(20, times_us=(100,)), True, (19, 9), True),
+        (points(10, times_us=(91,)), True, (19, 9), False),
+        (points(times_us=(400, 90)), True, (17, 8), True),
+        (points(times_us=(1 << 50,)), False, (1000, 500), True),
+        (points(now=True), True, (999, 499), False),
+        (points(now=True), False, (1000, 500), False),
+        (points(9, now=True), False, (18, 9), False),
+    ],
+)
+def test_search_the_earliest_point_begins(
+    begin: Points, inclusive: bool, place: tuple[int, int], begin_counts: bool
+) -> None:
+    """transaction_log.md §5.3, §20 8 and 9; only a moment makes the reader look at times."""
+    view: Any = FakeJournal()
+    running = StartSearch(view, BookmarkRange(begin, inclusive), "now")
+    while not running.step():
+        pass
+    start = running.result()
+    assert (start.cursor.position, start.bookmark[1]) == place
+    assert (start.bounds is not None and not start.bounds.begun) == begin_counts
+
+
+@pytest.mark.parametrize(
+    ("end", "inclusive", "position", "end_us", "awaited"),
+    [
+        (points(7, 3), False, 13, 0, 0),
+        (points(7, 3), True, 14, 0, 0),
+        (points(7, times_us=(100, 50)), True, 14, 100, 0),
+        (points(7, times_us=(100, 50)), False, 13, 99, 0),
+        (points(7, 501, 502), True, 14, 0, 2),
+        (points(now=True), False, 1000, 0, 0),
+        (points(7, now=True, epoch=True), False, 1000, 0, 0),
+        (points(epoch=True), True, 0, 0, 0),
+    ],
+)
+def test_search_the_latest_point_ends(
+    end: Points, inclusive: bool, position: int, end_us: int, awaited: int
+) -> None:
+    """transaction_log.md §5.3, §20 12 and 13"""
+    view: Any = FakeJournal()
+    running = StartSearch(view, BookmarkRange(points(epoch=True), False, end, inclusive), "now")
+    while not running.step():
+        pass
+    bounds = running.result().bounds
+    assert bounds is not None
+    assert bounds.has_end
+    assert (bounds.end_position, bounds.end_us, bounds.awaited_count) == (position, end_us, awaited)
+    if awaited:
+        failing = StartSearch(view, BookmarkRange(points(epoch=True), False, end, inclusive), "fail")
+        assert failing.step()
+        with pytest.raises(CommandFailure, match="invalid bookmark"):
+            failing.result()

@@ -1,0 +1,110 @@
+"""Where a bookmark subscription begins and ends in the log of this instance (transaction_log.md §5.3, §7.2, §20).
+
+A client may name thousands of bookmarks in one command, so a StartSearch goes on in steps, one per turn of the worker.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+
+from amps._core.bookmark_index import IndexReader
+from amps._core.log_reader import LogCursor
+from amps._core.replay_bounds import ReplayBounds
+from amps.server.transport.bookmarks import BookmarkRange, MessagePoint
+from amps.server.transport.failures import CommandFailure
+from amps.server.transport.journal_view import JournalView
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What a search has found: a cursor where the subscription begins, the bookmark just before it, and what its reader
+    has to look at (None: nothing).
+    """
+
+    cursor: LogCursor
+    bookmark: tuple[int, int]
+    bounds: ReplayBounds | None = None
+
+
+class StartSearch:
+    """Looks the points of a bookmark up, a few at a time."""
+
+    LOOKUPS_PER_STEP = 50
+
+    def __init__(self, journal: JournalView, bookmark: BookmarkRange, not_found: str) -> None:
+        """`not_found`: what to do if no bookmark is in the log, as the option `bookmark_not_found` says it."""
+        self._journal = journal
+        self._bookmark = bookmark
+        self._not_found = not_found
+        begin, end = bookmark.begin, bookmark.end
+        # From the epoch on is everything: nothing could be earlier.
+        points = [(point, True) for point in dict.fromkeys(() if begin.epoch else begin.messages)]
+        points += [(point, False) for point in dict.fromkeys(() if end is None else end.messages)]
+        self._points: deque[tuple[MessagePoint, bool]] = deque(points)
+        self._begin: tuple[int, MessagePoint] | None = None  # position, and what lies before it or there
+        self._end_position = 0
+        self._awaited: list[tuple[int, int]] = []
+
+    def step(self) -> bool:
+        """Look some bookmarks up. True: that was all of them. Raises LogDamaged."""
+        indexes: dict[int, IndexReader | None] = {}
+        for _ in range(min(self.LOOKUPS_PER_STEP, len(self._points))):
+            point, begins = self._points.popleft()
+            found = self._journal.find(point.publisher_id, point.sequence, indexes)
+            if begins and found is not None:
+                position = found[0] if self._bookmark.begin_inclusive else found[1]
+                if self._begin is None or position < self._begin[0]:
+                    self._begin = position, point
+            elif found is not None:
+                position = found[1] if self._bookmark.end_inclusive else found[0]
+                self._end_position = max(self._end_position, position)
+            elif not begins:
+                self._awaited.append((point.publisher_id, point.sequence))
+        return not self._points
+
+    def result(self) -> Start:
+        """After the last step. Raises CommandFailure, LogDamaged."""
+        end = self._end()
+        begin = self._bookmark.begin
+        inclusive = self._bookmark.begin_inclusive
+        journal = self._journal
+        if begin.epoch:
+            return self._from_epoch(end)
+        if begin.times_us:
+            begin_us = min(begin.times_us) + (0 if inclusive else 1)
+            position = journal.position_at(begin_us)
+            if self._begin is None or position < self._begin[0]:
+                return self._from(position, ReplayBounds(begin_us, end))
+        bounds = None if end is None else ReplayBounds(0, end)
+        if self._begin is not None:
+            position, point = self._begin
+            if inclusive:
+                return self._from(position, bounds)
+            return Start(journal.cursor_at(position, True), (point.publisher_id, point.sequence), bounds)
+        if not begin.now:
+            if self._not_found == "fail":
+                raise CommandFailure("invalid bookmark", "none of the bookmarks is in the log")
+            if self._not_found == "epoch":
+                return self._from_epoch(end)
+        elif inclusive:
+            return self._from(journal.last_position_before(journal.end), bounds)
+        return self._from(journal.end, bounds)
+
+    def _from(self, position: int, bounds: ReplayBounds | None) -> Start:
+        cursor = self._journal.cursor_at(position, True)
+        return Start(cursor, self._journal.last_bookmark_before(position), bounds)
+
+    def _from_epoch(self, end: tuple[bool, int, int, list[tuple[int, int]]] | None) -> Start:
+        bounds = None if end is None else ReplayBounds(0, end)
+        return Start(self._journal.cursor_at_start(True), (0, 0), bounds)
+
+    def _end(self) -> tuple[bool, int, int, list[tuple[int, int]]] | None:
+        """For ReplayBounds. Raises CommandFailure."""
+        end, inclusive = self._bookmark.end, self._bookmark.end_inclusive
+        if end is None:
+            return None
+        if self._awaited and self._not_found == "fail":
+            raise CommandFailure("invalid bookmark", "an end of the interval is not in the log")
+        position = max(self._end_position, self._journal.end if end.now else 0)
+        end_us = max(end.times_us, default=0)
+        # The end EPOCH alone means nothing at all: position and time 0 are passed by any record.
+        return inclusive, position, max(0, end_us if inclusive else end_us - 1), self._awaited

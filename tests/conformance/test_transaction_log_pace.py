@@ -1,0 +1,152 @@
+"""Rates of replays: transaction_log.md §8, §20 21 and 22, §22 35 to 37.
+
+A machine may be slow, never too fast: only what must not come earlier is measured closely.
+"""
+
+import time
+
+import pytest
+
+from tests.support.peer import RawClient, bodies_of
+from tests.support.peers import Peers
+from tests.support.server import ServerProcess
+
+
+def numbers(count: int, start: int = 1) -> list[bytes]:
+    return [b"%d" % number for number in range(start, start + count)]
+
+
+@pytest.fixture
+def publisher(peers: Peers, logged_server: ServerProcess) -> RawClient:
+    return peers.logged_on(logged_server)
+
+
+@pytest.fixture
+def subscriber(peers: Peers, logged_server: ServerProcess) -> RawClient:
+    return peers.logged_on(logged_server)
+
+
+def arrivals(subscriber: RawClient, count: int) -> tuple[list[bytes], list[float]]:
+    """Bodies, and seconds since the first arrived."""
+    bodies, times_s = [], []
+    for _ in range(count):
+        message = subscriber.receive(30)
+        times_s.append(time.monotonic())
+        bodies.append(message.body)
+    return bodies, [moment - times_s[0] for moment in times_s]
+
+
+def test_transaction_log_35_messages_per_second(
+    publisher: RawClient, subscriber: RawClient, recorded_topic: str
+) -> None:
+    """transaction_log.md §22 35, protocol.md §21 61: also for what comes after the replay."""
+    publisher.publish_persisted(recorded_topic, numbers(200), 1)
+    subscriber.subscribe(recorded_topic, "s", bm="0", o="rate=100")
+    bodies, times_s = arrivals(subscriber, 200)
+    assert bodies == numbers(200)
+    assert 1.9 < times_s[-1] < 10
+    assert all(times_s[n + 100] - times_s[n] > 0.8 for n in range(100))
+    publisher.publish_all(recorded_topic, numbers(50, start=201), first_sequence=201)
+    bodies, times_s = arrivals(subscriber, 50)
+    assert bodies == numbers(50, start=201)
+    assert times_s[-1] > 0.4
+
+
+def test_transaction_log_35_bytes_per_second(
+    publisher: RawClient, subscriber: RawClient, recorded_topic: str
+) -> None:
+    """transaction_log.md §22 35 (R21): of payload, in powers of 1024."""
+    publisher.publish_persisted(recorded_topic, [b"%01000d" % n for n in range(200)], 1)
+    for option, least_s in (("rate=100KB", 1.8), ("rate=.1m", 1.8), ("rate=200k", 0.9)):
+        subscriber.subscribe(recorded_topic, option, bm="0", o=option)
+        bodies, times_s = arrivals(subscriber, 200)
+        assert [int(body) for body in bodies] == list(range(200))
+        assert least_s < times_s[-1] < 5 * least_s
+        subscriber.unsubscribe(option)
+
+
+def test_transaction_log_36_multiples_of_the_original_speed(
+    publisher: RawClient, subscriber: RawClient, recorded_topic: str
+) -> None:
+    """transaction_log.md §22 36 and 37: gaps of 0.4 s; the end of what was recorded is the end of pacing."""
+    for number in range(1, 5):
+        publisher.publish_persisted(recorded_topic, [b"%d" % number], number)
+        if number < 4:
+            time.sleep(0.4)
+    for option, least_s, most_s in (
+        ("rate=2X", 0.57, 1.1),
+        ("rate=.5x", 2.3, 4.6),
+        ("rate=1x", 1.15, 2.3),
+        ("rate=0.5X,rate_max_gap=200ms", 0.57, 1.15),
+        ("rate=2X,rate_max_gap=60s", 0.57, 1.1),
+        ("rate=1000000X", 0.0, 0.57),
+    ):
+        subscriber.subscribe(recorded_topic, "paced", bm="0", o=option)
+        bodies, times_s = arrivals(subscriber, 4)
+        assert bodies == numbers(4)
+        assert least_s <= times_s[-1] < most_s + 1, option
+        subscriber.unsubscribe("paced")
+    subscriber.subscribe(recorded_topic, "s", bm="0", o="rate=2X,rate_max_gap=1us", a="processed,completed")
+    assert len(subscriber.receive_many(5)) == 4 + 1
+    publisher.publish_all(recorded_topic, numbers(3000, start=5), first_sequence=5)
+    assert bodies_of(subscriber.receive_published(3000)) == numbers(3000, start=5)
+
+
+def test_transaction_log_36_only_wanted_messages_keep_time(
+    publisher: RawClient, subscriber: RawClient, recorded_topic: str
+) -> None:
+    """transaction_log.md §8: the next message of the subscription counts, not what lies between in the log."""
+    publisher.publish_persisted(recorded_topic, [b'{"n":1}'], 1)
+    for sequence in range(2, 8):
+        time.sleep(0.1)
+        publisher.publish_persisted(f"{recorded_topic}/other", [b'{"n":1}'], sequence)
+    publisher.publish_persisted(recorded_topic, [b'{"n":2}', b'{"n":1}'], 8)
+    subscriber.subscribe(recorded_topic, "s", bm="0", o="rate=1X,rate_max_gap=50ms", filter="/n = 1")
+    bodies, times_s = arrivals(subscriber, 2)
+    assert bodies == [b'{"n":1}', b'{"n":1}']
+    assert 0.03 <= times_s[1] < 0.5
+
+
+@pytest.mark.parametrize(
+    "options",
+    ["rate=0", "rate=-1", "rate=x", "rate=", "rate=1Y", "rate=1KBX", "rate=0X", "rate=.", "rate=1e3", "rate=nan",
+     "rate=inf",     "rate=10,rate_max_gap=soon", "rate_max_gap=1s", "live,rate=5", "rate=" + "9" * 30],
+)  # fmt: skip
+def test_transaction_log_38_what_is_no_rate(subscriber: RawClient, recorded_topic: str, options: str) -> None:
+    """transaction_log.md §22 38 (R22)"""
+    ack = subscriber.try_subscribe(recorded_topic, "s", bm="0", o=options)
+    assert (ack["status"], ack.reason) == ("failure", "invalid options")
+
+
+def test_transaction_log_17_completed_comes_when_the_replay_does(
+    publisher: RawClient, subscriber: RawClient, recorded_topic: str
+) -> None:
+    """transaction_log.md §20 17"""
+    publisher.publish_persisted(recorded_topic, numbers(10), 1)
+    subscriber.send(
+        {"c": "subscribe", "t": recorded_topic, "bm": "0", "sub_id": "s", "a": "completed", "o": "rate=20"}
+    )
+    publisher.publish_persisted(recorded_topic, numbers(2, start=11), 11)
+    got = subscriber.receive_many(13)
+    assert got[10].is_ack("completed")
+    assert [m.body for m in got if m.command == "p"] == numbers(12)
+
+
+def test_transaction_log_35_a_slow_rate_costs_others_nothing(
+    peers: Peers,
+    logged_server: ServerProcess,
+    publisher: RawClient,
+    subscriber: RawClient,
+    recorded_topic: str,
+) -> None:
+    """transaction_log.md §7.7: a replay of one message a minute stands beside others on the same connection."""
+    publisher.publish_persisted(recorded_topic, numbers(1000), 1)
+    subscriber.subscribe(recorded_topic, "slow", bm="0", o="rate=.01")
+    assert subscriber.receive().body == b"1"
+    subscriber.subscribe(recorded_topic, "fast", bm="0")
+    got = subscriber.receive_published(1000)
+    assert bodies_of(got) == numbers(1000)
+    assert all(m.subscriptions == {"fast"} for m in got)
+    subscriber.unsubscribe("slow")
+    subscriber.unsubscribe("fast")
+    subscriber.expect_silence()
