@@ -34,6 +34,7 @@ cdef class Conflation:
     cdef dict by_key
     cdef object in_order           # deque of Held; the first one is due first
     cdef readonly uint64_t held_bytes
+    cdef uint64_t held_bytes_max
 
     cdef bytes key_of(self, const RecordHeader* record, TopicEntry entry)
     cdef bint hold(

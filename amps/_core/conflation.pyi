@@ -13,7 +13,11 @@ class Held: ...
 
 class Conflation:
     def __init__(
-        self, bench: FilterBench, paths: Iterable[tuple[bytes | int, ...]], interval_s: float | None
+        self,
+        bench: FilterBench,
+        paths: Iterable[tuple[bytes | int, ...]],
+        interval_s: float | None,
+        held_bytes_max: int = ...,
     ) -> None: ...
     def __len__(self) -> int: ...
     @property

@@ -28,7 +28,6 @@ AUTO_INTERVAL_MIN_S = 0.05
 AUTO_INTERVAL_MAX_S = 5.0
 AUTO_INTERVAL_BEGIN_S = 0.1
 
-cdef uint64_t BYTES_MAX = HELD_BYTES_MAX
 cdef enum:
     HELD_EXTRA_BYTES = 256         # what a held message takes besides its record and key
     NULL_LENGTH = 0xFFFFFFFF
@@ -61,8 +60,9 @@ cdef class Held:
 @cython.final
 cdef class Conflation:
 
-    def __init__(self, bench, paths, interval_s):
+    def __init__(self, bench, paths, interval_s, held_bytes_max=HELD_BYTES_MAX):
         """paths: of the fields that make the key. interval_s: None: it adapts to how fast the client reads."""
+        self.held_bytes_max = held_bytes_max
         self.bench = bench
         self.fields = FieldSet(paths)
         self.buffer = ByteBuffer()
@@ -160,7 +160,7 @@ cdef class Conflation:
         return <Held>self.in_order[0] if self.in_order else None
 
     cdef bint is_due(self, Held held, uint64_t now_ns):
-        return held.due_ns <= now_ns or self.held_bytes > BYTES_MAX
+        return held.due_ns <= now_ns or self.held_bytes > self.held_bytes_max
 
     cdef int release(self, Held held) except -1:
         """The first one was delivered."""
