@@ -48,7 +48,7 @@ cdef packed struct IndexEntry:
 
 cdef packed struct PublisherSummary:
     uint64_t publisher_id
-    uint64_t first_sequence
+    uint64_t first_sequence        # 0: it began anew in this file, the sequences are not in order
     uint64_t last_sequence
     uint64_t last_timestamp_ns
 

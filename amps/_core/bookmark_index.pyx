@@ -181,11 +181,17 @@ cdef class IndexBuilder:
             self.cached_id = record.publisher_id
             self.cached_index = place[0]
         publisher = &self.publishers[self.cached_index]
+        if record.sequence < publisher.last_sequence:
+            publisher.first_sequence = 0
         publisher.last_sequence = record.sequence
         publisher.last_timestamp_ns = record.timestamp_ns
         number = header.block_count - 1
         if publisher.block == number:
-            store_release(&self.entries[publisher.entry].last_sequence, record.sequence)
+            entry = &self.entries[publisher.entry]
+            if record.sequence > entry.last_sequence:
+                store_release(&entry.last_sequence, record.sequence)
+            elif record.sequence < entry.first_sequence:
+                store_release(&entry.first_sequence, record.sequence)
             return 0
         if self.entries_in_block == INDEX_ENTRIES_PER_BLOCK_MAX:
             self.blocks[number].overflow = 1
@@ -335,12 +341,13 @@ cdef class IndexReader:
         row = int(numpy.searchsorted(publishers["publisher_id"], publisher_id))
         if row == len(publishers) or int(publishers["publisher_id"][row]) != publisher_id:
             return False
-        return int(publishers["first_sequence"][row]) <= sequence <= int(publishers["last_sequence"][row])
+        first = int(publishers["first_sequence"][row])
+        return first == 0 or first <= sequence <= int(publishers["last_sequence"][row])
 
     def candidate_blocks(self, uint64_t publisher_id, uint64_t sequence):
         """File offsets of the blocks in which the message may be, newest first.
 
-        At most one block by its entries; blocks with overflow are added.
+        Mostly at most one block by its entries; blocks with overflow are added.
         """
         cdef uint64_t block_count = load_acquire(<uint64_t*>&self.header.block_count)
         cdef uint64_t entry_count = load_acquire(<uint64_t*>&self.header.entry_count)
@@ -349,10 +356,11 @@ cdef class IndexReader:
         while index > 0:
             index -= 1
             if self.entries[index].publisher_id == publisher_id:
-                if self.entries[index].first_sequence <= sequence:
-                    if sequence <= load_acquire(<uint64_t*>&self.entries[index].last_sequence):
-                        found.append(self.blocks[self.entries[index].block].offset)
-                    break
+                if (
+                    load_acquire(<uint64_t*>&self.entries[index].first_sequence) <= sequence
+                    and sequence <= load_acquire(<uint64_t*>&self.entries[index].last_sequence)
+                ):
+                    found.append(self.blocks[self.entries[index].block].offset)
         index = block_count
         while index > 0:
             index -= 1

@@ -4,6 +4,7 @@ cimport cython
 from cpython.list cimport PyList_GET_SIZE
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
+from amps._core.frames cimport FrameMap
 from amps._core.record cimport KIND_TOPIC, RecordHeader, align8
 
 
@@ -13,13 +14,18 @@ cdef class LogFile:
     cdef object __weakref__
     cdef readonly object path
     cdef object memory
+    cdef readonly FrameMap frames  # of a compressed file, else None
     cdef const uint8_t* data
     cdef readonly uint64_t number
     cdef readonly uint64_t size
     cdef readonly uint64_t start_position
+    cdef readonly object instance_name
     cdef list topics               # by topic id: what the resolver made of the topic record, or None
 
     cdef int learn_topic(self, const RecordHeader* record, object resolver) except -1
+    cdef int need(self, uint64_t offset, uint64_t length) except -1
+    cdef const RecordHeader* record_at(self, uint64_t offset) except NULL
+    cdef uint64_t ready_at(self, uint64_t offset) except? 0
 
 
 cdef inline object topic_of(LogFile file, uint32_t topic_id):
@@ -34,8 +40,19 @@ cdef class LogCursor:
     cdef readonly LogFile file
     cdef readonly uint64_t position
     cdef readonly bint verify      # check every record's checksum
+    # File offset: records that end there or before, and one header behind it, are in memory. Of a compressed file
+    # only until somebody else reads one: see begin_reading.
+    cdef uint64_t ready
 
     cdef const RecordHeader* next(self, uint64_t limit) except? NULL
+    cdef int use_file(self, uint64_t number) except -1
+
+
+# Before a run of `next_record`: other cursors may have read since the last one, and memory of compressed files may
+# have been given back for them.
+cdef inline void begin_reading(LogCursor cursor) noexcept:
+    if cursor.file.frames is not None:
+        cursor.ready = 0
 
 
 # The record at a cursor, or NULL at the limit. Most of them are found without a call.
@@ -43,12 +60,12 @@ cdef inline const RecordHeader* next_record(LogCursor cursor, uint64_t limit) ex
     cdef const RecordHeader* record
     cdef LogFile file = cursor.file
     cdef uint64_t offset = cursor.position - file.start_position
-    if cursor.position < limit and offset < file.size and not cursor.verify:
+    if cursor.position < limit and offset < cursor.ready and not cursor.verify:
         record = <const RecordHeader*>(file.data + offset)
         if (
             record.kind < KIND_TOPIC
             and record.position == cursor.position
-            and record.length <= file.size - offset
+            and record.length <= cursor.ready - offset
         ):
             return record
     return cursor.next(limit)

@@ -5,6 +5,9 @@ position it starts, a record's position is that plus its offset. The last record
 record; the log then goes on in the file with the next number. The journal (on disk) and the transient log (in
 shared memory, for topics that are not recorded) have the same format, so that the same cursor reads both.
 
+A file of the journal may be compressed (frames.pyx): then only parts of it are in memory, and whatever reads it says
+first which part it needs. It is read in the same way otherwise.
+
 Invariants: a cursor never reads at or beyond the limit it is given (a watermark), because bytes there may be half
 written. With `verify` a record is handed out only after its checksum was found right; damage raises LogDamaged
 naming file and offset and is never skipped.
@@ -14,11 +17,15 @@ cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
 from libc.string cimport memcpy
 
+import errno
 import mmap
 import os
 import weakref
 
 from amps._core.bookmark_index cimport IndexBuilder
+from amps._core.frames cimport FrameCache, FrameMap
+from amps._core.frames import FRAME_MAGIC as _FRAME_MAGIC
+from amps._core.frames import LogDamaged
 from amps._core.platform cimport crc32c
 from amps._core.record cimport (
     FILE_HEADER_BYTES,
@@ -46,6 +53,8 @@ cdef extern from "sys/mman.h" nogil:
 cdef uint64_t PAGE_BYTES = mmap.PAGESIZE
 cdef enum:
     LARGE_BYTES = 1 << 20
+    PROGRESS_BYTES = 1 << 26
+    ZEROS_BYTES = 1 << 18
 
 FILE_HEADER_SIZE = FILE_HEADER_BYTES
 RECORD_HEADER_SIZE = RECORD_HEADER_BYTES
@@ -55,17 +64,8 @@ MAGIC = b"AMPSOJNL"
 EMPTY = b""
 
 
-class LogDamaged(Exception):
-    """A file of the log does not hold what it must.
-
-    path: the file; offset: where in it; detail: what is wrong.
-    """
-
-    def __init__(self, path, offset, detail):
-        super().__init__(f"{path}: damaged at offset {offset}: {detail}")
-        self.path = path
-        self.offset = offset
-        self.detail = detail
+class LogRemoved(LookupError):
+    """That file of the log was removed on purpose, or is about to be: the log begins later now."""
 
 
 def build_file_header(file_number, file_size, start_position, first_txid, created_ns, instance_name_hash,
@@ -116,6 +116,12 @@ def read_file_header(page, path):
     )
 
 
+def checksum(data):
+    """CRC32C of some bytes: the sum that all files of the log use."""
+    cdef const unsigned char[::1] view = data
+    return crc32c(&view[0], <size_t>view.shape[0]) if view.shape[0] else 0
+
+
 cdef class MappedRange:
     """A part of a mapped file that somebody reads. When they have done, the pages of a large one leave the process's
     resident memory; they stay in the page cache.
@@ -146,27 +152,80 @@ cdef class MappedRange:
 
 cdef class LogFile:
 
-    def __init__(self, path, uint64_t number):
+    def __init__(self, path, number=None, FrameCache cache=None):
+        """Open a file that is in use or full, compressed or not. Raises OSError, LogDamaged.
+
+        number: what its header must say, if known. cache: where decompressed content is kept; else it is its own.
+        """
         cdef const unsigned char[::1] view
+        cdef uint64_t size
+        self.path = path
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            self.memory = mmap.mmap(descriptor, 0, mmap.MAP_SHARED, mmap.PROT_READ)
+            if os.fstat(descriptor).st_size < FILE_HEADER_BYTES and os.pread(descriptor, 4, 0) != _FRAME_MAGIC:
+                raise LogDamaged(path, 0, "shorter than its header")
+            if os.pread(descriptor, 4, 0) == _FRAME_MAGIC:
+                self.frames = FrameMap(path, cache)
+            else:
+                self.memory = mmap.mmap(descriptor, 0, mmap.MAP_SHARED, mmap.PROT_READ)
         finally:
             os.close(descriptor)
-        self.path = path
-        header = read_file_header(memoryview(self.memory)[:FILE_HEADER_BYTES], path)
+        if self.frames is not None:
+            self.data = self.frames.data
+            size = self.frames.size
+        else:
+            view = self.memory
+            self.data = &view[0]
+            size = <uint64_t>view.shape[0]
+        self.size = size
+        header = read_file_header(self.read(0, min(size, <uint64_t>FILE_HEADER_BYTES)), path)
         if header is None or not header[5]:
             raise LogDamaged(path, 0, "the file is not in use yet")
-        if header[0] != number:
+        if number is not None and header[0] != number:
             raise LogDamaged(path, 24, f"the header says file number {header[0]}")
-        view = self.memory
-        if header[1] != <uint64_t>view.shape[0]:
-            raise LogDamaged(path, 32, f"the file has {view.shape[0]} bytes, its header says {header[1]}")
-        self.data = &view[0]
-        self.number = number
-        self.size = header[1]
+        if header[1] != size:
+            raise LogDamaged(path, 32, f"the file has {size} bytes, its header says {header[1]}")
+        self.number = header[0]
         self.start_position = header[2]
+        self.instance_name = header[4]
         self.topics = []
+
+    @property
+    def compressed(self):
+        """Whether it is stored compressed; `size` is that of the content all the same."""
+        return self.frames is not None
+
+    cdef int need(self, uint64_t offset, uint64_t length) except -1:
+        """Have a part of the file in memory, until a part of any compressed file is needed."""
+        if offset > self.size or length > self.size - offset:
+            raise LogDamaged(self.path, offset, "a record leaves the file")
+        if self.frames is not None:
+            self.frames.need(offset, length)
+        return 0
+
+    cdef const RecordHeader* record_at(self, uint64_t offset) except NULL:
+        """The record at a file offset, in memory as a whole if its length can be true."""
+        cdef const RecordHeader* record
+        self.need(offset, RECORD_HEADER_BYTES)
+        record = <const RecordHeader*>(self.data + offset)
+        if self.frames is not None and record.length <= self.size - offset:
+            self.frames.need(offset, record.length)
+        return record
+
+    cdef uint64_t ready_at(self, uint64_t offset) except? 0:
+        """Have the record at that offset in memory. Returns up to where the content is there without a gap."""
+        cdef const RecordHeader* record
+        if self.frames is None:
+            return self.size
+        record = self.record_at(offset)
+        return self.frames.need(
+            offset, record.length if record.length <= self.size - offset else <uint64_t>RECORD_HEADER_BYTES
+        )
+
+    def read(self, uint64_t offset, uint64_t length):
+        """A copy of a part of the content. Raises LogDamaged."""
+        self.need(offset, length)
+        return (<const char*>self.data + offset)[:length]
 
     cdef int learn_topic(self, const RecordHeader* record, object resolver) except -1:
         """Note what a topic record says; a second time it is ignored."""
@@ -179,7 +238,9 @@ cdef class LogFile:
         return 0
 
     def memory_view(self, uint64_t offset, uint64_t length):
-        """A read-only view of the mapping; it stays valid while the view lives."""
+        """A read-only view of the content; it stays valid while the view lives."""
+        if self.frames is not None:
+            return memoryview(self.read(offset, length))
         return memoryview(MappedRange(self, offset, length))
 
     def learn_topics_before(self, uint64_t last_topic_offset, resolver):
@@ -187,9 +248,7 @@ cdef class LogFile:
         cdef uint64_t offset = last_topic_offset
         cdef const RecordHeader* record
         while offset:
-            if offset + RECORD_HEADER_BYTES > self.size:
-                raise LogDamaged(self.path, offset, "topic chain leaves the file")
-            record = <const RecordHeader*>(self.data + offset)
+            record = self.record_at(offset)
             if (
                 record.kind != KIND_TOPIC or not record_parts_fit(record) or record.length > self.size - offset
                 or record.checksum != record_checksum(record)
@@ -224,38 +283,60 @@ class LogDirectory:
     """The files of one log by number, mapped when needed and shared by all cursors of the process.
 
     prefix, suffix: a file's path is prefix + ten digits + suffix. resolver(topic, message_type) makes what
-    cursors hand out for a topic id.
+    cursors hand out for a topic id. more_places: further pairs of prefix and suffix. Files move only from earlier
+    places to later ones, and are there before they are gone from where they were; so looking at the places in their
+    order finds a file that moves meanwhile. cache: for the content of compressed files. guard: keeps files from
+    being removed while they are read; guard.enter(number) is called before a file is opened and raises LogRemoved if
+    it is too late for that, guard.release(number) says which is the lowest still in use, None if none is.
     """
 
-    def __init__(self, prefix, suffix, resolver):
-        self.prefix = prefix
-        self.suffix = suffix
+    def __init__(self, prefix, suffix, resolver, more_places=(), cache=None, guard=None):
         self.resolver = resolver
+        self._places = ((prefix, suffix), *more_places)
+        self._cache = cache
+        self._guard = guard
         self._files = weakref.WeakValueDictionary()
         self._starts = {}
 
     def path(self, number):
-        """Path of the file with that number."""
-        return f"{self.prefix}{number:010d}{self.suffix}"
+        """Where the file with that number lies as long as it has not been moved."""
+        prefix, suffix = self._places[0]
+        return f"{prefix}{number:010d}{suffix}"
 
     def file(self, number):
-        """The mapped file. Raises FileNotFoundError, LogDamaged."""
+        """The mapped file. Raises LogRemoved, FileNotFoundError, LogDamaged."""
         found = self._files.get(number)
         if found is None:
-            found = LogFile(self.path(number), number)
+            if self._guard is not None:
+                self._guard.enter(number)
+            found = self._open(number)
             self._files[number] = found
             self._starts[number] = found.start_position
         return found
 
+    def _open(self, number):
+        for prefix, suffix in self._places * 2:
+            try:
+                return LogFile(f"{prefix}{number:010d}{suffix}", number, self._cache)
+            except FileNotFoundError:
+                pass
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path(number))
+
+    def release_unused(self):
+        """Tell the guard which files are in use now. What holds a file is a cursor, or a view of its content."""
+        self._guard.release(min(self._files.keys(), default=None))
+
     def start_position(self, number):
-        """Log position at which that file starts."""
+        """Log position at which that file starts. Raises LogRemoved, FileNotFoundError, LogDamaged."""
         start = self._starts.get(number)
         if start is None:
-            with open(self.path(number), "rb") as file:
-                header = read_file_header(file.read(FILE_HEADER_BYTES), self.path(number))
-            if header is None or not header[5]:
-                raise LogDamaged(self.path(number), 0, "the file is not in use yet")
-            start = self._starts[number] = header[2]
+            try:
+                start = self._open(number).start_position
+            except FileNotFoundError:
+                if self._guard is not None:
+                    self._guard.check(number)
+                raise
+            self._starts[number] = start
         return start
 
     def number_at(self, position, first_number, last_number):
@@ -276,9 +357,16 @@ cdef class LogCursor:
     def __init__(self, directory, uint64_t number, uint64_t position, bint verify):
         """Start at a log position inside file `number`. The file's topics before it must be learnt by the caller."""
         self.directory = directory
-        self.file = directory.file(number)
-        self.position = max(position, <uint64_t>(self.file.start_position + FILE_HEADER_BYTES))
         self.verify = verify
+        self.use_file(number)
+        self.position = max(position, self.position)
+
+    cdef int use_file(self, uint64_t number) except -1:
+        """Go to the beginning of a file."""
+        self.file = self.directory.file(number)
+        self.position = self.file.start_position + FILE_HEADER_BYTES
+        self.ready = 0 if self.file.frames is not None else self.file.size - RECORD_HEADER_BYTES
+        return 0
 
     def directory_of(self):
         """The LogDirectory it reads."""
@@ -295,10 +383,14 @@ cdef class LogCursor:
         while self.position < limit:
             offset = self.position - self.file.start_position
             if offset >= self.file.size:
-                self.file = self.directory.file(self.file.number + 1)
-                self.position = self.file.start_position + FILE_HEADER_BYTES
+                self.use_file(self.file.number + 1)
                 continue
             record = <const RecordHeader*>(self.file.data + offset)
+            if offset >= self.ready or record.length > self.ready - offset:
+                if self.file.size - offset < RECORD_HEADER_BYTES:
+                    raise LogDamaged(self.file.path, offset, "no record where one must be")
+                if self.file.frames is not None:
+                    self.ready = self.file.ready_at(offset) - RECORD_HEADER_BYTES
             if record.position != self.position or record.length > self.file.size - offset:
                 raise LogDamaged(self.file.path, offset, "no record where one must be")
             if self.verify and (not record_parts_fit(record) or record.checksum != record_checksum(record)):
@@ -315,7 +407,9 @@ cdef class LogCursor:
 
     def step(self, uint64_t limit):
         """The next record as a Record, moving past it; None at the limit. For tools and tests."""
-        cdef const RecordHeader* record = self.next(limit)
+        cdef const RecordHeader* record
+        begin_reading(self)
+        record = self.next(limit)
         if record == NULL:
             return None
         result = make_record(record, topic_of(self.file, record.topic_id))
@@ -327,6 +421,7 @@ cdef class LogCursor:
         cdef const RecordHeader* record
         cdef uint64_t publisher = 0
         cdef uint64_t sequence = 0
+        begin_reading(self)
         while True:
             record = self.next(position)
             if record == NULL:
@@ -339,6 +434,7 @@ cdef class LogCursor:
     def find(self, uint64_t publisher_id, uint64_t sequence, uint64_t limit):
         """Move to just after the record with that bookmark. Its position; None if there is none before the limit."""
         cdef const RecordHeader* record
+        begin_reading(self)
         while True:
             record = self.next(limit)
             if record == NULL:
@@ -416,22 +512,36 @@ class ScanResult:
     )
 
 
-def scan_file(memory, uint64_t start_position, IndexBuilder index=None, progress=None):
+def scan_file(source, uint64_t start_position, IndexBuilder index=None, progress=None):
     """Read a file from its first record to its last intact one, checking everything; optionally build its index.
 
-    `memory`: the whole file. `progress(offset)` is called about every 64 MiB.
+    source: a LogFile, or the whole content of a file as a buffer. `progress(offset)` is called about every 64 MiB.
+    Raises LogDamaged where a compressed file cannot be decompressed.
     """
-    cdef const unsigned char[::1] view = memory
-    cdef uint64_t size = <uint64_t>view.shape[0]
-    cdef const uint8_t* data = &view[0]
+    cdef const unsigned char[::1] view
+    cdef LogFile file = None
+    cdef uint64_t size
+    cdef const uint8_t* data
     cdef uint64_t offset = FILE_HEADER_BYTES
-    cdef uint64_t report_at = 1 << 26
+    cdef uint64_t ready = 0        # up to where a compressed file is in memory
+    cdef uint64_t end
+    cdef uint64_t report_at = PROGRESS_BYTES
     cdef const RecordHeader* record
     cdef uint64_t durable = 0
     cdef uint64_t last_txid = 0
     cdef uint64_t publisher = 0
     cdef uint64_t sequence = 0
     cdef uint64_t count = 0
+    if isinstance(source, LogFile):
+        file = source
+        size = file.size
+        data = file.data
+        if file.frames is None:
+            file = None  # everything is in memory
+    else:
+        view = source
+        size = <uint64_t>view.shape[0]
+        data = &view[0]
     result = ScanResult()
     result.finished = False
     result.damaged = False
@@ -439,6 +549,8 @@ def scan_file(memory, uint64_t start_position, IndexBuilder index=None, progress
     result.topics = []
     while offset + RECORD_HEADER_BYTES <= size:
         record = <const RecordHeader*>(data + offset)
+        if file is not None and (ready < offset + RECORD_HEADER_BYTES or ready - offset < record.length):
+            ready = file.ready_at(offset)
         if not record_intact(record, start_position + offset, size - offset):
             break
         if record.kind == KIND_TOPIC:
@@ -461,20 +573,31 @@ def scan_file(memory, uint64_t start_position, IndexBuilder index=None, progress
             result.finished = True
             break
         if offset >= report_at:
-            report_at += 1 << 26
+            report_at = offset + PROGRESS_BYTES
             if progress is not None:
                 progress(offset)
     result.end_offset = offset
     result.record_count = count
     if not result.finished:
-        while offset < size and data[offset] == 0:
-            offset += 1
+        while offset < size:
+            end = min(size, offset + PROGRESS_BYTES)
+            if file is not None:
+                end = min(end, offset + ZEROS_BYTES)
+                file.need(offset, end - offset)
+            while offset < end and data[offset] == 0:
+                offset += 1
+            if offset < end:
+                break
+            if offset >= report_at:
+                report_at = offset + PROGRESS_BYTES
+                if progress is not None:
+                    progress(offset)
         if offset < size:
             result.damaged = True
             offset = result.end_offset
             # Records are aligned to 8 bytes; look for what lies intact beyond the damage.
             while offset + RECORD_HEADER_BYTES <= size:
-                record = <const RecordHeader*>(data + offset)
+                record = <const RecordHeader*>(data + offset) if file is None else file.record_at(offset)
                 if record_intact(record, start_position + offset, size - offset):
                     if not result.valid_after:
                         result.valid_after = offset
@@ -499,14 +622,49 @@ cdef inline bint record_intact(const RecordHeader* record, uint64_t position, ui
     )
 
 
-def intact_record(memory, uint64_t start_position, uint64_t offset):
-    """(kind, transaction id) of the record at a file offset, None if no intact one is there."""
-    cdef const unsigned char[::1] view = memory
-    cdef uint64_t size = <uint64_t>view.shape[0]
+def check_records(LogFile file, uint64_t offset, uint64_t bytes_max):
+    """Check the records of a file that is not compressed, from that file offset on, about `bytes_max` bytes of them.
+
+    Returns (file offset after the last intact one, whether that was the end-of-file record). Other threads run
+    meanwhile.
+    """
     cdef const RecordHeader* record
+    cdef uint64_t size = file.size
+    cdef uint64_t end = min(size, offset + bytes_max)
+    cdef bint finished = False
+    if file.frames is not None:
+        raise ValueError("the file is compressed")
+    with nogil:
+        while offset < end and size - offset >= RECORD_HEADER_BYTES:
+            record = <const RecordHeader*>(file.data + offset)
+            if not record_intact(record, file.start_position + offset, size - offset):
+                break
+            offset += align8(record.length)
+            if record.kind == KIND_END_OF_FILE:
+                finished = True
+                break
+    return offset, finished
+
+
+def intact_record(source, uint64_t start_position, uint64_t offset):
+    """(kind, transaction id) of the record at a file offset, None if no intact one is there.
+
+    source: a LogFile, or the whole content of a file as a buffer.
+    """
+    cdef const unsigned char[::1] view
+    cdef uint64_t size
+    cdef const RecordHeader* record
+    if isinstance(source, LogFile):
+        size = (<LogFile>source).size
+    else:
+        view = source
+        size = <uint64_t>view.shape[0]
     if offset > size or size - offset < RECORD_HEADER_BYTES:
         return None
-    record = <const RecordHeader*>(&view[0] + offset)
+    if isinstance(source, LogFile):
+        record = (<LogFile>source).record_at(offset)
+    else:
+        record = <const RecordHeader*>(&view[0] + offset)
     if not record_intact(record, start_position + offset, size - offset):
         return None
     return record.kind, record.txid

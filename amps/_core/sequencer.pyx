@@ -129,6 +129,7 @@ cdef class Sequencer:
     cdef uint32_t publisher_count
     cdef uint32_t publisher_capacity
     cdef dict owners               # client name -> (transport, slot, serial, user id)
+    cdef readonly set client_names  # of all who ever logged on
     cdef dict names                # (transport, slot) -> client name whose owner that session is
     cdef readonly list replies     # [(transport, msgpack-able tuple)], taken by the process
     cdef readonly uint64_t accepted
@@ -158,6 +159,7 @@ cdef class Sequencer:
         self.publisher_capacity = 0
         self.owners = {}
         self.names = {}
+        self.client_names = set()
         self.replies = []
         self.accepted = 0
         self.duplicates = 0
@@ -439,6 +441,7 @@ cdef class Sequencer:
                     old.state = SESSION_FENCED
                 self.names.pop(owner[:2], None)
                 self.replies.append((owner[0], ("kick", owner[1], owner[2], name, user_id)))
+            self.client_names.add(name)
             self.owners[name] = (index, slot, serial, user_id)
             self.names[index, slot] = name
         session.serial = serial

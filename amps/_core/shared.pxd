@@ -39,7 +39,8 @@ cdef struct TransportLine:
     uint64_t alive                 # 0: nobody reads; the core ignores transient_read
     uint64_t connections           # open client connections
     uint64_t durable_wanted        # log position up to which somebody waits for durability
-    uint64_t unused[2]
+    uint64_t journal_floor         # number of the oldest journal it may read; NO_JOURNAL = none
+    uint64_t unused[1]
 
 
 cdef struct ControlData:

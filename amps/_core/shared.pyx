@@ -28,6 +28,9 @@ CORE_RUNNING = 2
 CORE_DRAINED = 3
 CORE_FAILED = 4
 
+# A journal number that no journal has.
+NO_JOURNAL = 0xFFFFFFFFFFFFFFFF
+
 
 cdef class ControlPage:
     """The instance's watermarks, sleep flags and heartbeats in one shared mapping."""
@@ -113,6 +116,21 @@ cdef class ControlPage:
     @first_journal_number.setter
     def first_journal_number(self, uint64_t value):
         store_release(&self.data.flush.first_journal_number, value)
+        full_fence()
+
+    def set_journal_floor(self, int index, uint64_t number):
+        """Transport: the oldest journal that it may read. Whoever lowers it reads `first_journal_number` afterwards."""
+        store_release(&self.data.transport[index].journal_floor, number)
+        full_fence()
+
+    def lowest_journal_floor(self):
+        """Core, after raising `first_journal_number`: the oldest journal that any living transport may read."""
+        cdef uint64_t lowest = NO_JOURNAL
+        cdef int index
+        for index in range(TRANSPORTS_MAX):
+            if load_acquire(&self.data.transport[index].alive):
+                lowest = min(lowest, load_acquire(&self.data.transport[index].journal_floor))
+        return lowest
 
     @property
     def transient_first_number(self):
@@ -181,6 +199,7 @@ cdef class ControlPage:
 
     def set_transport_alive(self, int index, bint alive):
         store_release(&self.data.transport[index].alive, alive)
+        full_fence()
 
     def transport_alive(self, int index):
         return load_acquire(&self.data.transport[index].alive) != 0

@@ -84,6 +84,11 @@ def build(root: Section, checker: Checker) -> ServerConfig | None:
     )
 
 
+def default_journal_cache_bytes() -> int:
+    """A tenth of the host's memory, at most 10 GB (transaction_log.md §2)."""
+    return int(min(psutil.virtual_memory().total // 10, 10 * 2**30))
+
+
 def default_message_memory_limit_bytes() -> int:
     """The lower of a tenth of the host's memory and a tenth of `ulimit -m`."""
     total_bytes = psutil.virtual_memory().total
@@ -292,12 +297,22 @@ def _transaction_log(
                 "there is no transaction log without JournalDirectory; add it, or remove TransactionLog",
             )
         return None
+    archive = section.first("JournalArchiveDirectory")
+    if archive is not None and Path(archive).absolute() == Path(directory).absolute():
+        checker.error(
+            section.where("JournalArchiveDirectory"),
+            "journals are archived from JournalDirectory to another directory; name one, or remove this element",
+        )
     return TransactionLogConfig(
         journal_directory=Path(directory),
+        journal_archive_directory=None if archive is None else Path(archive),
         preallocated_journal_files=section.first("PreallocatedJournalFiles"),
         journal_size_bytes=-(-section.first("JournalSize") // MEBIBYTE) * MEBIBYTE,
         flush_interval_s=section.first("FlushInterval"),
         o_direct=section.first("O_DIRECT"),
+        inactive_client_ack_expiration_s=section.first("InactiveClientAckExpiration"),
+        journal_cache_bytes=section.first("CompressedJournalCacheMemoryLimit")
+        or default_journal_cache_bytes(),
         topics=tuple(topics),
     )
 

@@ -147,7 +147,7 @@ LOG_TARGET = Block(
 TRANSACTION_LOG = Block(
     {
         "JournalDirectory": Leaf(read_text, required=True),
-        "JournalArchiveDirectory": Leaf(read_text, later="archiving journals"),
+        "JournalArchiveDirectory": Leaf(read_text),
         "PreallocatedJournalFiles": Leaf(
             read_count, default=2, at_least=(1, "1"), at_most=(10_000, "10000"), clamp=True
         ),
@@ -168,8 +168,8 @@ TRANSACTION_LOG = Block(
             note="journals are written through the page cache and synced with fdatasync before anything is "
             "acknowledged, so that both settings are equally durable",
         ),
-        "InactiveClientAckExpiration": Leaf(read_interval, later="forgetting publishers that stay away"),
-        "CompressedJournalCacheMemoryLimit": Leaf(read_size, later="compressed journals"),
+        "InactiveClientAckExpiration": Leaf(read_interval),
+        "CompressedJournalCacheMemoryLimit": Leaf(read_size),
         "Topic": Block(
             {
                 "Name": Leaf(read_text, required=True),

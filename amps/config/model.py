@@ -95,13 +95,20 @@ class LoggedTopic:
 
 @dataclass(frozen=True, slots=True)
 class TransactionLogConfig:
-    """The transaction log. `journal_size_bytes` is a whole number of mebibytes, at least ten."""
+    """The transaction log. `journal_size_bytes` is a whole number of mebibytes, at least ten.
+
+    `journal_cache_bytes` limits the content of compressed journals in memory, over all processes;
+    `inactive_client_ack_expiration_s` None: publishers are never forgotten.
+    """
 
     journal_directory: Path
+    journal_archive_directory: Path | None = None
     preallocated_journal_files: int = 2
     journal_size_bytes: int = 2**30
     flush_interval_s: float = 0.1
     o_direct: bool = True
+    inactive_client_ack_expiration_s: float | None = None
+    journal_cache_bytes: int = 2**30
     topics: tuple[LoggedTopic, ...] = ()
 
 

@@ -337,21 +337,6 @@ def test_what_is_wrong_and_what_would_be_right(inner: str, path: str, text: str)
             "incoming replication",
         ),
         (
-            "<TransactionLog><JournalDirectory>j</JournalDirectory>"
-            "<JournalArchiveDirectory>a</JournalArchiveDirectory></TransactionLog>",
-            "archiving",
-        ),
-        (
-            "<TransactionLog><JournalDirectory>j</JournalDirectory>"
-            "<InactiveClientAckExpiration>1d</InactiveClientAckExpiration></TransactionLog>",
-            "publishers",
-        ),
-        (
-            "<TransactionLog><JournalDirectory>j</JournalDirectory>"
-            "<CompressedJournalCacheMemoryLimit>1GB</CompressedJournalCacheMemoryLimit></TransactionLog>",
-            "compressed journals",
-        ),
-        (
             "<MessageTypes><MessageType><Name>json</Name><Options><A/></Options></MessageType></MessageTypes>",
             "custom message types",
         ),
@@ -563,3 +548,32 @@ def test_what_is_not_there_yet_is_one_finding(inner: str) -> None:
     """Completing a feature that is refused would not help."""
     (error,) = errors_of(inner)
     assert "not supported yet: " in error
+
+
+def test_where_journals_go_and_what_is_kept_of_publishers() -> None:
+    """transaction_log.md §2"""
+    log = read(
+        "<TransactionLog><JournalDirectory>j</JournalDirectory><JournalArchiveDirectory>a</JournalArchiveDirectory>"
+        "<InactiveClientAckExpiration>1d</InactiveClientAckExpiration>"
+        "<CompressedJournalCacheMemoryLimit>64MB</CompressedJournalCacheMemoryLimit></TransactionLog>"
+    ).config.transaction_log
+    assert log is not None
+    assert log.journal_archive_directory == Path("a")
+    assert log.inactive_client_ack_expiration_s == 86400
+    assert log.journal_cache_bytes == 64 * 2**20
+    log = read(
+        "<TransactionLog><JournalDirectory>j</JournalDirectory></TransactionLog>"
+    ).config.transaction_log
+    assert log is not None
+    assert log.journal_archive_directory is None
+    assert log.inactive_client_ack_expiration_s is None
+    assert 0 < log.journal_cache_bytes <= 10 * 2**30
+
+
+def test_the_archive_is_another_directory() -> None:
+    """transaction_log.md §2: else archiving would do nothing."""
+    errors = errors_of(
+        "<TransactionLog><JournalDirectory>./j</JournalDirectory>"
+        "<JournalArchiveDirectory>j/</JournalArchiveDirectory></TransactionLog>"
+    )
+    assert any("JournalArchiveDirectory" in line for line in errors), errors

@@ -1,0 +1,158 @@
+"""`<instance>.clients.ack`: the last message of each publisher, up to a position of the log.
+
+It saves recovery the reading of old journals' indexes, and it is what remains of journals that were removed: a
+publisher's last sequence is never forgotten with them, so that duplicates stay duplicates. It is a snapshot; what the
+log holds after its position counts on top. It is written at rotation, at an orderly stop and before a journal is
+removed, under another name first, and is on the device before it has its own.
+
+Layout, all numbers little-endian: header of HEADER_BYTES: magic `AMPSOCAK` (8 bytes), version (4), CRC32C of all that
+follows (4), log position it covers (8), number, start position and first transaction id of the journal that holds
+this position or ends there (8 each), number of publishers (8), bytes of names (8). Then per publisher, by rising id:
+publisher id, last sequence, time of the last message in UNIX ns (8 each). Then client names as far as they are known:
+publisher id (8), length (4), UTF-8.
+"""
+
+import os
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy
+import numpy.typing
+
+from amps._core.bookmark_index import SUMMARY_DTYPE
+from amps._core.log_reader import checksum
+from amps.journal.disk import Disk
+from amps.journal.files import JournalHeader
+from amps.journal.names import unfinished_path
+
+MAGIC = b"AMPSOCAK"
+VERSION = 1
+ROW_DTYPE = numpy.dtype([("publisher_id", "<u8"), ("last_sequence", "<u8"), ("last_timestamp_ns", "<u8")])
+Rows = numpy.typing.NDArray[Any]
+_HEADER = struct.Struct("<8sIIQQQQQQ")
+_NAME = struct.Struct("<QI")
+HEADER_BYTES = _HEADER.size
+_CHECKED_FROM = 16
+
+
+class ClientsAckDamaged(ValueError):
+    """The file cannot be used; the text says why."""
+
+
+def no_rows() -> Rows:
+    """Of nobody."""
+    return numpy.empty(0, ROW_DTYPE)
+
+
+@dataclass(slots=True)
+class ClientsAck:
+    """The last message of each publisher before `position`; the other numbers say which log that is."""
+
+    position: int = 0
+    journal_number: int = 0
+    start_position: int = 0
+    first_txid: int = 0
+    rows: Rows = field(default_factory=no_rows)
+    names: dict[int, str] = field(default_factory=dict)
+    """By publisher id, as far as they are known."""
+
+    def take(self, summary: Rows) -> None:
+        """Add what a later part of the log says; `summary` is that of an index."""
+        newer = numpy.empty(len(summary), ROW_DTYPE)
+        for name in ROW_DTYPE.names or ():
+            newer[name] = summary[name]
+        rows = numpy.concatenate((self.rows, newer))
+        rows = rows[numpy.argsort(rows["publisher_id"], kind="stable")]
+        ids = rows["publisher_id"]
+        # Of each publisher the last row, which is the newer one.
+        self.rows = rows[numpy.append(ids[1:] != ids[:-1], True)] if len(rows) else rows
+
+    def covers(self, header: JournalHeader) -> None:
+        """It tells of everything up to the end of that journal now."""
+        self.position = header.start_position + header.size
+        self.journal_number = header.number
+        self.start_position = header.start_position
+        self.first_txid = header.first_txid
+
+    def forget_before(self, timestamp_ns: int) -> int:
+        """Drop who has published nothing since that time. Returns how many there were."""
+        kept = self.rows[self.rows["last_timestamp_ns"] >= max(timestamp_ns, 0)]
+        dropped = len(self.rows) - len(kept)
+        self.rows = kept
+        return dropped
+
+    def last_sequences(self) -> dict[int, int]:
+        """By publisher id."""
+        return dict(zip(self.rows["publisher_id"].tolist(), self.rows["last_sequence"].tolist(), strict=True))
+
+
+def summary_of(publishers: Mapping[int, tuple[int, int, int]]) -> Rows:
+    """The summary of an index that is being built: (first sequence, last sequence, last time) by publisher."""
+    return numpy.array([(publisher, *values) for publisher, values in publishers.items()], SUMMARY_DTYPE)
+
+
+def write_clients_ack(disk: Disk, path: Path, ack: ClientsAck) -> None:
+    """Replace the file; it is on the device afterwards. Raises OSError."""
+    known = {int(publisher) for publisher in ack.rows["publisher_id"]} & ack.names.keys()
+    names = b"".join(
+        _NAME.pack(publisher, len(text)) + text
+        for publisher, text in sorted((p, ack.names[p].encode("utf-8", "surrogatepass")) for p in known)
+    )
+    rows = ack.rows.tobytes()
+    rest = (
+        ack.position,
+        ack.journal_number,
+        ack.start_position,
+        ack.first_txid,
+        len(ack.rows),
+        len(names),
+    )
+    body = _HEADER.pack(MAGIC, VERSION, 0, *rest)[_CHECKED_FROM:] + rows + names
+    data = _HEADER.pack(MAGIC, VERSION, checksum(body), *rest) + rows + names
+    unfinished = unfinished_path(path)
+    descriptor = disk.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+    try:
+        disk.write(descriptor, memoryview(data), 0)
+        disk.sync(descriptor)
+    finally:
+        disk.close(descriptor)
+    disk.rename(unfinished, path)
+    disk.sync_directory(path.parent)
+
+
+def read_clients_ack(path: Path) -> ClientsAck:
+    """Raises ClientsAckDamaged, OSError (FileNotFoundError if there is none)."""
+    data = path.read_bytes()
+    if len(data) < HEADER_BYTES:
+        raise ClientsAckDamaged(f"{path}: {len(data)} bytes are less than its header")
+    magic, version, stored_sum, position, number, start, first_txid, count, name_bytes = _HEADER.unpack_from(
+        data
+    )
+    if magic != MAGIC or version != VERSION:
+        raise ClientsAckDamaged(f"{path}: no clients.ack file of a known version")
+    if HEADER_BYTES + count * ROW_DTYPE.itemsize + name_bytes != len(data):
+        raise ClientsAckDamaged(f"{path}: it has {len(data)} bytes, its header tells of others")
+    if checksum(data[_CHECKED_FROM:]) != stored_sum:
+        raise ClientsAckDamaged(f"{path}: its checksum does not match")
+    rows = numpy.frombuffer(data, ROW_DTYPE, count, HEADER_BYTES)
+    return ClientsAck(
+        position, number, start, first_txid, rows, _read_names(path, data[-name_bytes:], name_bytes)
+    )
+
+
+def _read_names(path: Path, data: bytes, length: int) -> dict[int, str]:
+    names: dict[int, str] = {}
+    offset = 0
+    while offset < length:
+        if length - offset < _NAME.size:
+            raise ClientsAckDamaged(f"{path}: its names end too early")
+        publisher, size = _NAME.unpack_from(data, offset)
+        offset += _NAME.size
+        if length - offset < size:
+            raise ClientsAckDamaged(f"{path}: its names end too early")
+        names[publisher] = data[offset : offset + size].decode("utf-8", "surrogatepass")
+        offset += size
+    return names

@@ -1,0 +1,101 @@
+"""Making a compressed journal out of a plain one.
+
+The result is a row of independent zstd frames of FRAME_BYTES of content and zstd's seek table: `zstd -d <file` gives
+the journal back byte for byte, and readers (amps._core.frames) find any place without decompressing what is before it.
+It is called `.journal.gz` all the same, because documents and scripts know that name.
+
+Nothing is lost by it, whatever happens: every record of the original is checked first; what was written is read back
+from the file and compared with the original; it is on the device, under its final name, before the original goes. A
+journal that does not pass stays as it is.
+
+The work is done in steps of a few milliseconds, as a generator, so that whoever does it can do other things in
+between. Each step yields how many bytes of the work it has done.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import zstandard
+
+from amps._core.frames import FRAME_BYTES, LogDamaged, seek_table
+from amps._core.log_reader import FILE_HEADER_SIZE, LogFile, check_records
+from amps.journal.disk import Disk
+from amps.journal.names import unfinished_path
+
+LEVEL = 3
+CHECK_BYTES = 8 << 20
+SYNC_BYTES = 16 << 20
+PASSES = 3
+"""How often the content is gone through: the steps of a journal of n bytes add up to PASSES × n."""
+
+
+def compress_journal(disk: Disk, source: Path, target: Path) -> Iterator[int]:
+    """Compress a full journal, put the result at `target` and remove `source`. Raises OSError, LogDamaged."""
+    file = LogFile(str(source))
+    if file.compressed:
+        raise ValueError(f"{source} is compressed already")
+    yield from check_full(file)
+    unfinished = unfinished_path(target)
+    try:
+        yield from _write(disk, file, unfinished, source.stat().st_mtime_ns)
+        yield from _compare(file, unfinished)
+    except (OSError, LogDamaged):
+        disk.unlink(unfinished)
+        raise
+    disk.rename(unfinished, target)
+    disk.sync_directory(target.parent)
+    disk.unlink(source)
+    disk.sync_directory(source.parent)
+
+
+def check_full(file: LogFile) -> Iterator[int]:
+    """Check every record of a plain journal, and that it is full. Raises LogDamaged."""
+    offset = FILE_HEADER_SIZE
+    finished = False
+    while not finished:
+        before = offset
+        offset, finished = check_records(file, before, CHECK_BYTES)
+        if offset == before:
+            raise LogDamaged(
+                str(file.path), offset, "no intact record there, and no end of the journal before it"
+            )
+        yield offset - before
+    yield file.size - offset + FILE_HEADER_SIZE
+
+
+def _write(disk: Disk, file: LogFile, path: Path, modified_ns: int) -> Iterator[int]:
+    compressor = zstandard.ZstdCompressor(level=LEVEL, write_checksum=True, write_content_size=True)
+    stored_sizes: list[int] = []
+    end = 0
+    synced = 0
+    descriptor = disk.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+    try:
+        for offset in range(0, file.size, FRAME_BYTES):
+            length = min(FRAME_BYTES, file.size - offset)
+            frame = compressor.compress(file.memory_view(offset, length))
+            disk.write(descriptor, memoryview(frame), end)
+            stored_sizes.append(len(frame))
+            end += len(frame)
+            if end - synced >= SYNC_BYTES:
+                # Syncing piecemeal keeps the device free for the journal in use.
+                disk.sync(descriptor)
+                synced = end
+            yield length
+        disk.write(descriptor, memoryview(seek_table(stored_sizes, file.size)), end)
+        disk.set_times(descriptor, modified_ns)
+        disk.sync(descriptor)
+    finally:
+        disk.close(descriptor)
+
+
+def _compare(file: LogFile, path: Path) -> Iterator[int]:
+    """Read what was written, and compare. Raises LogDamaged."""
+    copy = LogFile(str(path), file.number)
+    if copy.size != file.size:
+        raise LogDamaged(str(path), 0, f"it holds {copy.size} bytes instead of {file.size}")
+    for offset in range(0, file.size, FRAME_BYTES):
+        length = min(FRAME_BYTES, file.size - offset)
+        if copy.read(offset, length) != file.memory_view(offset, length):
+            raise LogDamaged(str(path), offset, "the compressed content is not that of the journal")
+        yield length

@@ -1,0 +1,68 @@
+"""Opening any journal file, and what its header says: plain or compressed, in use, full or spare.
+
+`LogFile` (amps._core.log_reader) reads both forms, so whoever has a path needs only `open_journal`; `scan_file` goes
+through its records, and `cursor_over` gives a cursor over one file alone.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from amps._core.frames import FRAME_MAGIC, FrameCache, FrameMap, LogDamaged
+from amps._core.log_reader import FILE_HEADER_SIZE, LogCursor, LogFile, read_file_header
+
+
+@dataclass(frozen=True, slots=True)
+class JournalHeader:
+    """What the first page of a journal says. A spare has no start position yet."""
+
+    number: int
+    size: int
+    start_position: int
+    first_txid: int
+    instance_name: str
+    in_use: bool
+
+
+def open_journal(path: Path, cache: FrameCache | None = None) -> LogFile:
+    """A journal in use or full, plain or compressed. Raises OSError, LogDamaged (of a spare, too).
+
+    `cache`: for decompressed content; else it takes up to 16 MiB of its own.
+    """
+    return LogFile(str(path), None, cache)
+
+
+def read_header(path: Path) -> JournalHeader:
+    """The header of a journal, spare or not. Raises OSError, LogDamaged."""
+    with path.open("rb") as file:
+        page = file.read(FILE_HEADER_SIZE)
+        size = file.seek(0, 2)
+    if page[: len(FRAME_MAGIC)] == FRAME_MAGIC:
+        frames = FrameMap(str(path))
+        size = frames.size
+        page = frames.read(0, min(size, FILE_HEADER_SIZE))
+    header = read_file_header(page, str(path))
+    if header is None:
+        raise LogDamaged(str(path), 0, "the file header holds nothing but zeros")
+    number, file_size, start, first_txid, name, in_use = header
+    if file_size != size:
+        raise LogDamaged(str(path), size, f"it has {size} bytes, its header says {file_size}")
+    return JournalHeader(number, size, start, first_txid, name, in_use)
+
+
+class _OneFile:
+    """Stands in for a LogDirectory that knows one file."""
+
+    def __init__(self, file: LogFile, resolver: Callable[[str, str], object]) -> None:
+        self._file = file
+        self.resolver = resolver
+
+    def file(self, number: int) -> LogFile:
+        if number != self._file.number:
+            raise FileNotFoundError(f"journal {number:010d} follows")
+        return self._file
+
+
+def cursor_over(file: LogFile, resolver: Callable[[str, str], object], *, verify: bool = True) -> LogCursor:
+    """A cursor at the first record of a file. Where that ends, the limit must be given: `start_position + size`."""
+    return LogCursor(_OneFile(file, resolver), file.number, 0, verify)

@@ -1,0 +1,90 @@
+"""Moving a full journal to the archive directory, and removing one.
+
+On one file system a rename does it. Across file systems the file is copied under an unfinished name, synced, read back
+and compared, renamed, and only then is the original removed: it is whole at one of the two places at any time. The
+index goes first, so that it is found wherever its journal is.
+
+Like compressing, this is done in steps: generators that yield how many bytes each step has done.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from amps._core.frames import LogDamaged
+from amps.journal.disk import Disk
+from amps.journal.names import JournalPlace, index_path, index_places, reading_places, unfinished_path
+
+STEP_BYTES = 1 << 20
+SYNC_BYTES = 16 << 20
+
+
+def archive_journal(
+    disk: Disk, instance_name: str, place: JournalPlace, archive: Path, *, copying: bool | None = None
+) -> Iterator[int]:
+    """Move a journal and its index to `archive`. Raises OSError, LogDamaged.
+
+    `copying`: whether to copy; else that is decided by the file systems.
+    """
+    directory = place.path.parent
+    if copying is None:
+        copying = directory.stat().st_dev != archive.stat().st_dev
+    index = index_path(directory, instance_name, place.number)
+    if index.exists():
+        yield from _move(disk, index, archive / index.name, copying)
+    yield from _move(disk, place.path, archive / place.path.name, copying)
+
+
+def _move(disk: Disk, source: Path, target: Path, copying: bool) -> Iterator[int]:
+    if copying:
+        yield from _copy(disk, source, target)
+        disk.unlink(source)
+    else:
+        disk.rename(source, target)
+        disk.sync_directory(target.parent)
+    disk.sync_directory(source.parent)
+
+
+def _copy(disk: Disk, source: Path, target: Path) -> Iterator[int]:
+    unfinished = unfinished_path(target)
+    original = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        status = os.fstat(original)
+        descriptor = disk.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        try:
+            for offset in range(0, status.st_size, STEP_BYTES):
+                data = os.pread(original, STEP_BYTES, offset)
+                disk.write(descriptor, memoryview(data), offset)
+                if offset % SYNC_BYTES == SYNC_BYTES - STEP_BYTES:
+                    disk.sync(descriptor)
+                yield len(data)
+            disk.set_times(descriptor, status.st_mtime_ns)
+            disk.sync(descriptor)
+            for offset in range(0, max(status.st_size, os.fstat(descriptor).st_size), STEP_BYTES):
+                data = os.pread(original, STEP_BYTES, offset)
+                if data != os.pread(descriptor, STEP_BYTES, offset):
+                    raise LogDamaged(str(target), offset, f"the copy is not what {source} holds")
+                yield len(data)
+        finally:
+            disk.close(descriptor)
+    except (OSError, LogDamaged):
+        disk.unlink(unfinished)
+        raise
+    finally:
+        os.close(original)
+    disk.rename(unfinished, target)
+    disk.sync_directory(target.parent)
+
+
+def remove_journal(
+    disk: Disk, directory: Path, archive: Path | None, instance_name: str, number: int
+) -> None:
+    """Remove a journal, then its index. The caller removes the oldest first. Raises OSError."""
+    for prefix, suffix in reversed(reading_places(directory, archive, instance_name)):
+        path = Path(f"{prefix}{number:010d}{suffix}")
+        if path.exists():
+            disk.unlink(path)
+            # Before anything else is removed: a crash must not bring this one back without the ones after it.
+            disk.sync_directory(path.parent)
+    for path in index_places(directory, archive, instance_name, number):
+        disk.unlink(path)
