@@ -15,7 +15,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memset
 
-from amps._core.log_reader cimport LogCursor, next_record, skip_record, topic_of
+from amps._core.log_reader cimport LogCursor, begin_reading, next_record, skip_record, topic_of
 from amps._core.outlet cimport Outlet
 from amps._core.record cimport KIND_DELTA_PUBLISH, KIND_PUBLISH, RecordHeader
 from amps._core.routes cimport TopicRoutes
@@ -110,6 +110,7 @@ cdef class JournalTailer:
         cdef Group group = self.group
         cdef uint64_t begin = cursor.position
         cdef uint64_t work = group.work
+        begin_reading(cursor)
         while True:
             record = next_record(cursor, limit)
             if record == NULL:
@@ -147,6 +148,8 @@ cdef class LiveTailer:
         cdef const RecordHeader* passing = NULL
         cdef uint64_t seen = 0
         cdef uint64_t work = self.group.work
+        if self.journal is not None:
+            begin_reading(self.journal)
         while True:
             if self.journal is not None and recorded == NULL:
                 recorded = next_record(self.journal, journal_limit)
