@@ -7,12 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from amps._core.frames import FrameCache
 from amps._core.identity import derived_publisher_id, publisher_id
-from amps._core.log_reader import LogCursor, LogDirectory
-from amps.journal.names import JOURNAL_SUFFIX, journal_prefix
+from amps._core.log_reader import LogCursor
 from amps.server.runtime import Runtime
+from amps.server.transport.journal_floor import JournalFloor
 from amps.server.transport.journal_view import JournalView
 from tests.simulation.clients import Client
+
+READER = 9
+"""The number under which readers of a simulation say which journals they need: that of no transport."""
+CACHE_BYTES = 1 << 19
+"""Two frames of compressed journals: nothing that was read stays for long."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +60,18 @@ def entry_of(record: Any) -> Entry:
 class Log:
     """The journal of one directory as readers see it."""
 
-    def __init__(self, directory: Path, instance_name: str, runtime: Runtime) -> None:
-        prefix = journal_prefix(directory, instance_name)
+    def __init__(self, directory: Path, archive: Path | None, instance_name: str, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._files = LogDirectory(prefix, JOURNAL_SUFFIX, lambda topic, message_type: (topic, message_type))
-        self.view = JournalView(self._files, directory, instance_name, runtime)
+        self.view = JournalView(
+            directory,
+            archive,
+            instance_name,
+            runtime,
+            lambda topic, message_type: (topic, message_type),
+            FrameCache(CACHE_BYTES),
+            JournalFloor(runtime.control, READER),
+        )
+        runtime.control.set_transport_alive(READER, True)
 
     def cursor(self) -> LogCursor:
         """At the first message."""

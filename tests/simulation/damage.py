@@ -8,9 +8,9 @@ import random
 from pathlib import Path
 
 from amps._core.log_reader import FILE_HEADER_SIZE, LogDamaged, read_file_header
-from amps.journal.names import journal_numbers, journal_path, watermark_path
+from amps.journal.names import find_journals, journal_path, watermark_path
 from amps.journal.watermark import read_watermark
-from amps.server.core.recovery import RecoveryRefused
+from amps.server.core.older import RecoveryRefused
 from tests.simulation.checks import Entry, check_contents, check_order, steps
 from tests.simulation.clients import Client
 from tests.simulation.disk import SimulatedDisk
@@ -30,7 +30,7 @@ def start_on_damage(
 
     `known`: what subscribers were given of this log so far.
     """
-    numbers = journal_numbers(copy, NAME)
+    numbers = list(find_journals(copy, None, NAME))
     promised = read_watermark(watermark_path(copy, NAME))
     path, offset = _place_of_damage(copy, numbers, promised, chance)
     with path.open("r+b") as file:

@@ -66,6 +66,22 @@ class SimulatedBell:
         """Nothing to note."""
 
 
+class SimulatedRequests:
+    """The core's end of the channel on which the services process asks for the management of journals."""
+
+    def __init__(self) -> None:
+        self.to_core: list[bytes] = []
+        self.from_core: list[list[object]] = []
+
+    def send(self, data: bytes) -> None:
+        self.from_core.append(msgpack.unpackb(data))
+
+    def recv(self, size: int) -> bytes:
+        if not self.to_core:
+            raise BlockingIOError
+        return self.to_core.pop(0)
+
+
 class SimulatedRuntime(Runtime):
     """The shared memory of one tree, with rings small enough to be full often."""
 
@@ -78,6 +94,8 @@ class SimulatedRuntime(Runtime):
         self.ingress = [Ring(ring_bytes) for _ in range(TRANSPORTS)]
         self.egress = [Ring(4096) for _ in range(TRANSPORTS)]
         self.transports = TRANSPORTS
+        self.requests = SimulatedRequests()
+        self.core_requests = self.requests  # type: ignore[assignment]
 
     @property
     def transient_prefix(self) -> str:
@@ -137,7 +155,7 @@ class Server:
             now_ns=settings.now_ns,
             background=False,
         )
-        self.log = Log(directory, NAME, self.runtime)
+        self.log = Log(directory, None, NAME, self.runtime)
 
     def end(self) -> None:
         """Give back what the kernel gives back when a process is gone."""

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import msgpack
 
-from amps.journal.names import journal_numbers
+from amps.journal.names import find_journals
 from amps.server.core import transient_files
 from amps.server.core.journal_files import StorageFailure
-from amps.server.core.recovery import RecoveryRefused
+from amps.server.core.older import RecoveryRefused
 from tests.simulation.checks import Entry, check_bookmarks, check_contents, check_order
 from tests.simulation.clients import Client, Wire
 from tests.simulation.damage import start_on_damage
@@ -353,7 +353,7 @@ class World:
     def _start_on_damage(self) -> None:
         copy = self._directory / "copy"
         shutil.copytree(self._journal, copy)
-        if journal_numbers(copy, NAME):
+        if list(find_journals(copy, None, NAME)):
             known = max((subscriber.seen for subscriber in self.subscribers), key=len)
             self.refusals_of_damage += start_on_damage(
                 self._settings, copy, self._new_scratch(), self._graves, self.chance, known, self.clients

@@ -55,6 +55,7 @@ class WatchedDisk(Disk):
     allocate = watched(Disk.allocate)
     write = watched(Disk.write)
     sync = watched(Disk.sync)
+    set_times = watched(Disk.set_times)
     rename = watched(Disk.rename)
     unlink = watched(Disk.unlink)
     sync_directory = watched(Disk.sync_directory)

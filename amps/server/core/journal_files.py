@@ -11,6 +11,9 @@ full-size file. A file comes into use by its header, and that is synced before t
 holds nothing but zeros, and nothing old can ever follow what is new. Before that, the predecessor is synced to its
 end; so only the newest journal can have a torn tail. The index of a full journal is written under a temporary name
 and renamed; without it the journal is scanned.
+
+What becomes of full journals is the keeper's (journal_keeper.py). Its work is done by the housekeeping thread when that
+has nothing more urgent to do: indexes come first, then spares.
 """
 
 import contextlib
@@ -26,8 +29,10 @@ from amps._core.bookmark_index import IndexBuilder, index_bytes
 from amps._core.identity import publisher_id
 from amps._core.log_reader import build_file_header
 from amps.journal.disk import Disk
-from amps.journal.names import NEW_INDEX_SUFFIX, NEW_SUFFIX, index_path, journal_path
+from amps.journal.files import JournalHeader
+from amps.journal.names import index_path, journal_path, unfinished_path
 from amps.server.core.flusher import Flusher
+from amps.server.core.journal_keeper import WAIT_S, JournalKeeper
 from amps.server.runtime import Runtime
 
 MIB = 1 << 20
@@ -41,7 +46,7 @@ class StorageFailure(Exception):
 def make_spare(disk: Disk, directory: Path, instance_name: str, number: int, size_bytes: int) -> None:
     """Make one journal file, full of zeros and synced, under its final name. Raises OSError."""
     path = journal_path(directory, instance_name, number)
-    unfinished = path.with_suffix(NEW_SUFFIX)
+    unfinished = unfinished_path(path)
     descriptor = disk.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
     try:
         # First ask for all blocks, so that a full disk is noticed before half of it is written.
@@ -80,8 +85,10 @@ class JournalFiles:
         report: Callable[[str, str], None],
         disk: Disk,
         background: bool = True,
+        archive: Path | None = None,
     ) -> None:
-        """`report(id, text)` logs; `size_bytes` is a multiple of 1 MiB; `preallocated` counts the file in use.
+        """`report(id, text)` logs; `size_bytes` is a multiple of 1 MiB; `preallocated` counts the file in use;
+        `archive`: where full journals may be moved to.
 
         `background`: make spares and indexes in a thread. Else the caller does every `step`, as the simulation does.
         """
@@ -101,7 +108,14 @@ class JournalFiles:
         self._failure: OSError | None = None
         self._request: int | None = None
         self._indexes: list[tuple[int, IndexBuilder]] = []
+        self._headers: dict[
+            int, JournalHeader
+        ] = {}  # of the file in use, and of full ones without an index yet
         self._stopping = False
+        self.keeper = JournalKeeper(
+            directory, archive, instance_name, runtime.control, report, disk, runtime.index_path
+        )
+        self.keeper.wake = self._wake
         self._thread = threading.Thread(target=self._housekeeping, name="journal-files", daemon=True)
 
     def start(self, spares: set[int], in_use: int) -> None:
@@ -145,13 +159,19 @@ class JournalFiles:
             self._thread.join()
         if not self._background:
             self.step()
+        self.keeper.abandon()
 
-    def resume(self, number: int) -> None:
+    def write_publishers(self, index: IndexBuilder, position: int) -> None:
+        """After `stop`: write down the last message of each publisher up to `position`, where the log ends."""
+        self.keeper.stop(self._headers[self._number], index, position)
+
+    def resume(self, header: JournalHeader) -> None:
         """Open the file that recovery found in use."""
         self._descriptor = self._disk.open(
-            journal_path(self.directory, self.instance_name, number), os.O_RDWR
+            journal_path(self.directory, self.instance_name, header.number), os.O_RDWR
         )
-        self._number = number
+        self._number = header.number
+        self._headers[header.number] = header
         self._flusher.use_file(self._descriptor)
 
     # --- the writer's interface ---------------------------------------------------------------------------
@@ -194,6 +214,9 @@ class JournalFiles:
         except OSError as error:
             raise StorageFailure(f"journal {number} cannot be brought into use: {error}") from error
         self._descriptor = descriptor
+        self._headers[number] = JournalHeader(
+            number, size, start_position, first_txid, self.instance_name, True
+        )
         self._flusher.use_file(descriptor)
         return size, self.index_memory(number, size)
 
@@ -216,6 +239,11 @@ class JournalFiles:
             self._disk.write(self._descriptor, data, offset)
         except OSError as error:
             raise StorageFailure(f"writing to journal {self._number} failed: {error}") from error
+
+    def finish_recovered(self, header: JournalHeader, index: IndexBuilder) -> None:
+        """The file that recovery found in use is full already."""
+        self._headers[header.number] = header
+        self.finish_file(header.number, index)
 
     def finish_file(self, number: int, index: IndexBuilder) -> None:
         """Journal `number` is full: have its index written in the background."""
@@ -250,61 +278,77 @@ class JournalFiles:
         ahead = range(self._number + 1, self._number + self.preallocated)
         return next((number for number in ahead if number not in self._spares), None)
 
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def _idle(self) -> bool:
+        return not self._indexes and self._missing_spare() is None and not self.keeper.due()
+
     def _housekeeping(self) -> None:
         while True:
             with self._changed:
-                while not self._stopping and not self._indexes and self._missing_spare() is None:
-                    self._changed.wait()
+                while not self._stopping and self._idle():
+                    self._changed.wait(WAIT_S if self.keeper.waits() else None)
                 if self._stopping and not self._indexes:
                     return
-            self.step()
-            if self._failure is not None:
+            if not self.step() and self._failure is not None:
                 time.sleep(1)
 
     def step(self) -> bool:
-        """Do one piece of the housekeeping: write an index, or make a spare. False: there was nothing to do."""
+        """Do one piece of the housekeeping: write an index, make a spare, or what the keeper has to do. False: there
+        was nothing to do, or nothing could be done.
+        """
         with self._changed:
             full = self._indexes.pop(0) if self._indexes else None
             missing = self._missing_spare()
         if full is not None:
             self._write_index(*full)
             return True
-        if missing is None or self._stopping:
+        if self._stopping:
             return False
+        if missing is not None and self._make_spare(missing):
+            return True
+        # On a full disk too: what it removes makes room.
+        return self.keeper.step()
+
+    def _make_spare(self, number: int) -> bool:
         try:
-            make_spare(self._disk, self.directory, self.instance_name, missing, self.size_bytes)
+            make_spare(self._disk, self.directory, self.instance_name, number, self.size_bytes)
         except OSError as error:
             with self._changed:
                 self._failure = error
                 self._changed.notify_all()
             self._report(
                 "2C-0003",
-                f"journal {missing} cannot be preallocated in {self.directory}: {os.strerror(error.errno or 0)}"
+                f"journal {number} cannot be preallocated in {self.directory}: {os.strerror(error.errno or 0)}"
                 + ("; free some space" if error.errno == errno.ENOSPC else ""),
             )
             return False
         with self._changed:
             self._failure = None
-            self._spares.add(missing)
+            self._spares.add(number)
             self._changed.notify_all()
         return True
 
     def _write_index(self, number: int, index: IndexBuilder) -> None:
         path = index_path(self.directory, self.instance_name, number)
+        data = index.to_bytes()
         try:
-            write_index(self._disk, path, index.to_bytes())
+            write_index(self._disk, path, data)
         except OSError as error:
             self._report(
                 "2C-0004", f"index {path} cannot be written ({error}); it is rebuilt at the next start"
             )
-            return
-        with contextlib.suppress(OSError):
-            self._runtime.index_path(number).unlink()
+        else:
+            with contextlib.suppress(OSError):
+                self._runtime.index_path(number).unlink()
+        self.keeper.journal_full(self._headers.pop(number), data)
 
 
 def write_index(disk: Disk, path: Path, data: bytes) -> None:
     """Write the index of a full journal. Raises OSError. Not synced: its checksum tells whether it is whole."""
-    unfinished = path.with_suffix(NEW_INDEX_SUFFIX)
+    unfinished = unfinished_path(path)
     descriptor = disk.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
     try:
         disk.write(descriptor, memoryview(data), 0)

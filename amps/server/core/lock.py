@@ -31,6 +31,10 @@ _KILL_PENDING = 1 << 8  # SIGKILL in a signal mask
 class DirectoryInUse(Exception):
     """Another server writes to the journal directory; the text says which one and what to do."""
 
+    def __init__(self, text: str, holder: "Holder") -> None:
+        super().__init__(text)
+        self.holder = holder
+
 
 @dataclass(frozen=True, slots=True)
 class Holder:
@@ -114,7 +118,8 @@ def lock_directory(directory: Path, instance_name: str, report: Callable[..., No
                     if holder.pid
                     else "stop it first, or "
                 )
-                + "give this one a JournalDirectory or a Name of its own"
+                + "give this one a JournalDirectory or a Name of its own",
+                holder,
             )
         time.sleep(_POLL_S)
 

@@ -7,6 +7,9 @@ decides is in `amps._core.sequencer`; this module does its I/O and talks to the 
 Talk with the supervisor (one msgpack list per datagram): in `["transport died", i]`, `["drain"]`; out
 `["ready", seconds]`, `["transport drained", i]`, `["refused", text]`, `["failed", text]`.
 
+Requests about journals (list, archive, compress, remove; journal_keeper.py) come from the services process over
+`runtime.core_requests`: `[id, verb, options]` in, `[id, "ok"|"more"|"error", …]` out.
+
 A transport's records are released (its ring's tail moves) only after the answers to it are in its egress ring: a
 transport that sees its records consumed then also sees that one of its sessions was cut off meanwhile, and does not
 acknowledge what was dropped.
@@ -23,6 +26,7 @@ import select
 import signal
 import socket
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
@@ -34,6 +38,7 @@ from amps._core.sequencer import Sequencer
 from amps._core.shared import CORE_DRAINED, CORE_FAILED, CORE_RECOVERING, CORE_RUNNING, Ring
 from amps.config import ServerConfig
 from amps.journal.disk import Disk
+from amps.journal.files import JournalHeader
 from amps.journal.names import watermark_path
 from amps.journal.watermark import WatermarkFile
 from amps.server import remedies
@@ -41,7 +46,8 @@ from amps.server.core.disk import WatchedDisk
 from amps.server.core.flusher import Flusher
 from amps.server.core.journal_files import JournalFiles, StorageFailure
 from amps.server.core.lock import DirectoryInUse, DirectoryLock, lock_directory
-from amps.server.core.recovery import FileInfo, Recovered, RecoveryRefused, recover
+from amps.server.core.older import RecoveryRefused
+from amps.server.core.recovery import Recovered, recover
 from amps.server.core.transient_files import TransientFiles
 from amps.server.eventlog import EventLog
 from amps.server.records import control_record
@@ -56,6 +62,8 @@ ANSWER_WAIT_MS = 1
 # How long the supervisor and the flusher may go unheard while there is work.
 LOOK_INTERVAL_NS = 10_000_000
 ORPHAN_DRAIN_NS = 6_000_000_000
+REQUESTS_PER_LOOK = 16
+REQUEST_BYTES_MAX = 65536
 
 
 class Core:
@@ -86,6 +94,7 @@ class Core:
         self._disk = disk or Disk()
         self._now_ns = now_ns
         self._background = background
+        self._waiting_answers: deque[bytes] = deque()
         self._draining = False
         self._orphaned_until_ns = 0  # the supervisor died: how long transports may take to drain
         self._replacing: set[int] = set()  # transports that died and whose rings are not empty yet
@@ -144,7 +153,10 @@ class Core:
         recovered = Recovered()
         settings = config.transaction_log
         if settings is not None:
+            archive = settings.journal_archive_directory
             make_directory(self._disk, settings.journal_directory)
+            if archive is not None:
+                make_directory(self._disk, archive)
             self._lock = lock_directory(settings.journal_directory, config.name, self._log.log)
             self._flusher = Flusher(
                 self._runtime,
@@ -163,17 +175,28 @@ class Core:
                 self._report,
                 self._disk,
                 self._background,
+                archive,
             )
             index: IndexBuilder | None = None
 
-            def make_index(info: FileInfo) -> IndexBuilder:
+            def make_index(info: JournalHeader) -> IndexBuilder:
                 nonlocal index
                 index = IndexBuilder(
                     files.index_memory(info.number, info.size), info.number, info.start_position, info.size
                 )
                 return index
 
-            recovered = recover(settings.journal_directory, config.name, make_index, self._report, self._disk)
+            expiration_s = settings.inactive_client_ack_expiration_s
+            recovered = recover(
+                settings.journal_directory,
+                config.name,
+                make_index,
+                self._report,
+                self._disk,
+                archive,
+                0 if expiration_s is None else now_ns - int(expiration_s * 1e9),
+            )
+            files.keeper.start(recovered.journals, recovered.clients)
             journal = LogWriter(files, True)
         next_txid = max(recovered.last_txid + 1, now_ns // 1_000_000_000 * 1_000_000_000 + 1)
         transient.open_first(0, 0, next_txid)
@@ -189,6 +212,7 @@ class Core:
             if journal is not None and not recovered.finished:
                 journal.note_topic(self.sequencer.topic_number(topic, message_type), topic_id)
         if self._journal_files is not None:
+            self._journal_files.keeper.client_names = self.sequencer.client_names
             self._journal_files.wait_for_spares()
         for transport, ring in enumerate(self._runtime.ingress):
             self.sequencer.attach_transport(transport, ring)
@@ -208,11 +232,11 @@ class Core:
         elif recovered.finished:
             assert index is not None
             files.start(recovered.spares, active.number)
-            files.finish_file(active.number, index)
+            files.finish_recovered(active, index)
             journal.open_first(active.number + 1, active.start_position + active.size, next_txid)
         else:
             files.start(recovered.spares, active.number)
-            files.resume(active.number)
+            files.resume(active)
             journal.resume(
                 active.number,
                 active.start_position,
@@ -231,6 +255,9 @@ class Core:
             self._check_flusher()
         if self._journal_files is not None:
             self._journal_files.stop()
+            journal = self.sequencer.journal
+            if journal is not None and journal.index is not None:
+                self._journal_files.write_publishers(journal.index, journal.position)
 
     def _open_spill(self, token: bytes) -> mmap.mmap:
         path = self._runtime.spill_path(token.decode())
@@ -248,6 +275,7 @@ class Core:
         bell = self._runtime.core_bell.fd
         poller.register(bell, select.POLLIN)
         poller.register(self._supervisor, select.POLLIN)
+        poller.register(self._runtime.core_requests, select.POLLIN)
         control = self._runtime.control
         look_ns = 0
         while True:
@@ -343,9 +371,13 @@ class Core:
             self._supervisor.send(msgpack.packb(message))
 
     def look(self) -> None:
-        """See to what is not messages: the flusher, the supervisor, transports that died. Raises StorageFailure."""
+        """See to what is not messages: the flusher, the supervisor, requests, transports that died.
+
+        Raises StorageFailure.
+        """
         self._check_flusher()
         self._listen()
+        self._answer_requests()
         for index in list(self._replacing):
             self._replace_transport(index)
 
@@ -366,6 +398,25 @@ class Core:
                 self._drain()
             elif message[0] == "transport died":
                 self._replacing.add(message[1])
+
+    def _answer_requests(self) -> None:
+        """Requests about journals, as the services process sends them. While it takes no answers, none is read."""
+        channel = self._runtime.core_requests
+        for _ in range(REQUESTS_PER_LOOK):
+            try:
+                while self._waiting_answers:
+                    channel.send(self._waiting_answers[0])
+                    self._waiting_answers.popleft()
+                request = channel.recv(REQUEST_BYTES_MAX)
+            except OSError:  # nothing there, no room there, or nobody
+                return
+            if not request:
+                return
+            if self._journal_files is not None:
+                answers = self._journal_files.keeper.answer(request, self._now_ns())
+            else:
+                answers = [msgpack.packb([None, "error", "there is no TransactionLog in the configuration"])]
+            self._waiting_answers.extend(answers)
 
     def _drain(self) -> None:
         if not self._draining and self._lock is not None:

@@ -1,7 +1,8 @@
 """Bringing a journal directory back: what is there, where it ends, who published what.
 
 Called once, before anything is accepted. The newest file in use is scanned whole and its index built; of the
-older ones only header and index are read (an index that is missing or damaged is rebuilt by scanning its journal).
+older ones only header and index are read (older.py), whether they lie in the journal directory or in the archive,
+plain or compressed.
 
 Torn or damaged? After a crash of the machine the last batch may be written in part; it was never acknowledged, so
 it is cut off, with a log line. But what was acknowledged must be there. Two witnesses tell how far that is: the
@@ -16,55 +17,38 @@ enough for that: a process whose sync failed may have left pages that are right 
 taken for clean by the kernel. What nobody promised yet is therefore written once more, and then synced.
 """
 
-import contextlib
 import itertools
-import mmap
 import os
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from amps._core.bookmark_index import IndexBuilder, IndexDamaged, IndexReader
-from amps._core.log_reader import (
-    END_OF_FILE_KIND,
-    FILE_HEADER_SIZE,
-    LogDamaged,
-    ScanResult,
-    intact_record,
-    read_file_header,
-    scan_file,
-)
+from amps._core.bookmark_index import IndexBuilder
+from amps._core.frames import LogDamaged
+from amps._core.log_reader import FILE_HEADER_SIZE, LogFile, ScanResult, scan_file
+from amps.journal.clients_ack import ClientsAck, summary_of
 from amps.journal.disk import Disk
+from amps.journal.files import JournalHeader, read_header
+from amps.journal.listing import JournalEntry
 from amps.journal.names import (
-    NEW_INDEX_SUFFIX,
-    NEW_SUFFIX,
-    index_path,
-    journal_numbers,
-    journal_path,
+    JournalPlace,
+    clients_ack_path,
+    find_journals,
+    index_places,
+    unfinished_files,
     watermark_path,
 )
 from amps.journal.watermark import WATERMARK_FORMAT, read_watermark
-from amps.server.core.journal_files import write_index
+from amps.server.core.older import (
+    REPAIR_HINT,
+    OlderJournals,
+    RecoveryRefused,
+    Report,
+    usable_clients_ack,
+)
 
 MIB = 1 << 20
 ZEROS = bytes(MIB)
-Report = Callable[[str, str], None]
-REPAIR_HINT = "examine it with 'amps journal verify'; restore the file from a copy, or from another instance"
-
-
-class RecoveryRefused(Exception):
-    """The journal directory cannot be used as it is; the text says why and what to do."""
-
-
-@dataclass(frozen=True)
-class FileInfo:
-    """Header of one journal in use."""
-
-    number: int
-    size: int
-    start_position: int
-    first_txid: int
 
 
 @dataclass
@@ -73,69 +57,129 @@ class Recovered:
 
     first_number: int = 0
     spares: set[int] = field(default_factory=set)
-    active: FileInfo | None = None
+    active: JournalHeader | None = None
     position: int = 0  # log position after the last intact record
     finished: bool = False  # the active file ended with an end-of-file record
     topics: list[tuple[str, str]] = field(default_factory=list)  # by topic id of the active file
     publishers: dict[int, int] = field(default_factory=dict)  # publisher id -> highest sequence
     last_txid: int = 0
     last_timestamp_ns: int = 0
+    journals: list[JournalEntry] = field(default_factory=list)  # the full ones before the active one
+    # Who published what in these.
+    clients: ClientsAck = field(default_factory=ClientsAck, compare=False)
 
 
 def recover(
     directory: Path,
     instance_name: str,
-    make_index: Callable[[FileInfo], IndexBuilder],
+    make_index: Callable[[JournalHeader], IndexBuilder],
     report: Report,
     disk: Disk,
+    archive: Path | None = None,
+    forget_before_ns: int = 0,
 ) -> Recovered:
-    """Recover. `make_index` gives the builder for the index of the file in use. Raises RecoveryRefused."""
-    _remove_unfinished(disk, directory, instance_name)
-    # A process that was killed after it gave a file its name may not have made the name durable.
-    disk.sync_directory(directory)
-    numbers = journal_numbers(directory, instance_name)
-    if not numbers:
+    """Recover. `make_index` gives the builder for the index of the file in use. Raises RecoveryRefused, OSError.
+
+    `forget_before_ns`: publishers that have been silent since then are new ones (InactiveClientAckExpiration).
+    """
+    directories = [directory] if archive is None else [directory, archive]
+    for path in directories:
+        for unfinished in unfinished_files(path, instance_name):
+            disk.unlink(unfinished)
+        # A process that was killed after it gave a file its name may not have made the name durable.
+        disk.sync_directory(path)
+    found = find_journals(directory, archive, instance_name)
+    if not found:
         _begin_anew(disk, directory, instance_name, report)
         return Recovered()
-    for number, expected in zip(numbers, range(numbers[0], numbers[0] + len(numbers)), strict=True):
+    numbers = list(found)
+    for number, expected in zip(numbers, itertools.count(numbers[0])):
         if number != expected:
             raise RecoveryRefused(
-                f"journal {journal_path(directory, instance_name, expected)} is missing while later ones exist; "
-                "put it back: its messages are part of the log"
+                f"journal {instance_name}.{expected:010d}.journal is missing in "
+                f"{' and '.join(map(str, directories))} while later ones exist; put it back: its messages are part "
+                "of the log"
             )
-    headers: dict[int, FileInfo | None] = {}
+    journals = {number: _only_place(disk, places, report) for number, places in found.items()}
+    headers: dict[int, JournalHeader | None] = {}
     torn: dict[int, LogDamaged] = {}
-    for number in numbers:
+    for number, place in journals.items():
         try:
-            headers[number] = _header(directory, instance_name, number)
+            headers[number] = _header(instance_name, place)
         except LogDamaged as damage:
             torn[number] = damage
     files = [info for info in headers.values() if info is not None]
-    first_number = numbers[0]
     if torn:
-        _discard_torn(disk, directory, instance_name, torn, files, numbers, report)
-    result = Recovered(first_number=first_number, spares={n for n in numbers if headers[n] is None})
+        _discard_torn(disk, directory, instance_name, torn, files, journals, report)
+    result = Recovered(numbers[0], {number for number in journals if headers[number] is None})
     if not files:
         _check_watermark(directory, instance_name, 0)
+        _forget_publishers(disk, directory, instance_name)
         return result
-    _check_chain(directory, instance_name, files, numbers)
+    _check_chain(files, journals)
+    active = journals[files[-1].number]
+    if active.archived or active.compressed:
+        raise RecoveryRefused(
+            f"{active.path} is the newest journal and must lie uncompressed in {directory}: put it back (zstd -d "
+            "restores a compressed one), or put the later ones back"
+        )
+    index = _add_active(disk, directory, instance_name, active, files[-1], make_index, result, report)
+    older = OlderJournals(disk, directory, archive, instance_name, report)
+    older.clients = (
+        usable_clients_ack(directory, instance_name, files, result.position, report) or ClientsAck()
+    )
     for info in files[:-1]:
-        _add_older(disk, directory, instance_name, info, result, report)
-    _add_active(disk, directory, instance_name, files[-1], make_index, result, report)
+        older.add(info, journals[info.number])
+    result.journals = older.entries
+    result.clients = older.clients
+    result.last_txid = max(result.last_txid, older.last_txid)
+    result.last_timestamp_ns = max(result.last_timestamp_ns, older.last_timestamp_ns)
+    everybody = ClientsAck(rows=result.clients.rows)
+    everybody.take(summary_of(index.publishers_seen()))
+    dropped = everybody.forget_before(forget_before_ns)
+    if dropped:
+        report("1D-0015", f"{dropped} publishers were silent for too long and are new ones now")
+        result.clients.forget_before(forget_before_ns)
+    result.publishers = everybody.last_sequences()
+    _remove_indexes_before(disk, directory, archive, instance_name, numbers[0])
     return result
 
 
-def _remove_unfinished(disk: Disk, directory: Path, instance_name: str) -> None:
-    """Remove what a crash left of journals and indexes that were being made: they were never used."""
-    suffixes = "|".join(re.escape(suffix) for suffix in (NEW_SUFFIX, NEW_INDEX_SUFFIX))
-    pattern = re.compile(rf"{re.escape(instance_name)}\.\d{{10}}(?:{suffixes})")
-    for entry in sorted(directory.iterdir()):
-        if pattern.fullmatch(entry.name):
-            disk.unlink(entry)
+def _only_place(disk: Disk, places: list[JournalPlace], report: Report) -> JournalPlace:
+    """The place that counts. A crash while the journal was moved left it at two: both are whole, one goes."""
+    first = places[0]
+    for surplus in places[1:]:
+        try:
+            same = read_header(first.path) == read_header(surplus.path)
+        except LogDamaged:
+            same = False
+        if not same:
+            raise RecoveryRefused(
+                f"{first.path} and {surplus.path} cannot both be journal {first.number}; move one of them away"
+            )
+        report("1D-0014", f"{surplus.path} is removed: {first.path} is the same journal")
+        disk.unlink(surplus.path)
+        disk.sync_directory(surplus.path.parent)
+    return first
+
+
+def _remove_indexes_before(
+    disk: Disk, directory: Path, archive: Path | None, instance_name: str, first_number: int
+) -> None:
+    """Remove what a crash left of a journal that was being removed."""
+    number = first_number - 1
+    while number >= 0:
+        left = [path for path in index_places(directory, archive, instance_name, number) if path.exists()]
+        if not left:
+            return
+        for path in left:
+            disk.unlink(path)
+        number -= 1
 
 
 def _begin_anew(disk: Disk, directory: Path, instance_name: str, report: Report) -> None:
     """No journals at all: somebody removed them, or there were none. What was promised before is void."""
+    _forget_publishers(disk, directory, instance_name)
     path = watermark_path(directory, instance_name)
     if read_watermark(path):
         report(
@@ -149,25 +193,30 @@ def _begin_anew(disk: Disk, directory: Path, instance_name: str, report: Report)
             disk.close(descriptor)
 
 
-def _header(directory: Path, instance_name: str, number: int) -> FileInfo | None:
+def _forget_publishers(disk: Disk, directory: Path, instance_name: str) -> None:
+    """Before a log begins anew: what is said of an old one must never be taken for the new one's."""
+    path = clients_ack_path(directory, instance_name)
+    if path.exists():
+        disk.unlink(path)
+        disk.sync_directory(directory)
+
+
+def _header(instance_name: str, place: JournalPlace) -> JournalHeader | None:
     """The header of a journal; None = a spare that was never used. Raises LogDamaged, RecoveryRefused."""
-    path = journal_path(directory, instance_name, number)
-    with path.open("rb") as file:
-        page = file.read(FILE_HEADER_SIZE)
-    size = path.stat().st_size
-    header = read_file_header(page, str(path))
-    if header is None:
-        raise LogDamaged(str(path), 0, "the file header holds nothing but zeros")
-    file_number, file_size, start, first_txid, name, in_use = header
-    if name != instance_name:
-        raise RecoveryRefused(f"{path} belongs to instance {name!r}; move it away")
-    if file_number != number:
-        raise RecoveryRefused(f"{path} says that it is journal {file_number}; give it back its name")
-    if file_size != size:
-        raise RecoveryRefused(
-            f"{path}: damaged at offset {size}: {size} bytes instead of {file_size}; {REPAIR_HINT}"
-        )
-    return FileInfo(number, file_size, start, first_txid) if in_use else None
+    path = place.path
+    try:
+        header = read_header(path)
+    except LogDamaged as damage:
+        if damage.offset or place.compressed or place.archived:
+            raise RecoveryRefused(f"{damage}; {REPAIR_HINT}") from damage
+        raise
+    if header.instance_name != instance_name:
+        raise RecoveryRefused(f"{path} belongs to instance {header.instance_name!r}; move it away")
+    if header.number != place.number:
+        raise RecoveryRefused(f"{path} says that it is journal {header.number}; give it back its name")
+    if not header.in_use and (place.compressed or place.archived):
+        raise RecoveryRefused(f"{path} holds a journal that was never used; remove it")
+    return header if header.in_use else None
 
 
 def _discard_torn(
@@ -175,8 +224,8 @@ def _discard_torn(
     directory: Path,
     instance_name: str,
     torn: dict[int, LogDamaged],
-    files: list[FileInfo],
-    numbers: list[int],
+    files: list[JournalHeader],
+    journals: dict[int, JournalPlace],
     report: Report,
 ) -> None:
     """Remove a file that was being brought into use when the machine stopped. Raises RecoveryRefused.
@@ -184,17 +233,17 @@ def _discard_torn(
     Such a file comes right after those in use and holds nothing behind its torn header; anything else is damage.
     """
     number, damage = min(torn.items())
-    path = journal_path(directory, instance_name, number)
-    next_number = files[-1].number + 1 if files else numbers[0]
+    path = journals[number].path
+    next_number = files[-1].number + 1 if files else min(journals)
     if len(torn) > 1 or number != next_number or not _is_empty_behind_header(path):
         raise RecoveryRefused(f"{damage}; {REPAIR_HINT}") from damage
     _check_watermark(directory, instance_name, files[-1].start_position + files[-1].size if files else 0)
     report("1D-0006", f"{path}: the header of an unused journal was torn; it is made anew")
     # From the last spare on, so that a crash leaves no gap in the numbers.
-    for spare in sorted((n for n in numbers if n >= number), reverse=True):
-        disk.unlink(journal_path(directory, instance_name, spare))
+    for spare in sorted((n for n in journals if n >= number), reverse=True):
+        disk.unlink(journals[spare].path)
         disk.sync_directory(directory)
-    del numbers[numbers.index(number) :]
+        del journals[spare]
 
 
 def _is_empty_behind_header(path: Path) -> bool:
@@ -217,18 +266,17 @@ def _end_of_data(descriptor: int, begin: int, end: int) -> int:
     return begin
 
 
-def _check_chain(directory: Path, instance_name: str, files: list[FileInfo], numbers: list[int]) -> None:
-    if files[0].number != numbers[0]:
+def _check_chain(files: list[JournalHeader], journals: dict[int, JournalPlace]) -> None:
+    first = min(journals)
+    if files[0].number != first:
         raise RecoveryRefused(
-            f"journal {journal_path(directory, instance_name, numbers[0])} was never used although a later one is: "
-            f"it was replaced; {REPAIR_HINT}"
+            f"journal {journals[first].path} was never used although a later one is: it was replaced; {REPAIR_HINT}"
         )
     for before, after in itertools.pairwise(files):
         if after.number != before.number + 1 or after.start_position != before.start_position + before.size:
             raise RecoveryRefused(
-                f"{journal_path(directory, instance_name, after.number)} starts at log position "
-                f"{after.start_position}, its predecessor ends at {before.start_position + before.size}: "
-                f"one of them was replaced; {REPAIR_HINT}"
+                f"{journals[after.number].path} starts at log position {after.start_position}, its predecessor ends "
+                f"at {before.start_position + before.size}: one of them was replaced; {REPAIR_HINT}"
             )
 
 
@@ -243,78 +291,20 @@ def _check_watermark(directory: Path, instance_name: str, position: int) -> int:
     return watermark
 
 
-def _map(path: Path) -> mmap.mmap:
-    with path.open("rb") as file:
-        return mmap.mmap(file.fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ)
-
-
-def _add_older(
-    disk: Disk, directory: Path, instance_name: str, info: FileInfo, result: Recovered, report: Report
-) -> None:
-    """Take publishers and ends of a full journal from its index, rebuilt if need be."""
-    path = index_path(directory, instance_name, info.number)
-    reader: IndexReader | None = None
-    try:
-        candidate = IndexReader(path.read_bytes(), True)
-        _check_index(candidate, journal_path(directory, instance_name, info.number), info)
-        reader = candidate
-    except FileNotFoundError:
-        report("1D-0004", f"{path} is missing; scanning the journal to rebuild it")
-    except (IndexDamaged, OSError) as problem:
-        report("1D-0004", f"{path} cannot be used ({problem}); scanning the journal to rebuild it")
-    if reader is None:
-        data = rebuild_index(journal_path(directory, instance_name, info.number), info)
-        with contextlib.suppress(OSError):
-            write_index(disk, path, data)
-        reader = IndexReader(data, True)
-    for row in reader.publishers():
-        result.publishers[int(row["publisher_id"])] = int(row["last_sequence"])
-    result.last_txid = max(result.last_txid, reader.last_txid)
-    result.last_timestamp_ns = max(result.last_timestamp_ns, reader.last_timestamp_ns)
-
-
-def _check_index(reader: IndexReader, path: Path, info: FileInfo) -> None:
-    """Whether an index is that of this journal: it begins and ends where the journal does. Raises IndexDamaged."""
-    if reader.file_number != info.number or reader.start_position != info.start_position:
-        raise IndexDamaged("it belongs to another journal")
-    with _map(path) as journal:
-        first = intact_record(journal, info.start_position, FILE_HEADER_SIZE)
-        # A journal may be full without a message, when the first one was too large for it.
-        last = intact_record(journal, info.start_position, reader.end_offset or FILE_HEADER_SIZE)
-    if (
-        first is None
-        or last is None
-        or last[0] != END_OF_FILE_KIND
-        or (reader.end_offset and first[1] != reader.first_txid)
-    ):
-        raise IndexDamaged("it does not fit the journal")
-
-
-def rebuild_index(path: Path, info: FileInfo) -> bytes:
-    """The index of a full journal, made by scanning it. Raises RecoveryRefused if the journal is damaged."""
-    builder = IndexBuilder(None, info.number, info.start_position, info.size)
-    found = scan_file(_map(path), info.start_position, builder)
-    if not found.finished:
-        raise RecoveryRefused(
-            f"{path}: damaged at offset {found.end_offset}: no intact record there although later journals exist; "
-            f"{REPAIR_HINT}"
-        )
-    return builder.to_bytes()
-
-
 def _add_active(
     disk: Disk,
     directory: Path,
     instance_name: str,
-    info: FileInfo,
-    make_index: Callable[[FileInfo], IndexBuilder],
+    place: JournalPlace,
+    info: JournalHeader,
+    make_index: Callable[[JournalHeader], IndexBuilder],
     result: Recovered,
     report: Report,
-) -> None:
-    """Scan the newest journal, decide about its tail, and note where to go on."""
-    path = journal_path(directory, instance_name, info.number)
+) -> IndexBuilder:
+    """Scan the newest journal, decide about its tail, and note where to go on. Returns its index."""
+    path = place.path
     index = make_index(info)
-    found = scan_file(_map(path), info.start_position, index)
+    found = scan_file(LogFile(str(path), info.number), info.start_position, index)
     end = info.start_position + found.end_offset
     # Records alone prove what was durable when they were written; the watermark file also knows the last batch.
     durable = max(found.durable_position, read_watermark(watermark_path(directory, instance_name)))
@@ -335,10 +325,9 @@ def _add_active(
     result.position = end
     result.finished = found.finished
     result.topics = found.topics
-    for publisher, (_, last, _) in index.publishers_seen().items():
-        result.publishers[publisher] = last
     result.last_txid = max(result.last_txid, found.last_txid, info.first_txid)
     result.last_timestamp_ns = max(result.last_timestamp_ns, index.last_timestamp_ns)
+    return index
 
 
 def _make_durable(disk: Disk, path: Path, found: ScanResult, durable_offset: int) -> int:

@@ -135,6 +135,15 @@ CATALOGUE: Mapping[str, Entry] = {
         "info",
         "{path} is held by {holder}, which is ending; waiting until it has ended, at most {seconds} s.",
     ),
+    "1D-0012": Entry(
+        "warning", "{path} cannot be used: {reason}; the indexes of all journals are read instead."
+    ),
+    "1D-0013": Entry("info", "scanning {path}: {percent} % done."),
+    "1D-0014": Entry("warning", "{path} is removed: {other} is the same journal."),
+    "1D-0015": Entry(
+        "info",
+        "{count} publishers were silent for longer than InactiveClientAckExpiration and are new ones now.",
+    ),
     "1F-0004": Entry(
         "info",
         "[{connection}] AMPS client session logon for: {client}\n"
@@ -159,6 +168,12 @@ CATALOGUE: Mapping[str, Entry] = {
     "25-0004": Entry("info", "entitlement {state}."),
     "2C-0003": Entry("critical", "journal {journal} cannot be preallocated in {directory}: {reason}."),
     "2C-0004": Entry("warning", "index {path} cannot be written: {reason}; it is rebuilt at the next start."),
+    "2C-0005": Entry("info", "journal {path} is archived in {directory}."),
+    "2C-0006": Entry("info", "journal {path} is compressed: {before} bytes became {after}."),
+    "2C-0007": Entry("info", "journal {path} is removed."),
+    "2C-0008": Entry("info", "journal {path} is to be removed, but waits: {reason}."),
+    "2C-0009": Entry("error", "journal {path} cannot be archived, compressed or removed: {reason}."),
+    "2C-0010": Entry("warning", "{path} cannot be written: {reason}; the next start reads all indexes."),
     "30-0000": Entry(
         "warning", "thread {thread} has made no progress for {seconds} seconds and appears stuck."
     ),

@@ -15,9 +15,11 @@ from amps._core.bookmark_index import IndexBuilder
 from amps._core.identity import publisher_id
 from amps._core.log_reader import FILE_HEADER_SIZE, LogCursor, Record, build_file_header
 from amps.journal.disk import Disk
+from amps.journal.files import JournalHeader
 from amps.journal.names import index_path, journal_path, watermark_path
 from amps.journal.watermark import WatermarkFile, read_watermark
-from amps.server.core.recovery import FileInfo, Recovered, RecoveryRefused, recover
+from amps.server.core.older import RecoveryRefused
+from amps.server.core.recovery import Recovered, recover
 from tests.support.feed import Feed, Feeder, directory_of, read_all
 from tests.support.records import RecordParts
 
@@ -65,7 +67,7 @@ class Directory:
         WatermarkFile(watermark_path(self.path, NAME), Disk()).write(position)
 
     def recover(self, disk: Disk | None = None) -> Recovered:
-        def make_index(info: FileInfo) -> IndexBuilder:
+        def make_index(info: JournalHeader) -> IndexBuilder:
             return IndexBuilder(None, info.number, info.start_position, info.size)
 
         self.reports.clear()

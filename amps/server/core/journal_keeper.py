@@ -1,0 +1,387 @@
+"""What becomes of full journals while the server runs: listed, archived, compressed, removed.
+
+Somebody *marks* journals, by age or up to a number, and has an answer at once; the work is done by the housekeeping
+thread of `JournalFiles`, one piece of a few milliseconds at a time, so that making spare files never waits for it.
+Marks live in memory; what is begun when the process dies is cleaned up or finished by recovery.
+
+Removing goes from the oldest on, without gaps, never the current journal, and only what nobody needs:
+
+1. `blockers` say from which journal on something is needed for good (queues, destinations); those stay, and can be
+   read by anybody.
+2. `first_journal_number` in the control page is raised to what will be the first one: new readers begin there.
+3. Then the words of the transports are looked at, each the oldest journal that it may read. What is older than all
+   of them is removed; the rest waits.
+
+A reader (transport/journal_floor.py) does it the other way round: it lowers its word, then looks at
+`first_journal_number`. Between the store and the load of either side is a full fence. So of a reader and a remover that
+meet, at least one sees the other: the reader sees that it is too late and begins anew, or the remover sees the word and
+waits. A word is raised only to the number of a journal that the transport holds open; that one and those after it
+were never below the word before, so they are there.
+
+Before a journal is removed `clients.ack` covers it: what its publishers sent last must not be forgotten with it. That
+file is written only for what is durable, since after a crash of the machine it must not know more than the log.
+"""
+
+import math
+import mmap
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgpack
+
+from amps._core.bookmark_index import IndexBuilder, IndexReader
+from amps._core.frames import LogDamaged
+from amps._core.identity import derived_publisher_id, publisher_id
+from amps._core.shared import ControlPage
+from amps.journal.clients_ack import ClientsAck, summary_of, write_clients_ack
+from amps.journal.compression import compress_journal
+from amps.journal.disk import Disk
+from amps.journal.files import JournalHeader, read_header
+from amps.journal.listing import JournalEntry, make_entry, oldest_of_age, oldest_up_to
+from amps.journal.moving import archive_journal, remove_journal
+from amps.journal.names import (
+    JournalPlace,
+    clients_ack_path,
+    compressed_path,
+    journal_path,
+)
+
+ENTRIES_PER_DATAGRAM = 200
+WAIT_S = 0.5
+"""How often removing looks again whether a journal is still in use."""
+VERBS = ("archive", "compress", "remove")
+
+Report = Callable[[str, str], None]
+
+
+class RequestRefused(Exception):
+    """A request that cannot be carried out; the text says why."""
+
+
+class JournalKeeper:
+    """The full journals of a running server. Requests come from any thread, `step` from one."""
+
+    def __init__(
+        self,
+        directory: Path,
+        archive: Path | None,
+        instance_name: str,
+        control: ControlPage,
+        report: Report,
+        disk: Disk,
+        current_index_path: Callable[[int], Path],
+    ) -> None:
+        """`report(id, text)` logs; `current_index_path(number)`: where the index of the journal in use is."""
+        self._directory = directory
+        self._archive = archive
+        self._instance_name = instance_name
+        self._control = control
+        self._report = report
+        self._disk = disk
+        self._current_index_path = current_index_path
+        self.blockers: list[Callable[[], int]] = []
+        """Each gives the number of the oldest journal that it needs; NO_JOURNAL if none."""
+        self.client_names: Iterable[str] = ()
+        """Names of clients, for the file that tells publishers apart by number; may grow."""
+        self.wake: Callable[[], None] = lambda: None
+        """Called when there is new work for `step`."""
+        self._lock = threading.Lock()  # for what follows, down to `_remove_through`
+        self._entries: dict[int, JournalEntry] = {}
+        self._to_compress: set[int] = set()
+        self._to_archive: set[int] = set()
+        self._remove_through = -1
+        self._clients = ClientsAck()
+        self._written_position = 0  # up to where the file tells of publishers
+        self._work: Iterator[int] | None = None
+        self._finish: Callable[[], None] = lambda: None
+        self._subject = ("", 0)  # what `_work` does to which journal
+        self._waiting = ""  # why removing waits, as it was logged last
+        self._look_again_s = 0.0
+
+    def start(self, journals: Iterable[JournalEntry], clients: ClientsAck) -> None:
+        """Begin with what recovery found: full journals, and who published what in them."""
+        self._entries = {entry.number: entry for entry in journals}
+        self._clients = clients
+        if self._entries:
+            clients.covers(list(self._entries.values())[-1].header)
+
+    def journal_full(self, header: JournalHeader, index: bytes) -> None:
+        """A journal is full; its index is written, unless that failed."""
+        reader = IndexReader(index, True)
+        path = journal_path(self._directory, self._instance_name, header.number)
+        entry = make_entry(header, JournalPlace(header.number, path, False, False), reader)
+        self._clients.take(reader.publishers())
+        self._clients.covers(header)
+        with self._lock:
+            self._entries[header.number] = entry
+
+    # --- requests -------------------------------------------------------------------------------------------
+
+    def answer(self, data: bytes, now_ns: int) -> list[bytes]:
+        """Answer one request: datagrams to send. Whatever was sent, nothing is raised."""
+        identity: object = None
+        try:
+            request = msgpack.unpackb(data)
+            if not isinstance(request, list) or not 2 <= len(request) <= 3:
+                raise RequestRefused("a request is a list of an id, a verb and perhaps options")
+            identity, verb = request[:2]
+            if verb == "list":
+                rows = self.rows()
+                parts = [
+                    rows[at : at + ENTRIES_PER_DATAGRAM] for at in range(0, len(rows), ENTRIES_PER_DATAGRAM)
+                ]
+                return [
+                    *(msgpack.packb([identity, "more", part]) for part in parts[:-1]),
+                    msgpack.packb([identity, "ok", parts[-1] if parts else []]),
+                ]
+            if verb not in VERBS:
+                raise RequestRefused(f"there is no request {verb!r}; there are list, {', '.join(VERBS)}")
+            marked = self.mark(verb, request[2] if len(request) == 3 else None, now_ns)
+            return [msgpack.packb([identity, "ok", marked])]
+        except RequestRefused as refused:
+            return [msgpack.packb([identity, "error", str(refused)])]
+        except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as problem:
+            return [msgpack.packb([None, "error", f"the request cannot be understood: {problem}"])]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """All journals in use, oldest first, the current one last."""
+        with self._lock:
+            entries = list(self._entries.values())
+        current = self._current()
+        if current is not None and (not entries or current.number > entries[-1].number):
+            entries.append(current)
+        return [
+            {
+                "number": entry.number,
+                "path": str(entry.place.path),
+                "archived": entry.place.archived,
+                "compressed": entry.place.compressed,
+                "full": entry.full,
+                "min_timestamp_ns": entry.min_timestamp_ns,
+                "max_timestamp_ns": entry.max_timestamp_ns,
+                "size_bytes": entry.size_bytes,
+            }
+            for entry in entries
+        ]
+
+    def _current(self) -> JournalEntry | None:
+        number = self._control.watermarks()[3]
+        place = JournalPlace(number, journal_path(self._directory, self._instance_name, number), False, False)
+        index: IndexReader | None = None
+        try:
+            with self._current_index_path(number).open("rb") as file:
+                index = IndexReader(mmap.mmap(file.fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ), False)
+        except (OSError, ValueError):
+            index = None
+        try:
+            entry = make_entry(read_header(place.path), place, index)
+        except (OSError, LogDamaged):
+            return None
+        entry.full = False
+        return entry
+
+    def mark(self, verb: str, options: object, now_ns: int) -> list[int]:
+        """Mark journals; returns their numbers. Raises RequestRefused."""
+        if verb == "archive" and self._archive is None:
+            raise RequestRefused(
+                "there is no JournalArchiveDirectory in the configuration: nowhere to archive to"
+            )
+        with self._lock:
+            chosen = _chosen(list(self._entries.values()), options, now_ns)
+            if verb == "remove":
+                numbers = [entry.number for entry in chosen]
+                self._remove_through = max(self._remove_through, *numbers, -1)
+            elif verb == "archive":
+                numbers = [entry.number for entry in chosen if not entry.place.archived]
+                self._to_archive.update(numbers)
+            else:
+                numbers = [entry.number for entry in chosen if not entry.place.compressed]
+                self._to_compress.update(numbers)
+        self._look_again_s = 0.0
+        self.wake()
+        return numbers
+
+    # --- the work -------------------------------------------------------------------------------------------
+
+    def due(self) -> bool:
+        """Whether `step` has something to do now."""
+        if self._work is not None or self._clients_ack_is_due():
+            return True
+        with self._lock:
+            if self._to_compress or self._to_archive:
+                return True
+            return self._removing() and time.monotonic() >= self._look_again_s
+
+    def waits(self) -> bool:
+        """Whether something is to be done later: look again after WAIT_S."""
+        return self._removing() or self._written_position < self._clients.position
+
+    def _removing(self) -> bool:
+        return bool(self._entries) and min(self._entries) <= self._remove_through
+
+    def step(self) -> bool:
+        """Do one piece. False: there was nothing to do now."""
+        if self._work is None:
+            if self._clients_ack_is_due():
+                self._write_clients_ack(self._clients)
+                return True
+            if self._removing() and time.monotonic() >= self._look_again_s and self._remove_oldest():
+                return True
+            if not self._begin():
+                return False
+        assert self._work is not None
+        try:
+            if next(self._work, None) is None:
+                self._work = None
+                self._finish()
+        except (OSError, LogDamaged) as problem:
+            self._work = None
+            verb, number = self._subject
+            reason = os.strerror(problem.errno) if isinstance(problem, OSError) and problem.errno else problem
+            entry = self._entries[number]
+            self._report(
+                "2C-0009", f"journal {entry.place.path} cannot be {verb}: {reason}; it stays as it is"
+            )
+        return True
+
+    def abandon(self) -> None:
+        """Let go of what is under way: the process ends."""
+        work, self._work = self._work, None
+        if work is not None:
+            work.close()  # type: ignore[attr-defined]
+
+    def stop(self, header: JournalHeader, index: IndexBuilder, position: int) -> None:
+        """Orderly stop: everything before `position`, in the journal in use, is durable."""
+        clients = self._clients
+        clients.take(summary_of(index.publishers_seen()))
+        clients.covers(header)
+        clients.position = position
+        self._write_clients_ack(clients)
+
+    def _clients_ack_is_due(self) -> bool:
+        position = self._clients.position
+        return self._written_position < position <= self._control.durable
+
+    def _write_clients_ack(self, clients: ClientsAck) -> bool:
+        path = clients_ack_path(self._directory, self._instance_name)
+        for name in list(self.client_names):
+            if publisher_id(name) not in clients.names:
+                clients.names[publisher_id(name)] = name
+                clients.names[derived_publisher_id(name, self._instance_name)] = name
+        # A failed attempt is not made again before there is more to write: recovery can do without.
+        self._written_position = clients.position
+        try:
+            write_clients_ack(self._disk, path, clients)
+        except OSError as error:
+            self._report(
+                "2C-0010", f"{path} cannot be written ({error}); the next start reads the indexes instead"
+            )
+            return False
+        return True
+
+    def _begin(self) -> bool:
+        """Begin with the next journal that is marked: compressing first, so that less is to be moved."""
+        with self._lock:
+            self._to_compress &= self._entries.keys()
+            self._to_archive &= self._entries.keys()
+            compressing = bool(self._to_compress)
+            marks = self._to_compress or self._to_archive
+            if not marks:
+                return False
+            number = min(marks)
+            marks.discard(number)
+        if compressing:
+            self._begin_compressing(self._entries[number])
+        else:
+            self._begin_archiving(self._entries[number])
+        return True
+
+    def _begin_compressing(self, entry: JournalEntry) -> None:
+        source, before = entry.place, entry.size_bytes
+        target = compressed_path(source.path.parent, self._instance_name, entry.number)
+
+        def finish() -> None:
+            entry.moved(JournalPlace(entry.number, target, source.archived, True))
+            self._report(
+                "2C-0006", f"journal {source.path} is compressed: {before} bytes became {entry.size_bytes}"
+            )
+
+        self._subject = "compressed", entry.number
+        self._finish = finish
+        self._work = compress_journal(self._disk, source.path, target)
+
+    def _begin_archiving(self, entry: JournalEntry) -> None:
+        archive, source = self._archive, entry.place
+        assert archive is not None
+
+        def finish() -> None:
+            target = archive / source.path.name
+            entry.moved(JournalPlace(entry.number, target, True, source.compressed))
+            self._report("2C-0005", f"journal {source.path} is archived in {archive}")
+
+        self._subject = "archived", entry.number
+        self._finish = finish
+        self._work = archive_journal(self._disk, self._instance_name, source, archive)
+
+    def _remove_oldest(self) -> bool:
+        """Remove the oldest journal if nobody needs it. False: it must wait."""
+        with self._lock:
+            number = min(self._entries)
+            target = self._remove_through + 1
+        needed = min([blocker() for blocker in self.blockers], default=target)
+        allowed = min(target, needed)
+        if allowed > self._control.first_journal_number:
+            self._control.first_journal_number = allowed
+        path = self._entries[number].place.path
+        if number >= allowed:
+            return self._wait(f"journal {path} is to be removed, but messages in it are still needed")
+        if self._control.lowest_journal_floor() <= number:
+            return self._wait(f"journal {path} is to be removed when no replay reads it any more")
+        clients = self._clients
+        if self._written_position < clients.position and not self._write_clients_ack(clients):
+            return self._give_up(
+                f"journal {path} is not removed: its publishers cannot be written down first"
+            )
+        try:
+            remove_journal(self._disk, self._directory, self._archive, self._instance_name, number)
+        except OSError as error:
+            return self._give_up(f"journal {path} cannot be removed: {os.strerror(error.errno or 0)}")
+        with self._lock:
+            del self._entries[number]
+        self._waiting = ""
+        self._report("2C-0007", f"journal {path} is removed")
+        return True
+
+    def _wait(self, why: str) -> bool:
+        self._look_again_s = time.monotonic() + WAIT_S
+        if why != self._waiting:
+            self._waiting = why
+            self._report("2C-0008", why)
+        return False
+
+    def _give_up(self, why: str) -> bool:
+        with self._lock:
+            self._remove_through = -1
+        self._report("2C-0009", why)
+        return False
+
+
+def _chosen(entries: list[JournalEntry], options: object, now_ns: int) -> list[JournalEntry]:
+    """The full journals that a request means: the oldest ones, up to an age or a number. Raises RequestRefused."""
+    if not isinstance(options, dict) or len(options) != 1:
+        raise RequestRefused('say which journals: {"age_s": seconds} or {"up_to": number}')
+    name, value = next(iter(options.items()))
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+        raise RequestRefused(f"{name} must be a number that is not negative, not {value!r}")
+    if name == "age_s":
+        return oldest_of_age(entries, now_ns, value)
+    if name != "up_to":
+        raise RequestRefused(f"{name!r} is unknown; say age_s or up_to")
+    try:
+        return oldest_up_to(entries, int(value))
+    except ValueError as problem:
+        raise RequestRefused(str(problem)) from None

@@ -1,0 +1,151 @@
+"""Recovery's part about full journals: their indexes, and the last message of each publisher.
+
+`clients.ack` tells who published what up to a position of the log. Of journals that it covers only the header of the
+index is looked at; of later ones the index is read whole and compared with its journal. Without a usable file, all
+are. An index that is missing or does not fit is made again by scanning the journal.
+"""
+
+import mmap
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from amps._core.bookmark_index import IndexBuilder, IndexDamaged, IndexReader
+from amps._core.frames import LogDamaged
+from amps._core.log_reader import END_OF_FILE_KIND, FILE_HEADER_SIZE, LogFile, intact_record, scan_file
+from amps.journal.clients_ack import ClientsAck, ClientsAckDamaged, read_clients_ack
+from amps.journal.disk import Disk
+from amps.journal.files import JournalHeader, open_journal
+from amps.journal.listing import JournalEntry, make_entry
+from amps.journal.names import JournalPlace, clients_ack_path, index_path, index_places
+from amps.server.core.journal_files import write_index
+
+Report = Callable[[str, str], None]
+REPAIR_HINT = "examine it with 'amps journal verify'; restore the file from a copy, or from another instance"
+PROGRESS_INTERVAL_S = 5.0
+
+
+class RecoveryRefused(Exception):
+    """The journal directory cannot be used as it is; the text says why and what to do."""
+
+
+def usable_clients_ack(
+    directory: Path, instance_name: str, files: Sequence[JournalHeader], end_position: int, report: Report
+) -> ClientsAck | None:
+    """What `clients.ack` says, if it is about this log, which ends at `end_position`; else None."""
+    path = clients_ack_path(directory, instance_name)
+    try:
+        ack = read_clients_ack(path)
+    except FileNotFoundError:
+        return None
+    except (ClientsAckDamaged, OSError) as problem:
+        report("1D-0012", f"{path} cannot be used ({problem}); the indexes of all journals are read instead")
+        return None
+    same = {(info.number, info.start_position, info.first_txid) for info in files}
+    if ack.journal_number >= files[0].number:
+        fits = (ack.journal_number, ack.start_position, ack.first_txid) in same
+    else:
+        fits = ack.position <= files[0].start_position  # its journals were removed
+    if not fits or ack.position > end_position:
+        report("1D-0012", f"{path} is not about these journals; their indexes are read instead")
+        return None
+    return ack
+
+
+class OlderJournals:
+    """The full journals, added from the oldest on. `clients` is who published what, up to the last one added."""
+
+    def __init__(
+        self, disk: Disk, directory: Path, archive: Path | None, instance_name: str, report: Report
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._archive = archive
+        self._instance_name = instance_name
+        self._report = report
+        self.clients = ClientsAck()
+        self.entries: list[JournalEntry] = []
+        self.last_txid = 0
+        self.last_timestamp_ns = 0
+
+    def add(self, info: JournalHeader, place: JournalPlace) -> None:
+        """Take ends and, unless `clients` covers it, publishers from a journal's index. Raises RecoveryRefused."""
+        covered = info.start_position + info.size <= self.clients.position
+        reader = self._index(info, place, covered)
+        if not covered:
+            self.clients.take(reader.publishers())
+        self.last_txid = max(self.last_txid, reader.last_txid)
+        self.last_timestamp_ns = max(self.last_timestamp_ns, reader.last_timestamp_ns)
+        self.entries.append(make_entry(info, place, reader))
+
+    def _index(self, info: JournalHeader, place: JournalPlace, covered: bool) -> IndexReader:
+        problem: Exception | None = None
+        for path in index_places(self._directory, self._archive, self._instance_name, info.number):
+            try:
+                return _read_index(path, info, place, covered)
+            except FileNotFoundError:
+                continue
+            except (IndexDamaged, LogDamaged, OSError) as error:
+                problem = error
+        path = index_path(place.path.parent, self._instance_name, info.number)
+        what = "is missing" if problem is None else f"cannot be used ({problem})"
+        self._report("1D-0004", f"{path} {what}; scanning the journal to rebuild it")
+        data = self._rebuilt(info, place)
+        try:
+            write_index(self._disk, path, data)
+        except OSError as error:
+            self._report(
+                "2C-0004", f"index {path} cannot be written ({error}); it is rebuilt at the next start"
+            )
+        return IndexReader(data, True)
+
+    def _rebuilt(self, info: JournalHeader, place: JournalPlace) -> bytes:
+        """The index of a full journal, made by scanning it. Raises RecoveryRefused if the journal is damaged."""
+        builder = IndexBuilder(None, info.number, info.start_position, info.size)
+        said_s = time.monotonic()
+
+        def progress(offset: int) -> None:
+            nonlocal said_s
+            if time.monotonic() - said_s >= PROGRESS_INTERVAL_S:
+                said_s = time.monotonic()
+                self._report("1D-0013", f"scanning {place.path}: {100 * offset // info.size} % done")
+
+        try:
+            found = scan_file(open_journal(place.path), info.start_position, builder, progress)
+        except LogDamaged as damage:
+            raise RecoveryRefused(f"{damage}; {REPAIR_HINT}") from damage
+        if not found.finished:
+            raise RecoveryRefused(
+                f"{place.path}: damaged at offset {found.end_offset}: no intact record there although later journals "
+                f"exist; {REPAIR_HINT}"
+            )
+        return builder.to_bytes()
+
+
+def _read_index(path: Path, info: JournalHeader, place: JournalPlace, covered: bool) -> IndexReader:
+    """An index that belongs to that journal. Raises OSError, IndexDamaged, LogDamaged."""
+    with path.open("rb") as file:
+        if os.fstat(file.fileno()).st_size == 0:
+            raise IndexDamaged("it is empty")
+        memory = mmap.mmap(file.fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ)
+    reader = IndexReader(memory, not covered)
+    if reader.file_number != info.number or reader.start_position != info.start_position:
+        raise IndexDamaged("it belongs to another journal")
+    if not covered:
+        _check_ends(reader, open_journal(place.path))
+    return reader
+
+
+def _check_ends(reader: IndexReader, journal: LogFile) -> None:
+    """Whether an index begins and ends where its journal does. Raises IndexDamaged, LogDamaged."""
+    first = intact_record(journal, journal.start_position, FILE_HEADER_SIZE)
+    # A journal may be full without a message, when the first one was too large for it.
+    last = intact_record(journal, journal.start_position, reader.end_offset or FILE_HEADER_SIZE)
+    if (
+        first is None
+        or last is None
+        or last[0] != END_OF_FILE_KIND
+        or (reader.end_offset and first[1] != reader.first_txid)
+    ):
+        raise IndexDamaged("it does not fit the journal")
