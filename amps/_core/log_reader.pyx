@@ -444,13 +444,17 @@ cdef class LogCursor:
                 return record.position
 
     def skip_before(self, uint64_t time_us, uint64_t limit):
-        """Move to the first record of that time (UNIX, in microseconds) or a later one, at most to the limit."""
+        """Move to the first record of that time (UNIX, in microseconds) or a later one, at most to the limit. Whether
+        there were others before it.
+        """
         cdef const RecordHeader* record
+        cdef bint moved = False
         while True:
             record = self.next(limit)
             if record == NULL or record.timestamp_ns // 1000 >= time_us:
-                return
+                return moved
             skip_record(self, record)
+            moved = True
 
     def last_record(self, uint64_t limit):
         """Position of the last record before the limit; None if there is none. The cursor moves to the limit."""

@@ -25,6 +25,7 @@ class CoreLink:
 
     def __init__(self, runtime: Runtime, index: int, has_journal: bool, schedule: Callable[[], None]) -> None:
         """`schedule`: has a turn of the worker soon."""
+        self.index = index
         self.ring = runtime.ingress[index]
         self.ring.attach_producer()
         self._egress = runtime.egress[index]

@@ -22,14 +22,13 @@ from amps._core.log_reader import LogDamaged, LogDirectory
 from amps._core.replaying import REPLAY_DUE_LATER, REPLAY_ENDED, REPLAY_UNFINISHED
 from amps._core.topic_table import TopicTable
 from amps.config import ServerConfig
-from amps.journal.names import JOURNAL_SUFFIX, journal_prefix
 from amps.server.eventlog import EventLog
 from amps.server.runtime import Runtime
 from amps.server.transport.bookmarks import BookmarkRange, format_bookmark
 from amps.server.transport.connection import Connection
 from amps.server.transport.core_link import CoreLink
 from amps.server.transport.filters import Benches
-from amps.server.transport.journal_view import JournalView
+from amps.server.transport.journal_view import make_journal_view
 from amps.server.transport.replay import Clocks, Replay
 from amps.server.transport.settled_time import SettledTime
 from amps.server.transport.shared_feeds import TURN_S, DurableFeed, LiveFeed
@@ -76,12 +75,7 @@ class Feeds:
         self._searches: deque[tuple[StartSearch, Connection, Callable[[StartSearch], None]]] = deque()
         self._next_persisted_s = 0.0
         self._transient = LogDirectory(runtime.transient_prefix, ".log", topics.unrecorded_entry)
-        self._journal: JournalView | None = None
-        settings = config.transaction_log
-        if settings is not None:
-            prefix = journal_prefix(settings.journal_directory, config.name)
-            directory = LogDirectory(prefix, JOURNAL_SUFFIX, topics.entry)
-            self._journal = JournalView(directory, settings.journal_directory, config.name, runtime)
+        self._journal = make_journal_view(config, runtime, core.index, topics.entry)
 
     @property
     def has_live(self) -> bool:
@@ -115,6 +109,11 @@ class Feeds:
         view = self._core.view
         tailer = self._live.tailer
         view.set_transient_read(view.transient_written if tailer is None else tailer.transient_position)
+
+    def release_journals(self) -> None:
+        """Tell the core which journals are not needed here any more."""
+        if self._journal is not None:
+            self._journal.release_unused()
 
     def _queue(self, replay: Replay) -> None:
         """Have a replay run, from the next turn on."""

@@ -2,42 +2,67 @@
 
 Nothing here keeps a place: cursors are made for replays and for the tailers, which own them. Looking up a bookmark or
 a moment costs an index search and the reading of one block.
+
+Journals are removed while the server runs. What is opened here stays until `release_unused` finds that nobody reads
+it any more; who comes too late for a journal (LogRemoved) looks again at where the log begins now.
 """
 
 import contextlib
 import mmap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from amps._core.bookmark_index import IndexDamaged, IndexReader
-from amps._core.log_reader import FILE_HEADER_SIZE, LogCursor, LogDirectory
-from amps.journal.names import index_path
+from amps._core.frames import FrameCache
+from amps._core.log_reader import FILE_HEADER_SIZE, LogCursor, LogDirectory, LogRemoved
+from amps.config import ServerConfig
+from amps.journal.names import index_places, reading_places
 from amps.server.runtime import Runtime
+from amps.server.transport.journal_floor import JournalFloor
 
 
 class JournalView:
     """The journal as a reader sees it: files, indexes, places of bookmarks."""
 
     def __init__(
-        self, directory: LogDirectory, journal_directory: Path, instance_name: str, runtime: Runtime
+        self,
+        journal_directory: Path,
+        archive: Path | None,
+        instance_name: str,
+        runtime: Runtime,
+        resolver: Callable[[str, str], object],
+        cache: FrameCache,
+        guard: JournalFloor,
     ) -> None:
-        self.directory = directory
+        first, *more = reading_places(journal_directory, archive, instance_name)
+        self.directory = LogDirectory(*first, resolver, more, cache, guard)
         self._journal_directory = journal_directory
+        self._archive = archive
         self._instance_name = instance_name
         self._runtime = runtime
         self._closed_indexes: dict[int, IndexReader] = {}
 
+    def release_unused(self) -> None:
+        """Let journals go that nobody reads any more."""
+        self.directory.release_unused()
+        first = self._runtime.control.first_journal_number
+        for number in [number for number in self._closed_indexes if number < first]:
+            del self._closed_indexes[number]
+
     def cursor_at(self, position: int, verify: bool) -> LogCursor:
-        """A cursor at a log position, with the topics before it learnt."""
+        """A cursor at a log position, with the topics before it learnt; at the first message if that is later."""
         control = self._runtime.control
-        last = control.watermarks()[3]
-        number = self.directory.number_at(position, control.first_journal_number, last)
-        return self._cursor_in(number, position, verify)
+        while True:
+            last = control.watermarks()[3]
+            with contextlib.suppress(LogRemoved):
+                number = self.directory.number_at(position, control.first_journal_number, last)
+                return self._cursor_in(number, position, verify)
 
     def cursor_at_start(self, verify: bool) -> LogCursor:
         """A cursor at the first message there is."""
-        number = self._runtime.control.first_journal_number
-        return LogCursor(self.directory, number, 0, verify)
+        while True:
+            with contextlib.suppress(LogRemoved):
+                return LogCursor(self.directory, self._runtime.control.first_journal_number, 0, verify)
 
     def _cursor_in(self, number: int, position: int, verify: bool) -> LogCursor:
         cursor = LogCursor(self.directory, number, position, verify)
@@ -57,10 +82,11 @@ class JournalView:
         unusable = contextlib.suppress(FileNotFoundError, ValueError, IndexDamaged)
         with unusable, self._runtime.index_path(number).open("rb") as file:
             return IndexReader(mmap.mmap(file.fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ), False)
-        with unusable, index_path(self._journal_directory, self._instance_name, number).open("rb") as file:
-            index = IndexReader(mmap.mmap(file.fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ), True)
-            self._closed_indexes[number] = index
-            return index
+        for path in index_places(self._journal_directory, self._archive, self._instance_name, number):
+            with unusable, path.open("rb") as file:
+                index = IndexReader(mmap.mmap(file.fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ), True)
+                self._closed_indexes[number] = index
+                return index
         return None
 
     def _numbers_backwards(self) -> Iterator[int]:
@@ -74,8 +100,14 @@ class JournalView:
 
         `indexes`: for many bookmarks in a row, the indexes that are open already; what is opened is added.
         """
-        if indexes is None:
-            indexes = {}
+        # Older journals than one that was removed were removed before it.
+        with contextlib.suppress(LogRemoved):
+            return self._find(publisher_id, sequence, {} if indexes is None else indexes)
+        return None
+
+    def _find(
+        self, publisher_id: int, sequence: int, indexes: dict[int, IndexReader | None]
+    ) -> tuple[int, int] | None:
         written = self._runtime.control.watermarks()[0]
         for number in self._numbers_backwards():
             if number not in indexes:
@@ -103,6 +135,13 @@ class JournalView:
         """Log position of the first record of that time (UNIX, in microseconds) or a later one; the end if there is
         none.
         """
+        with contextlib.suppress(LogRemoved):
+            found = self._position_at(time_us)
+            if found is not None:
+                return found
+        return self.cursor_at_start(True).position
+
+    def _position_at(self, time_us: int) -> int | None:
         written = self._runtime.control.watermarks()[0]
         for number in self._numbers_backwards():
             index = self.index(number)
@@ -112,13 +151,10 @@ class JournalView:
                 continue  # all of it is later
             cursor = self._cursor_in(number, start + (block or 0), True)
             limit = min(written, start + cursor.file.size)
-            cursor.skip_before(time_us, limit)
-            if (
-                cursor.position > start + FILE_HEADER_SIZE
-                or number == self._runtime.control.first_journal_number
-            ):
+            # Without an index it is only known now whether an earlier journal holds later records.
+            if cursor.skip_before(time_us, limit) or block is not None:
                 return cursor.position
-        return self.cursor_at_start(True).position
+        return None
 
     def _blocks_before(self, position: int) -> Iterator[tuple[LogCursor, int]]:
         """Pieces of the log before a position, the last one first: a cursor at the beginning, and the end."""
@@ -141,15 +177,37 @@ class JournalView:
     def last_bookmark_before(self, position: int) -> tuple[int, int]:
         """Bookmark of the last message before a log position; (0, 0) if there is none."""
         found = (cursor.skip_to(end) for cursor, end in self._blocks_before(position))
-        return next((bookmark for bookmark in found if bookmark is not None), (0, 0))
+        with contextlib.suppress(LogRemoved):
+            return next((bookmark for bookmark in found if bookmark is not None), (0, 0))
+        return 0, 0
 
     def last_position_before(self, position: int) -> int:
         """Log position of the last record before another one; that one itself if there is none."""
         found = (cursor.last_record(end) for cursor, end in self._blocks_before(position))
-        return next((last for last in found if last is not None), position)
+        with contextlib.suppress(LogRemoved):
+            return next((last for last in found if last is not None), position)
+        return position
 
     @property
     def end(self) -> int:
         """Log position behind everything written."""
         written: int = self._runtime.control.watermarks()[0]
         return written
+
+
+def make_journal_view(
+    config: ServerConfig, runtime: Runtime, index: int, resolver: Callable[[str, str], object]
+) -> JournalView | None:
+    """The view of transport `index`; None on an instance without a transaction log."""
+    settings = config.transaction_log
+    if settings is None:
+        return None
+    return JournalView(
+        settings.journal_directory,
+        settings.journal_archive_directory,
+        config.name,
+        runtime,
+        resolver,
+        FrameCache(settings.journal_cache_bytes // max(1, runtime.transports)),
+        JournalFloor(runtime.control, index),
+    )

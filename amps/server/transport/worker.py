@@ -344,6 +344,7 @@ class Worker:
     def _tick(self) -> None:
         self.runtime.control.transport_beat(self.index, time.monotonic_ns())
         now = self.now_s()
+        self.feeds.release_journals()
         self.feeds.send_persisted(list(self._connections.values()), now)
         for listener in self._listeners.values():
             listener.pool.check_ages(now)

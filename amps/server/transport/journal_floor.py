@@ -1,0 +1,43 @@
+"""A transport's word about journals: the oldest one that it may read, so that nobody removes it.
+
+See amps/server/core/journal_keeper.py for the remover's side and for why the order of the steps matters. Lowering is
+done before a file is opened; raising may be late, and is done now and then for what is still open (a file is held by
+its cursors: replays, however they wait, searches, the shared tailers).
+"""
+
+from amps._core.log_reader import LogRemoved
+from amps._core.shared import NO_JOURNAL, ControlPage
+
+
+class JournalFloor:
+    """The guard of a LogDirectory."""
+
+    def __init__(self, control: ControlPage, index: int) -> None:
+        """`index`: of the transport. Must be made before the transport counts as alive."""
+        self._control = control
+        self._index = index
+        self._floor = NO_JOURNAL
+        control.set_journal_floor(index, NO_JOURNAL)
+
+    def enter(self, number: int) -> None:
+        """A journal is about to be opened. Raises LogRemoved if it is too late for that."""
+        if number >= self._floor:
+            return
+        self._control.set_journal_floor(self._index, number)
+        if number < self._control.first_journal_number:
+            self._control.set_journal_floor(self._index, self._floor)
+            self.check(number)
+        self._floor = number
+
+    def check(self, number: int) -> None:
+        """Raises LogRemoved if the log begins later now."""
+        first = self._control.first_journal_number
+        if number < first:
+            raise LogRemoved(f"journal {number} was removed, the log begins with {first}")
+
+    def release(self, lowest: int | None) -> None:
+        """The oldest journal that is open now; None: no journal is."""
+        floor = NO_JOURNAL if lowest is None else lowest
+        if floor != self._floor:
+            self._floor = floor
+            self._control.set_journal_floor(self._index, floor)
