@@ -66,4 +66,4 @@ def test_a_cut_journal_is_damaged(stopped_server: ServerProcess) -> None:
     path.write_bytes(path.read_bytes()[:500_000])
     exit_code, output = run(stopped_server.journal_directory)
     assert exit_code == 1
-    assert f"{path}: it has 500000 bytes, its header says {size}" in output
+    assert f"{path}: damaged at offset 500000: it has 500000 bytes, its header says {size}" in output
