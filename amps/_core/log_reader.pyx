@@ -449,6 +449,7 @@ cdef class LogCursor:
         """
         cdef const RecordHeader* record
         cdef bint moved = False
+        begin_reading(self)
         while True:
             record = self.next(limit)
             if record == NULL or record.timestamp_ns // 1000 >= time_us:
@@ -460,6 +461,7 @@ cdef class LogCursor:
         """Position of the last record before the limit; None if there is none. The cursor moves to the limit."""
         cdef const RecordHeader* record
         found = None
+        begin_reading(self)
         while True:
             record = self.next(limit)
             if record == NULL:

@@ -66,15 +66,15 @@ cdef class ReplayBounds:
     cdef Verdict judge(self, const RecordHeader* record) noexcept nogil:
         """Where a record is. To be asked in the order of the log; asking again says the same."""
         cdef uint64_t time_us = record.timestamp_ns // 1000
+        if self.has_end:
+            # An end may come before the beginning: then there is nothing between them.
+            if self.awaited_count and self.meet(record):
+                self.end_position = max(self.end_position, record.position + self.end_inclusive)
+            if self.awaited_count == 0 and record.position >= self.end_position and time_us > self.end_us:
+                return VERDICT_BEHIND
         if time_us < self.begin_us:
             return VERDICT_BEFORE
         self.begin_us = 0
-        if not self.has_end:
-            return VERDICT_WITHIN
-        if self.awaited_count and self.meet(record):
-            self.end_position = max(self.end_position, record.position + self.end_inclusive)
-        if self.awaited_count == 0 and record.position >= self.end_position and time_us > self.end_us:
-            return VERDICT_BEHIND
         return VERDICT_WITHIN
 
     cdef bint meet(self, const RecordHeader* record) noexcept nogil:

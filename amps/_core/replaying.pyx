@@ -12,7 +12,7 @@ from libc.stdint cimport uint64_t
 
 from amps._core.conflation cimport Conflation, Held
 from amps._core.delivery cimport Group, JournalTailer, routes_of
-from amps._core.log_reader cimport LogCursor, next_record, skip_record, topic_of
+from amps._core.log_reader cimport LogCursor, begin_reading, next_record, skip_record, topic_of
 from amps._core.outlet cimport Outlet
 from amps._core.pace cimport Pace
 from amps._core.record cimport KIND_DELTA_PUBLISH, KIND_PUBLISH, RecordHeader
@@ -88,6 +88,7 @@ cdef class ReplayTailer(JournalTailer):
         cdef uint64_t begin = cursor.position
         cdef uint64_t work = group.work
         cdef int state
+        begin_reading(cursor)
         if self.pace is not None:
             self.pace.begin_turn(now_ns)
         while True:

@@ -173,15 +173,13 @@ def test_bounds_of_any_kind(messages: list[Message], data: st.DataObject) -> Non
 
         within = []
         for message in log.messages:
-            if message.time_us < begin_us:
-                continue
             if not belongs(message):
                 break
-            within.append(message)
+            if message.time_us >= begin_us:
+                within.append(message)
         assert bookmarks(outlet) == [message.bookmark for message in within]
-        behind = [m for m in log.messages if m.time_us >= begin_us and not belongs(m)]
-        assert (state == REPLAY_ENDED) == bool(behind)
-        assert bounds.begun == (begin_us == 0 or any(m.time_us >= begin_us for m in messages))
+        assert (state == REPLAY_ENDED) == (not all(map(belongs, log.messages)))
+        assert bounds.begun == (begin_us == 0 or bool(within))
         if state == REPLAY_REACHED:
             # Nothing more is there; whether more can come is a question of time and of what is awaited.
             assert bounds.is_over(tailer.position, 1 << 62) == (not bounds.awaited_count)
