@@ -1,0 +1,140 @@
+"""How a journal is written as text: the layout that transaction_log.md §16.1 documents.
+
+`label : value` lines with the values aligned; a line of underscores before each entry and before the footer; texts
+in brackets, byte for byte as they were published. Numbers that this file format does not have are worked out: the
+previous entry's transaction id and size by walking, times on the documented scale (microseconds since Julian day 0).
+"""
+
+import time
+from collections.abc import Sequence
+
+from amps._core.log_reader import FORMAT_VERSION
+from amps.journal.entries import Entry, JournalFile, Survey
+
+JULIAN_OFFSET_US = 210_866_803_200_000_000
+VERSION_TEXT = f"amps-server::journal/v{FORMAT_VERSION}"
+HEADER_LABELS = ("File Name", "File Size", "Version", "Extents", "First Timestamp", "Last Timestamp")
+FOOTER_LABELS = ("Total Entries", "Total Bytes", "Remaining Bytes")
+EXTENT_LABELS = ("Local Extents", "Replication Extents")
+SEPARATOR = b"_" * 80 + b"\n"
+ENTRY_LABELS = (
+    "entry",
+    "crc32",
+    "type",
+    "flags",
+    "file offset",
+    "tx byte count",
+    "msg byte count",
+    "msg type",
+    "local txid",
+    "previous local txid",
+    "source txid",
+    "source name hash",
+    "client name hash",
+    "client seq",
+    "topic hash",
+    "sow expiration time",
+    "iso8601 timestamp",
+    "timestamp",
+    "previous byte count",
+    "topic byte count",
+    "topic",
+    "data",
+    "correlation id byte count",
+    "correlation id",
+    "auth id byte count",
+    "auth id",
+    "rep path byte count",
+    "rep path",
+)
+_WIDTH = max(map(len, ENTRY_LABELS))
+_PREFIXES = {label: f"{label:<{_WIDTH}} : ".encode() for label in (*ENTRY_LABELS, "sow key")}
+
+
+def iso8601(timestamp_ns: int, *, local: bool = False) -> str:
+    """`20240321T220952.535075Z`; in the time zone of the process with its distance to UTC instead of the `Z`."""
+    seconds, rest_ns = divmod(timestamp_ns, 10**9)
+    parts = time.localtime(seconds) if local else time.gmtime(seconds)
+    zone = time.strftime("%z", parts) if local else "Z"
+    return f"{time.strftime('%Y%m%dT%H%M%S', parts)}.{rest_ns // 1000:06d}{zone}"
+
+
+def raw_timestamp(timestamp_ns: int) -> int:
+    """Microseconds since Julian day 0, counted from midnight."""
+    return timestamp_ns // 1000 + JULIAN_OFFSET_US
+
+
+def block(labels: Sequence[str], values: Sequence[object]) -> bytes:
+    """Lines `label : value`, aligned."""
+    width = max(map(len, labels))
+    lines = (f"{label:<{width}} : {value}\n" for label, value in zip(labels, values, strict=True))
+    return "".join(lines).encode("utf-8", "surrogateescape")
+
+
+def header_text(file: JournalFile, survey: Survey | None, *, local: bool = False) -> bytes:
+    """What a dump begins with. Without a survey (a stream can be read only once) it ends with the version."""
+    values: list[object] = [file.name, file.size, VERSION_TEXT]
+    if survey is not None:
+        times = (survey.first_timestamp_ns, survey.last_timestamp_ns) if survey.entry_count else ()
+        values += [_extent(survey), *(iso8601(time_ns, local=local) for time_ns in times)]
+    return block(HEADER_LABELS[: len(values)], values)
+
+
+def footer_text(file: JournalFile, survey: Survey) -> bytes:
+    """What a dump ends with."""
+    return block(
+        FOOTER_LABELS, (survey.entry_count, survey.end_offset, max(0, file.size - survey.end_offset))
+    )
+
+
+def extents_text(survey: Survey) -> bytes:
+    """The extents: what of the log of this instance is in the file, and what of others'."""
+    return block(EXTENT_LABELS, (_extent(survey), "none"))
+
+
+def _extent(survey: Survey) -> str:
+    return f"[{survey.first_txid}:{survey.last_txid}]"
+
+
+def entry_text(entry: Entry, *, local: bool = False, with_data: bool = True) -> bytes:
+    """All of an entry, without the line of underscores before it.
+
+    `sow expiration time` is the time at which it expires, on the scale of `timestamp`; 0 = never. A SOW key, which the
+    documented layout does not know, follows at the end where there is one.
+    """
+    expires = raw_timestamp(entry.timestamp_ns) + entry.expiration_s * 1_000_000 if entry.expiration_s else 0
+    numbers: tuple[object, ...] = (
+        entry.number,
+        entry.checksum,
+        entry.kind_name,
+        "|".join(entry.flag_names) or "none",
+        entry.file_offset,
+        entry.byte_count,
+        entry.payload_byte_count,
+        entry.message_type.decode("utf-8", "replace"),
+        entry.txid,
+        entry.previous_txid,
+        entry.source_txid,
+        entry.source_name_hash,
+        entry.publisher_id,
+        entry.sequence,
+        entry.topic_hash,
+        expires,
+        iso8601(entry.timestamp_ns, local=local),
+        raw_timestamp(entry.timestamp_ns),
+        entry.previous_byte_count,
+        len(entry.topic),
+    )
+    labelled = zip(ENTRY_LABELS[: len(numbers)], numbers, strict=True)
+    parts = [b"%b%b\n" % (_PREFIXES[label], str(value).encode()) for label, value in labelled]
+    texts = [("topic", entry.topic)]
+    if with_data:
+        texts.append(("data", entry.payload))
+    parts += [b"%b[%b]\n" % (_PREFIXES[label], text) for label, text in texts]
+    rest = [("correlation id", entry.correlation_id), ("auth id", entry.user_id), ("rep path", b"")]
+    for label, text in rest:
+        parts.append(b"%b%d\n" % (_PREFIXES[f"{label} byte count"], len(text)))
+        parts.append(b"%b[%b]\n" % (_PREFIXES[label], text))
+    if entry.sow_key:
+        parts.append(b"%b[%b]\n" % (_PREFIXES["sow key"], entry.sow_key))
+    return b"".join(parts)

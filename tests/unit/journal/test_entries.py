@@ -1,0 +1,238 @@
+"""Reading a journal as entries: windows, compression, damage of every kind, and what a search leaves out."""
+
+import gzip
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from amps._core.log_reader import FILE_HEADER_SIZE, LogDamaged, build_file_header
+from amps._core.record_search import RecordSearch
+from amps.journal.entries import Entry, JournalFile
+from amps.journal.grep import Query
+from amps.journal.layout import entry_text
+from tests.support.records import KIND_END_OF_FILE, KIND_TOPIC, RecordParts, padded
+
+START_POSITION = 40_000
+KIND_NOOP = 8
+
+
+def topic_payload(topic: bytes, message_type: bytes, previous: int = 0) -> bytes:
+    lengths = len(message_type).to_bytes(4, "little") + len(topic).to_bytes(4, "little")
+    return previous.to_bytes(8, "little") + (77).to_bytes(8, "little") + lengths + message_type + topic
+
+
+def journal(parts: list[RecordParts], size: int, *, finished: bool = False) -> bytes:
+    """A journal with two topics, `red` (json) and `blue` (fix), and these records."""
+    records = [
+        RecordParts(topic_payload(b"red", b"json"), kind=KIND_TOPIC, topic_id=0),
+        RecordParts(topic_payload(b"blue", b"fix"), kind=KIND_TOPIC, topic_id=1),
+        *parts,
+        *([RecordParts(kind=KIND_END_OF_FILE)] if finished else []),
+    ]
+    data = bytearray(build_file_header(3, size, START_POSITION, 1, 1, 2, "inst", True))
+    for record in records:
+        place = RecordParts(**{**vars(record), "position": START_POSITION + len(data)})
+        data += padded(place.to_bytes(sealed=True))
+    assert len(data) <= size
+    return bytes(data).ljust(size, b"\0")
+
+
+def entries_in(
+    path: Path, search: RecordSearch | None = None, *, with_payload: bool = True
+) -> tuple[list[Entry], LogDamaged | None]:
+    found: list[Entry] = []
+    with JournalFile(path) as file:
+        try:
+            for entry in file.entries(search, with_payload=with_payload):
+                found.append(entry)
+        except LogDamaged as damage:
+            return found, damage
+    return found, None
+
+
+MESSAGES = [
+    RecordParts(b"first 1", publisher_id=5, sequence=1, txid=10, timestamp_ns=10**18),
+    RecordParts(b"", kind=KIND_NOOP, txid=11, timestamp_ns=10**18),
+    RecordParts(
+        b"third", topic_id=1, publisher_id=6, sequence=12, txid=12, flags=1, origin=(9).to_bytes(16, "little"),
+        timestamp_ns=10**18, correlation_id=b"corr", user_id=b"me", sow_key=b"key", expiration_s=7,
+    ),
+    RecordParts(b"fourth 22", publisher_id=5, sequence=2, txid=14, timestamp_ns=2 * 10**18),
+]  # fmt: skip
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "inst.0000000003.journal"
+    path.write_bytes(journal(MESSAGES, 16384))
+    return path
+
+
+def test_entries_have_everything_that_was_recorded(path: Path) -> None:
+    found, damage = entries_in(path, RecordSearch(include_noops=True))
+    assert damage is None
+    assert [entry.payload for entry in found] == [record.payload for record in MESSAGES]
+    third = found[2]
+    assert third.number == 2
+    assert (third.topic, third.message_type, third.topic_hash) == (b"blue", b"fix", 77)
+    assert (third.correlation_id, third.user_id, third.sow_key) == (b"corr", b"me", b"key")
+    assert (third.expiration_s, third.source_txid, third.source_name_hash) == (7, 9, 0)
+    assert (third.previous_txid, third.previous_byte_count) == (11, 80)
+    assert [entry.expiration_s for entry in found] == [None, None, 7, None]
+    assert [entry.number for entry in entries_in(path)[0]] == [0, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("search", "numbers"),
+    [
+        (RecordSearch(publishers=[5]), [0, 3]),
+        (RecordSearch(publishers=[9]), [2]),
+        (RecordSearch(publishers=[6, 77]), [2]),
+        (RecordSearch(bookmark=(5, 2)), [3]),
+        (RecordSearch(bookmark=(6, 2)), []),
+        (RecordSearch(txid=12), [2]),
+        (RecordSearch(txid=11), []),
+        (RecordSearch(txid=11, include_noops=True), [1]),
+        (RecordSearch(texts=[b"th"]), [2, 3]),
+        (RecordSearch(texts=[b"corr"]), []),
+        (RecordSearch(texts=[b"corr"], whole_record=True), [2]),
+        (RecordSearch(texts=[b"first", b"22"]), [0, 3]),
+        (RecordSearch(texts=[b"none"], text_bookmark=(5, 1)), [0]),
+        (RecordSearch(texts=[b"first"], publishers=[6]), []),
+        (RecordSearch(topic_flags=lambda topic, kind: int(topic == b"blue" and kind == b"fix")), [2]),
+        (RecordSearch(texts=[b"none"], topic_flags=lambda topic, kind: 3 if kind == b"fix" else 1), [2]),
+        (RecordSearch(first_number=1, end_number=3), [2]),
+        (RecordSearch(end_number=0), []),
+    ],
+)
+def test_a_search_gives_what_fits(path: Path, search: RecordSearch, numbers: list[int]) -> None:
+    found, damage = entries_in(path, search)
+    assert damage is None
+    assert [entry.number for entry in found] == numbers
+
+
+@pytest.mark.parametrize(
+    "write", [Path.write_bytes, lambda path, data: path.write_bytes(gzip.compress(data, 1))]
+)
+def test_records_larger_than_the_window(path: Path, write: Callable[[Path, bytes], object]) -> None:
+    bodies = [
+        bytes([n]) * size for n, size in enumerate((100, 5_000_000, 3_000_000, 1, 2_097_152, 9_000_001, 17))
+    ]
+    write(
+        path,
+        journal([RecordParts(body, txid=n + 1) for n, body in enumerate(bodies)], 20_000_000, finished=True),
+    )
+    found, damage = entries_in(path)
+    assert damage is None
+    assert [entry.payload for entry in found] == bodies
+    found, damage = entries_in(path, RecordSearch(texts=[b"\5\5"]), with_payload=False)
+    assert [(entry.number, entry.payload, entry.payload_byte_count) for entry in found] == [
+        (5, b"", 9_000_001)
+    ]
+    assert damage is None
+
+
+def test_what_follows_the_end_of_file_record_is_not_read(path: Path) -> None:
+    data = journal(MESSAGES, 16384, finished=True)
+    path.write_bytes(gzip.compress(data.rstrip(b"\0") + bytes(80)))
+    assert entries_in(path)[1] is None
+    path.write_bytes(data[:-1] + b"x")
+    assert entries_in(path)[1] is None
+
+
+def test_a_stream_is_read_once(path: Path) -> None:
+    with JournalFile(None, io.BufferedReader(io.BytesIO(path.read_bytes()))) as file:  # type: ignore[type-var]
+        assert len(list(file.entries())) == 3
+        with pytest.raises(io.UnsupportedOperation):
+            file.entries()
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [RecordParts(b"x", topic_id=2)],
+        [RecordParts(topic_payload(b"x", b"y"), kind=KIND_TOPIC, topic_id=3)],
+        [RecordParts(topic_payload(b"x", b"y")[:-1], kind=KIND_TOPIC, topic_id=2)],
+        [RecordParts(b"short", kind=KIND_TOPIC, topic_id=2)],
+    ],
+)
+def test_sealed_nonsense_is_damage(path: Path, records: list[RecordParts]) -> None:
+    """Records whose checksum is right and that no server wrote."""
+    path.write_bytes(journal([*MESSAGES, *records], 16384))
+    found, damage = entries_in(path)
+    assert len(found) == 3
+    assert damage is not None
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_whatever_is_damaged_what_is_given_is_right(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """Bytes changed, cut off or put in, plain or compressed, before or after compressing: what comes is a beginning of
+    what was written, and unless it is all of it, the damage is told.
+    """
+    path = tmp_path_factory.mktemp("fuzz") / "x.journal"
+    whole = journal(MESSAGES, 8192)
+    path.write_bytes(whole)
+    sound = entries_in(path)[0]
+    packed = data.draw(st.booleans())
+    late = packed and data.draw(st.booleans())
+    contents = bytearray(gzip.compress(whole) if late else whole)
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(contents) - 1))
+        match data.draw(st.sampled_from(("change", "cut", "insert", "word"))):
+            case "change":
+                contents[at] = data.draw(st.integers(0, 255))
+            case "cut":
+                del contents[at + 1 :]
+            case "insert":
+                contents[at:at] = data.draw(st.binary(max_size=200))
+            case _:
+                contents[at : at + 8] = data.draw(st.sampled_from((2**64 - 1, 2**63, 0, 80, 4096))).to_bytes(
+                    8, "little"
+                )
+    path.write_bytes(gzip.compress(bytes(contents)) if packed and not late else contents)
+    try:
+        found, damage = entries_in(path)
+    except LogDamaged:
+        return
+    assert found == sound[: len(found)]
+    if len(found) < len(sound):
+        assert damage is not None
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    terms=st.lists(
+        st.one_of(
+            st.binary(min_size=1, max_size=3),
+            st.sampled_from((b"red", b"blue", b"first", b"1", b"12", b"[", b"fix", b": 1", b"noop", b"Z", b"publish\n"))
+        ), min_size=1, max_size=3
+    )
+)  # fmt: skip
+def test_leaving_out_beforehand_loses_nothing(
+    tmp_path_factory: pytest.TempPathFactory, terms: list[bytes]
+) -> None:
+    """`Query.search` reads all entries in which a term stands."""
+    path = tmp_path_factory.mktemp("terms") / "x.journal"
+    path.write_bytes(journal(MESSAGES, 8192))
+    query = Query(terms)
+    everything = entries_in(path, RecordSearch(include_noops=True))[0]
+    wanted = [entry for entry in everything if query.finds_entry(entry, entry_text(entry), ())]
+    read = entries_in(path, query.search((), include_noops=True))[0]
+    assert [entry for entry in read if query.finds_entry(entry, entry_text(entry), ())] == wanted
+
+
+def test_a_header_that_lies_is_refused(path: Path) -> None:
+    for size, start in ((100, 0), (8192, 2**63)):
+        path.write_bytes(build_file_header(3, size, start, 1, 1, 2, "inst", True).ljust(8192, b"\0"))
+        with pytest.raises(LogDamaged):
+            JournalFile(path)
+    path.write_bytes(bytes(FILE_HEADER_SIZE))
+    with pytest.raises(LogDamaged, match="spare"):
+        JournalFile(path)
