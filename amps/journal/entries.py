@@ -162,7 +162,8 @@ class JournalFile:
         if self._begun:
             if not self.can_rewind:
                 raise io.UnsupportedOperation("a stream can be read once")
-            self._stream.seek(FILE_HEADER_SIZE)
+            self._raw.seek(0)
+            self._open()
         self._begun = True
         return Entries(self, search or RecordSearch(), with_payload)
 
