@@ -53,24 +53,6 @@ NOTHING = b""
 
 
 cdef class RecordSearch:
-    """Which entries are wanted. All conditions that are given must hold."""
-
-    cdef uint64_t* publishers
-    cdef uint64_t publisher_count
-    cdef bint has_bookmark
-    cdef uint64_t bookmark_publisher
-    cdef uint64_t bookmark_sequence
-    cdef bint has_txid
-    cdef uint64_t txid
-    cdef list needles
-    cdef bint whole_record
-    cdef bint has_text_bookmark
-    cdef uint64_t text_publisher
-    cdef uint64_t text_sequence
-    cdef uint64_t first_number
-    cdef uint64_t end_number
-    cdef bint noops
-    cdef object topic_flags
 
     def __cinit__(self):
         self.publishers = NULL
@@ -182,34 +164,6 @@ cdef inline bint all_zero(const uint8_t* data, uint64_t length) noexcept nogil:
 
 
 cdef class RecordWalker:
-    """Goes through the entries of one journal file, from the first on."""
-
-    cdef object _source
-    cdef RecordSearch _search
-    cdef uint64_t _file_size
-    cdef uint64_t _start_position
-    cdef uint8_t* _window
-    cdef uint64_t _capacity
-    cdef uint64_t _window_offset    # file offset of the window's first byte
-    cdef uint64_t _place            # in the window: where the current record begins
-    cdef uint64_t _filled           # bytes in the window
-    cdef uint64_t _current_bytes    # of the current record with its padding; 0 = before the first
-    cdef uint64_t _current_txid
-    cdef uint64_t _current_entry_bytes
-    cdef bint _source_ended
-    cdef bint _done
-    cdef uint8_t* _topic_flags
-    cdef readonly list topics                   # (topic, message type, hash, file offset of its record) by topic id
-    cdef readonly uint64_t end_offset           # file offset after the last intact record
-    cdef readonly uint64_t entry_count          # entries met
-    cdef readonly uint64_t previous_txid        # of the entry before the current one, 0 = none
-    cdef readonly uint64_t previous_byte_count
-    cdef readonly uint64_t first_txid
-    cdef readonly uint64_t last_txid
-    cdef readonly uint64_t first_timestamp_ns
-    cdef readonly uint64_t last_timestamp_ns
-    cdef readonly bint finished                 # the file's end-of-file record was met
-    cdef readonly object problem                # (file offset, text) once damage was met
 
     def __cinit__(self):
         self._window = NULL
@@ -236,7 +190,7 @@ cdef class RecordWalker:
         free(self._window)
         free(self._topic_flags)
 
-    def next_match(self):
+    cpdef bint next_match(self) except -1:
         """Go on to the next entry that is searched for; False when there is none before the end or a problem."""
         cdef const RecordHeader* record
         cdef uint8_t flags
@@ -278,8 +232,8 @@ cdef class RecordWalker:
 
     def fields(self, bint with_payload):
         """What the current entry holds, in the order of `amps.journal.entries.Entry`."""
-        cdef const RecordHeader* record = <const RecordHeader*>(self._window + self._place)
-        if not self._current_bytes or self._done:
+        cdef const RecordHeader* record = self.current()
+        if record == NULL:
             raise ValueError("there is no current entry")
         topic, message_type, topic_hash, _ = self.topics[record.topic_id]
         return (
@@ -292,6 +246,11 @@ cdef class RecordWalker:
             (<const char*>record_user_id(record))[: record.user_id_length],
             (<const char*>record_sow_key(record))[: record.sow_key_length],
         )
+
+    cdef const RecordHeader* current(self) noexcept:
+        if self._done or not self._current_bytes:
+            return NULL
+        return <const RecordHeader*>(self._window + self._place)
 
     cdef bint _fail(self, uint64_t offset, str text):
         self.problem = (offset, text)

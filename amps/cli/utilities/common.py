@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -37,6 +37,13 @@ class UtilityCommand(HelpfulCommand):
             tell_error(error)
             ctx.exit(self.failure_status)
         return result
+
+
+def fail(context: click.Context, text: str) -> NoReturn:
+    """Say what is wrong and end with status 1."""
+    sys.stdout.flush()
+    click.echo(f"error: {text}", err=True)
+    context.exit(1)
 
 
 def tell_error(error: LogDamaged | OSError) -> None:

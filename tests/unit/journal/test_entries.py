@@ -15,31 +15,10 @@ from amps._core.record_search import RecordSearch
 from amps.journal.entries import Entry, JournalFile
 from amps.journal.grep import Query
 from amps.journal.layout import entry_text
-from tests.support.records import KIND_END_OF_FILE, KIND_TOPIC, RecordParts, padded
+from tests.support.journals import journal, topic_payload
+from tests.support.records import KIND_TOPIC, RecordParts
 
-START_POSITION = 40_000
 KIND_NOOP = 8
-
-
-def topic_payload(topic: bytes, message_type: bytes, previous: int = 0) -> bytes:
-    lengths = len(message_type).to_bytes(4, "little") + len(topic).to_bytes(4, "little")
-    return previous.to_bytes(8, "little") + (77).to_bytes(8, "little") + lengths + message_type + topic
-
-
-def journal(parts: list[RecordParts], size: int, *, finished: bool = False) -> bytes:
-    """A journal with two topics, `red` (json) and `blue` (fix), and these records."""
-    records = [
-        RecordParts(topic_payload(b"red", b"json"), kind=KIND_TOPIC, topic_id=0),
-        RecordParts(topic_payload(b"blue", b"fix"), kind=KIND_TOPIC, topic_id=1),
-        *parts,
-        *([RecordParts(kind=KIND_END_OF_FILE)] if finished else []),
-    ]
-    data = bytearray(build_file_header(3, size, START_POSITION, 1, 1, 2, "inst", True))
-    for record in records:
-        place = RecordParts(**{**vars(record), "position": START_POSITION + len(data)})
-        data += padded(place.to_bytes(sealed=True))
-    assert len(data) <= size
-    return bytes(data).ljust(size, b"\0")
 
 
 def entries_in(
@@ -81,7 +60,7 @@ def test_entries_have_everything_that_was_recorded(path: Path) -> None:
     assert [entry.payload for entry in found] == [record.payload for record in MESSAGES]
     third = found[2]
     assert third.number == 2
-    assert (third.topic, third.message_type, third.topic_hash) == (b"blue", b"fix", 77)
+    assert (third.topic, third.message_type, third.topic_hash) == (b"blue", b"fix", 78)
     assert (third.correlation_id, third.user_id, third.sow_key) == (b"corr", b"me", b"key")
     assert (third.expiration_s, third.source_txid, third.source_name_hash) == (7, 9, 0)
     assert (third.previous_txid, third.previous_byte_count) == (11, 80)

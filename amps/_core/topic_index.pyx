@@ -1,0 +1,229 @@
+"""The topic index of a full journal: where the entries of each topic are, so that a reader can step over the rest.
+
+It is made by one walk through its journal, whenever there is time for it, and is a cache: without it a reader reads
+everything. Layout, all numbers little-endian: a header of 64 bytes, one row of 40 bytes per topic (by topic id),
+the offsets of all entries topic by topic, rising, in units of 8 bytes (4 bytes each), zeros up to a multiple of 8,
+then message type and topic of each row in UTF-8.
+"""
+
+cimport cython
+from libc.stdint cimport uint32_t, uint64_t
+from libc.stdlib cimport free, realloc
+
+import numpy
+
+from amps._core.platform cimport crc32c
+from amps._core.record cimport RecordHeader
+from amps._core.record_search cimport RecordWalker
+
+from amps._core.bookmark_index import IndexDamaged
+
+cdef enum:
+    HEADER_BYTES = 64
+    ROW_BYTES = 40
+
+MAGIC = b"AMPSOTIX"
+VERSION = 1
+FILE_BYTES_MAX = 1 << 35
+HEADER_DTYPE = numpy.dtype([
+    ("magic", "S8"), ("version", "<u4"), ("checksum", "<u4"), ("file_number", "<u8"), ("start_position", "<u8"),
+    ("file_size", "<u8"), ("topic_count", "<u8"), ("offset_count", "<u8"), ("text_bytes", "<u8"),
+])
+ROW_DTYPE = numpy.dtype([
+    ("hash", "<u8"), ("first_offset", "<u8"), ("offset_count", "<u8"), ("first_text", "<u8"), ("type_bytes", "<u4"),
+    ("topic_bytes", "<u4"),
+])
+_CHECKED_FROM = 16
+
+
+cdef struct TopicOffsets:
+    uint32_t* offsets                  # in units of 8 bytes
+    uint64_t count
+    uint64_t capacity
+
+
+@cython.internal
+cdef class _Collector:
+    """Offsets by topic id, while a journal is walked through."""
+
+    cdef TopicOffsets* topics
+    cdef uint64_t topic_count
+
+    def __cinit__(self):
+        self.topics = NULL
+        self.topic_count = 0
+
+    def __dealloc__(self):
+        cdef uint64_t index
+        for index in range(self.topic_count):
+            free(self.topics[index].offsets)
+        free(self.topics)
+
+    cdef int add(self, uint32_t topic_id, uint64_t offset) except -1:
+        cdef TopicOffsets* topics
+        cdef TopicOffsets* topic
+        cdef uint32_t* offsets
+        cdef uint64_t capacity
+        if topic_id >= self.topic_count:
+            topics = <TopicOffsets*>realloc(self.topics, (<uint64_t>topic_id + 1) * sizeof(TopicOffsets))
+            if topics == NULL:
+                raise MemoryError()
+            self.topics = topics
+            while self.topic_count <= topic_id:
+                topics[self.topic_count] = TopicOffsets(NULL, 0, 0)
+                self.topic_count += 1
+        topic = &self.topics[topic_id]
+        if topic.count == topic.capacity:
+            capacity = max(<uint64_t>16, topic.capacity + topic.capacity // 2)
+            offsets = <uint32_t*>realloc(topic.offsets, capacity * sizeof(uint32_t))
+            if offsets == NULL:
+                raise MemoryError()
+            topic.offsets = offsets
+            topic.capacity = capacity
+        topic.offsets[topic.count] = <uint32_t>(offset // 8)
+        topic.count += 1
+        return 0
+
+    def offsets_of(self, uint64_t topic_id):
+        """Their bytes as they stand in the file."""
+        if topic_id >= self.topic_count or not self.topics[topic_id].count:
+            return b""
+        return (<const char*>self.topics[topic_id].offsets)[: self.topics[topic_id].count * sizeof(uint32_t)]
+
+
+def build_topic_index(RecordWalker walker, uint64_t file_number, uint64_t start_position, uint64_t file_size):
+    """The topic index of a journal that the walker, which wants everything, goes through to its end.
+
+    Whether that was the end of a full journal (`walker.finished`) is for the caller to see. Raises ValueError for a
+    journal too large for it.
+    """
+    cdef _Collector collector = _Collector()
+    cdef const RecordHeader* record
+    if file_size > FILE_BYTES_MAX:
+        raise ValueError(f"a journal of more than {FILE_BYTES_MAX} bytes cannot have a topic index")
+    while walker.next_match():
+        record = walker.current()
+        collector.add(record.topic_id, walker._window_offset + walker._place)
+    rows = numpy.zeros(len(walker.topics), ROW_DTYPE)
+    texts = []
+    offsets = []
+    first_offset = first_text = 0
+    for topic_id, (topic, message_type, topic_hash, _) in enumerate(walker.topics):
+        part = collector.offsets_of(topic_id)
+        count = len(part) // sizeof(uint32_t)
+        rows[topic_id] = (topic_hash, first_offset, count, first_text, len(message_type), len(topic))
+        first_offset += count
+        first_text += len(message_type) + len(topic)
+        offsets.append(part)
+        texts += (message_type, topic)
+    if first_offset % 2:
+        offsets.append(bytes(4))
+    header = numpy.zeros((), HEADER_DTYPE)
+    header[()] = (MAGIC, VERSION, 0, file_number, start_position, file_size, len(rows), first_offset, first_text)
+    cdef bytes body = b"".join((header.tobytes()[_CHECKED_FROM:], rows.tobytes(), *offsets, *texts))
+    header["checksum"] = crc32c(<const char*>body, len(body))
+    return header.tobytes()[:_CHECKED_FROM] + body
+
+
+cdef class TopicIndexReader:
+    """Reads a topic index. Topic ids are those of its journal."""
+
+    cdef object _memory
+    cdef const uint32_t* _offsets
+    cdef uint64_t _topic_count
+    cdef object _rows
+    cdef const unsigned char[::1] _view
+    cdef uint64_t _text_start
+    cdef readonly uint64_t file_number
+    cdef readonly uint64_t start_position
+    cdef readonly uint64_t file_size
+
+    def __init__(self, memory):
+        """`memory`: the whole file. Everything is checked. Raises IndexDamaged."""
+        cdef const unsigned char[::1] view
+        cdef uint64_t size = <uint64_t>len(memory)
+        if size < HEADER_BYTES:
+            raise IndexDamaged("shorter than its header")
+        view = memory
+        header = numpy.frombuffer(memory, HEADER_DTYPE, 1)[0]
+        if header["magic"] != MAGIC or header["version"] != VERSION:
+            raise IndexDamaged("no topic index of a known version")
+        topic_count, offset_count, text_bytes = (
+            int(header[name]) for name in ("topic_count", "offset_count", "text_bytes")
+        )
+        rows_end = HEADER_BYTES + topic_count * ROW_BYTES
+        text_start = rows_end + (offset_count + 1) // 2 * 8
+        if text_start + text_bytes != size:
+            raise IndexDamaged("its length is not what its header says")
+        if crc32c(&view[_CHECKED_FROM], size - _CHECKED_FROM) != <uint32_t>header["checksum"]:
+            raise IndexDamaged("checksum does not match")
+        rows = numpy.frombuffer(memory, ROW_DTYPE, topic_count, HEADER_BYTES)
+        lengths = rows["type_bytes"].astype("<u8") + rows["topic_bytes"]
+        if (
+            (rows["first_offset"] > offset_count).any() or (rows["offset_count"] > offset_count).any()
+            or (rows["first_offset"] + rows["offset_count"] > offset_count).any()
+            or (rows["first_text"] > text_bytes).any() or (lengths > text_bytes).any()
+            or (rows["first_text"] + lengths > text_bytes).any()
+        ):
+            raise IndexDamaged("a topic's place is outside of the file")
+        self._memory = memory
+        self._rows = rows
+        self._topic_count = topic_count
+        self._text_start = text_start
+        self._offsets = <const uint32_t*>(&view[0] + <uint64_t>rows_end)
+        self._view = view
+        self.file_number = header["file_number"]
+        self.start_position = header["start_position"]
+        self.file_size = header["file_size"]
+
+    def topics(self):
+        """[(topic, message type, hash)] by topic id; names as bytes."""
+        found = []
+        text = memoryview(self._memory)[self._text_start:]
+        for row in self._rows:
+            middle = int(row["first_text"]) + int(row["type_bytes"])
+            found.append((
+                bytes(text[middle: middle + int(row["topic_bytes"])]), bytes(text[int(row["first_text"]): middle]),
+                int(row["hash"]),
+            ))
+        return found
+
+    def offsets(self, uint64_t topic_id):
+        """File offsets of the entries of a topic, rising, as a numpy array. Raises IndexError."""
+        row = self._rows[topic_id]
+        rows_end = HEADER_BYTES + self._topic_count * ROW_BYTES
+        first = rows_end + int(row["first_offset"]) * 4
+        return numpy.frombuffer(self._memory, "<u4", int(row["offset_count"]), first).astype("<u8") * 8
+
+    def blocks(self, uint64_t topic_id, uint64_t block_bytes):
+        """File offsets of the blocks of that size in which entries of a topic begin, rising. Raises IndexError."""
+        return numpy.unique(self.offsets(topic_id) // block_bytes) * block_bytes
+
+    def next_offset(self, topic_ids, uint64_t from_offset):
+        """File offset of the first entry of one of these topics at or after an offset; None if no more follow.
+
+        Raises IndexError for a topic that is not in the file.
+        """
+        cdef uint64_t wanted = (from_offset + 7) // 8
+        cdef uint64_t best = <uint64_t>-1
+        cdef uint64_t topic_id
+        cdef uint64_t low
+        cdef uint64_t high
+        cdef uint64_t end
+        cdef uint64_t middle
+        cdef const uint64_t* row
+        for topic_id in topic_ids:
+            if topic_id >= self._topic_count:
+                raise IndexError(f"there is no topic {topic_id} in this file")
+            row = <const uint64_t*>(&self._view[HEADER_BYTES + topic_id * ROW_BYTES])
+            low = row[1]
+            high = end = row[1] + row[2]
+            while low < high:
+                middle = (low + high) // 2
+                if self._offsets[middle] < wanted:
+                    low = middle + 1
+                else:
+                    high = middle
+            if low < end and self._offsets[low] < best:
+                best = self._offsets[low]
+        return None if best == <uint64_t>-1 else best * 8

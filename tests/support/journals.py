@@ -1,0 +1,32 @@
+"""Journals made byte by byte, without a server and without the code under test."""
+
+from amps._core.log_reader import build_file_header
+from tests.support.records import KIND_END_OF_FILE, KIND_TOPIC, RecordParts, padded
+
+START_POSITION = 40_000
+TOPIC_HASHES = (77, 78)
+
+
+def topic_payload(topic: bytes, message_type: bytes, previous: int = 0, topic_hash: int = 77) -> bytes:
+    """What a topic record holds."""
+    lengths = len(message_type).to_bytes(4, "little") + len(topic).to_bytes(4, "little")
+    return previous.to_bytes(8, "little") + topic_hash.to_bytes(8, "little") + lengths + message_type + topic
+
+
+def journal(parts: list[RecordParts], size: int, *, finished: bool = False) -> bytes:
+    """A journal with two topics, `red` (json) and `blue` (fix), and these records."""
+    names = ((b"red", b"json"), (b"blue", b"fix"))
+    records = [
+        *(
+            RecordParts(topic_payload(*name, topic_hash=hash_), kind=KIND_TOPIC, topic_id=topic_id)
+            for topic_id, (name, hash_) in enumerate(zip(names, TOPIC_HASHES, strict=True))
+        ),
+        *parts,
+        *([RecordParts(kind=KIND_END_OF_FILE)] if finished else []),
+    ]
+    data = bytearray(build_file_header(3, size, START_POSITION, 1, 1, 2, "inst", True))
+    for record in records:
+        place = RecordParts(**{**vars(record), "position": START_POSITION + len(data)})
+        data += padded(place.to_bytes(sealed=True))
+    assert len(data) <= size
+    return bytes(data).ljust(size, b"\0")
