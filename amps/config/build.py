@@ -370,7 +370,10 @@ def _log_targets(section: Section | None, checker: Checker) -> tuple[LogTargetCo
 def _tuning(section: Section | None) -> TuningConfig:
     transport = section.first("Transport") if section is not None else None
     numa = section.first("NUMA") if section is not None else None
+    log = section.first("TransactionLog") if section is not None else None
+    topic_index = log.first("TopicIndex") if log is not None else None
     return TuningConfig(
         transport_workers=transport.first("Workers") if transport is not None else None,
         numa_enabled=numa.first("Enabled") if numa is not None else True,
+        topic_index=topic_index.first("Enabled") if topic_index is not None else False,
     )

@@ -282,9 +282,7 @@ TUNING = Block(
                 )
             }
         ),
-        "TransactionLog": Block(
-            {"TopicIndex": Block({"Enabled": Leaf(off_or_later("the journal topic index"), default=False)})}
-        ),
+        "TransactionLog": Block({"TopicIndex": Block({"Enabled": Leaf(read_boolean, default=False)})}),
         "Transport": Block({"Workers": Leaf(read_count, at_least=(1, "1"), at_most=(64, "64"))}),
     }
 )

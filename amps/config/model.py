@@ -134,10 +134,14 @@ class LogTargetConfig:
 
 @dataclass(frozen=True, slots=True)
 class TuningConfig:
-    """Knobs whose effect may change between versions. `transport_workers` None: from the CPU count."""
+    """Knobs whose effect may change between versions. `transport_workers` None: from the CPU count.
+
+    `topic_index`: full journals get a topic index each.
+    """
 
     transport_workers: int | None = None
     numa_enabled: bool = True
+    topic_index: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,10 +27,11 @@ from pathlib import Path
 
 from amps._core.bookmark_index import IndexBuilder, index_bytes
 from amps._core.identity import publisher_id
-from amps._core.log_reader import build_file_header
+from amps._core.log_reader import LogDamaged, build_file_header
 from amps.journal.disk import Disk
 from amps.journal.files import JournalHeader
 from amps.journal.names import index_path, journal_path, unfinished_path
+from amps.journal.topic_index import make_topic_index, topic_index_path
 from amps.server.core.flusher import Flusher
 from amps.server.core.journal_keeper import WAIT_S, JournalKeeper
 from amps.server.runtime import Runtime
@@ -86,11 +87,13 @@ class JournalFiles:
         disk: Disk,
         background: bool = True,
         archive: Path | None = None,
+        topic_index: bool = False,
     ) -> None:
         """`report(id, text)` logs; `size_bytes` is a multiple of 1 MiB; `preallocated` counts the file in use;
         `archive`: where full journals may be moved to.
 
         `background`: make spares and indexes in a thread. Else the caller does every `step`, as the simulation does.
+        `topic_index`: give full journals a topic index each.
         """
         self.directory = directory
         self.instance_name = instance_name
@@ -108,9 +111,10 @@ class JournalFiles:
         self._failure: OSError | None = None
         self._request: int | None = None
         self._indexes: list[tuple[int, IndexBuilder]] = []
-        self._headers: dict[
-            int, JournalHeader
-        ] = {}  # of the file in use, and of full ones without an index yet
+        # Of the file in use, and of full ones without an index yet.
+        self._headers: dict[int, JournalHeader] = {}
+        self._topic_index = topic_index
+        self._without_topic_index: list[int] = []
         self._stopping = False
         self.keeper = JournalKeeper(
             directory, archive, instance_name, runtime.control, report, disk, runtime.index_path
@@ -198,6 +202,7 @@ class JournalFiles:
                 self._changed.notify_all()
             # An index left over from a log that was removed must not pass for this journal's.
             disk.unlink(index_path(self.directory, self.instance_name, number))
+            disk.unlink(topic_index_path(self.directory, self.instance_name, number))
             descriptor = disk.open(path, os.O_RDWR)
             header = build_file_header(
                 number,
@@ -249,6 +254,21 @@ class JournalFiles:
         """Journal `number` is full: have its index written in the background."""
         with self._changed:
             self._indexes.append((number, index))
+            if self._topic_index:
+                self._without_topic_index.append(number)
+            self._changed.notify_all()
+
+    def make_missing_topic_indexes(self, first_number: int, end_number: int) -> None:
+        """Have topic indexes made for those of the full journals in this range that have none."""
+        if not self._topic_index:
+            return
+        names = (
+            (number, topic_index_path(self.directory, self.instance_name, number))
+            for number in range(first_number, end_number)
+        )
+        missing = [number for number, path in names if not path.exists()]
+        with self._changed:
+            self._without_topic_index += missing
             self._changed.notify_all()
 
     # --- housekeeping thread ------------------------------------------------------------------------------
@@ -283,7 +303,8 @@ class JournalFiles:
             self._changed.notify_all()
 
     def _idle(self) -> bool:
-        return not self._indexes and self._missing_spare() is None and not self.keeper.due()
+        waiting = self._indexes or self._without_topic_index or self.keeper.due()
+        return not waiting and self._missing_spare() is None
 
     def _housekeeping(self) -> None:
         while True:
@@ -309,8 +330,9 @@ class JournalFiles:
             return False
         if missing is not None and self._make_spare(missing):
             return True
-        # On a full disk too: what it removes makes room.
-        return self.keeper.step()
+        # On a full disk too: what it removes makes room. Topic indexes come last: reading a journal takes a while, and
+        # nothing waits for the result.
+        return self.keeper.step() or self._write_topic_index()
 
     def _make_spare(self, number: int) -> bool:
         try:
@@ -344,6 +366,21 @@ class JournalFiles:
             with contextlib.suppress(OSError):
                 self._runtime.index_path(number).unlink()
         self.keeper.journal_full(self._headers.pop(number), data)
+
+    def _write_topic_index(self) -> bool:
+        with self._changed:
+            if not self._without_topic_index:
+                return False
+            number = self._without_topic_index.pop(0)
+        path = topic_index_path(self.directory, self.instance_name, number)
+        try:
+            data = make_topic_index(journal_path(self.directory, self.instance_name, number))
+            write_index(self._disk, path, data)
+        except FileNotFoundError:
+            pass  # the journal is no longer where it was made: nobody asks for this index any more
+        except (OSError, LogDamaged) as error:
+            self._report("2C-0004", f"topic index {path} cannot be written ({error}); replays do without it")
+        return True
 
 
 def write_index(disk: Disk, path: Path, data: bytes) -> None:

@@ -176,6 +176,7 @@ class Core:
                 self._disk,
                 self._background,
                 archive,
+                config.tuning.topic_index,
             )
             index: IndexBuilder | None = None
 
@@ -245,6 +246,8 @@ class Core:
                 index,
                 len(recovered.topics),
             )
+        if active is not None:
+            files.make_missing_topic_indexes(recovered.first_number, active.number + recovered.finished)
         # Recovery left everything on the device, and so did bringing a file into use.
         flusher.start(journal.position)
 

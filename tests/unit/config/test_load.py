@@ -49,6 +49,7 @@ def test_the_smallest_configuration() -> None:
     assert config.client_max_capacity == 0.5
     assert config.regex_topic_support
     assert config.tuning.transport_workers is None
+    assert not config.tuning.topic_index
 
 
 def test_everything_that_is_built(tmp_path: Path) -> None:
@@ -58,7 +59,8 @@ def test_everything_that_is_built(tmp_path: Path) -> None:
   <RegexTopicSupport>disabled</RegexTopicSupport>
   <MessageMemoryLimit>2GB</MessageMemoryLimit><ClientMaxCapacity>25%</ClientMaxCapacity>
   <ClientMessageAgeLimit>90s</ClientMessageAgeLimit>
-  <Tuning><Transport><Workers>3</Workers></Transport></Tuning>
+  <Tuning><Transport><Workers>3</Workers></Transport>
+    <TransactionLog><TopicIndex><Enabled>true</Enabled></TopicIndex></TransactionLog></Tuning>
   <Transports>
     <Transport><Name>a</Name><Type>tcp</Type><InetAddr>127.0.0.1:9107</InetAddr><MessageType>fix</MessageType>
       <InitialState>disabled</InitialState><MessageMemoryLimit>1kb</MessageMemoryLimit>
@@ -90,6 +92,7 @@ def test_everything_that_is_built(tmp_path: Path) -> None:
     assert config.client_max_capacity == 0.25
     assert config.client_message_age_limit_s == 90
     assert config.tuning.transport_workers == 3
+    assert config.tuning.topic_index
     tcp, unix = config.transports
     assert (tcp.host, tcp.port, tcp.message_type, tcp.enabled) == ("127.0.0.1", 9107, "fix", False)
     assert (tcp.message_memory_limit_bytes, tcp.client_max_capacity, tcp.client_message_age_limit_s) == (
@@ -343,10 +346,6 @@ def test_what_is_wrong_and_what_would_be_right(inner: str, path: str, text: str)
         (
             "<Modules><Module><Name>m</Name><Library>/opt/lib/libamps_http_entitlement.so</Library></Module></Modules>",
             "RESTful",
-        ),
-        (
-            "<Tuning><TransactionLog><TopicIndex><Enabled>true</Enabled></TopicIndex></TransactionLog></Tuning>",
-            "topic index",
         ),
         ("<Authenticator><Module>amps-default-authenticator-module</Module></Authenticator>", "outgoing"),
     ],
