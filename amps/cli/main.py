@@ -11,6 +11,7 @@ from amps.cli.later import LATER_COMMANDS, not_supported_yet
 from amps.cli.ping import ping
 from amps.cli.publish import publish
 from amps.cli.serve import serve
+from amps.cli.storage_test import storage_test
 from amps.cli.subscribe import subscribe
 from amps.client.errors import AMPSException
 from amps.version import VERSION
@@ -80,7 +81,7 @@ def show_help(context: click.Context, command: str | None) -> None:
         click.echo(found.get_help(its_context))
 
 
-for subcommand in (serve, publish, subscribe, ping, demo, journal):
+for subcommand in (serve, publish, subscribe, ping, demo, journal, storage_test):
     amps.add_command(subcommand)
 
 

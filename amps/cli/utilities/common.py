@@ -10,11 +10,11 @@ from typing import Any, NoReturn
 
 import click
 
-from amps._core.log_reader import LogDamaged
 from amps.cli.options import HelpfulCommand
 from amps.version import VERSION
 
 SETTINGS = {"help_option_names": ["-h", "--help", "-help"], "max_content_width": 110}
+Begin = Callable[[str, int], Callable[[int], object]]
 _CONTROL = re.compile(rb"[\x00-\x09\x0b-\x1f\x7f]")
 
 
@@ -24,6 +24,9 @@ class UtilityCommand(HelpfulCommand):
     failure_status = 1
 
     def invoke(self, ctx: click.Context) -> Any:
+        # Not for `--help` nor for those that import this module and run another command.
+        from amps._core.log_reader import LogDamaged
+
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
@@ -46,7 +49,7 @@ def fail(context: click.Context, text: str) -> NoReturn:
     context.exit(1)
 
 
-def tell_error(error: LogDamaged | OSError) -> None:
+def tell_error(error: Exception) -> None:
     """One line on standard error."""
     if isinstance(error, OSError):
         place = f"{error.filename}: " if error.filename is not None else ""
@@ -80,3 +83,19 @@ def reading_progress(path: Path, description: str = "reading") -> Iterator[Calla
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(f"{description} {path.name}", total=total)
         yield lambda position: progress.update(task, completed=position)
+
+
+@contextlib.contextmanager
+def bytes_progress() -> Iterator[Begin]:
+    """Shows work of several kinds on a terminal: what is given begins one, and gives what is to be told of it."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+
+        def begin(description: str, total: int) -> Callable[[int], object]:
+            task = progress.add_task(description, total=total)
+            return lambda done: progress.update(task, completed=done)
+
+        yield begin
