@@ -1,0 +1,39 @@
+"""`amps_file`: which files are the server's, and of which kind."""
+
+import glob
+from pathlib import Path
+
+import click
+
+from amps.cli.utilities.common import SETTINGS, UtilityCommand, tell_error, version_option
+from amps.journal.kinds import kind_of
+
+
+@click.command(cls=UtilityCommand, context_settings=SETTINGS, example="amps_file ./amps-data/journal/*")
+@click.argument("names", metavar="FILES...", nargs=-1, required=True)
+@version_option
+@click.pass_context
+def main(context: click.Context, names: tuple[str, ...]) -> None:
+    """Say of each file what kind of file it is and which version its format has. FILES may be patterns (*, ?, [...]).
+
+    Exit status 1 if a file cannot be read.
+    """
+    failed = False
+    for name in names:
+        for path in (
+            [Path(name)] if Path(name).exists() else sorted(map(Path, glob.glob(name))) or [Path(name)]
+        ):
+            try:
+                kind = kind_of(path)
+            except OSError as error:
+                tell_error(error)
+                failed = True
+                continue
+            text = f"AMPS {kind.name} {kind.version}" if kind is not None else "not an AMPS file"
+            click.echo(f"{path.name}: {text}")
+    if failed:
+        context.exit(1)
+
+
+if __name__ == "__main__":
+    main()
