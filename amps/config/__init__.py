@@ -17,6 +17,9 @@ from amps.config.document import Node, parse
 from amps.config.elements import ROOT
 from amps.config.findings import ConfigError, Finding, Findings, Severity
 from amps.config.model import (
+    ActionConfig,
+    ActionModule,
+    AdminConfig,
     LoadedConfig,
     LoggedTopic,
     LogTargetConfig,
@@ -33,6 +36,9 @@ from amps.config.text import expand
 from amps.config.units import read_boolean
 
 __all__ = [
+    "ActionConfig",
+    "ActionModule",
+    "AdminConfig",
     "ConfigError",
     "Finding",
     "LoadedConfig",

@@ -11,12 +11,15 @@ from pathlib import Path
 
 import psutil
 
+from amps.config.actions import ActionReader
+from amps.config.admin import read_admin
 from amps.config.document import Node
 from amps.config.elements import LEVELS
 from amps.config.findings import Severity
 from amps.config.functions import read_functions
 from amps.config.message_types import read_message_types
 from amps.config.model import (
+    AdminConfig,
     LoggedTopic,
     LogTargetConfig,
     ModuleUse,
@@ -61,13 +64,14 @@ def build(root: Section, checker: Checker) -> ServerConfig | None:
     message_types = read_message_types(root.first("MessageTypes"), checker)
     functions = read_functions(root.first("UserDefinedFunctions"), declared, checker)
     regex_topic_support = root.first("RegexTopicSupport")
+    transports = _transports(root, message_types, declared, checker)
     return ServerConfig(
         name=name,
         group=root.first("Group") or name,
         process_name=root.first("ProcessName"),
         description=root.first("Description"),
         environment=root.first("Environment"),
-        transports=_transports(root, message_types, declared, checker),
+        transports=transports,
         transaction_log=_transaction_log(
             root.first("TransactionLog"), message_types, functions, regex_topic_support, checker
         ),
@@ -81,6 +85,8 @@ def build(root: Section, checker: Checker) -> ServerConfig | None:
         client_max_capacity=root.first("ClientMaxCapacity"),
         client_message_age_limit_s=root.first("ClientMessageAgeLimit"),
         tuning=_tuning(root.first("Tuning")),
+        actions=ActionReader(root, message_types, functions, checker).read(),
+        admin=_admin(root.first("Admin"), transports, declared, checker),
     )
 
 
@@ -134,6 +140,19 @@ def _authentication(
 
 def _entitlement(section: Section, declared: dict[str, DeclaredModule], checker: Checker) -> ModuleUse | None:
     return resolve_use(section.first("Entitlement"), "entitlement", ENTITLEMENT_MODULES, declared, checker)
+
+
+def _admin(
+    section: Section | None,
+    transports: tuple[TransportConfig, ...],
+    declared: dict[str, DeclaredModule],
+    checker: Checker,
+) -> AdminConfig | None:
+    if section is None:
+        return None
+    authentication = _authentication(section, declared, checker)
+    entitlement = _entitlement(section, declared, checker)
+    return read_admin(section, authentication, entitlement, transports, checker)
 
 
 def _check_message_type(section: Section, known: Mapping[str, TypeSettings], checker: Checker) -> None:

@@ -1,11 +1,13 @@
 """Every element of a configuration: instance, transports, logging, transaction log, tuning.
 
 The tables are the documentation of what is accepted. An element with `later` is known and refused with
-`not supported yet: …`. Elements of features that do not exist yet in bulk (SOW, queues, replication,
-actions, administration) are in `amps.config.elements_later`.
+`not supported yet: …`. Elements of features that do not exist yet in bulk (SOW, queues, replication) are in
+`amps.config.elements_later`; actions and administration have modules of their own.
 """
 
-from amps.config.elements_later import ACTIONS, ADMIN, REPLICATION, SOW
+from amps.config.actions import ACTIONS
+from amps.config.admin import ADMIN
+from amps.config.elements_later import REPLICATION, SOW
 from amps.config.readers import (
     disabled_or_later,
     list_of,
@@ -283,7 +285,7 @@ TUNING = Block(
             }
         ),
         "TransactionLog": Block({"TopicIndex": Block({"Enabled": Leaf(read_boolean, default=False)})}),
-        "Transport": Block({"Workers": Leaf(read_count, at_least=(1, "1"), at_most=(64, "64"))}),
+        "Transport": Block({"Workers": Leaf(read_count, at_least=(1, "1"), at_most=(63, "63"))}),
     }
 )
 

@@ -1,12 +1,12 @@
-"""Elements of features that are known but not built: SOW, queues, replication, actions, administration.
+"""Elements of features that are known but not built: SOW, queues, replication.
 
 They are described in full so that a file can be checked as a whole, and so that building a feature starts
 with removing its mark here. Until then each use is refused, by name and line.
 """
 
 from amps.config.readers import list_of, one_of, read_pattern, read_text
-from amps.config.schema import Block, Leaf, NotSupportedYet, Options, Synonym
-from amps.config.units import read_address, read_boolean, read_count, read_interval, read_size, shown
+from amps.config.schema import Block, Leaf, Options, Synonym
+from amps.config.units import read_address, read_boolean, read_count, read_interval, read_size
 
 _TEXT = Leaf(read_text)
 _REQUIRED = Leaf(read_text, required=True)
@@ -181,144 +181,6 @@ REPLICATION = Block(
             },
             repeatable=True,
             later="replication",
-        )
-    }
-)
-
-ADMIN = Block(
-    {
-        "InetAddr": Leaf(read_address),
-        "FileName": _TEXT,
-        "Interval": Leaf(read_interval, at_least=(1, "1s"), clamp=True),
-        "WWWAuthenticate": _TEXT,
-        "Authentication": _MODULE_USE,
-        "Entitlement": _MODULE_USE,
-        "AnonymousPaths": Leaf(read_pattern),
-        "Header": _MANY,
-        "ExternalInetAddr": _TEXT,
-        "AccessControlAllowOrigin": Leaf(read_pattern),
-        "SessionOptions": _TEXT,
-        "SQLTransport": _TEXT,
-        "SQLTransportInetAddr": _TEXT,
-        "Galvanometer": Leaf(read_boolean),
-        "Certificate": _TEXT,
-        "PrivateKey": _TEXT,
-        "Ciphers": _TEXT,
-    },
-    later="the administration interface and its statistics",
-)
-
-_EVENTS = [
-    "schedule",
-    "startup",
-    "shutdown",
-    "signal",
-    "admin",
-    "minidump",
-    "connect-client",
-    "disconnect-client",
-    "logon-client",
-    "offline-start",
-    "offline-stop",
-    "subscribe",
-    "unsubscribe",
-    "connect-incoming-replication",
-    "disconnect-incoming-replication",
-    "connect-replication",
-    "disconnect-replication",
-    "replication-resync-complete",
-    "upgrade-replication",
-    "downgrade-replication",
-    "publish-message",
-    "deliver-message",
-    "message-affinity",
-    "sow-expire-message",
-    "sow-delete-message",
-    "oof-message",
-    "message-condition-timeout",
-    "alert",
-    "execute-event",
-]
-_STEPS = [
-    "rotate-logs",
-    "compress-files",
-    "remove-files",
-    "truncate-statistics",
-    "vacuum-statistics",
-    "archive-journal",
-    "compress-journal",
-    "remove-journal",
-    "delete-sow",
-    "compact-sow",
-    "query-sow",
-    "disable-authentication",
-    "enable-authentication",
-    "disable-entitlement",
-    "enable-entitlement",
-    "reset-authentication",
-    "reset-entitlement",
-    "enable-transport",
-    "disable-transport",
-    "publish-message",
-    "downgrade-replication",
-    "upgrade-replication",
-    "extract-values",
-    "translate-data",
-    "increment-counter",
-    "execute-event",
-    "execute-system",
-    "enable-proxied-transfer",
-    "disable-proxied-transfer",
-    "minidump",
-    "shutdown",
-    "nothing",
-    "echo-message",
-]
-_CONDITIONS = ("condition", "file-system-usage")
-
-EVENT_MODULES = frozenset({f"amps-action-on-{name}" for name in _EVENTS} | {"amps-action-on-execute"})
-STEP_MODULES = frozenset(
-    {f"amps-action-do-{name}" for name in _STEPS}
-    | {f"amps-action-do-{name}-journals" for name in ("archive", "compress", "remove")}
-    | {
-        "amps-do-disable-entitlements",
-        "amps-action-do-enable-entitlements",
-        "amps-action-do-disable-entitlements",
-        "amps-action-do-event",
-        "amps-action-do-delete-files",
-    }
-)
-CONDITION_MODULES = frozenset(f"amps-action-if-{name}" for name in _CONDITIONS)
-
-
-def _action_module(known: frozenset[str], kind: str) -> Leaf:
-    def read(text: str) -> str:
-        if text not in known:
-            raise ValueError(f"{shown(text)} is no {kind} module; write one such as {min(known)}")
-        raise NotSupportedYet("actions")
-
-    return Leaf(read, required=True)
-
-
-ACTIONS = Block(
-    {
-        "Action": Block(
-            {
-                "On": Block(
-                    {"Module": _action_module(EVENT_MODULES, "event"), "Options": Options()},
-                    required=True,
-                    repeatable=True,
-                ),
-                "Do": Block(
-                    {"Module": _action_module(STEP_MODULES, "step"), "Options": Options()}, repeatable=True
-                ),
-                "If": Block(
-                    {"Module": _action_module(CONDITION_MODULES, "condition"), "Options": Options()},
-                    repeatable=True,
-                ),
-            },
-            repeatable=True,
-            later="actions",
         )
     }
 )

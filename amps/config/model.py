@@ -133,6 +133,43 @@ class LogTargetConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class ActionModule:
+    """One `On`, `Do` or `If`: a module by its proper name and the texts of its options.
+
+    Variables in the texts are put in when the step runs. `place` is file and line, for log messages.
+    """
+
+    module: str
+    options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    place: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ActionConfig:
+    """What happens (`steps`: `Do` and `If` in the order of the file) whenever one of `events` does."""
+
+    events: tuple[ActionModule, ...]
+    steps: tuple[ActionModule, ...]
+    place: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AdminConfig:
+    """The administration interface over HTTP.
+
+    `transport` is its address and its security; host None means this host's loopback addresses. `challenge`: how
+    credentials are asked for. `anonymous_paths`: an expression; what matches needs no credentials and no permission.
+    `allowed_origins`: an expression for the origins of other web pages; None allows all to read.
+    """
+
+    transport: TransportConfig
+    challenge: str | None = None
+    anonymous_paths: str | None = None
+    headers: tuple[tuple[str, str], ...] = ()
+    allowed_origins: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TuningConfig:
     """Knobs whose effect may change between versions. `transport_workers` None: from the CPU count.
 
@@ -169,6 +206,13 @@ class ServerConfig:
     client_max_capacity: float = 0.5
     client_message_age_limit_s: float | None = None
     tuning: TuningConfig = field(default_factory=TuningConfig)
+    actions: tuple[ActionConfig, ...] = ()
+    admin: AdminConfig | None = None
+
+    @property
+    def has_services(self) -> bool:
+        """Whether there is anything for the services process to do."""
+        return bool(self.actions) or self.admin is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,11 +50,12 @@ def read_tls(transport: Section, checker: Checker) -> TlsConfig | None:
         ca_file=Path(ca_file) if ca_file else None,
         ca_path=Path(ca_path) if ca_path else None,
     )
-    _try_out(tls, transport, checker)
+    try_out(tls, transport, checker)
     return tls
 
 
-def _try_out(tls: TlsConfig, transport: Section, checker: Checker) -> None:
+def try_out(tls: TlsConfig, transport: Section, checker: Checker) -> None:
+    """Loads what the settings name, and notes what cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 
     def refuse_password() -> str:

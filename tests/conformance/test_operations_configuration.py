@@ -234,7 +234,7 @@ def test_operations_1_7_features_to_come_are_refused(tmp_path: Path) -> None:
     """operations.md §1.9: nothing of a configuration is ignored."""
     config = write(
         tmp_path / "c.xml",
-        "<AMPSConfig><Name>n</Name>\n<Admin><InetAddr>8085</InetAddr></Admin>\n<SOW><Topic><Name>a</Name>"
+        "<AMPSConfig><Name>n</Name>\n<Admin><Interval>10s</Interval></Admin>\n<SOW><Topic><Name>a</Name>"
         "<MessageType>json</MessageType><Key>/k</Key><FileName>f</FileName></Topic></SOW></AMPSConfig>",
     )
     verified = amps_server("--verify-config", config)

@@ -1,0 +1,294 @@
+"""The modules of actions: which there are, and the options of each (operations.md §9.2, §9.3).
+
+Three tables, for `On`, `Do` and `If`. A module with `later` is known and refused. Whoever builds one takes that mark
+away, describes the options, and adds the class that does the work to `amps.server.services.actions`; nothing else
+has to change. What an option's text means is said by its reader, here, and used twice: when the configuration is
+read, unless the text has variables in it, and when a step runs, after they were put in.
+"""
+
+import re
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from amps.config.readers import off_or_later, read_text
+from amps.config.schedules import read_schedule
+from amps.config.units import read_count, read_fraction, read_interval, shown
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option of a module. `default`: its value when it is absent; a repeatable option's value is a tuple."""
+
+    read: Callable[[str], Any] = read_text
+    required: bool = False
+    repeatable: bool = False
+    default: Any = None
+    may_be_empty: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleDescription:
+    """One module: its options by name, or the feature that it waits for."""
+
+    options: Mapping[str, Option] = field(default_factory=dict)
+    later: str = ""
+
+
+_SIGNALS: Final = (
+    "SIGHUP",
+    "SIGINT",
+    "SIGTERM",
+    "SIGUSR1",
+    "SIGUSR2",
+    "SIGALRM",
+    "SIGVTALRM",
+    "SIGPROF",
+    "SIGWINCH",
+    "SIGURG",
+    "SIGIO",
+    "SIGPWR",
+)
+VARIABLE: Final = re.compile(r"\{\{([^{}]*)\}\}")
+"""Where a variable is put into the text of an option."""
+
+
+def read_signal(text: str) -> str:
+    """The name of a signal that an action may have, with its SIG."""
+    name = text.upper() if text.upper().startswith("SIG") else f"SIG{text.upper()}"
+    if name == "SIGQUIT":
+        raise ValueError("SIGQUIT is reserved for minidumps; choose another signal, such as SIGUSR1")
+    if name not in _SIGNALS or not hasattr(signal, name):
+        raise ValueError(
+            f"{shown(text)} is no signal that can have an action; write one of {', '.join(_SIGNALS)}"
+        )
+    return name
+
+
+def read_admin_path(text: str) -> str:
+    """The last part of an address below `/amps/administrator/actions`."""
+    if "/" in text or text in (".", "..") or not text.isprintable():
+        raise ValueError(
+            f"{shown(text)} is no part of an address; write a name without /, such as archive_now"
+        )
+    return read_text(text)
+
+
+def read_variable_name(text: str) -> str:
+    """The name of a variable that a step sets."""
+    if not re.fullmatch(r"[^\s{}=]{1,255}", text):
+        raise ValueError(f"{shown(text)} is no name of a variable; write a word such as MY_VALUE")
+    return text
+
+
+def read_assignment(text: str) -> tuple[str, str]:
+    """`VARIABLE = expression`."""
+    name, equals, expression = text.partition("=")
+    if not equals or not expression.strip():
+        raise ValueError(f"{shown(text)} is not of the form VARIABLE=expression, such as ID=/order/id")
+    return read_variable_name(name.strip()), expression.strip()
+
+
+def read_case(text: str) -> tuple[str, str]:
+    """`from=to`; what is behind the first equals sign is the result."""
+    value, equals, result = text.partition("=")
+    if not equals:
+        raise ValueError(f"{shown(text)} is not of the form from=to, such as B=buy")
+    return value.strip(), result.strip()
+
+
+_T: Final = {"Topic": Option(required=True), "MessageType": Option(required=True)}
+_AGE: Final = {"Age": Option(read_interval, required=True)}
+_FILES: Final = {
+    "Age": Option(read_interval, required=True),
+    "Pattern": Option(required=True),
+    "Keep": Option(read_count),
+    "Count": Option(read_count),
+}
+_VALUE: Final = Option(read_variable_name, required=True)
+_TEXT: Final = Option(str, required=True, may_be_empty=True)
+
+_REPLICATION = "replication"
+_SOW = "SOW topics"
+_CLIENT_EVENTS = "actions on events of clients"
+_MESSAGE_EVENTS = "actions on messages"
+
+
+def _event(name: str) -> str:
+    return f"amps-action-on-{name}"
+
+
+def _step(name: str) -> str:
+    return f"amps-action-do-{name}"
+
+
+EVENTS: Final[Mapping[str, ModuleDescription]] = {
+    _event("schedule"): ModuleDescription(
+        {"Every": Option(read_schedule, required=True), "Name": Option(default="unknown")}
+    ),
+    _event("startup"): ModuleDescription(),
+    _event("shutdown"): ModuleDescription(),
+    _event("signal"): ModuleDescription({"Signal": Option(read_signal, required=True)}),
+    _event("admin"): ModuleDescription(
+        {
+            "Path": Option(read_admin_path, required=True),
+            "RequiredParameter": Option(repeatable=True),
+            "Name": Option(may_be_empty=True),
+            "Description": Option(may_be_empty=True),
+        }
+    ),
+    _event("execute-event"): ModuleDescription({"Event": Option(required=True)}),
+    _event("minidump"): ModuleDescription(later="minidumps"),
+    **{
+        _event(name): ModuleDescription(later=_CLIENT_EVENTS)
+        for name in (
+            "connect-client",
+            "disconnect-client",
+            "logon-client",
+            "offline-start",
+            "offline-stop",
+            "subscribe",
+            "unsubscribe",
+        )
+    },
+    **{
+        _event(name): ModuleDescription(later=_REPLICATION)
+        for name in (
+            "connect-incoming-replication",
+            "disconnect-incoming-replication",
+            "connect-replication",
+            "disconnect-replication",
+            "replication-resync-complete",
+            "upgrade-replication",
+            "downgrade-replication",
+        )
+    },
+    **{
+        _event(name): ModuleDescription(later=_MESSAGE_EVENTS)
+        for name in ("publish-message", "deliver-message", "message-affinity")
+    },
+    **{
+        _event(name): ModuleDescription(later=_SOW)
+        for name in (
+            "sow-expire-message",
+            "sow-delete-message",
+            "oof-message",
+            "message-condition-timeout",
+            "alert",
+        )
+    },
+}
+
+STEPS: Final[Mapping[str, ModuleDescription]] = {
+    _step("archive-journal"): ModuleDescription(_AGE),
+    _step("compress-journal"): ModuleDescription(_AGE),
+    _step("remove-journal"): ModuleDescription(_AGE),
+    _step("rotate-logs"): ModuleDescription(),
+    _step("compress-files"): ModuleDescription(_FILES),
+    _step("remove-files"): ModuleDescription(_FILES),
+    _step("publish-message"): ModuleDescription(
+        {
+            **_T,
+            "Data": _TEXT,
+            "Delta": Option(off_or_later("delta publishes, which need SOW topics")),
+            "UpdateOnly": Option(off_or_later("delta publishes, which need SOW topics")),
+        }
+    ),
+    _step("echo-message"): ModuleDescription({"Message": _TEXT}),
+    _step("execute-event"): ModuleDescription(
+        {"Event": Option(), "EventVariable": Option(read_variable_name)}
+    ),
+    _step("execute-system"): ModuleDescription({"Command": Option(required=True)}),
+    _step("increment-counter"): ModuleDescription({"Key": _TEXT, "Value": _VALUE}),
+    _step("translate-data"): ModuleDescription(
+        {
+            "Data": _TEXT,
+            "Value": _VALUE,
+            "Case": Option(read_case, repeatable=True),
+            "Default": Option(str, may_be_empty=True),
+        }
+    ),
+    _step("extract-values"): ModuleDescription(
+        {
+            "MessageType": Option(required=True),
+            "Value": Option(read_assignment, required=True, repeatable=True),
+            "Data": Option(str, may_be_empty=True),
+        }
+    ),
+    _step("nothing"): ModuleDescription(),
+    _step("shutdown"): ModuleDescription(),
+    _step("minidump"): ModuleDescription(later="minidumps"),
+    _step("truncate-statistics"): ModuleDescription(later="the statistics database"),
+    _step("vacuum-statistics"): ModuleDescription(later="the statistics database"),
+    **{_step(name): ModuleDescription(later=_SOW) for name in ("delete-sow", "compact-sow", "query-sow")},
+    **{
+        _step(name): ModuleDescription(later="switching authentication and entitlement while the server runs")
+        for name in (
+            "disable-authentication",
+            "enable-authentication",
+            "disable-entitlement",
+            "enable-entitlement",
+            "reset-authentication",
+            "reset-entitlement",
+        )
+    },
+    **{
+        _step(name): ModuleDescription(later="switching transports while the server runs")
+        for name in ("enable-transport", "disable-transport")
+    },
+    **{
+        _step(name): ModuleDescription(later=_REPLICATION)
+        for name in ("downgrade-replication", "upgrade-replication")
+    },
+    **{
+        _step(name): ModuleDescription(later="queues")
+        for name in ("enable-proxied-transfer", "disable-proxied-transfer")
+    },
+}
+
+CONDITIONS: Final[Mapping[str, ModuleDescription]] = {
+    "amps-action-if-condition": ModuleDescription({"Condition": Option(required=True)}),
+    "amps-action-if-file-system-usage": ModuleDescription(
+        {"Path": Option(required=True), "GreaterThan": Option(read_fraction, required=True)}
+    ),
+}
+
+ALIASES: Final[Mapping[str, str]] = {
+    _event("execute"): _event("execute-event"),
+    _step("archive-journals"): _step("archive-journal"),
+    _step("compress-journals"): _step("compress-journal"),
+    _step("remove-journals"): _step("remove-journal"),
+    _step("delete-files"): _step("remove-files"),
+    _step("event"): _step("execute-event"),
+    _step("enable-entitlements"): _step("enable-entitlement"),
+    _step("disable-entitlements"): _step("disable-entitlement"),
+    "amps-do-disable-entitlements": _step("disable-entitlement"),
+}
+"""Other names that the documents use (operations.md §9.7)."""
+
+
+class OptionProblem(ValueError):
+    """An option that cannot be used; the text names it."""
+
+
+def read_options(description: ModuleDescription, texts: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
+    """The values of a module's options, once there are no variables in them. Raises OptionProblem."""
+    values: dict[str, Any] = {}
+    for name, option in description.options.items():
+        read = tuple(read_option(name, option, text) for text in texts.get(name, ()))
+        if option.repeatable:
+            values[name] = read
+        else:
+            values[name] = read[0] if read else option.default
+    return values
+
+
+def read_option(name: str, option: Option, text: str) -> Any:
+    """One value. Raises OptionProblem; NotSupportedYet for what is not built."""
+    if not text and not option.may_be_empty:
+        raise OptionProblem(f"{name}: it is empty; write a value")
+    try:
+        return option.read(text)
+    except ValueError as error:
+        raise OptionProblem(f"{name}: {error}") from None

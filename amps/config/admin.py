@@ -1,0 +1,136 @@
+"""`Admin`: the administration interface over HTTP (operations.md §4).
+
+It is a transport like others, called `amps-admin`: the same address, TLS and security elements mean the same. Only the
+default of the address differs: a port alone is served on the addresses of this host's own loopback, because whoever
+reaches the interface may, by default, do everything with it. Write an address, such as 0.0.0.0:8085, for others.
+"""
+
+import re
+from pathlib import Path
+
+from amps.config.model import AdminConfig, ModuleUse, TlsConfig, TransportConfig
+from amps.config.readers import disabled_or_later, read_pattern, read_text
+from amps.config.schema import Block, Checker, Leaf, NotSupportedYet, Options, Section
+from amps.config.tls import try_out
+from amps.config.units import read_address, read_interval, shown
+
+ADMIN_TRANSPORT = "amps-admin"
+_STATISTICS = "the statistics database"
+_CONSOLE = "the web console"
+
+
+def _read_database(text: str) -> str:
+    if text != ":memory:":
+        raise NotSupportedYet(_STATISTICS)
+    return text
+
+
+def _read_header(text: str) -> tuple[str, str]:
+    """One header of a response, as it is sent."""
+    name, colon, value = text.partition(":")
+    if not colon or not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}", name):
+        raise ValueError(f"{shown(text)} is no header; write it as it is sent, such as Vary: Origin")
+    if not re.fullmatch(r"[\t\x20-\x7e\x80-\xff]{0,4096}", value):
+        raise ValueError(f"{shown(text)} has characters that no header may have; leave them out")
+    if name.lower() in ("content-length", "content-type", "transfer-encoding", "connection"):
+        raise ValueError(f"{name} is set by the server itself; remove it")
+    return name, value.strip()
+
+
+def _read_challenge(text: str) -> str:
+    scheme = text.split(" ", 1)[0].lower()
+    if scheme in ("negotiate", "ntlm"):
+        raise NotSupportedYet("Kerberos and NTLM authentication")
+    if scheme != "basic":
+        raise ValueError(f'{shown(text)} is no way to ask for credentials; write Basic realm="…"')
+    _read_header(f"WWW-Authenticate: {text}")
+    return text
+
+
+_MODULE_USE = Block({"Module": Leaf(read_text, required=True), "Options": Options()})
+
+ADMIN = Block(
+    {
+        "InetAddr": Leaf(read_address),
+        "FileName": Leaf(_read_database),
+        "Interval": Leaf(read_interval, later="statistics over time"),
+        "WWWAuthenticate": Leaf(_read_challenge),
+        "Authentication": _MODULE_USE,
+        "Entitlement": _MODULE_USE,
+        "AnonymousPaths": Leaf(read_pattern),
+        "Header": Leaf(_read_header, repeatable=True),
+        "ExternalInetAddr": Leaf(read_text, later="replication"),
+        "AccessControlAllowOrigin": Leaf(read_pattern),
+        "SessionOptions": Leaf(read_text, later="sessions of the administration interface"),
+        "SQLTransport": Leaf(read_text, later=_CONSOLE),
+        "SQLTransportInetAddr": Leaf(read_text, later=_CONSOLE),
+        "Galvanometer": Leaf(disabled_or_later(_CONSOLE)),
+        "Certificate": Leaf(read_text),
+        "PrivateKey": Leaf(read_text),
+        "Ciphers": Leaf(read_text),
+    }
+)
+
+
+def read_admin(
+    section: Section | None,
+    authentication: ModuleUse | None,
+    entitlement: ModuleUse | None,
+    transports: tuple[TransportConfig, ...],
+    checker: Checker,
+) -> AdminConfig | None:
+    """The interface, or None without `InetAddr`. The modules are those of `Admin`, resolved."""
+    if section is None:
+        return None
+    tls = _read_tls(section, checker)
+    address = section.first("InetAddr")
+    if address is None:
+        return None
+    host, port = address
+    for other in transports:
+        if other.port == port != 0 and (other.host in (None, host) or host is None):
+            checker.error(
+                section.where("InetAddr"),
+                f"the transport {shown(other.name)} has the address {other.address}; give each its own",
+            )
+    return AdminConfig(
+        transport=TransportConfig(
+            name=ADMIN_TRANSPORT,
+            type="tcps" if tls is not None else "tcp",
+            protocol="http",
+            host=host,
+            port=port,
+            tls=tls,
+            authentication=authentication,
+            entitlement=entitlement,
+        ),
+        challenge=section.first("WWWAuthenticate"),
+        anonymous_paths=section.first("AnonymousPaths"),
+        headers=tuple(section.all("Header")),
+        allowed_origins=section.first("AccessControlAllowOrigin"),
+    )
+
+
+def _read_tls(section: Section, checker: Checker) -> TlsConfig | None:
+    certificate, private_key = section.first("Certificate"), section.first("PrivateKey")
+    if certificate is None and private_key is None:
+        if section.nodes.get("Ciphers"):
+            checker.error(
+                section.where("Ciphers"), "Ciphers has no meaning without Certificate and PrivateKey"
+            )
+        return None
+    for name in ("Certificate", "PrivateKey"):
+        if not section.nodes.get(name):
+            checker.error(
+                section.node, f"{name} is required for HTTPS; add {name} with the path of a PEM file"
+            )
+    if certificate is None or private_key is None:
+        return None
+    tls = TlsConfig(
+        certificate=Path(certificate),
+        private_key=Path(private_key),
+        ciphers=section.first("Ciphers"),
+        protocols=("TLSv1.2", "TLSv1.3"),
+    )
+    try_out(tls, section, checker)
+    return tls

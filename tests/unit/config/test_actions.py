@@ -1,0 +1,273 @@
+"""Actions and the administration interface in a configuration: what is accepted, what is refused, and where."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from amps.config import ActionModule, ConfigError, LoadedConfig, load
+from amps.config.action_modules import ALIASES, CONDITIONS, EVENTS, STEPS
+
+LOG = (
+    "<TransactionLog><JournalDirectory>j</JournalDirectory>"
+    "<Topic><Name>a</Name><MessageType>json</MessageType></Topic></TransactionLog>"
+)
+STARTUP = "<On><Module>amps-action-on-startup</Module></On>"
+
+
+def module(element: str, name: str, options: str = "") -> str:
+    return (
+        f"<{element}><Module>{name}</Module>"
+        + (f"<Options>{options}</Options>" if options else "")
+        + f"</{element}>"
+    )
+
+
+def step(name: str, options: str = "") -> str:
+    return module("Do", f"amps-action-do-{name}", options)
+
+
+def read(inner: str) -> LoadedConfig:
+    return load("a.xml", text=f"<AMPSConfig><Name>n</Name>{inner}</AMPSConfig>")
+
+
+def action(inner: str, more: str = "") -> LoadedConfig:
+    return read(f"{more}<Actions><Action>{inner}</Action></Actions>")
+
+
+def errors(inner: str, more: str = "") -> list[str]:
+    with pytest.raises(ConfigError) as refusal:
+        action(inner, more)
+    return str(refusal.value).splitlines()
+
+
+def test_operations_9_1_steps_keep_the_order_of_the_file() -> None:
+    """operations.md §9.1: `Do` and `If` in the order of the file, after any number of `On`."""
+    inner = (
+        STARTUP
+        + step("nothing")
+        + module("If", "amps-action-if-condition", "<Condition>1 = 1</Condition>")
+        + step("echo-message", "<Message>a</Message>")
+        + module("On", "amps-action-on-shutdown")
+        + module("If", "amps-action-if-file-system-usage", "<Path>/</Path><GreaterThan>90%</GreaterThan>")
+    )
+    (made,) = action(inner).config.actions
+    assert [event.module for event in made.events] == ["amps-action-on-startup", "amps-action-on-shutdown"]
+    assert [one.module.removeprefix("amps-action-") for one in made.steps] == [
+        "do-nothing",
+        "if-condition",
+        "do-echo-message",
+        "if-file-system-usage",
+    ]
+    assert made.steps[2] == ActionModule("amps-action-do-echo-message", {"Message": ("a",)}, "a.xml:1")
+
+
+@pytest.mark.parametrize("alias", sorted(ALIASES))
+def test_operations_9_7_aliases(alias: str) -> None:
+    """operations.md §9.7: names that the documents use mean the module that they mean."""
+    known = {**EVENTS, **STEPS, **CONDITIONS}
+    assert ALIASES[alias] in known
+    assert alias not in known
+
+
+def test_operations_9_7_plural_names() -> None:
+    """operations.md §9.7, transaction_log.md §13.1"""
+    inner = STARTUP + step("compress-journals", "<Age>1d</Age>") + step("remove-journals", "<Age>2d</Age>")
+    (made,) = action(inner, LOG).config.actions
+    assert [one.module for one in made.steps] == [
+        "amps-action-do-compress-journal",
+        "amps-action-do-remove-journal",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("inner", "place", "text"),
+    [
+        (STARTUP + step("wish"), "Do/Module", "'amps-action-do-wish' is no step module"),
+        (module("If", "amps-action-if-wish") + STARTUP, "If/Module", "is no condition module"),
+        (
+            STARTUP + step("echo-message"),
+            "Do",
+            "the option Message of amps-action-do-echo-message is missing",
+        ),
+        (STARTUP + step("nothing", "<Age>1</Age>"), "Do/Options/Age", "unknown option; the options of"),
+        (
+            STARTUP + step("remove-files", "<Age>soon</Age><Pattern>*</Pattern>"),
+            "Do/Options/Age",
+            "'soon' is not an interval",
+        ),
+        (
+            STARTUP + step("remove-files", "<Age>1d</Age><Pattern>a</Pattern><Pattern>b</Pattern>"),
+            "Do/Options/Pattern[2]",
+            "given twice",
+        ),
+        (STARTUP + step("echo-message", "<Message><a/></Message>"), "Do/Options/Message", "not elements"),
+        (module("On", "amps-action-on-schedule"), "On", "the option Every"),
+        (
+            module("On", "amps-action-on-schedule", "<Every>25:00</Every>"),
+            "On/Options/Every",
+            "no time of day",
+        ),
+        (
+            module("On", "amps-action-on-signal", "<Signal>SIGQUIT</Signal>"),
+            "On/Options/Signal",
+            "reserved for minidumps",
+        ),
+        (module("On", "amps-action-on-signal", "<Signal>SIGKILL</Signal>"), "On/Options/Signal", "no signal"),
+        (module("On", "amps-action-on-admin", "<Path>a/b</Path>"), "On/Options/Path", "a name without /"),
+        (
+            STARTUP + step("execute-event", "<Event>e</Event><EventVariable>v</EventVariable>"),
+            "Do/Module",
+            "exactly one",
+        ),
+        (STARTUP + step("execute-event"), "Do/Module", "exactly one"),
+        (
+            STARTUP + step("publish-message", "<Topic>t</Topic><MessageType>gif</MessageType><Data>d</Data>"),
+            "Do/Options/MessageType",
+            "unknown message type 'gif'",
+        ),
+        (
+            module("If", "amps-action-if-condition", "<Condition>/a = </Condition>") + STARTUP,
+            "If/Options/Condition",
+            "this condition cannot be used",
+        ),
+        (
+            STARTUP + step("extract-values", "<MessageType>json</MessageType><Value>A</Value>"),
+            "Do/Options/Value",
+            "not of the form VARIABLE=expression",
+        ),
+        (
+            STARTUP + step("extract-values", "<MessageType>json</MessageType><Value>A = (</Value>"),
+            "Do/Options/Value",
+            "this value cannot be used",
+        ),
+        (
+            STARTUP + step("archive-journal", "<Age>1d</Age>"),
+            "Do/Module",
+            "no journals without TransactionLog",
+        ),
+        (step("nothing"), "On", "the required element On is missing"),
+    ],
+)
+def test_operations_9_what_is_wrong_is_said_with_file_and_line(inner: str, place: str, text: str) -> None:
+    """operations.md §13 9: an action that cannot work keeps the server from starting."""
+    found = errors(inner)
+    assert [line for line in found if text in line and line.startswith("a.xml:1: error: ")], found
+    assert [line for line in found if f"AMPSConfig/Actions/Action/{place}: " in line], found
+
+
+def test_transaction_log_r30_archiving_needs_a_directory() -> None:
+    """transaction_log.md §20 30: without JournalArchiveDirectory nothing could work."""
+    (error,) = errors(STARTUP + step("archive-journal", "<Age>1d</Age>"), LOG)
+    assert "add JournalArchiveDirectory to TransactionLog" in error
+
+
+@pytest.mark.parametrize(
+    "name", sorted(name for name in {**EVENTS, **STEPS} if {**EVENTS, **STEPS}[name].later)
+)
+def test_what_is_not_built_is_refused_by_name(name: str) -> None:
+    element = "On" if "-on-" in name else "Do"
+    inner = module(element, name) + (STARTUP if element == "Do" else "")
+    (error,) = errors(inner)
+    assert re.search(r"not supported yet: .{5,}", error)
+
+
+def test_a_delta_publish_waits_for_sow_topics() -> None:
+    options = "<Topic>t</Topic><MessageType>json</MessageType><Data>d</Data><Delta>true</Delta>"
+    (error,) = errors(STARTUP + step("publish-message", options))
+    assert "not supported yet: delta publishes" in error
+    action(STARTUP + step("publish-message", options.replace("true", "false")))
+
+
+def test_options_with_variables_are_checked_when_they_run() -> None:
+    inner = STARTUP + step("remove-files", "<Age>{{AGE}}</Age><Pattern>*.{{A}}</Pattern>")
+    assert not action(inner).findings
+
+
+def test_a_command_that_a_request_can_make_is_warned_of() -> None:
+    admin = "<Admin><InetAddr>8085</InetAddr></Admin>"
+    by_path = module("On", "amps-action-on-admin", "<Path>p</Path>")
+    command = step("execute-system", "<Command>echo {{A}}</Command>")
+    (finding,) = action(by_path + command, admin).findings
+    assert "whoever asks for the action" in finding.text
+    assert not action(STARTUP + command, admin).findings
+
+
+def test_an_action_that_nobody_can_ask_for_is_warned_of() -> None:
+    (finding,) = action(module("On", "amps-action-on-admin", "<Path>p</Path>") + step("nothing")).findings
+    assert "add it" in finding.text
+
+
+# --- Admin ------------------------------------------------------------------------------------------------
+
+
+def test_operations_4_elements_of_admin() -> None:
+    """operations.md §4"""
+    admin = read(
+        "<Admin><InetAddr>10.0.0.1:8085</InetAddr><AnonymousPaths>^/amps$</AnonymousPaths>"
+        "<Header>Vary: Origin</Header><Header>X-A:b</Header><FileName>:memory:</FileName>"
+        '<WWWAuthenticate>Basic realm="x"</WWWAuthenticate><Galvanometer>disabled</Galvanometer>'
+        "<AccessControlAllowOrigin>^https://a</AccessControlAllowOrigin>"
+        "<Authentication><Module>amps-default-authentication-module</Module></Authentication></Admin>"
+    ).config.admin
+    assert admin is not None
+    assert (admin.transport.name, admin.transport.host, admin.transport.port) == (
+        "amps-admin",
+        "10.0.0.1",
+        8085,
+    )
+    assert admin.transport.authentication is not None
+    assert admin.headers == (("Vary", "Origin"), ("X-A", "b"))
+    assert admin.anonymous_paths == "^/amps$"
+    assert admin.allowed_origins == "^https://a"
+    assert admin.challenge == 'Basic realm="x"'
+
+
+def test_operations_35_without_an_address_there_is_no_interface() -> None:
+    """operations.md §13 35"""
+    config = read("<Admin/>").config
+    assert config.admin is None
+    assert not config.has_services
+
+
+@pytest.mark.parametrize(
+    ("inner", "text"),
+    [
+        ("<FileName>stats.db</FileName>", "not supported yet: the statistics database"),
+        ("<Interval>5s</Interval>", "not supported yet: "),
+        ("<Galvanometer>enabled</Galvanometer>", "not supported yet: the web console"),
+        ("<WWWAuthenticate>Negotiate</WWWAuthenticate>", "not supported yet: Kerberos"),
+        ("<WWWAuthenticate>Please</WWWAuthenticate>", "Basic realm"),
+        ("<Header>X-A b</Header>", "is no header"),
+        ("<Header>Content-Length: 1</Header>", "set by the server"),
+        ("<Header>X-A: a&#10;X-B: c</Header>", "characters that no header may have"),
+        ("<AnonymousPaths>(</AnonymousPaths>", "not a regular expression"),
+        ("<Certificate>c.pem</Certificate>", "PrivateKey is required"),
+        ("<Certificate>c.pem</Certificate><PrivateKey>k.pem</PrivateKey>", "does not exist"),
+        ("<Ciphers>x</Ciphers>", "no meaning without Certificate"),
+        ("<Authentication><Module>m</Module></Authentication>", "no authentication module"),
+    ],
+)
+def test_operations_4_what_is_wrong_in_admin(inner: str, text: str) -> None:
+    """operations.md §4"""
+    with pytest.raises(ConfigError) as refusal:
+        read(f"<Admin><InetAddr>8085</InetAddr>{inner}</Admin>")
+    assert text in str(refusal.value)
+
+
+def test_a_transport_has_the_address_of_admin() -> None:
+    with pytest.raises(ConfigError, match="give each its own"):
+        read(
+            "<Transports><Transport><Name>t</Name><Type>tcp</Type><InetAddr>8085</InetAddr></Transport></Transports>"
+            "<Admin><InetAddr>8085</InetAddr></Admin>"
+        )
+
+
+def test_the_place_of_an_action_is_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "c.xml"
+    path.write_text(
+        f"<AMPSConfig><Name>n</Name>\n<Actions>\n<Action>{STARTUP}\n{step('nothing')}</Action></Actions></AMPSConfig>"
+    )
+    (made,) = load(path).config.actions
+    assert made.place == f"{path}:3"
+    assert made.steps[0].place == f"{path}:4"
