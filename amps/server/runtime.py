@@ -106,10 +106,22 @@ class Doorbell:
             return
 
 
-class Runtime:
-    """Everything shared. `transports` is the number of transport workers."""
+def discard_waiting(channel: socket.socket) -> None:
+    """Take what waits in a channel and throw it away: nobody is left who would want it."""
+    with contextlib.suppress(OSError):
+        while channel.recv(1 << 16):
+            pass
 
-    def __init__(self, transports: int) -> None:
+
+class Runtime:
+    """Everything shared.
+
+    `workers` is the number of transport workers. `transports` counts all that publish to the core, each with a place
+    on the control page and two rings of its own: the workers, then, if there is one, the services process.
+    """
+
+    def __init__(self, workers: int, services: bool = False) -> None:
+        transports = workers + services
         self.directory = RuntimeDirectory()
         self.control = ControlPage()
         self.disk_activity = DiskActivity()
@@ -117,6 +129,7 @@ class Runtime:
         self.transport_bells = [Doorbell() for _ in range(transports)]
         self.ingress = [Ring(RING_BYTES) for _ in range(transports)]
         self.egress = [Ring(EGRESS_RING_BYTES) for _ in range(transports)]
+        self.workers = workers
         self.transports = transports
         # The services process asks, the core answers: one msgpack list per datagram. Both outlive any process.
         self.core_requests, self.services_requests = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -132,7 +145,14 @@ class Runtime:
         self.core_bell.clear()
         for bell in self.transport_bells:
             bell.clear()
+        for end in (self.core_requests, self.services_requests):
+            discard_waiting(end)
         self.directory.clear()
+
+    @property
+    def services_index(self) -> int:
+        """The place of the services process among those that publish."""
+        return self.workers
 
     # Paths inside the runtime directory, in one place because several processes must agree on them.
 

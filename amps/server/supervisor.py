@@ -3,16 +3,19 @@
 It owns the listening sockets, the shared memory and the signals, and touches no message. It has no threads, because
 it forks. All waiting is in one place (`_wait`), all reactions follow from what happened there.
 
-Start: log process, listening sockets, core; when the core says that it is ready, the transports; when all of them are,
-the ready line 00-0015 and the service manager's notification.
+Start: log process, listening sockets, core; when the core says that it is ready, the transports and, if actions or the
+administration interface are configured, the services; when all of them are, the actions of the startup; then the ready
+line 00-0015 and the service manager's notification.
 
 What dies:
     a transport   the core is told, takes what the dead one had published and answers; then a new one is forked
+    the services  the same
     the core      the transports cannot work without it: all are killed and the tree starts anew from the journal
     the log       is forked again; records wait in the socket meanwhile
     stuck         a process that stands still for a minute is killed, unless it waits for its disk (health.py)
     too often     a process that dies five times within a minute ends the instance
-Stop (SIGTERM, SIGINT, SIGHUP): transports drain, then the core, then the log. A second signal does not hurt.
+Stop (SIGTERM, SIGINT, SIGHUP without an action, or an action): the actions of the shutdown; then the transports drain,
+then the services, then the core, then the log. A second signal does not hurt.
 """
 
 import contextlib
@@ -22,67 +25,51 @@ import select
 import signal
 import socket
 import time
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
 
 import msgpack
 from setproctitle import setproctitle
 
-from amps.config import LoadedConfig
+from amps.config import LoadedConfig, ServerConfig
+from amps.config.action_modules import read_signal
 from amps.server import console, remedies
+from amps.server.children import RESTART_WINDOW_S, RESTARTS_MAX, Child, GiveUp, RestartCounter
 from amps.server.core.process import EXIT_REFUSED, EXIT_STORAGE, run_core
+from amps.server.doors import Doors
 from amps.server.eventlog import EventLog, minimum_level, open_log_channel, run_log_process, shared_counters
-from amps.server.health import Health, Pulse
+from amps.server.health import Pulse
 from amps.server.runtime import Runtime
 from amps.server.service_manager import Watchdog, notify
+from amps.server.services.process import run_services
 from amps.server.startup import log_startup
-from amps.server.transport.listeners import ListenFailure, open_listeners
+from amps.server.transport.listeners import ListenFailure
 from amps.server.transport.worker import run_transport
 
-RESTARTS_MAX = 5
-RESTART_WINDOW_S = 60.0
+SHUTDOWN_ACTIONS_S = 10.0
 TRANSPORT_DRAIN_S = 8.0
+SERVICES_DRAIN_S = 3.0
 CORE_DRAIN_S = 60.0
 START_ABANDON_S = 5.0
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+IGNORED_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGPIPE, signal.SIGQUIT)
 WORKERS_MAX_DEFAULT = 8
+
+
+SERVICES = "services"
+
+
+def _signals_with_actions(config: ServerConfig) -> frozenset[str]:
+    return frozenset(
+        read_signal(event.options["Signal"][0])
+        for action in config.actions
+        for event in action.events
+        if "Signal" in event.options
+    )
 
 
 def default_workers() -> int:
     """Transport workers without configuration: half of the CPUs, at least one."""
     return max(1, min(WORKERS_MAX_DEFAULT, (os.cpu_count() or 1) // 2))
-
-
-class GiveUp(Exception):
-    """The instance cannot go on; the text says why."""
-
-
-@dataclass(slots=True)
-class Child:
-    """One forked process. `ours` is the supervisor's end of the channel; None for the log process."""
-
-    title: str
-    pid: int
-    ours: socket.socket | None
-    pulse: Pulse
-    ready: bool = False
-
-
-@dataclass(slots=True)
-class RestartCounter:
-    """When a kind of process died."""
-
-    times: deque[float] = field(default_factory=deque)
-
-    def too_often(self) -> bool:
-        """Count one death now; whether there were too many."""
-        now = time.monotonic()
-        self.times.append(now)
-        while now - self.times[0] > RESTART_WINDOW_S:
-            self.times.popleft()
-        return len(self.times) >= RESTARTS_MAX
 
 
 class Supervisor:
@@ -93,16 +80,20 @@ class Supervisor:
         self._config = loaded.config
         self._began_s = time.monotonic()
         workers = self._config.tuning.transport_workers or default_workers()
-        self._runtime = Runtime(workers)
+        self._runtime = Runtime(workers, self._config.has_services)
         self._log_sender, self._log_receiver = open_log_channel()
         self._minimum_level = minimum_level(self._config.logging)
         self._log_counters = shared_counters(len(self._config.logging))
         self.log = EventLog(self._log_sender, 1, self._minimum_level)
-        self._listeners: dict[str, list[socket.socket]] = {}
-        self._socket_files: dict[Path, int] = {}
+        self._doors = Doors()
         self._core: Child | None = None
         self._log_process: Child | None = None
+        self._services: Child | None = None
         self._transports: list[Child | None] = [None] * workers
+        self._signal_actions = _signals_with_actions(self._config)
+        self._signals: list[str] = []  # caught, for actions, and not passed on yet
+        self._startup_actions_asked = False
+        self._shutdown_actions_done = False
         self._deaths: dict[str, RestartCounter] = {}
         self._stopping_for: str | None = None
         self._ready = False
@@ -122,10 +113,11 @@ class Supervisor:
             gc.freeze()
             self._log_process = self._fork_log()
             log_startup(self.log, self._loaded)
-            self._open_listeners()
+            self._doors.open(self._config, self.log)
             self._start_core()
             while self._stopping_for is None:
                 self._wait(0.5)
+                self._pass_signals_on()
                 self._check_health()
         except ListenFailure as problem:
             code = self._give_up(f"{problem.strerror}; {remedies.for_addresses(problem.errno)}")
@@ -154,30 +146,29 @@ class Supervisor:
         def stop(number: int, frame: object) -> None:
             self._stopping_for = self._stopping_for or signal.Signals(number).name
 
+        def note(number: int, frame: object) -> None:
+            name = signal.Signals(number).name
+            if number in STOP_SIGNALS and not self._ready:
+                stop(number, frame)  # a start that hangs can be ended
+            elif name not in self._signals:
+                self._signals.append(name)
+
         for number in STOP_SIGNALS:
             signal.signal(number, stop)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
-        # They switch authentication and entitlement by actions, which are not there yet: they must not kill.
+        # Two of them will switch authentication and entitlement, which is not built: they must not kill.
         # So must SIGQUIT, which will write a minidump and leave the server running.
-        for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGPIPE, signal.SIGQUIT):
+        for number in IGNORED_SIGNALS:
             signal.signal(number, signal.SIG_IGN)
+        # An action takes the place of what a signal does by default (operations.md §9.4).
+        for name in self._signal_actions:
+            signal.signal(signal.Signals[name], note)
 
-    def _open_listeners(self) -> None:
-        for transport in self._config.transports:
-            self._listeners[transport.name] = open_listeners(transport)
-            for listening in self._listeners[transport.name]:
-                name = listening.getsockname()
-                address = f"{name[0]}:{name[1]}" if isinstance(name, tuple) else name
-                self.log.log("11-0001", transport=transport.name, address=address)
-                if transport.file_name is not None:
-                    self._socket_files[transport.file_name] = transport.file_name.lstat().st_ino
-
-    def _remove_socket_files(self) -> None:
-        """Ours only: another server may have put its own in the place of one that somebody took away."""
-        for path, inode in self._socket_files.items():
-            with contextlib.suppress(OSError):
-                if path.lstat().st_ino == inode:
-                    path.unlink()
+    def _pass_signals_on(self) -> None:
+        """Tell the services process of signals that have actions."""
+        if self._ready and self._services is not None and self._services.ready:
+            while self._signals:
+                self._tell(self._services, "signal", self._signals.pop(0))
 
     # --- forking ------------------------------------------------------------------------------------------
 
@@ -207,19 +198,19 @@ class Supervisor:
     def _become_child(self, title: str) -> None:
         setproctitle(f"amps: {title}")
         signal.set_wakeup_fd(-1)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number in (*STOP_SIGNALS, *(signal.Signals[name] for name in self._signal_actions)):
             signal.signal(number, signal.SIG_IGN)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.close(self._wake_read)
         os.close(self._wake_write)
         # A child must see the end of its own channel when the supervisor dies, so nobody else may hold it open.
-        for child in (self._core, *self._transports):
+        for child in (self._core, self._services, *self._transports):
             if child is not None and child.ours is not None:
                 child.ours.close()
         if not title.startswith("transport"):
-            for sockets in self._listeners.values():
-                for listening in sockets:
-                    listening.close()
+            self._doors.close_transports()
+        if title != SERVICES:
+            self._doors.close_admin()
 
     def _child_log(self, thread_number: int) -> EventLog:
         return self.log.with_thread(thread_number)
@@ -246,16 +237,29 @@ class Supervisor:
         def body(channel: socket.socket) -> int:
             self._log_receiver.close()
             log = self._child_log(3 + index)
-            return run_transport(self._config, self._runtime, index, log, channel, self._listeners)
+            return run_transport(self._config, self._runtime, index, log, channel, self._doors.transports)
 
         # Not its predecessor's last beat.
         self._runtime.control.transport_beat(index, time.monotonic_ns())
         self._transports[index] = self._fork(f"transport {index}", body)
 
+    def _start_services(self) -> None:
+        runtime = self._runtime
+        index = runtime.services_index
+
+        def body(channel: socket.socket) -> int:
+            self._log_receiver.close()
+            log = self._child_log(3 + index)
+            return run_services(self._loaded, runtime, log, channel, self._doors.admin, self._began_s)
+
+        runtime.control.transport_beat(index, time.monotonic_ns())
+        self._services = self._fork(SERVICES, body)
+
     # --- waiting ------------------------------------------------------------------------------------------
 
     def _children(self) -> list[Child]:
-        return [c for c in (self._log_process, self._core, *self._transports) if c is not None]
+        everyone = (self._log_process, self._core, self._services, *self._transports)
+        return [c for c in everyone if c is not None]
 
     def _wait(self, timeout_s: float) -> None:
         """Wait for a signal, a word from a child or a child's death, and react."""
@@ -289,18 +293,44 @@ class Supervisor:
             if message[0] == "ready":
                 child.ready = True
                 if child is self._core and self._stopping_for is None:
-                    for index in range(len(self._transports)):
-                        self._start_transport(index)
+                    for index in range(self._runtime.transports):
+                        self._start_publisher(index)
                 self._announce_if_ready()
             elif message[0] == "transport drained":
                 self._clear_spills(message[1])
                 if self._stopping_for is None:
-                    self._start_transport(message[1])
+                    self._start_publisher(message[1])
+            elif message[0] == "startup actions done":
+                self._announce()
+            elif message[0] == "shutdown actions done":
+                self._shutdown_actions_done = True
+            elif message[0] == "shutdown":
+                self._stopping_for = self._stopping_for or message[1]
             elif message[0] in ("refused", "failed"):
                 raise GiveUp(message[1])
 
+    def _start_publisher(self, index: int) -> None:
+        """Start a process that publishes to the core: a transport, or the services."""
+        if index < self._runtime.workers:
+            self._start_transport(index)
+        else:
+            self._start_services()
+
     def _announce_if_ready(self) -> None:
-        if self._ready or not all(c is not None and c.ready for c in (self._core, *self._transports)):
+        needed = [self._core, *self._transports]
+        if self._config.has_services:
+            needed.append(self._services)
+        if self._ready or not all(child is not None and child.ready for child in needed):
+            return
+        if not self._config.has_services:
+            self._announce()
+        elif not self._startup_actions_asked:
+            # The last step before the ready line (operations.md §9.2).
+            self._startup_actions_asked = True
+            self._tell(self._services, "startup actions")
+
+    def _announce(self) -> None:
+        if self._ready:
             return
         self._ready = True
         self.log.log("00-0015", seconds=f"{time.monotonic() - self._began_s:.3f}")
@@ -354,14 +384,22 @@ class Supervisor:
             self._core = None
             if self._stopping_for is None:
                 self._core_died(child, code, status)
+        elif child is self._services:
+            self._services = None
+            # A start that it did not get done is begun again; later ones have no part in the start.
+            self._startup_actions_asked = False
+            self._publisher_died(child, self._runtime.services_index, status)
         else:
             index = self._transports.index(child)
             self._transports[index] = None
             self._runtime.control.set_transport_alive(index, False)
-            if self._stopping_for is None:
-                self.log.log("01-0002", process=child.title, pid=child.pid, status=status)
-                self._give_up_if_too_often(child, status)
-                self._tell(self._core, "transport died", index)
+            self._publisher_died(child, index, status)
+
+    def _publisher_died(self, child: Child, index: int, status: str) -> None:
+        if self._stopping_for is None:
+            self.log.log("01-0002", process=child.title, pid=child.pid, status=status)
+            self._give_up_if_too_often(child, status)
+            self._tell(self._core, "transport died", index)
 
     def _give_up_if_too_often(self, child: Child, status: str) -> None:
         if self._deaths.setdefault(child.title, RestartCounter()).too_often():
@@ -375,10 +413,12 @@ class Supervisor:
         if code in (EXIT_REFUSED, EXIT_STORAGE):
             raise GiveUp(f"the core ended ({status}); see what it logged before")
         self.log.log("01-0004", status=status)
-        for transport in self._transports:
-            if transport is not None:
-                self._kill(transport)
+        for publisher in (*self._transports, self._services):
+            if publisher is not None:
+                self._kill(publisher)
         self._transports = [None] * len(self._transports)
+        self._services = None
+        self._startup_actions_asked = False
         self._give_up_if_too_often(child, status)
         self._runtime.reset()
         self._start_core()
@@ -406,39 +446,16 @@ class Supervisor:
     # --- health -------------------------------------------------------------------------------------------
 
     def _check_health(self) -> None:
-        """Listen to core and transports; one that is stuck is killed, and then restarted as any dead one."""
+        """Listen to core, transports and services; one that is stuck is killed, and then restarted as any dead one."""
         control = self._runtime.control
         all_well = True
         if self._core is not None:
-            all_well &= self._listen_to(self._core, control.core_heartbeat_ns)
-        for index, child in enumerate(self._transports):
+            all_well &= self._core.gets_on(control.core_heartbeat_ns, self._runtime.disk_activity, self.log)
+        for index, child in enumerate((*self._transports, self._services)):
             if child is not None:
-                all_well &= self._listen_to(child, control.transport_heartbeat_ns(index))
+                all_well &= child.gets_on(control.transport_heartbeat_ns(index), None, self.log)
         if all_well and self._ready:
             self._watchdog.pat()
-
-    def _listen_to(self, child: Child, beat_ns: int) -> bool:
-        """Whether a process gets on, or would if its disk were quicker."""
-        pulse = child.pulse
-        silent_before_s = pulse.silent_s
-        disk = self._runtime.disk_activity
-        health = pulse.judge(beat_ns if child.ready else 0, disk if child is self._core else None)
-        seconds = int(pulse.silent_s)
-        if health is Health.WELL:
-            if pulse.told is not None:
-                pulse.told = None
-                self.log.log("30-0002", thread=child.title, seconds=int(silent_before_s))
-        elif health is not pulse.told:
-            pulse.told = health
-            if health is Health.WAITING_FOR_DISK:
-                self.log.log("30-0001", thread=child.title, seconds=seconds, call=int(disk.under_way_s()))
-            elif health is Health.SILENT:
-                self.log.log("30-0000", thread=child.title, seconds=seconds)
-            else:
-                self.log.log("30-0003", process=child.title, pid=child.pid, seconds=seconds)
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(child.pid, signal.SIGKILL)
-        return health in (Health.WELL, Health.WAITING_FOR_DISK)
 
     # --- stopping -----------------------------------------------------------------------------------------
 
@@ -447,13 +464,16 @@ class Supervisor:
         self._stopping_for = cause or "failure"
         notify("STOPPING=1")
         self.log.log("FF-0001", cause=cause)
-        self._remove_socket_files()
-        for sockets in self._listeners.values():
-            for listening in sockets:
-                listening.close()
+        if cause is not None:
+            self._run_shutdown_actions()
+        self._doors.remove_socket_files()
+        self._doors.close_transports()
         for child in self._transports:
             self._tell(child, "drain")
         self._wait_for_end(lambda: [c for c in self._transports if c is not None], TRANSPORT_DRAIN_S)
+        self._doors.close_admin()
+        self._tell(self._services, "drain")
+        self._wait_for_end(lambda: [c for c in (self._services,) if c is not None], SERVICES_DRAIN_S)
         self.log.log("FF-0002")
         self._tell(self._core, "drain")
         self._runtime.core_bell.ring()
@@ -465,6 +485,19 @@ class Supervisor:
         self._log_sender.close()
         self._wait_for_end(lambda: [c for c in (self._log_process,) if c is not None], 10.0)
         self._runtime.directory.remove()
+
+    def _run_shutdown_actions(self) -> None:
+        """The first step of an orderly stop (operations.md §9.2); everything is still there for them."""
+        if self._services is None or not self._services.ready or not self._ready:
+            return
+        self._tell(self._services, "shutdown actions")
+        deadline_s = time.monotonic() + SHUTDOWN_ACTIONS_S
+        while not self._shutdown_actions_done and self._services is not None:
+            if time.monotonic() >= deadline_s:
+                self.log.log("FF-0005", seconds=int(SHUTDOWN_ACTIONS_S))
+                return
+            with contextlib.suppress(GiveUp):
+                self._wait(0.1)
 
     def _wait_for_end(self, left: Callable[[], list[Child]], timeout_s: float) -> None:
         deadline_s = time.monotonic() + timeout_s
@@ -478,6 +511,8 @@ class Supervisor:
                 self._core = None
             elif child is self._log_process:
                 self._log_process = None
+            elif child is self._services:
+                self._services = None
             else:
                 self._transports[self._transports.index(child)] = None
 

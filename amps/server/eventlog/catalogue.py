@@ -112,6 +112,16 @@ CATALOGUE: Mapping[str, Entry] = {
     "16-0004": Entry("info", "client[{client}] {count} queued sow requests canceled."),
     "17-0001": Entry("trace", "client[{client}] message sent: {data}"),
     "17-0002": Entry("trace", "client[{client}] ack sent: {data}"),
+    "19-0001": Entry("info", "administration interface listening on {address}."),
+    "19-0002": Entry(
+        "warning",
+        "administration: {path} asked for by {address}[[, user '{user}',]] was refused: {status} {reason}.",
+    ),
+    "19-0003": Entry("info", "administration: {path} was done for {address}[[, user '{user}']]."),
+    "19-0004": Entry(
+        "warning",
+        "administration: {count} connections were closed unanswered, the last one of {address}: {reason}.",
+    ),
     "1D-0001": Entry(
         "info", "transaction log in {directory}: {records} records in {journals} journals recovered."
     ),
@@ -166,6 +176,16 @@ CATALOGUE: Mapping[str, Entry] = {
     ),
     "25-0003": Entry("info", "authentication {state}."),
     "25-0004": Entry("info", "entitlement {state}."),
+    "29-0001": Entry("info", "{text}"),
+    "29-0002": Entry(
+        "error", "action at {place}: {module} did not succeed: {reason}. Steps after it are skipped."
+    ),
+    "29-0003": Entry("info", "action at {place} begins; event: {event}."),
+    "29-0004": Entry("info", "action at {place}: journals to {verb}: {journals}."),
+    "29-0005": Entry("warning", "action at {place}: a command has not ended after {seconds} seconds."),
+    "29-0006": Entry(
+        "warning", "the event {event} happened while too much waited for it; it is passed over."
+    ),
     "2C-0003": Entry("critical", "journal {journal} cannot be preallocated in {directory}: {reason}."),
     "2C-0004": Entry("warning", "index {path} cannot be written: {reason}; it is rebuilt at the next start."),
     "2C-0005": Entry("info", "journal {path} is archived in {directory}."),
@@ -195,6 +215,9 @@ CATALOGUE: Mapping[str, Entry] = {
     "FF-0002": Entry("info", "connections closed, waiting for the transaction log."),
     "FF-0003": Entry("info", "shutdown complete."),
     "FF-0004": Entry("warning", "process[{process}] did not end in time and was killed."),
+    "FF-0005": Entry(
+        "warning", "the actions of the shutdown have not ended after {seconds} seconds; the shutdown goes on."
+    ),
 }
 
 _OPTIONAL = re.compile(r"\[\[(.*?)\]\]", re.DOTALL)

@@ -20,7 +20,7 @@ from typing import Any
 
 from amps.config import LogTargetConfig
 from amps.server.eventlog.catalogue import CATALOGUE, LEVEL_NUMBERS, NOTHING, fill, shown
-from amps.server.eventlog.records import KIND_END, pack
+from amps.server.eventlog.records import KIND_END, KIND_ROTATE, pack
 from amps.server.eventlog.targets import selects
 
 SEND_TIMEOUT_S = 5
@@ -100,6 +100,15 @@ class EventLog:
         if self._socket is not None:
             packet = pack(time.time_ns(), self._thread_number, LEVEL_NUMBERS["info"], "00-0000", "", KIND_END)
             with contextlib.suppress(OSError):  # without a reader there is nothing to end
+                self._socket.send(packet)
+
+    def rotate(self) -> None:
+        """Has targets that rotate begin their next file; what was logged before goes into the old one."""
+        if self._socket is not None:
+            packet = pack(
+                time.time_ns(), self._thread_number, LEVEL_NUMBERS["info"], "00-0000", "", KIND_ROTATE
+            )
+            with contextlib.suppress(OSError):  # nobody reads: nothing is written to any file either
                 self._socket.send(packet)
 
     def _send(self, level_number: int, record_id: str, text: str) -> None:

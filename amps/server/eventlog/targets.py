@@ -56,6 +56,9 @@ class Sink(Protocol):
     def flush(self) -> bool:
         """Writes what was kept. True: there was something, and it is written."""
 
+    def begin_next(self) -> None:
+        """Begins the next file, if this is a file that rotates."""
+
     def close(self) -> None:
         """Writes everything and lets go."""
 
@@ -106,6 +109,13 @@ class Target:
                 self._report(self.name, "", self._lost_count)
                 self._lost_count = 0
 
+    def rotate(self) -> None:
+        """Begins the next file of a target that rotates."""
+        try:
+            self._sink.begin_next()
+        except OSError as error:
+            self._failed(error)
+
     def close(self) -> None:
         """The last flush."""
         try:
@@ -140,6 +150,9 @@ class ConsoleSink:
         write_all(self._descriptor, data)
         return True
 
+    def begin_next(self) -> None:
+        """It is one stream for ever."""
+
     def close(self) -> None:
         self.flush()
 
@@ -165,6 +178,9 @@ class SyslogSink:
     def flush(self) -> bool:
         """Nothing is kept."""
         return False
+
+    def begin_next(self) -> None:
+        """It is one stream for ever."""
 
     def close(self) -> None:
         if SyslogSink._current is self:
@@ -223,6 +239,10 @@ class FileSink:
         self._end_file()
         self._counters[self._index] += 1
         self.open(truncate=True)
+
+    def begin_next(self) -> None:
+        if self._threshold_bytes is not None:
+            self.rotate()
 
     def flush(self) -> bool:
         if not self._kept:

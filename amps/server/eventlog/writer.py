@@ -21,7 +21,7 @@ from typing import cast
 
 from amps.config import LogTargetConfig
 from amps.server.eventlog.catalogue import CATALOGUE, LEVEL_NUMBERS, fill
-from amps.server.eventlog.records import KIND_END, MAX_TEXT_BYTES, LineFormatter, Record, unpack
+from amps.server.eventlog.records import KIND_END, KIND_ROTATE, MAX_TEXT_BYTES, LineFormatter, Record, unpack
 from amps.server.eventlog.targets import Target, open_targets
 
 _PACKET_BYTES = MAX_TEXT_BYTES + 4096
@@ -112,6 +112,10 @@ class _Writer:
                 continue
             if record.kind == KIND_END:
                 return False
+            if record.kind == KIND_ROTATE:
+                for target in self._targets:
+                    target.rotate()
+                continue
             self._write(record)
         return True
 

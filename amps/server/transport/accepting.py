@@ -44,7 +44,7 @@ class Acceptor:
 
     def __init__(self, runtime: Runtime, index: int, log: EventLog) -> None:
         self._control = runtime.control
-        self._others = [other for other in range(runtime.transports) if other != index]
+        self._others = [other for other in range(runtime.workers) if other != index]
         self._index = index
         self._log = log
         self._doors: list[_Door] = []

@@ -28,7 +28,7 @@ class Publishers:
     """What one worker tells about its clients, and what it knows of all."""
 
     def __init__(self, runtime: Runtime, index: int) -> None:
-        self._paths = [runtime.publishers_path(number) for number in range(runtime.transports)]
+        self._paths = [runtime.publishers_path(number) for number in range(runtime.workers)]
         self._path = runtime.publishers_path(index)
         self._file: io.BufferedWriter | None = None
         self._own: dict[int, bytes] = {}  # by connection slot: as it stands in the file

@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from amps._core.ingress import Ingress
 from amps.server.records import KIND_SPILLED_PUBLISH, raw_control_record
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class Spilling:
         if self._waiting is None:
             token = worker.spill_token()
             try:
-                self._write(worker.runtime.spill_path(token))
+                write_spill(connection.ingress, worker.runtime.spill_path(token))
             except OSError as error:
                 worker.log.log(
                     "01-0005",
@@ -57,17 +58,17 @@ class Spilling:
             with contextlib.suppress(OSError):
                 self._connection.worker.runtime.spill_path(self._waiting[0]).unlink()
 
-    def _write(self, path: Path) -> None:
-        """Lay the current frame's record out in a file. Raises OSError; then there is no file."""
-        ingress = self._connection.ingress
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            length = ingress.spill_length()
-            os.posix_fallocate(descriptor, 0, length)
-            with mmap.mmap(descriptor, length) as memory:
-                ingress.write_spill(memory)
-        except OSError:
-            path.unlink()
-            raise
-        finally:
-            os.close(descriptor)
+
+def write_spill(ingress: Ingress, path: Path) -> None:
+    """Lay the current frame's record out in a file. Raises OSError; then there is no file."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        length = ingress.spill_length()
+        os.posix_fallocate(descriptor, 0, length)
+        with mmap.mmap(descriptor, length) as memory:
+            ingress.write_spill(memory)
+    except OSError:
+        path.unlink()
+        raise
+    finally:
+        os.close(descriptor)

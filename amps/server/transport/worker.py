@@ -18,14 +18,12 @@ from dataclasses import dataclass
 import msgpack
 import uvloop
 
-from amps._core.filter_set import FilterSet
-from amps._core.topic_table import TopicTable
 from amps.config import ServerConfig, TransportConfig
 from amps.messages import make_message_types
 from amps.server.eventlog import EventLog
 from amps.server.runtime import Runtime
 from amps.server.security import Authenticator, Entitlement, make_authenticator, make_entitlement
-from amps.server.topics import RESERVED_PREFIX, TopicMatcher
+from amps.server.topics import TopicMatcher
 from amps.server.transport.accepting import Acceptor
 from amps.server.transport.ack_schedule import AckSchedule
 from amps.server.transport.allocation import keep_chunk_memory
@@ -36,6 +34,7 @@ from amps.server.transport.filters import Benches, FilterCompiler
 from amps.server.transport.listeners import tls_context
 from amps.server.transport.publishers import Publishers
 from amps.server.transport.slow_clients import MemoryPool
+from amps.server.transport.topic_classes import make_topic_table
 from amps.server.transport.turns import Turns
 
 MESSAGE_BYTES_MAX = 200 * 2**20
@@ -82,7 +81,6 @@ class Worker:
         self.has_journal = config.transaction_log is not None
         self.conflated = self.matcher.records_anything
         self.message_bytes_max = MESSAGE_BYTES_MAX
-        self.topics = TopicTable(self._classify)
         self.dirty: list[Connection] = []
         self.loop: asyncio.AbstractEventLoop
         self._supervisor = supervisor
@@ -105,6 +103,7 @@ class Worker:
         self.publishers = Publishers(runtime, index)
         self._benches = Benches(types, config.name, config.group, log, self.publishers, config.functions)
         self.filters = FilterCompiler(config.functions)
+        self.topics = make_topic_table(self.matcher, self.has_journal, self._benches.bench, self.filters)
         self.feeds = Feeds(
             config,
             runtime,
@@ -116,13 +115,13 @@ class Worker:
             self._flush,
             self._schedule_after,
         )
-        instance_pool = MemoryPool(self, config.message_memory_limit_bytes // max(1, runtime.transports))
+        instance_pool = MemoryPool(self, config.message_memory_limit_bytes // max(1, runtime.workers))
         self._listeners = {t.name: self._listener(t, instance_pool) for t in config.transports}
 
     def _listener(self, transport: TransportConfig, instance_pool: MemoryPool) -> Listener:
         pool = instance_pool
         if transport.message_memory_limit_bytes is not None:
-            pool = MemoryPool(self, transport.message_memory_limit_bytes // max(1, self.runtime.transports))
+            pool = MemoryPool(self, transport.message_memory_limit_bytes // max(1, self.runtime.workers))
         return Listener(
             transport.name,
             transport,
@@ -131,22 +130,6 @@ class Worker:
             make_entitlement(self.config, transport),
             pool,
         )
-
-    def _classify(self, topic: str, message_type: str) -> tuple[bool, bool, str | None, FilterSet | None]:
-        """For the topic table: recorded, discarded, refusal, and which messages are recorded, if not all are."""
-        if topic == "/AMPS/devnull":
-            return False, True, None, None
-        if topic.startswith(RESERVED_PREFIX):
-            return False, False, "invalid topic", None
-        if not (self.has_journal and self.matcher.is_logged(topic, message_type)):
-            return False, False, None, None
-        texts = self.matcher.content_filters(topic, message_type)
-        if not texts:
-            return True, False, None, None
-        filters = FilterSet(self._benches.bench(message_type))
-        for text in texts:
-            filters.add(self.filters.compile(text), text)
-        return True, False, None, filters
 
     # --- life -------------------------------------------------------------------------------------------------
 

@@ -48,7 +48,7 @@ class Made:
     def __init__(self) -> None:
         self.control = ControlPage()
         self.log = Log()
-        runtime = SimpleNamespace(control=self.control, transports=2)
+        runtime = SimpleNamespace(control=self.control, workers=2)
         self.acceptor = Acceptor(runtime, SELF, self.log)  # type: ignore[arg-type]
         self.transports: list[asyncio.BaseTransport] = []
         self.listening = socket.create_server(("127.0.0.1", 0), backlog=128)

@@ -12,7 +12,7 @@ from amps.server.transport.publishers import Publishers
 
 @pytest.fixture
 def runtime(tmp_path: Path) -> Any:
-    return SimpleNamespace(transports=2, publishers_path=lambda index: tmp_path / f"publishers.{index}")
+    return SimpleNamespace(workers=2, publishers_path=lambda index: tmp_path / f"publishers.{index}")
 
 
 def facts(name: str) -> dict[str, str]:

@@ -1,0 +1,84 @@
+"""Who may see and do what over HTTP (operations.md §4, §5.4, §8).
+
+Each request brings its own credentials, if any; the modules are those of transports. The name that a permission is
+asked for is the path of the resource, without the suffix of a format; reading and doing both need `read`.
+"""
+
+import base64
+import binascii
+from collections.abc import Mapping
+
+import pcre2
+
+from amps.config import AdminConfig, ServerConfig
+from amps.server.admin.tree import Refused
+from amps.server.security import make_authenticator, make_entitlement
+
+
+class Access:
+    """The rules of one interface."""
+
+    def __init__(self, config: ServerConfig, admin: AdminConfig) -> None:
+        self._authenticator = make_authenticator(config, admin.transport)
+        self._entitlement = make_entitlement(config, admin.transport)
+        self._anonymous = pcre2.compile(admin.anonymous_paths) if admin.anonymous_paths else None
+        self._origins = pcre2.compile(admin.allowed_origins) if admin.allowed_origins else None
+        quoted = config.name.replace("\\", "").replace('"', "").encode("ascii", "replace").decode()
+        self.challenge = admin.challenge or f'Basic realm="{quoted}"'
+
+    def is_anonymous(self, path: str) -> bool:
+        """Whether a path, as it was asked for, needs neither credentials nor a permission."""
+        return self._anonymous is not None and _found(self._anonymous, path)
+
+    def identify(self, headers: Mapping[str, str]) -> str:
+        """Who asks. Raises Refused."""
+        user, password = _credentials(headers.get("Authorization", ""))
+        decision = self._authenticator.authenticate(user, password)
+        if not decision.accepted:
+            raise Refused(401, "the credentials are missing or not accepted")
+        return decision.identity
+
+    def allows(self, identity: str, path: str) -> bool:
+        """Whether somebody may read the resource, or do what it stands for."""
+        entitlement = self._entitlement
+        return self.is_anonymous(path) or entitlement.allows_all or entitlement.allows(identity, "read", path)
+
+    def answered_origin(self, headers: Mapping[str, str], own: str) -> str:
+        """Which origin's pages may read the answer; `own`: the server's."""
+        if self._origins is None:
+            return "*"
+        origin = headers.get("Origin", "")
+        return origin if origin and _found(self._origins, origin) else own
+
+    def comes_from_a_foreign_page(self, headers: Mapping[str, str]) -> bool:
+        """Whether a browser asks on behalf of a page from elsewhere, which its reader may know nothing of.
+
+        Operations are done by GET: without this any page could have them done by whoever can reach the interface.
+        """
+        if headers.get("Sec-Fetch-Site", "none") in ("none", "same-origin"):
+            return False
+        return self._origins is None or not _found(self._origins, headers.get("Origin", ""))
+
+
+def _found(pattern: "pcre2.Pattern", text: str) -> bool:
+    """An expression that cannot be decided is taken for one that was not found: that allows nothing."""
+    try:
+        return pattern.search(text) is not None
+    except (pcre2.LibraryError, UnicodeError):
+        return False
+
+
+def _credentials(header: str) -> tuple[str, str]:
+    """User and password of an `Authorization` header; empty without one. Raises Refused."""
+    if not header:
+        return "", ""
+    scheme, _, encoded = header.partition(" ")
+    if scheme.lower() != "basic":
+        raise Refused(401, "only Basic credentials are accepted")
+    try:
+        user, colon, password = base64.b64decode(encoded.strip(), validate=True).decode().partition(":")
+    except (binascii.Error, UnicodeError):
+        colon = ""
+    if not colon:
+        raise Refused(401, "the credentials cannot be read")
+    return user, password

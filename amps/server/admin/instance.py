@@ -1,0 +1,81 @@
+"""What `/amps/instance` shows (operations.md §5.7, transaction_log.md §14)."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from amps._core.identity import publisher_id
+from amps.config import LoadedConfig
+from amps.server.admin.formats import format_time_ns
+from amps.server.admin.tree import Collection, Dynamic, Group, Leaf, Node, Refused
+from amps.server.services.core_requests import CoreRefused, CoreRequests
+from amps.version import VERSION
+
+
+def instance_node(loaded: LoadedConfig, core: CoreRequests) -> Group:
+    """The instance. What it is does not change while it runs; what the core knows is asked for each time."""
+    config = loaded.config
+    fixed = {
+        "name": config.name,
+        "name_hash": str(publisher_id(config.name)),
+        "version": VERSION,
+        "description": config.description or "",
+        "environment": config.environment or "",
+        "config_path": loaded.path,
+        "cwd": os.getcwd(),
+        "pid": str(os.getppid()),
+        "user_id": str(os.getuid()),
+    }
+    children: dict[str, Node] = {name: _fixed(value) for name, value in fixed.items()}
+    children["config.xml"] = Leaf(lambda: loaded.expanded_text, "application/xml")
+    if config.transaction_log is not None:
+
+        async def transaction_log() -> Group:
+            return log_node(await known_journals(core))
+
+        children["transaction_log"] = Dynamic(transaction_log)
+    return Group(dict(sorted(children.items())))
+
+
+def _fixed(value: str) -> Leaf:
+    return Leaf(lambda: value)
+
+
+async def known_journals(core: CoreRequests) -> list[dict[str, Any]]:
+    """The journals that the core knows of. Raises Refused."""
+    try:
+        return await core.journals()
+    except CoreRefused as refusal:
+        raise Refused(500, str(refusal)) from None
+
+
+def journal_id(journal: dict[str, Any]) -> str:
+    """What a journal is called here: the name of its file."""
+    return Path(str(journal["path"])).name
+
+
+def log_node(journals: list[dict[str, Any]]) -> Group:
+    """The transaction log."""
+    earliest = [journal["min_timestamp_ns"] for journal in journals if journal.get("min_timestamp_ns")]
+    latest = [journal["max_timestamp_ns"] for journal in journals if journal.get("max_timestamp_ns")]
+    return Group(
+        {
+            "journals": Collection(
+                "journal", {journal_id(journal): _journal(journal) for journal in journals}
+            ),
+            "max_timestamp": _fixed(format_time_ns(max(latest, default=0))),
+            "min_timestamp": _fixed(format_time_ns(min(earliest, default=0))),
+        }
+    )
+
+
+def _journal(journal: dict[str, Any]) -> Group:
+    return Group(
+        {
+            "file_name": _fixed(str(journal["path"])),
+            "is_archived": _fixed("true" if journal.get("archived") else "false"),
+            "is_compressed": _fixed("true" if journal.get("compressed") else "false"),
+            "max_timestamp": _fixed(format_time_ns(journal.get("max_timestamp_ns") or 0)),
+            "min_timestamp": _fixed(format_time_ns(journal.get("min_timestamp_ns") or 0)),
+        }
+    )

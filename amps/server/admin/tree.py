@@ -1,0 +1,147 @@
+"""The tree of resources, and walking it (operations.md §5.1).
+
+A node is described once and asked whenever somebody wants to know. Parts whose content comes from elsewhere are made
+when they are walked through (`Dynamic`). What a snapshot shows is up to `Visible`, asked with the full name of each
+node: who asks for a group with all its children gets those that he may see.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Union
+
+Visible = Callable[[str], bool]
+
+
+class Refused(Exception):
+    """A request that is not answered: status and reason."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One value, always a text. `content_type`: of the value by itself."""
+
+    read: Callable[[], str]
+    content_type: str = "text/plain"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A value that depends on the parameters of the request and on who asks: `answer(parameters, identity)`."""
+
+    answer: Callable[[Mapping[str, str], str], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """Something to do, with the parameters of the request. Raises Refused."""
+
+    run: Callable[[Mapping[str, str]], Awaitable[None]]
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Named children."""
+
+    children: Mapping[str, "Node"]
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """Members of one kind, by id. `singular`: the name of one of them."""
+
+    singular: str
+    members: Mapping[str, Group]
+
+
+@dataclass(frozen=True, slots=True)
+class Dynamic:
+    """A node that is made when it is wanted. Raises Refused."""
+
+    make: Callable[[], Awaitable["Group | Collection"]]
+
+
+Node = Union[Leaf, Question, Operation, Group, Collection, Dynamic]  # noqa: UP007 (names that come later)
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """What a snapshot has for a collection: ids and contents."""
+
+    singular: str
+    contents: tuple[tuple[str, "Content"], ...]
+
+
+Content = Union[str, dict[str, "Content"], Members]  # noqa: UP007
+
+
+@dataclass(slots=True)
+class Place:
+    """A node and the way to it: the names, and the node in which each of them is."""
+
+    node: Node
+    names: list[str] = field(default_factory=list)
+    parents: list[Group | Collection] = field(default_factory=list)
+
+    @property
+    def path(self) -> str:
+        """The full name, as permissions have it."""
+        return "/" + "/".join(self.names)
+
+
+def children_of(node: Node) -> Mapping[str, Node]:
+    """The nodes right below one."""
+    if isinstance(node, Group):
+        return node.children
+    if isinstance(node, Collection):
+        return node.members
+    return {}
+
+
+async def find(root: Node, names: list[str]) -> Place | None:
+    """The node with these names, from the root; None if there is none."""
+    place = Place(root)
+    for name in names:
+        parent = place.node
+        child = children_of(parent).get(name)
+        if child is None or not isinstance(parent, Group | Collection):
+            return None
+        if isinstance(child, Dynamic):
+            child = await child.make()
+        place = Place(child, [*place.names, name], [*place.parents, parent])
+    return place
+
+
+async def snapshot(place: Place, visible: Visible) -> Content:
+    """The contents of a node with all below it, nested from the root. Raises Refused."""
+    content = await _content(place.node, place.path, visible) or {}
+    for name, parent in zip(reversed(place.names), reversed(place.parents), strict=True):
+        content = (
+            Members(parent.singular, ((name, content),))
+            if isinstance(parent, Collection)
+            else {name: content}
+        )
+    return content
+
+
+async def _content(node: Node, path: str, visible: Visible) -> Content | None:
+    """None: nothing to show."""
+    if isinstance(node, Dynamic):
+        node = await node.make()
+    if isinstance(node, Leaf):
+        return node.read()
+    if isinstance(node, Question | Operation):
+        return None
+    found: list[tuple[str, Content]] = []
+    for name, child in children_of(node).items():
+        below = f"{path}/{name}"
+        if visible(below):
+            content = await _content(child, below, visible)
+            if content is not None:
+                found.append((name, content))
+    return Members(node.singular, tuple(found)) if isinstance(node, Collection) else dict(found)

@@ -1,0 +1,75 @@
+"""The listening sockets of an instance, from the supervisor that opens them to the processes that accept from them.
+
+They are opened before anything is forked, so that an address in use is an error at start, and stay open in the
+supervisor while a process that accepted from them is replaced. A process closes those that it does not serve.
+"""
+
+import contextlib
+import dataclasses
+import socket
+from pathlib import Path
+
+from amps.config import AdminConfig, ServerConfig
+from amps.server.eventlog import EventLog
+from amps.server.transport.listeners import open_listeners
+
+
+class Doors:
+    """All listening sockets: those of the transports, by name, and those of the administration interface."""
+
+    def __init__(self) -> None:
+        self.transports: dict[str, list[socket.socket]] = {}
+        self.admin: list[socket.socket] = []
+        self._socket_files: dict[Path, int] = {}
+
+    def open(self, config: ServerConfig, log: EventLog) -> None:
+        """Open them all. Raises ListenFailure."""
+        for transport in config.transports:
+            self.transports[transport.name] = open_listeners(transport)
+            for listening in self.transports[transport.name]:
+                log.log("11-0001", transport=transport.name, address=shown_address(listening))
+                if transport.file_name is not None:
+                    self._socket_files[transport.file_name] = transport.file_name.lstat().st_ino
+        if config.admin is not None:
+            self.admin = open_admin_listeners(config.admin)
+            for listening in self.admin:
+                log.log("19-0001", address=shown_address(listening))
+
+    def close_transports(self) -> None:
+        """Close those of the transports."""
+        for sockets in self.transports.values():
+            for listening in sockets:
+                listening.close()
+
+    def close_admin(self) -> None:
+        """Close those of the administration interface."""
+        for listening in self.admin:
+            listening.close()
+
+    def remove_socket_files(self) -> None:
+        """Ours only: another server may have put its own in the place of one that somebody took away."""
+        for path, inode in self._socket_files.items():
+            with contextlib.suppress(OSError):
+                if path.lstat().st_ino == inode:
+                    path.unlink()
+
+
+def open_admin_listeners(config: AdminConfig) -> list[socket.socket]:
+    """Those of the administration interface: for a port alone, of the loopback addresses. Raises ListenFailure."""
+    transport = config.transport
+    if transport.host is not None:
+        return open_listeners(transport)
+    opened = open_listeners(dataclasses.replace(transport, host="127.0.0.1"))
+    if transport.port and socket.has_ipv6:
+        # Where the host has no such address, the other one is all there is.
+        with contextlib.suppress(OSError):
+            opened += open_listeners(dataclasses.replace(transport, host="::1"))
+    return opened
+
+
+def shown_address(listening: socket.socket) -> str:
+    """The address of a socket as a person would write it."""
+    name = listening.getsockname()
+    if not isinstance(name, tuple):
+        return str(name)
+    return f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"

@@ -1,0 +1,49 @@
+"""All modules that do something, by their names in the configuration."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from amps.server.services.actions.data_steps import (
+    Condition,
+    EchoMessage,
+    ExtractValues,
+    FileSystemUsage,
+    IncrementCounter,
+    PublishMessage,
+    TranslateData,
+)
+from amps.server.services.actions.file_steps import CompressFiles, RemoveFiles
+from amps.server.services.actions.server_steps import (
+    ArchiveJournal,
+    CompressJournal,
+    ExecuteEvent,
+    ExecuteSystem,
+    Nothing,
+    RemoveJournal,
+    RotateLogs,
+    Shutdown,
+)
+from amps.server.services.actions.step import Step
+
+STEP_CLASSES: Final[Mapping[str, type[Step]]] = {
+    one.module: one
+    for one in (
+        ArchiveJournal,
+        CompressFiles,
+        CompressJournal,
+        Condition,
+        EchoMessage,
+        ExecuteEvent,
+        ExecuteSystem,
+        ExtractValues,
+        FileSystemUsage,
+        IncrementCounter,
+        Nothing,
+        PublishMessage,
+        RemoveFiles,
+        RemoveJournal,
+        RotateLogs,
+        Shutdown,
+        TranslateData,
+    )
+}

@@ -1,0 +1,154 @@
+"""Steps about the server and its host: journals, the log, other events, commands of the shell, the end."""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Mapping
+from typing import Any
+
+from amps.server.services.actions.step import Run, Step, StepFailure
+from amps.server.services.actions.variables import to_bytes
+from amps.server.services.core_requests import CoreRefused
+
+COMMAND_WARNING_S = 2.0
+COMMAND_KILL_S = 30.0
+_OUTPUT_BYTES_SHOWN = 2000
+
+
+class _JournalStep(Step):
+    """Has the core mark journals; the work is done there, later."""
+
+    verb: str
+
+    async def run(self, options: Mapping[str, Any], run: Run) -> bool:
+        try:
+            numbers = await self.environment.core.mark(self.verb, {"age_s": options["Age"]})
+        except CoreRefused as refusal:
+            raise StepFailure(str(refusal)) from None
+        if numbers:
+            shown = ", ".join(str(number) for number in numbers[:100])
+            self.environment.log.log("29-0004", place=run.place, verb=self.verb, journals=shown)
+        return True
+
+
+class ArchiveJournal(_JournalStep):
+    """Moves journals that were not written for a while to the archive directory."""
+
+    module = "amps-action-do-archive-journal"
+    verb = "archive"
+
+
+class CompressJournal(_JournalStep):
+    """Compresses them where they are."""
+
+    module = "amps-action-do-compress-journal"
+    verb = "compress"
+
+
+class RemoveJournal(_JournalStep):
+    """Removes them, as soon as nobody needs them."""
+
+    module = "amps-action-do-remove-journal"
+    verb = "remove"
+
+
+class RotateLogs(Step):
+    """Begins the next file of each log target that rotates."""
+
+    module = "amps-action-do-rotate-logs"
+
+    async def run(self, options: Mapping[str, Any], run: Run) -> bool:
+        self.environment.log.rotate()
+        return True
+
+
+class ExecuteEvent(Step):
+    """Raises an event; its actions run on their own, with this run's variables."""
+
+    module = "amps-action-do-execute-event"
+
+    async def run(self, options: Mapping[str, Any], run: Run) -> bool:
+        event = options["Event"]
+        if event is None:
+            event = run.variables.get(options["EventVariable"], "")
+        self.environment.raise_event(event, run)
+        return True
+
+
+class ExecuteSystem(Step):
+    """Runs a command of the shell, in the working directory, with the server's rights and environment.
+
+    It must end within a second or two. It is warned of after that, and killed after half a minute with all that it
+    started. A command that ends with another status than 0 has failed.
+    """
+
+    module = "amps-action-do-execute-system"
+
+    async def run(self, options: Mapping[str, Any], run: Run) -> bool:
+        command = to_bytes(options["Command"])
+        if b"\0" in command:
+            raise StepFailure("a command cannot have a NUL in it")
+        try:
+            process = await asyncio.create_subprocess_shell(
+                command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.PIPE,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise StepFailure(f"the command cannot be started: {error.strerror}") from None
+        assert process.stderr is not None
+        complaint = bytearray()
+        reader = asyncio.create_task(_keep_end(process.stderr, complaint))
+        try:
+            status = await self._wait(process, run)
+        finally:
+            # What it left running in the background may hold the other end for ever.
+            await asyncio.wait([reader], timeout=0.2)
+            reader.cancel()
+        if status != 0:
+            how = f"status {status}" if status > 0 else f"signal {-status}"
+            said = complaint.decode("utf-8", "backslashreplace").strip()
+            raise StepFailure(f"the command ended with {how}" + (f"; it said: {said}" if said else ""))
+        return True
+
+    async def _wait(self, process: asyncio.subprocess.Process, run: Run) -> int:
+        waiting = asyncio.ensure_future(process.wait())
+        done, _ = await asyncio.wait([waiting], timeout=COMMAND_WARNING_S)
+        if not done:
+            self.environment.log.log("29-0005", place=run.place, seconds=int(COMMAND_WARNING_S))
+            done, _ = await asyncio.wait([waiting], timeout=COMMAND_KILL_S - COMMAND_WARNING_S)
+        if not done:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await waiting
+            raise StepFailure(f"the command had not ended after {COMMAND_KILL_S:.0f} seconds and was killed")
+        return waiting.result()
+
+
+async def _keep_end(stream: asyncio.StreamReader, end: bytearray) -> None:
+    """Read to the end, and keep the last piece."""
+    while data := await stream.read(4096):
+        end += data
+        del end[:-_OUTPUT_BYTES_SHOWN]
+
+
+class Shutdown(Step):
+    """Stops the instance, as a signal would."""
+
+    module = "amps-action-do-shutdown"
+
+    async def run(self, options: Mapping[str, Any], run: Run) -> bool:
+        self.environment.ask_for_shutdown(f"the action at {run.place}")
+        return True
+
+
+class Nothing(Step):
+    """Does nothing."""
+
+    module = "amps-action-do-nothing"
+
+    async def run(self, options: Mapping[str, Any], run: Run) -> bool:
+        return True

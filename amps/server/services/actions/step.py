@@ -1,0 +1,70 @@
+"""What a step is, and what it may use.
+
+A module of `Do` or `If` is one subclass of Step, made once. It is given the values of its options, variables put in
+and read, and the run that it is part of. It may set variables of the run. It raises StepFailure when it cannot do its
+work; that, and any other failure, ends the run with a record in the log.
+"""
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from amps.config import ServerConfig
+from amps.server.eventlog import EventLog
+from amps.server.services.actions.variables import TEXT_LENGTH_MAX, VARIABLES_MAX
+from amps.server.services.core_requests import CoreRequests
+from amps.server.services.publisher import Publisher
+
+
+class StepFailure(Exception):
+    """The step did not do what it should; the text says why."""
+
+
+@dataclass(slots=True)
+class Run:
+    """One run of an action. `depth`: how many events led to it, one raising the next."""
+
+    variables: dict[str, str]
+    place: str
+    depth: int = 0
+
+    def set(self, name: str, value: str) -> None:
+        """Give later steps a variable. Raises StepFailure."""
+        if len(value) > TEXT_LENGTH_MAX:
+            raise StepFailure(f"the value of {name} would be longer than {TEXT_LENGTH_MAX} characters")
+        if len(self.variables) >= VARIABLES_MAX and name not in self.variables:
+            raise StepFailure(f"there are more than {VARIABLES_MAX} variables")
+        self.variables[name] = value
+
+
+@dataclass(slots=True)
+class Environment:
+    """What there is in the services process for steps.
+
+    `raise_event(event, run)` queues the actions of an event; it raises StepFailure. `ask_for_shutdown(cause)` has the
+    supervisor stop the instance. `stopping` is set when work in threads should be given up.
+    """
+
+    config: ServerConfig
+    log: EventLog
+    publisher: Publisher
+    core: CoreRequests
+    raise_event: Callable[[str, Run], None]
+    ask_for_shutdown: Callable[[str], None]
+    stopping: threading.Event = field(default_factory=threading.Event)
+
+
+class Step(ABC):
+    """One module of `Do` or `If`."""
+
+    module: ClassVar[str]
+    """Its name in the configuration."""
+
+    def __init__(self, environment: Environment) -> None:
+        self.environment = environment
+
+    @abstractmethod
+    async def run(self, options: Mapping[str, Any], run: Run) -> bool:
+        """Do it. False: the run ends here, which is no failure (a condition that does not hold)."""

@@ -1,0 +1,183 @@
+"""The services process: its event loop, its events from the supervisor, and its end.
+
+Order at the end: the supervisor asks for the actions of the shutdown while everything is still there; no schedule or
+signal begins a run after that. When the transports are gone it says `drain`: the HTTP server stops, and what still runs
+is given up. A supervisor that dies takes this process along at once: nothing here is owed to anybody.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import time
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING
+
+import msgpack
+import uvloop
+
+from amps.config import LoadedConfig
+from amps.config.schedules import Schedule
+from amps.server.eventlog import EventLog
+from amps.server.runtime import Runtime
+from amps.server.services.actions.engine import SHUTDOWN, STARTUP, Busy, Engine
+from amps.server.services.actions.schedules import Clocks, follow
+from amps.server.services.actions.step import Environment
+from amps.server.services.core_requests import CoreRequests
+from amps.server.services.publisher import Publisher
+
+if TYPE_CHECKING:
+    from amps.server.admin.server import AdminServer
+
+BEAT_S = 0.5
+
+
+class Services:
+    """One services process. Made in the child after the fork."""
+
+    def __init__(
+        self,
+        loaded: LoadedConfig,
+        runtime: Runtime,
+        log: EventLog,
+        supervisor: socket.socket,
+        admin_sockets: list[socket.socket],
+        began_s: float,
+    ) -> None:
+        """`began_s`: the instance's start, on the monotonic clock."""
+        self._loaded = loaded
+        self._config = loaded.config
+        self._runtime = runtime
+        self._log = log
+        self._supervisor = supervisor
+        self._admin_sockets = admin_sockets
+        self._began_s = began_s
+        self._core = CoreRequests(runtime.services_requests)
+        self._publisher = Publisher(self._config, runtime, log)
+        self._engine = Engine(self._config.actions, self._environment)
+        self._admin: AdminServer | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._schedules: list[asyncio.Task[None]] = []
+        self._stopped: asyncio.Future[None]
+
+    def _environment(self, engine: Engine) -> Environment:
+        self._shared = Environment(
+            config=self._config,
+            log=self._log,
+            publisher=self._publisher,
+            core=self._core,
+            raise_event=engine.raise_event,
+            ask_for_shutdown=lambda cause: self._tell("shutdown", cause),
+        )
+        return self._shared
+
+    def run(self) -> int:
+        """Serve until told to drain. Returns the exit code of the process."""
+        loop = uvloop.new_event_loop()
+        asyncio.set_event_loop(loop)
+        loop.run_until_complete(self._main())
+        # Threads may be at work on a large file. Closing the loop would wait for them; the process just ends.
+        return 0
+
+    async def _main(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._stopped = loop.create_future()
+        self._core.begin(loop)
+        self._publisher.begin(loop)
+        loop.add_reader(self._supervisor.fileno(), self._listen)
+        if self._config.admin is not None:
+            # Imported here: only this process, and only if it is configured, needs an HTTP server.
+            from amps.server.admin.server import AdminServer
+
+            self._admin = AdminServer(self._loaded, self._config.admin, self._core, self._engine, self._log)
+            await self._admin.start(self._admin_sockets)
+        self._beat()
+        for (_, which), source in self._engine.sources.items():
+            if source.schedule is not None:
+                self._schedules.append(asyncio.create_task(self._follow(source.schedule, which)))
+        self._tell("ready")
+        await self._stopped
+        if self._admin is not None:
+            await self._admin.stop()
+
+    def _beat(self) -> None:
+        self._runtime.control.transport_beat(self._runtime.services_index, time.monotonic_ns())
+        asyncio.get_running_loop().call_later(BEAT_S, self._beat)
+
+    # --- events ---------------------------------------------------------------------------------------------
+
+    async def _follow(self, schedule: Schedule, which: str) -> None:
+        await follow(schedule, self._began_s, lambda: self._happened("schedule", which), Clocks())
+
+    def _happened(self, kind: str, which: str = "") -> "asyncio.Future[str | None] | None":
+        try:
+            return self._engine.happened(kind, which)
+        except Busy:
+            self._log.log("29-0006", event=f"{kind} {which}".strip())
+            return None
+
+    async def _run_startup(self) -> None:
+        done = self._happened(STARTUP)
+        if done is not None:
+            await done
+        self._tell("startup actions done")
+
+    async def _run_shutdown(self) -> None:
+        for task in self._schedules:
+            task.cancel()
+        self._happened(SHUTDOWN)
+        await self._engine.idle()
+        self._tell("shutdown actions done")
+
+    # --- supervisor -----------------------------------------------------------------------------------------
+
+    def _tell(self, *message: object) -> None:
+        # That it is gone is noticed by `_listen`.
+        with contextlib.suppress(OSError):
+            self._supervisor.send(msgpack.packb(message))
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                data = self._supervisor.recv(65536, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            if not data:
+                os._exit(0)
+            self._heard(*msgpack.unpackb(data))
+
+    def _heard(self, what: str, *rest: str) -> None:
+        if what == "startup actions":
+            self._begin(self._run_startup())
+        elif what == "shutdown actions":
+            self._begin(self._run_shutdown())
+        elif what == "signal":
+            self._happened("signal", rest[0])
+        elif what == "drain":
+            self._shared.stopping.set()
+            if not self._stopped.done():
+                self._stopped.set_result(None)
+
+    def _begin(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def run_services(
+    loaded: LoadedConfig,
+    runtime: Runtime,
+    log: EventLog,
+    supervisor: socket.socket,
+    admin_sockets: list[socket.socket],
+    began_s: float,
+) -> int:
+    """Body of the services process; returns its exit code."""
+    # Caught, not ignored: what is ignored would stay so in the commands that actions run.
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        if signal.getsignal(number) is signal.SIG_IGN and number != signal.SIGPIPE:
+            signal.signal(number, lambda number, frame: None)
+    return Services(loaded, runtime, log, supervisor, admin_sockets, began_s).run()

@@ -1,0 +1,36 @@
+"""What becomes of messages of a topic: recorded, only delivered, discarded, or refused.
+
+Whoever publishes asks this when a topic is first published to: transports for their clients, the services process for
+actions. The answer is kept in the topic table, so that no message waits for it.
+"""
+
+from collections.abc import Callable
+
+from amps._core.filter_set import FilterBench, FilterSet
+from amps._core.topic_table import TopicTable
+from amps.server.topics import RESERVED_PREFIX, TopicMatcher
+from amps.server.transport.filters import FilterCompiler
+
+
+def make_topic_table(
+    matcher: TopicMatcher, has_journal: bool, bench: Callable[[str], FilterBench], filters: FilterCompiler
+) -> TopicTable:
+    """A table that classifies topics as the configuration says. `bench`: that of a message type."""
+
+    def classify(topic: str, message_type: str) -> tuple[bool, bool, str | None, FilterSet | None]:
+        """Recorded, discarded, refusal, and which messages are recorded, if not all are."""
+        if topic == "/AMPS/devnull":
+            return False, True, None, None
+        if topic.startswith(RESERVED_PREFIX):
+            return False, False, "invalid topic", None
+        if not (has_journal and matcher.is_logged(topic, message_type)):
+            return False, False, None, None
+        texts = matcher.content_filters(topic, message_type)
+        if not texts:
+            return True, False, None, None
+        recorded = FilterSet(bench(message_type))
+        for text in texts:
+            recorded.add(filters.compile(text), text)
+        return True, False, None, recorded
+
+    return TopicTable(classify)
