@@ -5,7 +5,7 @@ import contextlib
 import os
 import signal
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 from amps.server.services.actions.step import Run, Step, StepFailure
 from amps.server.services.actions.variables import to_bytes
@@ -89,28 +89,21 @@ class ExecuteSystem(Step):
         command = to_bytes(options["Command"])
         if b"\0" in command:
             raise StepFailure("a command cannot have a NUL in it")
-        try:
-            process = await asyncio.create_subprocess_shell(
-                command,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.DEVNULL,
-                stderr=asyncio.subprocess.PIPE,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise StepFailure(f"the command cannot be started: {error.strerror}") from None
-        assert process.stderr is not None
-        complaint = bytearray()
-        reader = asyncio.create_task(_keep_end(process.stderr, complaint))
-        try:
+        with _Complaints() as complaints:
+            try:
+                process = await asyncio.create_subprocess_shell(
+                    command,
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=asyncio.subprocess.DEVNULL,
+                    stderr=complaints.theirs,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise StepFailure(f"the command cannot be started: {error.strerror}") from None
             status = await self._wait(process, run)
-        finally:
-            # What it left running in the background may hold the other end for ever.
-            await asyncio.wait([reader], timeout=0.2)
-            reader.cancel()
+            said = complaints.end()
         if status != 0:
             how = f"status {status}" if status > 0 else f"signal {-status}"
-            said = complaint.decode("utf-8", "backslashreplace").strip()
             raise StepFailure(f"the command ended with {how}" + (f"; it said: {said}" if said else ""))
         return True
 
@@ -128,11 +121,35 @@ class ExecuteSystem(Step):
         return waiting.result()
 
 
-async def _keep_end(stream: asyncio.StreamReader, end: bytearray) -> None:
-    """Read to the end, and keep the last piece."""
-    while data := await stream.read(4096):
-        end += data
-        del end[:-_OUTPUT_BYTES_SHOWN]
+class _Complaints:
+    """A pipe for what a command says on standard error, of which the last piece is kept.
+
+    It is read by ourselves: what the command leaves running may hold the other end for ever.
+    """
+
+    def __init__(self) -> None:
+        self._ours, self.theirs = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        os.set_blocking(self.theirs, True)
+        self._loop = asyncio.get_running_loop()
+        self._kept = b""
+
+    def __enter__(self) -> Self:
+        self._loop.add_reader(self._ours, self._read)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.remove_reader(self._ours)
+        os.close(self._ours)
+        os.close(self.theirs)
+
+    def _read(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            self._kept = (self._kept + os.read(self._ours, 65536))[-_OUTPUT_BYTES_SHOWN:]
+
+    def end(self) -> str:
+        """What was said last, up to now."""
+        self._read()
+        return self._kept.decode("utf-8", "backslashreplace").strip()
 
 
 class Shutdown(Step):

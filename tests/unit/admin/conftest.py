@@ -1,0 +1,23 @@
+"""An administration interface on a port of its own, with the core replaced."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.support.admin import AdminFixture
+
+StartAdmin = Callable[..., AdminFixture]
+
+
+@pytest.fixture
+def start_admin() -> Iterator[StartAdmin]:
+    """Starts interfaces; options: `admin_xml`, `actions_xml`, `instance_xml`, `journals`."""
+    started: list[AdminFixture] = []
+
+    def start(**options: object) -> AdminFixture:
+        started.append(AdminFixture(**options))  # type: ignore[arg-type]
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.close()

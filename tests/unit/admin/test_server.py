@@ -1,0 +1,465 @@
+"""The administration interface over HTTP: resources, operations, statuses, headers, permissions, who is cut off."""
+
+import contextlib
+import json
+import socket
+import ssl
+import time
+from collections.abc import Callable
+
+import pytest
+
+from amps._core.identity import publisher_id
+from amps.server.admin import guards
+from tests.support.admin import AdminFixture, get
+from tests.support.certificates import Authority
+from tests.support.services import action, do, echo, on
+
+StartAdmin = Callable[..., AdminFixture]
+
+
+def journal(number: int, full: bool = True, **more: object) -> dict[str, object]:
+    return {
+        "number": number,
+        "path": f"/data/journal/n.{number:010d}.journal",
+        "archived": False,
+        "compressed": False,
+        "full": full,
+        "min_timestamp_ns": (1_700_000_000 + number) * 10**9,
+        "max_timestamp_ns": (1_700_000_001 + number) * 10**9,
+        "size_bytes": 10485760,
+        **more,
+    }
+
+
+JOURNALS = [
+    journal(0, archived=True, compressed=True, path="/archive/n.0000000000.journal.gz"),
+    journal(1),
+    journal(2, full=False, max_timestamp_ns=0),
+]
+LIBRARY = "libamps_simple_access_entitlement.so"
+SIMPLE = f"<Modules><Module><Name>simple</Name><Library>{LIBRARY}</Library></Module></Modules>"
+
+
+def simple(**options: str) -> str:
+    inner = "".join(f"<{name}>{text}</{name}>" for name, text in options.items())
+    return f"<Entitlement><Module>simple</Module><Options>{inner}</Options></Entitlement>"
+
+
+USER_NEEDED = (
+    "<Authentication><Module>amps-default-authentication-module</Module>"
+    "<Options><RequireUsername>true</RequireUsername></Options></Authentication>"
+)
+
+
+# --- resources --------------------------------------------------------------------------------------------
+
+
+def test_transaction_log_65_journals(start_admin: StartAdmin) -> None:
+    """transaction_log.md §22 65, §14: file names, whether archived and compressed, times."""
+    admin = start_admin(journals=JOURNALS)
+    log = admin.get("/amps/instance/transaction_log.json").json()["amps"]["instance"]["transaction_log"]
+    assert log["min_timestamp"] == "20231114T221320.000000Z"
+    assert log["max_timestamp"] == "20231114T221322.000000Z"
+    assert log["journals"][0] == {
+        "id": "n.0000000000.journal.gz",
+        "file_name": "/archive/n.0000000000.journal.gz",
+        "is_archived": "true",
+        "is_compressed": "true",
+        "max_timestamp": "20231114T221321.000000Z",
+        "min_timestamp": "20231114T221320.000000Z",
+    }
+    assert [one["is_archived"] for one in log["journals"]] == ["true", "false", "false"]
+    assert log["journals"][2]["max_timestamp"] == ""
+
+
+def test_operations_5_1_one_journal(start_admin: StartAdmin) -> None:
+    """operations.md §5.1, §5.2: a name with a dot is a name, before it is a format."""
+    admin = start_admin(journals=JOURNALS)
+    path = "/amps/instance/transaction_log/journals/n.0000000001.journal"
+    assert "is_archived" in admin.get(path).body
+    (only,) = admin.get(f"{path}.json").json()["amps"]["instance"]["transaction_log"]["journals"]
+    assert only["id"] == "n.0000000001.journal"
+    assert admin.get(f"{path}/is_archived").body == "false"
+    assert (
+        "<journal id='n.0000000001.journal'><is_archived>false</is_archived>"
+        in admin.get(f"{path}/is_archived.xml").body
+    )
+
+
+def test_operations_5_7_the_instance(start_admin: StartAdmin) -> None:
+    """operations.md §5.7"""
+    admin = start_admin(instance_xml="<Description>what it is for</Description>")
+    instance = admin.get("/amps/instance.json").json()["amps"]["instance"]
+    assert instance["name"] == "n"
+    assert instance["name_hash"] == str(publisher_id("n"))
+    assert instance["description"] == "what it is for"
+    assert all(isinstance(value, str) for name, value in instance.items() if name != "transaction_log")
+    answer = admin.get("/amps/instance/config.xml")
+    assert answer.headers["Content-Type"].startswith("application/xml")
+    assert answer.body == admin.loaded.expanded_text
+
+
+def test_operations_31_csv_of_leaves_only(start_admin: StartAdmin) -> None:
+    """operations.md §13 31, §5.3"""
+    admin = start_admin()
+    answer = admin.get("/amps/instance/name.csv")
+    assert answer.status == 200
+    time_text, _, value = answer.body.rstrip("\n").partition(",")
+    assert (len(time_text), value) == (23, "n")
+    assert admin.get("/amps/instance.csv").status == 400
+    assert admin.get("/amps/instance/name?t0=20260203T0").status == 400
+
+
+def test_an_instance_without_a_log_has_no_journals(start_admin: StartAdmin) -> None:
+    admin = start_admin(log=False)
+    assert admin.get("/amps/instance/transaction_log.json").status == 404
+    assert admin.get("/amps.json").status == 200
+
+
+def test_pages_and_the_root(start_admin: StartAdmin) -> None:
+    admin = start_admin(journals=JOURNALS)
+    answer = admin.get("/")
+    assert (answer.status, answer.headers["Location"]) == (302, "/amps")
+    page = admin.get("/amps")
+    assert page.headers["Content-Type"] == "text/html; charset=utf-8"
+    assert 'href="/amps/instance"' in page.body
+    assert admin.get("/amps/").status == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/amps/none", 404),
+        ("/other", 404),
+        ("/amps/./instance", 404),
+        ("/amps//instance", 404),
+        ("/amps/%2e%2e/amps", 404),
+        ("/amps/instance/%ff", 400),
+        ("/amps/.json", 404),
+        ("/" + "a/" * 100, 404),
+        ("/amps?" + "&".join(f"a{number}=1" for number in range(300)), 400),
+        ("/amps?" + "a" * 9000, 400),
+    ],
+)
+def test_operations_5_4_what_is_not_there(start_admin: StartAdmin, path: str, status: int) -> None:
+    """operations.md §5.4"""
+    assert start_admin().get(path).status == status
+
+
+def test_operations_5_1_every_request_is_a_get(start_admin: StartAdmin) -> None:
+    """operations.md §5.1: others are refused, and what they carry is not taken."""
+    admin = start_admin()
+    for method in ("POST", "PUT", "DELETE", "HEAD", "OPTIONS"):
+        answer = admin.get("/amps", method=method)
+        assert (answer.status, answer.headers["Allow"]) == (405, "GET")
+    with socket.create_connection(("127.0.0.1", admin.port)) as connection:
+        connection.sendall(
+            b"POST /amps HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000000\r\n\r\n" + b"x" * 1000
+        )
+        connection.settimeout(20)
+        assert connection.recv(100).startswith(b"HTTP/1.1 405")
+
+
+# --- operations -------------------------------------------------------------------------------------------
+
+
+def test_transaction_log_60_only_full_journals_are_listed(start_admin: StartAdmin) -> None:
+    """transaction_log.md §22 60, §13.4: the action is on that journal and all older ones."""
+    admin = start_admin(journals=JOURNALS)
+    path = "/amps/administrator/transaction_log/journals"
+    listed = admin.get(f"{path}.json").json()["amps"]["administrator"]["transaction_log"]["journals"]
+    assert listed == [{"id": "n.0000000000.journal.gz"}, {"id": "n.0000000001.journal"}]
+    for verb in ("compress", "archive", "remove"):
+        answer = admin.get(f"{path}/n.0000000001.journal/{verb}.json")
+        assert (answer.status, answer.json()) == (200, {"status": "success"})
+        assert admin.core.asked[-1] == (verb, [{"up_to": 1}])
+    asked = len(admin.core.asked)
+    assert admin.get(f"{path}/n.0000000002.journal/remove").status == 404
+    assert [verb for verb, _ in admin.core.asked[asked:]] == ["list"]
+    assert admin.get(f"{path}/n.0000000001.journal/remove").body == "success\n"
+    assert len(admin.log.texts("19-0003")) == 4
+
+
+def test_a_core_that_refuses_is_a_failure(start_admin: StartAdmin) -> None:
+    admin = start_admin(journals=JOURNALS)
+
+    def answer(verb: str, rest: list[object]) -> list[list[object]]:
+        return [["ok", JOURNALS]] if verb == "list" else [["error", "there is no JournalArchiveDirectory"]]
+
+    admin.core._answer = answer  # type: ignore[assignment]
+    refused = admin.get("/amps/administrator/transaction_log/journals/n.0000000001.journal/archive")
+    assert (refused.status, refused.body) == (500, "there is no JournalArchiveDirectory\n")
+
+
+def test_operations_68_actions_by_path(start_admin: StartAdmin) -> None:
+    """operations.md §13 68: without the parameter nothing runs; names are as sent, values too."""
+    actions = action(
+        on("admin", Path="arch", RequiredParameter="AGE", Name="Archive"), echo("[{{AGE}}|{{age}}|{{X}}]")
+    )
+    admin = start_admin(actions_xml=actions)
+    path = "/amps/administrator/actions/arch"
+    refused = admin.get(path)
+    assert (refused.status, refused.body) == (400, "the parameter AGE is missing\n")
+    assert admin.get(f"{path}?age=1d").status == 400
+    assert not admin.log.texts("29-0001")
+    assert admin.get(f"{path}?AGE=1d&X=a%26b+c%0a").body == "success\n"
+    assert admin.get(f"{path}.json?AGE=2d&AGE=3d&age=x").json() == {"status": "success"}
+    assert admin.log.texts("29-0001") == ["[1d||a&b c\n]", "[3d|x|]"]
+    assert "Archive" in admin.get("/amps/administrator/actions").body
+
+
+def test_operations_68_an_action_that_fails(start_admin: StartAdmin) -> None:
+    """operations.md §13 68, §5.4: 500, and an error in the log."""
+    actions = action(on("admin", Path="arch"), do("remove-journal", Age="{{AGE}}"))
+    admin = start_admin(actions_xml=actions)
+    answer = admin.get("/amps/administrator/actions/arch?AGE=LastThursday")
+    assert answer.status == 500
+    assert "LastThursday" in answer.body
+    assert len(admin.log.texts("29-0002")) == 1
+    assert not admin.core.asked
+
+
+def test_a_page_from_elsewhere_can_do_nothing(start_admin: StartAdmin) -> None:
+    """Operations are done by GET: a browser says on whose behalf it asks."""
+    actions = action(on("admin", Path="p"), echo("x"))
+    allowed = "<AccessControlAllowOrigin>^https://good$</AccessControlAllowOrigin>"
+    admin = start_admin(actions_xml=actions, admin_xml=allowed)
+    path = "/amps/administrator/actions/p"
+    for site in ("cross-site", "same-site"):
+        assert admin.get(path, headers={"Sec-Fetch-Site": site}).status == 403
+        assert admin.get(path, headers={"Sec-Fetch-Site": site, "Origin": "https://bad"}).status == 403
+    assert not admin.log.texts("29-0001")
+    assert admin.get(path, headers={"Sec-Fetch-Site": "cross-site", "Origin": "https://good"}).status == 200
+    assert admin.get(path, headers={"Sec-Fetch-Site": "none"}).status == 200
+    assert admin.get("/amps/instance/name", headers={"Sec-Fetch-Site": "cross-site"}).status == 200
+
+
+# --- who may what -----------------------------------------------------------------------------------------
+
+
+def test_operations_41_denied_topics(start_admin: StartAdmin) -> None:
+    """operations.md §13 41: statistics are shown, actions refused and not run; the check says so and runs nothing."""
+    actions = action(on("admin", Path="p"), echo("x"))
+    xml = simple(DeniedTopics="^/amps/administrator/actions")
+    admin = start_admin(actions_xml=actions, admin_xml=xml, instance_xml=SIMPLE, journals=JOURNALS)
+    assert admin.get("/amps/instance.json").status == 200
+    assert admin.get("/amps/administrator/actions/p").status == 403
+    assert admin.get("/amps/administrator/actions/p.json").status == 403
+    check = "/amps/administrator/authorization/entitlement/{}/amps-admin/check"
+    for spelling in ("transport", "transports"):
+        path = check.format(spelling)
+        assert admin.get(f"{path}?path=/amps/administrator/actions/p").body == "false"
+        assert admin.get(f"{path}?path=/amps/instance").body == "true"
+    answered = admin.get(f"{check.format('transports')}.json?path=/amps/administrator/actions/p").json()
+    assert answered["amps"]["administrator"]["authorization"]["entitlement"]["transports"] == {
+        "amps-admin": {"check": "false"}
+    }
+    assert admin.get(check.format("transports")).status == 400
+    assert not admin.log.texts("29-0001")
+    refused = admin.log.texts("19-0002")
+    assert any("/amps/administrator/actions/p" in text and "403" in text for text in refused)
+
+
+@pytest.mark.parametrize(("permission", "status"), [("read", 200), ("write", 403)])
+def test_operations_41_granted_permissions(start_admin: StartAdmin, permission: str, status: int) -> None:
+    """operations.md §13 41: `read` allows statistics and actions, `write` neither."""
+    actions = action(on("admin", Path="p"), echo("x"))
+    xml = simple(AllowedTopics=".*", GrantedPermissions=permission)
+    admin = start_admin(actions_xml=actions, admin_xml=xml, instance_xml=SIMPLE)
+    assert admin.get("/amps/instance/name").status == status
+    assert admin.get("/amps/administrator/actions/p").status == status
+    assert len(admin.log.texts("29-0001")) == (status == 200)
+
+
+def test_a_part_that_may_not_be_seen_is_in_no_whole(start_admin: StartAdmin) -> None:
+    """Neither a suffix nor a parent shows what is denied; nor is the core asked for it."""
+    xml = simple(DeniedTopics="^/amps/instance/(transaction_log|config)")
+    admin = start_admin(admin_xml=xml, instance_xml=SIMPLE, journals=JOURNALS)
+    for path in ("/amps.json", "/amps/instance.json", "/amps/instance.xml"):
+        body = admin.get(path).body
+        assert "name_hash" in body
+        assert "n.0000000001.journal" not in body.partition("administrator")[0]
+        assert "AMPSConfig" not in body
+    asked = len(admin.core.asked)
+    for path in (
+        "transaction_log.json",
+        "transaction_log",
+        "transaction_log/journals",
+        "config.xml",
+        "config.xml.json",
+    ):
+        assert admin.get(f"/amps/instance/{path}").status == 403
+    assert admin.get("/amps/instance/%74ransaction_log.json").status == 403
+    assert len(admin.core.asked) == asked
+
+
+def test_operations_42_credentials(start_admin: StartAdmin) -> None:
+    """operations.md §13 42, §5.4: 401 with a challenge; Basic credentials are checked by the module."""
+    admin = start_admin(admin_xml=USER_NEEDED)
+    answer = admin.get("/amps/instance/name")
+    assert (answer.status, answer.headers["WWW-Authenticate"]) == (401, 'Basic realm="n"')
+    assert admin.get("/amps/instance/name", credentials=("me", "secret")).body == "n"
+    assert admin.get("/amps/instance/name", credentials=("", "secret")).status == 401
+    for header in ("Basic !!!", "Basic bm9jb2xvbg==", "Negotiate abc", "Basic"):
+        assert admin.get("/amps/instance/name", headers={"Authorization": header}).status == 401
+    assert "secret" not in json.dumps(admin.log.records)
+
+
+def test_operations_4_the_challenge_is_configured(start_admin: StartAdmin) -> None:
+    """operations.md §4"""
+    admin = start_admin(admin_xml=USER_NEEDED + '<WWWAuthenticate>Basic realm="desk 7"</WWWAuthenticate>')
+    assert admin.get("/amps").headers["WWW-Authenticate"] == 'Basic realm="desk 7"'
+
+
+def test_operations_4_the_instance_s_modules_apply(start_admin: StartAdmin) -> None:
+    """operations.md §4: the default is the instance's."""
+    admin = start_admin(instance_xml=USER_NEEDED)
+    assert admin.get("/amps").status == 401
+
+
+def test_operations_42_anonymous_paths(start_admin: StartAdmin) -> None:
+    """operations.md §13 42, §4: what matches needs neither credentials nor a permission; what does not, does."""
+    xml = USER_NEEDED + "<AnonymousPaths>^/amps$|^/amps/instance/name</AnonymousPaths>"
+    admin = start_admin(admin_xml=xml, journals=JOURNALS)
+    assert admin.get("/amps").status == 200
+    assert admin.get("/amps/instance/name").body == "n"
+    assert admin.get("/amps/instance/name.json").json() == {"amps": {"instance": {"name": "n"}}}
+    for path in ("/amps.json", "/amps.xml", "/amps/instance", "/amps/instance/pid"):
+        assert admin.get(path).status == 401
+
+
+def test_an_anonymous_whole_has_anonymous_parts_only(start_admin: StartAdmin) -> None:
+    admin = start_admin(
+        admin_xml=USER_NEEDED + "<AnonymousPaths>^/amps(/instance)?(.json)?$|/name$</AnonymousPaths>",
+        journals=JOURNALS,
+    )
+    assert admin.get("/amps.json").json() == {"amps": {"instance": {"name": "n"}}}
+
+
+# --- headers, TLS -----------------------------------------------------------------------------------------
+
+
+def test_operations_43_headers(start_admin: StartAdmin) -> None:
+    """operations.md §13 43: on every answer; without AccessControlAllowOrigin it is `*`."""
+    admin = start_admin(admin_xml="<Header>X-One: 1</Header><Header>X-Two:2</Header>")
+    for path in ("/", "/amps", "/amps/none", "/amps.json"):
+        answer = admin.get(path, headers={"Origin": "https://a"})
+        assert (answer.headers["X-One"], answer.headers["X-Two"]) == ("1", "2")
+        assert answer.headers["Access-Control-Allow-Origin"] == "*"
+
+
+def test_operations_43_origins(start_admin: StartAdmin) -> None:
+    """operations.md §13 43: one that matches is echoed, another one is not."""
+    xml = "<AccessControlAllowOrigin>^https://good</AccessControlAllowOrigin>"
+    admin = start_admin(admin_xml=xml)
+    answered = [
+        admin.get("/amps", headers=headers).headers["Access-Control-Allow-Origin"]
+        for headers in ({"Origin": "https://good.example"}, {"Origin": "https://bad"}, {})
+    ]
+    own = f"http://{socket.gethostname()}:{admin.port}"
+    assert answered == ["https://good.example", own, own]
+
+
+def test_operations_4_https(start_admin: StartAdmin, authority: Authority) -> None:
+    """operations.md §4: HTTPS when certificate and key are given; then no plain requests."""
+    issued = authority.issue("localhost")
+    xml = f"<Certificate>{issued.certificate}</Certificate><PrivateKey>{issued.private_key}</PrivateKey>"
+    admin = start_admin(admin_xml=xml)
+    context = ssl.create_default_context(cafile=str(authority.certificate))
+    assert get(admin.port, "/amps/instance/name", host="localhost", tls=context).body == "n"
+    with socket.create_connection(("127.0.0.1", admin.port)) as connection:
+        connection.settimeout(20)
+        connection.sendall(b"GET /amps HTTP/1.1\r\nHost: a\r\n\r\n")
+        with contextlib.suppress(ConnectionError):
+            assert not connection.recv(100).startswith(b"HTTP/1.1")
+
+
+# --- who is cut off ---------------------------------------------------------------------------------------
+
+
+def is_closed(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
+def test_a_request_that_does_not_come_is_not_waited_for(
+    start_admin: StartAdmin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guards, "REQUEST_WAIT_S", 0.3)
+    admin = start_admin()
+    with socket.create_connection(("127.0.0.1", admin.port)) as silent:
+        with socket.create_connection(("127.0.0.1", admin.port)) as slow:
+            silent.settimeout(20)
+            slow.settimeout(20)
+            slow.sendall(b"GET /amps HTTP/1.1\r\nHo")
+            assert is_closed(slow)
+        assert is_closed(silent)
+    assert "the request did not come in time" in admin.log.texts("19-0004")[0]
+    assert admin.get("/amps").status == 200
+
+
+def test_an_answer_that_is_not_taken_is_not_waited_for(
+    start_admin: StartAdmin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guards, "ANSWER_WAIT_S", 0.5)
+    admin = start_admin()
+
+    # Large enough to fill the buffers of the kernel: many journals of long, different names.
+    def large(verb: str, rest: list[object]) -> list[list[object]]:
+        parts = [["more", [journal(n, path=f"/{'y' * 5000}{n}.{m}") for n in range(4)]] for m in range(1000)]
+        return [*parts, ["ok", []]]
+
+    admin.core._answer = large  # type: ignore[assignment]
+    with socket.socket() as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.connect(("127.0.0.1", admin.port))
+        slow.sendall(b"GET /amps/instance.json HTTP/1.1\r\nHost: a\r\n\r\n")
+        until_s = time.monotonic() + 20
+        while not admin.log.texts("19-0004") and time.monotonic() < until_s:
+            time.sleep(0.05)
+    assert "the answer was not taken in time" in admin.log.texts("19-0004")[0]
+
+
+def test_too_many_connections_are_closed(start_admin: StartAdmin, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guards, "CONNECTIONS_MAX", 3)
+    admin = start_admin()
+    idle = [socket.create_connection(("127.0.0.1", admin.port)) for _ in range(3)]
+    try:
+        until_s = time.monotonic() + 20
+        with socket.create_connection(("127.0.0.1", admin.port)) as one_more:
+            one_more.settimeout(20)
+            assert is_closed(one_more)
+        assert "there are 3 connections already" in admin.log.texts("19-0004")[0]
+    finally:
+        for connection in idle:
+            connection.close()
+    while time.monotonic() < until_s:
+        try:
+            if admin.get("/amps").status == 200:
+                return
+        except (ConnectionError, OSError):
+            time.sleep(0.05)
+    raise AssertionError("nobody is served when there is room again")
+
+
+def test_what_is_no_http_is_answered_and_closed(start_admin: StartAdmin) -> None:
+    admin = start_admin()
+    with socket.create_connection(("127.0.0.1", admin.port)) as connection:
+        connection.settimeout(20)
+        connection.sendall(b"\x00\x00\x00\x10garbage garbage!\r\n\r\n")
+        assert connection.recv(100).startswith(b"HTTP/1.0 400")
+    assert admin.get("/amps").status == 200
+
+
+def test_one_connection_has_one_request(start_admin: StartAdmin) -> None:
+    admin = start_admin()
+    with socket.create_connection(("127.0.0.1", admin.port)) as connection:
+        connection.settimeout(20)
+        connection.sendall(b"GET /amps/instance/name HTTP/1.1\r\nHost: a\r\n\r\n" * 2)
+        received = b""
+        while data := connection.recv(4096):
+            received += data
+    assert received.count(b"HTTP/1.1 200") == 1

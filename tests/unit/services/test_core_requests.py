@@ -1,0 +1,83 @@
+"""Asking the core about journals: long answers, refusals, silence, answers to somebody who is gone."""
+
+import asyncio
+from typing import Any
+
+import msgpack
+import pytest
+
+from amps.server.services import core_requests
+from amps.server.services.core_requests import CoreRefused
+from tests.support.services import FakeCore
+
+JOURNAL = {"number": 1, "path": "/j/n.0000000001.journal"}
+
+
+def ask(answers: list[list[Any]], verb: str = "list") -> Any:
+    async def body() -> Any:
+        core = FakeCore(lambda verb, rest: answers)
+        requests = core.serve()
+        try:
+            return await (requests.journals() if verb == "list" else requests.mark(verb, {"age_s": 1.0}))
+        finally:
+            core.close()
+
+    return asyncio.run(body())
+
+
+def test_a_list() -> None:
+    assert ask([["ok", [JOURNAL]]]) == [JOURNAL]
+
+
+def test_a_list_in_parts() -> None:
+    assert ask([["more", [JOURNAL]], ["more", [JOURNAL, JOURNAL]], ["ok", [JOURNAL]]]) == [JOURNAL] * 4
+
+
+def test_numbers_that_were_marked() -> None:
+    assert ask([["ok", [1, 2]]], "archive") == [1, 2]
+
+
+def test_a_refusal() -> None:
+    with pytest.raises(CoreRefused, match="no JournalArchiveDirectory"):
+        ask([["error", "no JournalArchiveDirectory"]], "archive")
+
+
+def test_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core_requests, "ANSWER_TIMEOUT_S", 0.1)
+    with pytest.raises(CoreRefused, match="has not answered"):
+        ask([])
+
+
+def test_an_answer_that_is_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core_requests, "ANSWER_PARTS_MAX", 2)
+    with pytest.raises(CoreRefused, match="too long"):
+        ask([["more", [JOURNAL] * 3]])
+
+
+def test_answers_to_somebody_else_are_dropped() -> None:
+    """The channel outlives the process that asked before."""
+
+    async def body() -> None:
+        core = FakeCore()
+        core.journals = [JOURNAL]
+        core.ours.send(msgpack.packb([1, "ok", ["stale"]]))
+        requests = core.serve()
+        try:
+            assert await requests.journals() == [JOURNAL]
+        finally:
+            core.close()
+
+    asyncio.run(body())
+
+
+def test_answers_find_who_asked() -> None:
+    async def body() -> None:
+        core = FakeCore(lambda verb, rest: [["ok", [7 if verb == "remove" else 8]]])
+        requests = core.serve()
+        try:
+            found = await asyncio.gather(*(requests.mark(verb, {}) for verb in ("remove", "compress") * 20))
+            assert found == [[7], [8]] * 20
+        finally:
+            core.close()
+
+    asyncio.run(body())
