@@ -46,8 +46,12 @@ SAMPLE = """\
   </TransactionLog>
   -->
 
-  <!-- Not built yet, and therefore not in this sample: the administration interface on port 8085 with its
-       web console, and the websocket transport that the console queries through. -->
+  <!-- What the server is and does, over HTTP: http://localhost:8085/amps. A port alone is served on this host only.
+       Not built yet, and therefore not in this sample: its web console, and the websocket transport that the console
+       queries through. -->
+  <Admin>
+    <InetAddr>8085</InetAddr>
+  </Admin>
 </AMPSConfig>
 """
 

@@ -10,7 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.support.admin import get
 from tests.support.peers import Peers
+from tests.support.ports import release_port, reserve_port
 from tests.support.server import ServerProcess, StartServer, Transport, package_path, wait_until
 
 FINDING = re.compile(
@@ -95,16 +97,20 @@ def test_operations_2_a_missing_name_is_named(tmp_path: Path) -> None:
 def test_operations_3_the_sample_is_valid_and_starts(
     make_server: StartServer, tmp_path: Path, peers: Peers
 ) -> None:
-    """operations.md §13 3, without the administration interface; on a port of its own, as the tests must."""
+    """operations.md §13 3, on ports of its own, as the tests must."""
     sample = amps_server("--sample-config")
     assert sample.returncode == 0
     config = write(tmp_path / "sample.xml", sample.stdout)
     assert amps_server("--verify-config", config).returncode == 0
     assert "<InetAddr>9007</InetAddr>" in sample.stdout
     server = make_server(transports=(Transport("any-tcp", message_type=None),))
+    assert "<InetAddr>8085</InetAddr>" in sample.stdout
+    admin_port = reserve_port()
     text = sample.stdout.replace("<InetAddr>9007</InetAddr>", f"<InetAddr>{server.port()}</InetAddr>")
-    server._config_xml = text
+    server._config_xml = text.replace("<InetAddr>8085</InetAddr>", f"<InetAddr>{admin_port}</InetAddr>")
     server.start()
+    assert get(admin_port, "/amps").status == 200
+    release_port(admin_port)
     for host in ("127.0.0.1",):
         client = peers.logged_on(server, host=host, mt="json")
         client.subscribe("t", "s")

@@ -347,7 +347,7 @@ def test_the_first_records_are_written_without_a_working_directory(
         ("amps.client", "amps.config amps.server asyncio lxml numpy psutil rich"),
         ("amps.cli.main", "amps.config amps.server asyncio lxml numpy psutil rich"),
         ("amps.server.main", "amps.client amps.server.supervisor asyncio http.client numpy rich uvloop"),
-        ("amps.server.supervisor", "amps.client click http.client rich"),
+        ("amps.server.supervisor", "aiohttp amps.client click http.client rich"),
     ],
 )
 def test_nothing_is_loaded_that_is_not_needed(module: str, needless: str) -> None:
