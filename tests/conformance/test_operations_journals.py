@@ -15,8 +15,6 @@ from tests.support.ports import release_port, reserve_port
 from tests.support.server import ServerProcess, StartServer, numbered_bodies, wait_until
 from tests.support.services import action, do, on
 
-pytest.importorskip("amps.server.core.journal_keeper", reason="the core manages no journals yet")
-
 COUNT = 230
 PADDING_BYTES = 100_000  # so that two journals of 10 MB are full, and a third one is begun
 INSTANCE = "/amps/instance/transaction_log"

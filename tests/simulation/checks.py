@@ -77,6 +77,11 @@ class Log:
         """At the first message."""
         return self.view.cursor_at_start(True)
 
+    def cursor_after(self, entry: Entry) -> LogCursor | None:
+        """Behind the message with the bookmark of that one; None if it is not found."""
+        found = self.view.find(*entry.bookmark)
+        return None if found is None else self.view.cursor_at(found[1], True)
+
     def read(self, cursor: LogCursor | None = None, limit: int | None = None) -> list[Entry]:
         """Everything from a cursor (else from the start) up to what is written, every checksum verified."""
         cursor = cursor or self.cursor()
@@ -139,9 +144,12 @@ def check_bookmarks(log: Log, entries: list[Entry], chance: random.Random, sampl
     places = range(len(entries))
     for place in chance.sample(places, min(samples, len(entries))):
         entry = entries[place]
-        cursor = log.view.find(*entry.bookmark)
-        assert cursor is not None, f"the bookmark of {entry} is not found"
-        assert log.read(cursor) == entries[place + 1 :], f"the replay after {entry} is not the rest"
+        found = log.view.find(*entry.bookmark)
+        assert found is not None, f"the bookmark of {entry} is not found"
+        assert found[0] == entry.position
+        assert log.read(log.view.cursor_at(found[1], True)) == entries[place + 1 :], (
+            f"the replay after {entry} is not the rest"
+        )
         before = entries[place - 1].bookmark if place else (0, 0)
         assert log.view.last_bookmark_before(entry.position) == before
     known = {entry.bookmark for entry in entries}

@@ -17,7 +17,7 @@ class Subscriber:
     def run(self, log: Log, durable: int) -> None:
         """Take what is durable now, connecting with the last bookmark if necessary."""
         if self._cursor is None:
-            self._cursor = log.view.find(*self.seen[-1].bookmark) if self.seen else log.cursor()
+            self._cursor = log.cursor_after(self.seen[-1]) if self.seen else log.cursor()
             assert self._cursor is not None, f"a delivered bookmark is unknown: {self.seen[-1]}"
         self.seen += steps(self._cursor, durable)
 
