@@ -9,7 +9,8 @@ Nobody is brought to a place in one go, however far it is: a command waits until
 and a replay that has caught up stays one while the tailer that it is to join has not.
 
 A replay is in one place: in the row of those that are run, among those whose client does not read, among those whose
-next message is due later, or paused. Its *ticket* says which of its places is the newest; older ones are passed over.
+next message is due later, with the threads that read the log from the disk, or paused. Its *ticket* says which of its
+places is the newest; older ones are passed over.
 """
 
 import heapq
@@ -28,7 +29,8 @@ from amps.server.transport.bookmarks import BookmarkRange, format_bookmark
 from amps.server.transport.connection import Connection
 from amps.server.transport.core_link import CoreLink
 from amps.server.transport.filters import Benches
-from amps.server.transport.journal_view import make_journal_view
+from amps.server.transport.journal_view import PagesMissing, make_journal_view
+from amps.server.transport.read_ahead import ReadAhead
 from amps.server.transport.replay import Clocks, Replay
 from amps.server.transport.settled_time import SettledTime
 from amps.server.transport.shared_feeds import TURN_S, DurableFeed, LiveFeed
@@ -54,9 +56,10 @@ class Feeds:
         schedule: Callable[[], None],
         flush: Callable[[], None],
         schedule_after: Callable[[float], None],
+        call_soon: Callable[[Callable[[], object]], object],
     ) -> None:
         """`schedule`: has a turn of the worker soon; `schedule_after`: after so many seconds. `flush`: hands output to
-        the event loop.
+        the event loop. `call_soon`: of the event loop, from any thread.
         """
         self._core = core
         self._log = log
@@ -72,6 +75,7 @@ class Feeds:
         self._due_later: list[tuple[int, int, Replay, int]] = []
         self._number = itertools.count()
         self._settled = SettledTime(runtime.control)
+        self._read_ahead = ReadAhead(call_soon)
         self._searches: deque[tuple[StartSearch, Connection, Callable[[StartSearch], None]]] = deque()
         self._next_persisted_s = 0.0
         self._transient = LogDirectory(runtime.transient_prefix, ".log", topics.unrecorded_entry)
@@ -149,6 +153,10 @@ class Feeds:
             return False
         replay.client_is_behind(False)
         limit = self._core.view.journal_written if replay.live else self._core.view.durable
+        missing = replay.missing(limit)
+        if missing is not None:
+            self._read_ahead.ask(*missing, lambda: self._was_read(replay, ticket))
+            return False
         try:
             state = replay.run(limit, clocks)
         except LogDamaged as damage:
@@ -180,6 +188,10 @@ class Feeds:
             return False
         self._replays.append((replay, ticket))
         return True
+
+    def _was_read(self, replay: Replay, ticket: int) -> None:
+        self._replays.append((replay, ticket))
+        self._schedule()
 
     def _see_to_times(self, replay: Replay, clocks: Clocks) -> None:
         """A replay stands at the watermark, and something may be due there without any further message."""
@@ -245,14 +257,27 @@ class Feeds:
             return
         try:
             finished = search.step()
+        except PagesMissing as missing:
+            self._read_ahead.ask(
+                missing.file,
+                missing.offset,
+                missing.length,
+                lambda: self._search_again(search, connection, then),
+            )
+            return
         except LogDamaged as damage:
             self.journal_damaged(connection, damage)
             return
         if finished:
             then(search)
         else:
-            self._searches.append((search, connection, then))
-            self._schedule()
+            self._search_again(search, connection, then)
+
+    def _search_again(
+        self, search: StartSearch, connection: Connection, then: Callable[[StartSearch], None]
+    ) -> None:
+        self._searches.append((search, connection, then))
+        self._schedule()
 
     def prepare(self, subscription: Subscription, search: StartSearch) -> Replay:
         """Make the replay that begins where a finished search says. Raises CommandFailure, LogDamaged."""

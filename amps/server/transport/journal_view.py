@@ -12,13 +12,24 @@ import mmap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from amps._core.bookmark_index import IndexDamaged, IndexReader
+from amps._core.bookmark_index import BLOCK_BYTES, IndexDamaged, IndexReader
 from amps._core.frames import FrameCache
-from amps._core.log_reader import FILE_HEADER_SIZE, LogCursor, LogDirectory, LogRemoved
+from amps._core.log_reader import FILE_HEADER_SIZE, LogCursor, LogDirectory, LogFile, LogRemoved
+from amps._core.read_ahead import resident_bytes
 from amps.config import ServerConfig
 from amps.journal.names import index_places, reading_places
 from amps.server.runtime import Runtime
 from amps.server.transport.journal_floor import JournalFloor
+
+
+class PagesMissing(Exception):
+    """A lookup has to read something that is not in memory: who does not want to wait has it read, and asks again."""
+
+    def __init__(self, file: LogFile, offset: int, length: int) -> None:
+        super().__init__(f"{file.path}: {length} bytes from offset {offset}")
+        self.file = file
+        self.offset = offset
+        self.length = length
 
 
 class JournalView:
@@ -98,7 +109,8 @@ class JournalView:
     ) -> tuple[int, int] | None:
         """Log positions of the message with that bookmark and of what follows it; None if it is not in the log.
 
-        `indexes`: for many bookmarks in a row, the indexes that are open already; what is opened is added.
+        `indexes`: for many bookmarks in a row, the indexes that are open already; what is opened is added. Raises
+        LogDamaged, PagesMissing.
         """
         # Older journals than one that was removed were removed before it.
         with contextlib.suppress(LogRemoved):
@@ -126,10 +138,18 @@ class JournalView:
                 first, end = index.block_range(block)
                 cursor = self._cursor_in(number, start + first, True)
                 limit = min(written, start + end if end else start + cursor.file.size)
+                self._demand_pages(cursor, limit)
                 found = cursor.find(publisher_id, sequence, limit)
                 if found is not None:
                     return found, cursor.position
         return None
+
+    @staticmethod
+    def _demand_pages(cursor: LogCursor, limit: int) -> None:
+        resident, wanted = resident_bytes(cursor, limit, BLOCK_BYTES)
+        if resident < wanted:
+            offset = cursor.position - cursor.file.start_position
+            raise PagesMissing(cursor.file, offset + resident, wanted - resident)
 
     def position_at(self, time_us: int) -> int:
         """Log position of the first record of that time (UNIX, in microseconds) or a later one; the end if there is

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 from amps._core.conflation import Conflation
 from amps._core.delivery import Group, JournalTailer
-from amps._core.log_reader import LogCursor
+from amps._core.log_reader import LogCursor, LogFile
 from amps._core.pace import Pace
+from amps._core.read_ahead import resident_bytes
 from amps._core.replaying import REPLAY_ENDED, REPLAY_REACHED, REPLAY_UNFINISHED, ReplayTailer
 from amps._core.routes import TopicRoutes
 from amps._core.topic_table import TopicEntry
@@ -39,6 +40,7 @@ class Replay:
     """Subscriptions of one connection served by one tailer; mostly a single one."""
 
     LOG_BYTES_PER_TURN = 1 << 20
+    LOG_BYTES_MIN = 1 << 16
     OUTPUT_BYTES_PER_TURN = 512 << 10
 
     def __init__(self, members: list[Subscription], start: Start, benches: Benches) -> None:
@@ -47,6 +49,7 @@ class Replay:
         self.connection = members[0].connection
         self.paused = False
         self.ticket = 0  # of its newest place in a queue; older ones are void
+        self._resident_until = 0  # log position up to which the log was in memory when it was looked at
         self._benches = benches
         self.group = Group(self._routes)
         self._terms = make_tailer(members[0], start, self.group, benches)
@@ -113,6 +116,19 @@ class Replay:
         conflation = None if self._terms is None else self._terms.conflation
         return None if conflation is None else conflation.due_ns
 
+    def missing(self, limit: int) -> tuple[LogFile, int, int] | None:
+        """What has to be read from the disk before the next run: file, offset and length; None: nothing."""
+        cursor = self.tailer.cursor
+        position = self.tailer.position
+        if position + self.LOG_BYTES_MIN < self._resident_until:
+            return None
+        resident, wanted = resident_bytes(cursor, limit, self.LOG_BYTES_PER_TURN)
+        self._resident_until = position + wanted
+        if resident == wanted:
+            return None
+        offset = position - cursor.file.start_position
+        return cursor.file, offset + resident, wanted - resident
+
     def place(self) -> Start:
         """For another replay that goes on from here."""
         cursor = LogCursor(self.tailer.cursor.directory_of(), *self.tailer.cursor.place(), True)
@@ -158,12 +174,14 @@ class Replay:
 
     def _advance(self, stop: int, clocks: Clocks) -> int:
         outlet = self.connection.outlet
+        # What is known to be in memory, and a little more: a file ends, and the next one begins.
+        log_bytes = max(self._resident_until - self.tailer.position, self.LOG_BYTES_MIN)
         if self._terms is None:
-            reached = self.tailer.run(stop, self.LOG_BYTES_PER_TURN, outlet, self.OUTPUT_BYTES_PER_TURN)
+            reached = self.tailer.run(stop, log_bytes, outlet, self.OUTPUT_BYTES_PER_TURN)
             return REPLAY_REACHED if reached else REPLAY_UNFINISHED
         state = self._terms.run_on_terms(
             stop,
-            self.LOG_BYTES_PER_TURN,
+            log_bytes,
             outlet,
             self.OUTPUT_BYTES_PER_TURN,
             clocks.now_ns,

@@ -45,11 +45,12 @@ class StartSearch:
         self._awaited: list[tuple[int, int]] = []
 
     def step(self) -> bool:
-        """Look some bookmarks up. True: that was all of them. Raises LogDamaged."""
+        """Look some bookmarks up. True: that was all of them. Raises LogDamaged; PagesMissing: call it again then."""
         indexes: dict[int, IndexReader | None] = {}
         for _ in range(min(self.LOOKUPS_PER_STEP, len(self._points))):
-            point, begins = self._points.popleft()
+            point, begins = self._points[0]
             found = self._journal.find(point.publisher_id, point.sequence, indexes)
+            self._points.popleft()
             if begins and found is not None:
                 position = found[0] if self._bookmark.begin_inclusive else found[1]
                 if self._begin is None or position < self._begin[0]:

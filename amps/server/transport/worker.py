@@ -114,6 +114,7 @@ class Worker:
             self.schedule,
             self._flush,
             self._schedule_after,
+            lambda action: self.loop.call_soon_threadsafe(action),
         )
         instance_pool = MemoryPool(self, config.message_memory_limit_bytes // max(1, runtime.workers))
         self._listeners = {t.name: self._listener(t, instance_pool) for t in config.transports}

@@ -1,0 +1,9 @@
+"""Types of reading ahead; see read_ahead.pyx."""
+
+from amps._core.log_reader import LogCursor, LogFile
+
+WINDOW_BYTES_MAX: int
+
+def resident_bytes(cursor: LogCursor, limit: int, window_bytes: int) -> tuple[int, int]: ...
+def resident_range(file: LogFile, offset: int, limit: int, window_bytes: int) -> tuple[int, int]: ...
+def read(file: LogFile, offset: int, length: int) -> None: ...

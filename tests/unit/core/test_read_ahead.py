@@ -1,0 +1,99 @@
+"""Which pages of a journal are in memory, and getting them; waiting for them in other threads."""
+
+import os
+import queue
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from amps._core.log_reader import LogCursor, LogFile
+from amps._core.read_ahead import WINDOW_BYTES_MAX, read, resident_bytes, resident_range
+from amps.server.transport.read_ahead import ReadAhead
+from tests.support.feed import Feed, Feeder, directory_of
+from tests.support.records import RecordParts
+
+FILE_BYTES = 4 << 20
+PAYLOAD = bytes(1000)
+
+
+def journal(directory: Path, messages: int) -> tuple[LogCursor, int]:
+    feeder = Feeder(directory, FILE_BYTES)
+    for number in range(messages):
+        feeder.push(Feed(0, number + 1, "t", RecordParts(payload=PAYLOAD)))
+        feeder.turn(1000 + number, 0)
+    return LogCursor(directory_of(feeder.journal_storage), 0, 0, True), feeder.journal.position
+
+
+def forget(path: Path) -> None:
+    """Have the kernel give up the pages of a file, as far as it will."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(descriptor)
+
+
+def test_what_was_just_written_is_in_memory(tmp_path: Path) -> None:
+    """Up to the limit, the window and the end of the file."""
+    cursor, end = journal(tmp_path, 500)
+    begin = cursor.position
+    assert resident_bytes(cursor, end, 1 << 20) == (end - begin, end - begin)
+    assert resident_bytes(cursor, end, 100) == (100, 100)
+    assert resident_bytes(cursor, begin, 1 << 20) == (0, 0)
+    assert resident_bytes(cursor, 0, 1 << 20) == (0, 0)
+    assert resident_range(cursor.file, FILE_BYTES - 10, 1 << 60, 1 << 20)[1] == 10
+    assert resident_range(cursor.file, FILE_BYTES, 1 << 60, 1 << 20) == (0, 0)
+    assert resident_range(cursor.file, 5000, 1 << 60, 1 << 40)[1] < WINDOW_BYTES_MAX
+
+
+def test_what_was_forgotten_is_missing_until_it_is_read(tmp_path: Path) -> None:
+    """Where the file system keeps no pages of its own: not on one in memory."""
+    cursor, end = journal(tmp_path, 3000)
+    file = cursor.file
+    offset = 2_000_000
+    del cursor
+    path = Path(str(file.path))
+    del file
+    forget(path)
+    file = LogFile(str(path), 0)
+    resident, wanted = resident_range(file, offset, end, 1 << 20)
+    assert wanted == min(1 << 20, end - offset)
+    if resident == wanted:
+        return  # it never leaves memory
+    read(file, offset + resident, wanted - resident)
+    assert resident_range(file, offset, end, 1 << 20) == (wanted, wanted)
+    for wrong in ((FILE_BYTES + 1, 1), (0, FILE_BYTES + 1), (FILE_BYTES, 1)):
+        read(file, *wrong)
+
+
+def test_threads_read_and_tell(tmp_path: Path) -> None:
+    """Everything that was asked for, while the asker goes on."""
+    cursor, end = journal(tmp_path, 3000)
+    forget(Path(str(cursor.file.path)))
+    told: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+    ahead = ReadAhead(told.put)
+    done = []
+    for number in range(50):
+        ahead.ask(cursor.file, number * 50_000, 50_000, lambda number=number: done.append(number))  # type: ignore[misc]
+    for _ in range(50):
+        told.get(timeout=30)()
+    assert sorted(done) == list(range(50))
+    assert resident_range(cursor.file, 0, end, 1 << 20)[0] == 1 << 20
+
+
+def test_threads_end_with_the_loop(tmp_path: Path) -> None:
+    """A loop that has ended refuses; nobody minds."""
+    cursor, _ = journal(tmp_path, 1)
+    asked = []
+
+    def refuse(action: Callable[[], object]) -> None:
+        asked.append(action)
+        raise RuntimeError("Event loop is closed")
+
+    ahead = ReadAhead(refuse)
+    ahead.ask(cursor.file, 0, 4096, lambda: None)
+    until_s = time.monotonic() + 10
+    while not asked and time.monotonic() < until_s:
+        time.sleep(0.01)
+    assert len(asked) == 1
