@@ -33,12 +33,14 @@ from amps.server.transport.journal_view import PagesMissing, make_journal_view
 from amps.server.transport.read_ahead import ReadAhead
 from amps.server.transport.replay import Clocks, Replay
 from amps.server.transport.settled_time import SettledTime
-from amps.server.transport.shared_feeds import TURN_S, DurableFeed, LiveFeed
+from amps.server.transport.shared_feeds import DurableFeed, LiveFeed
 from amps.server.transport.start_search import Start, StartSearch
 from amps.server.transport.subscriptions import Place, Subscription, SubscriptionSet
 
 PERSISTED_INTERVAL_S = 1.0
 SETTLING_S = 0.02
+REPLAYS_TURN_S = 0.003
+"""Replays have time: publishers and live subscribers on this worker wait for no more than this and a step."""
 LATER_NS_MAX = 60_000_000_000
 
 
@@ -126,7 +128,7 @@ class Feeds:
 
     def _run_replays(self) -> bool:
         more = False
-        until_s = time.monotonic() + TURN_S
+        until_s = time.monotonic() + REPLAYS_TURN_S
         unix_ns = time.time_ns()
         clocks = Clocks(time.monotonic_ns(), unix_ns)  # in this order: see SettledTime
         clocks.settled_us, clocks.settled_at = self._settled.look(self._core.view.journal_written)
