@@ -77,6 +77,8 @@ class AmpsPeer(ServerPeer):
     name = "amps"
     title = "this server (synced)"
     window = 400_000
+    last_client_name = ""
+    """Of the newest connection."""
 
     def version(self) -> str:
         return own_version()
@@ -108,10 +110,11 @@ class AmpsPeer(ServerPeer):
 
     def open(self) -> socket.socket:
         sock = connect(self.port)
+        self.last_client_name = f"bench-{next(CLIENT_NUMBERS)}"
         logon = {
             "c": "logon",
             "cid": "0",
-            "client_name": f"bench-{next(CLIENT_NUMBERS)}",
+            "client_name": self.last_client_name,
             "mt": "json",
             "a": "processed",
             "o": f"ack_conflation={ACK_CONFLATION}",

@@ -7,6 +7,7 @@ from perf.peers.base import Peer
 from perf.scenarios.base import Scenario
 from perf.scenarios.filters import FilterLibraries, FilterSubscriptions, FilterTypes
 from perf.scenarios.live_latency import LiveLatency
+from perf.scenarios.many_replays import ManyReplays
 from perf.scenarios.publish_persist import PublishPersist
 from perf.scenarios.replay import Replay
 
@@ -16,6 +17,7 @@ SCENARIOS: dict[str, Scenario[Any]] = {
         PublishPersist(),
         LiveLatency(),
         Replay(),
+        ManyReplays(),
         FilterLibraries(),
         FilterTypes(),
         FilterSubscriptions(),
