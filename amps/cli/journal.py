@@ -270,9 +270,10 @@ def _chosen(
 
     if (age is None) == (up_to is None):
         raise _fail("say which journals: either -age or -up-to")
-    full = [entry for entry in list_journals(directory, archive, instance_name) if entry.full]
+    entries = list_journals(directory, archive, instance_name)
+    full = [entry for entry in entries if entry.full]
     if up_to is not None:
-        return oldest_up_to(full, up_to)
+        return oldest_up_to(full, up_to, entries[-1].number if entries else 0)
     assert age is not None
     return oldest_of_age(full, time.time_ns(), read_interval(age))
 

@@ -93,8 +93,10 @@ def oldest_of_age(full: list[JournalEntry], now_ns: int, age_s: float) -> list[J
     return full[:young]
 
 
-def oldest_up_to(full: list[JournalEntry], number: int) -> list[JournalEntry]:
-    """Of full journals, oldest first, that one and those before it. Raises ValueError if it is none of them."""
-    if not full or number > full[-1].number:
+def oldest_up_to(full: list[JournalEntry], number: int, current: int) -> list[JournalEntry]:
+    """Of full journals, oldest first, that one and those before it. Raises ValueError if it is not full, or not there
+    yet; one that was removed has none before it. `current`: number of the journal in use.
+    """
+    if number >= current:
         raise ValueError(f"{number} is not the number of a full journal")
     return [entry for entry in full if entry.number <= number]

@@ -7,8 +7,9 @@ import contextlib
 import random
 from pathlib import Path
 
-from amps._core.log_reader import FILE_HEADER_SIZE, LogDamaged, read_file_header
-from amps.journal.names import find_journals, journal_path, watermark_path
+from amps._core.log_reader import LogDamaged
+from amps.journal.files import read_header
+from amps.journal.names import JournalPlace, find_journals, watermark_path
 from amps.journal.watermark import read_watermark
 from amps.server.core.older import RecoveryRefused
 from tests.simulation.checks import Entry, check_contents, check_order, steps
@@ -19,27 +20,28 @@ from tests.simulation.server import NAME, Server, Settings
 
 def start_on_damage(
     settings: Settings,
-    copy: Path,
+    copies: tuple[Path, Path],
     scratch: Path,
     graves: Path,
     chance: random.Random,
     known: list[Entry],
+    removed: list[Entry],
     clients: list[Client],
 ) -> bool:
-    """Change a byte of `copy`, a journal directory, and start on it. True: the start was refused.
+    """Change a byte in `copies`, a journal directory and its archive, and start on it. True: the start was refused.
 
-    `known`: what subscribers were given of this log so far.
+    `known`: what subscribers were given of this log so far; `removed`: what came before its beginning.
     """
-    numbers = list(find_journals(copy, None, NAME))
-    promised = read_watermark(watermark_path(copy, NAME))
-    path, offset = _place_of_damage(copy, numbers, promised, chance)
+    places = [place for found in find_journals(*copies, NAME).values() for place in found]
+    promised = read_watermark(watermark_path(copies[0], NAME))
+    path, offset = _place_of_damage(places, promised, chance)
     with path.open("r+b") as file:
         file.seek(offset)
         byte = file.read(1)[0]
         file.seek(offset)
         file.write(bytes([byte ^ 1 << chance.randrange(8)]))
     disk = SimulatedDisk(graves, chance)
-    server = Server(settings, copy, disk, scratch)
+    server = Server(settings, *copies, disk, scratch)
     try:
         server.core.open()
     except RecoveryRefused as refused:
@@ -47,32 +49,36 @@ def start_on_damage(
             raise AssertionError(f"damage in {path} is not named") from refused
         return True
     else:
-        _check_damaged(server, promised, f"{path.name} at {offset}", known, clients)
+        _check_damaged(server, promised, f"{path.name} at {offset}", known, removed, clients)
         return False
     finally:
         server.end()
         disk.release()
 
 
-def _place_of_damage(
-    directory: Path, numbers: list[int], promised: int, chance: random.Random
-) -> tuple[Path, int]:
+def _place_of_damage(places: list[JournalPlace], promised: int, chance: random.Random) -> tuple[Path, int]:
     """Anywhere, near the beginning of a file, or just before the end of what was promised."""
     kind = chance.randrange(3)
     if kind == 2:
         position = max(0, promised - chance.randrange(1, 500))
-        for number in numbers:
-            path = journal_path(directory, NAME, number)
-            header = read_file_header(path.read_bytes()[:FILE_HEADER_SIZE], str(path))
-            if header is not None and header[5] and 0 <= position - header[2] < header[1]:
-                return path, position - header[2]
-    path = journal_path(directory, NAME, chance.choice(numbers))
+        for place in places:
+            with contextlib.suppress(LogDamaged):
+                header = read_header(place.path)
+                offset = position - header.start_position
+                if header.in_use and 0 <= offset < header.size and not place.compressed:
+                    return place.path, offset
+    path = chance.choice(places).path
     size = path.stat().st_size
     return path, chance.randrange(size if kind == 0 else min(size, 5000))
 
 
 def _check_damaged(
-    server: Server, promised: int, what: str, known: list[Entry], clients: list[Client]
+    server: Server,
+    promised: int,
+    what: str,
+    known: list[Entry],
+    removed: list[Entry],
+    clients: list[Client],
 ) -> None:
     read: list[Entry] = []
     cursor = server.log.cursor()
@@ -86,5 +92,5 @@ def _check_damaged(
     if whole:
         end = server.runtime.control.watermarks()[0]
         assert end >= promised, f"damage in {what}: the log ends at {end}, {promised} was promised"
-        check_order(read)
-        check_contents(read, clients, NAME)
+        check_order(removed + read)
+        check_contents(removed + read, clients, NAME)

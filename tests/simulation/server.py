@@ -14,6 +14,7 @@ import msgpack
 import amps.config
 from amps._core.shared import ControlPage, Ring
 from amps.config import ServerConfig
+from amps.server.core.journal_keeper import JournalKeeper
 from amps.server.core.process import Core
 from amps.server.runtime import Runtime
 from tests.simulation.checks import Log
@@ -137,14 +138,19 @@ class SimulatedSupervisor:
 class Server:
     """One process tree, from recovery to its end."""
 
-    def __init__(self, settings: Settings, directory: Path, disk: SimulatedDisk, scratch: Path) -> None:
-        """On the journals in `directory`; `scratch` takes the place of shared memory."""
+    def __init__(
+        self, settings: Settings, directory: Path, archive: Path, disk: SimulatedDisk, scratch: Path
+    ) -> None:
+        """On the journals in `directory` and `archive`; `scratch` takes the place of shared memory."""
         self.runtime = SimulatedRuntime(scratch, settings.ring_bytes)
         self.supervisor = SimulatedSupervisor()
         log = settings.config.transaction_log
         assert log is not None
         config = dataclasses.replace(
-            settings.config, transaction_log=dataclasses.replace(log, journal_directory=directory)
+            settings.config,
+            transaction_log=dataclasses.replace(
+                log, journal_directory=directory, journal_archive_directory=archive
+            ),
         )
         self.core = Core(
             config,
@@ -155,10 +161,22 @@ class Server:
             now_ns=settings.now_ns,
             background=False,
         )
-        self.log = Log(directory, None, NAME, self.runtime)
+        self.log = Log(directory, archive, NAME, self.runtime)
+
+    @property
+    def keeper(self) -> JournalKeeper:
+        """What manages its journals."""
+        assert self.core._journal_files is not None
+        return self.core._journal_files.keeper
+
+    def first_position(self) -> int:
+        """Where the log begins for readers."""
+        return self.log.view.directory.start_position(self.runtime.control.first_journal_number)
 
     def end(self) -> None:
         """Give back what the kernel gives back when a process is gone."""
+        if self.core._journal_files is not None:
+            self.core._journal_files.keeper.abandon()
         if self.core._lock is not None:
             self.core._lock.release()
         shutil.rmtree(self.runtime._path)

@@ -1,5 +1,7 @@
 """A subscriber of a simulation, over any number of connections and deaths of the server."""
 
+import itertools
+
 from amps._core.log_reader import LogCursor
 from tests.simulation.checks import Entry, Log, steps
 
@@ -14,12 +16,19 @@ class Subscriber:
     def disconnect(self) -> None:
         self._cursor = None
 
-    def run(self, log: Log, durable: int) -> None:
-        """Take what is durable now, connecting with the last bookmark if necessary."""
+    def run(self, log: Log, durable: int, removed: list[Entry], most: int | None = None) -> None:
+        """Take what is durable now, connecting with the last bookmark if necessary. `removed`: what is not in the log
+        any more, on purpose; a subscriber that comes too late for it begins where the log does. `most`: how many
+        messages a slow one takes at once.
+        """
         if self._cursor is None:
-            self._cursor = log.cursor_after(self.seen[-1]) if self.seen else log.cursor()
-            assert self._cursor is not None, f"a delivered bookmark is unknown: {self.seen[-1]}"
-        self.seen += steps(self._cursor, durable)
+            self._cursor = log.cursor_after(self.seen[-1]) if self.seen else None
+            if self._cursor is None:
+                known = not self.seen or (removed and self.seen[-1].position <= removed[-1].position)
+                assert known, f"a delivered bookmark is unknown: {self.seen[-1]}"
+                self.seen = list(removed)
+                self._cursor = log.cursor()
+        self.seen += itertools.islice(steps(self._cursor, durable), most)
 
     def check(self, entries: list[Entry]) -> None:
         assert entries[: len(self.seen)] == self.seen, "what was delivered is not what the log holds"

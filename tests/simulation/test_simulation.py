@@ -4,14 +4,16 @@ The mutations take one precaution out of the code under test; some seed must the
 would be quiet for the wrong reason.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from amps.server.core import recovery
+from amps.journal import compression
+from amps.server.core import journal_keeper, recovery
 from amps.server.core.flusher import Flusher
+from amps.server.transport.journal_floor import JournalFloor
 from tests.simulation.run import run_every_call, run_seed
 from tests.simulation.transports import Transport
 from tests.simulation.world import World
@@ -31,6 +33,17 @@ def test_simulation_seeds(tmp_path: Path, batch: int) -> None:
         directory.mkdir()
         deaths += run_seed(seed, directory).deaths
     assert deaths > SEEDS // BATCHES, "so few deaths prove nothing"
+
+
+def test_simulation_manages_journals(tmp_path: Path) -> None:
+    """transaction_log.md §13: archived, compressed and removed, in the course of things."""
+    events = set()
+    for seed in range(20):
+        directory = tmp_path / str(seed)
+        directory.mkdir()
+        world = run_seed(seed, directory)
+        events |= {text.split()[1] for text in world.history if text.startswith("log ")}
+    assert {"2C-0005", "2C-0006", "2C-0007", "2C-0008"} <= events
 
 
 @pytest.mark.parametrize(("machine", "stride"), [(False, 7), (True, 4)])
@@ -93,9 +106,34 @@ def _consumed_before_the_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Transport, "work", work_without_answers)
 
 
+def _publishers_not_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_keeper, "write_clients_ack", lambda disk, path, clients: None)
+
+
+def _journals_removed_under_readers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(JournalFloor, "enter", lambda self, number: None)
+
+
+def _compressed_journals_not_synced(monkeypatch: pytest.MonkeyPatch) -> None:
+    write = compression._write
+
+    def write_only(disk: Any, *args: Any) -> Iterator[int]:
+        sync = disk.sync
+        disk.sync = lambda descriptor: None
+        try:
+            yield from write(disk, *args)
+        finally:
+            disk.sync = sync
+
+    monkeypatch.setattr(compression, "_write", write_only)
+
+
 @pytest.mark.parametrize(
     "mutate",
     [
+        _publishers_not_written_down,
+        _journals_removed_under_readers,
+        _compressed_journals_not_synced,
         _no_sync_before_the_next_file,
         _acknowledgements_before_the_sync,
         _no_watermark_file,

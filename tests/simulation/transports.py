@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from amps._core import ingress as inbound
 from amps._core.identity import derived_publisher_id, publisher_id
 from amps._core.ingress import Ingress
-from amps._core.shared import InstanceView, Ring
+from amps._core.shared import NO_JOURNAL, InstanceView, Ring
 from amps._core.topic_table import TopicTable
 from amps.server.records import (
     KIND_DECLARE_TOPIC,
@@ -75,6 +75,7 @@ class Transport:
         self._numbers = itertools.count()
         self._view = InstanceView(runtime.control, self._ring, self._egress, index)
         self._view.set_transient_read(self._view.transient_written)
+        runtime.control.set_journal_floor(index, NO_JOURNAL)  # the readers of a simulation are not here
         runtime.control.set_transport_alive(index, True)
 
     # The clock of acknowledgements

@@ -4,10 +4,14 @@ The server is the real `Core` with its real journal files, flusher and recovery;
 replaced, and instead of its loop a random schedule calls its steps. Everything random comes from one generator, so a
 seed replays exactly.
 
+Full journals are archived, compressed and removed now and then. What is removed on purpose was read before, so that
+everything can be checked as if it were still there.
+
 After every death the server is started again on what is left (and may die while it recovers), and then all of
 `checks` must hold. A refusal to start without damage is a failure too.
 """
 
+import functools
 import random
 import shutil
 from collections.abc import Callable
@@ -15,9 +19,12 @@ from pathlib import Path
 
 import msgpack
 
-from amps.journal.names import find_journals
-from amps.server.core import transient_files
+from amps._core.frames import LogDamaged
+from amps.journal.listing import list_journals
+from amps.journal.moving import archive_journal
+from amps.server.core import journal_keeper, transient_files
 from amps.server.core.journal_files import StorageFailure
+from amps.server.core.journal_keeper import VERBS
 from amps.server.core.older import RecoveryRefused
 from tests.simulation.checks import Entry, check_bookmarks, check_contents, check_order
 from tests.simulation.clients import Client, Wire
@@ -42,19 +49,24 @@ class World:
         self._echo = echo
         self._directory = directory
         self._journal = directory / "journal"
+        self._archive = directory / "archive"
         self._graves = directory / "graves"
         self._graves.mkdir()
         self._servers = 0
+        self._read_before: dict[int, Entry] = {}  # by position: what was in journals that were to be removed
+        self.managed: dict[str, int] = dict.fromkeys(VERBS, 0)
         self.deaths = 0
         self.refusals_of_damage = 0
         self._clock_ns = 1_700_000_000 * 10**9 + seed
         ring_bytes = chance.choice([4096, 8192, 65536])
-        journal_bytes = chance.choice([12288, 16384, 65536, 200_000])
+        journal_bytes = chance.choice([8192, 12288, 12288, 16384, 65536, 200_000])
         preallocated = chance.choice([1, 2, 3])
         self._settings = Settings(
             configured(journal_bytes, preallocated), ring_bytes, lambda: self._clock_ns, self.trace
         )
         transient_files.SEGMENT_BYTES = 65536
+        journal_keeper.WAIT_S = 0.0  # what waits is looked at again with each step
+        journal_keeper.archive_journal = functools.partial(archive_journal, copying=chance.random() < 0.5)
         self.disk = SimulatedDisk(self._graves, chance)
         largest = chance.choice([40, 400, 3000])
 
@@ -97,6 +109,11 @@ class World:
                     if step % 8 == 0:
                         self._connect()
                         self._housekeeping()
+                    if step % 8 == 5:
+                        self._manage()
+                        self._look()
+                        self._housekeeping()
+                        self._housekeeping()
                     self._bustle()
                 except Died:
                     died = True
@@ -121,7 +138,8 @@ class World:
             (self._turn, 30),
             (self._look, 8),
             (self._flush_step, 15),
-            (self._housekeeping, 8),
+            (self._housekeeping, 20),
+            (self._manage, 12),
             (self._work, 30),
             (self._flush_command, 5),
             (self._deliver, 8),
@@ -219,7 +237,9 @@ class World:
         subscriber = self.chance.choice(self.subscribers)
         if self.chance.random() < 0.2:
             subscriber.disconnect()
-        subscriber.run(self.server.log, self.server.runtime.control.durable)
+        durable = self.server.runtime.control.durable
+        subscriber.run(self.server.log, durable, self._removed(), self.chance.choice([1, 5, None]))
+        self.server.log.view.release_unused()
 
     # What the core does
 
@@ -236,6 +256,30 @@ class World:
             self.trace(f"transport {index} starts again")
             self._transports[index] = Transport(self.server.runtime, index, NAME, self.chance)
         self.server.supervisor.from_core.clear()
+        for _, outcome, *rest in self.server.runtime.requests.from_core:
+            assert outcome == "ok", rest
+        self.server.runtime.requests.from_core.clear()
+
+    def _manage(self) -> None:
+        """Somebody has journals archived, compressed or removed."""
+        full = [row for row in self.server.keeper.rows() if row["full"]]
+        if not full:
+            return
+        verb = self.chance.choice(VERBS)
+        number = self.chance.choice(full)["number"]
+        self.trace(f"journals up to {number} are to be {verb}d")
+        if verb == "remove":
+            end = self.server.log.view.directory.start_position(number + 1)
+            for entry in self.server.log.read():
+                if entry.position < end:
+                    self._read_before[entry.position] = entry
+        self.managed[verb] += 1
+        self.server.runtime.requests.to_core.append(msgpack.packb([1, verb, {"up_to": number}]))
+
+    def _removed(self) -> list[Entry]:
+        """What readers do not find any more because it was removed on purpose."""
+        first = self.server.first_position()
+        return [entry for position, entry in sorted(self._read_before.items()) if position < first]
 
     def _flush_step(self) -> None:
         flusher = self.server.core._flusher
@@ -245,7 +289,8 @@ class World:
     def _housekeeping(self) -> None:
         files = self.server.core._journal_files
         assert files is not None
-        files.step()
+        for _ in range(self.chance.randint(1, 8)):
+            files.step()
 
     # What befalls them
 
@@ -321,7 +366,7 @@ class World:
         if not self._machine_crashed and self._servers and self.chance.random() < self.damage_share:
             self._start_on_damage()
         while True:
-            server = Server(self._settings, self._journal, self.disk, self._new_scratch())
+            server = Server(self._settings, self._journal, self._archive, self.disk, self._new_scratch())
             if self.chance.random() < 0.3:
                 self.disk.arm(self.chance.randint(1, 30))
             try:
@@ -351,25 +396,47 @@ class World:
         return self._directory / f"run-{self._servers}"
 
     def _start_on_damage(self) -> None:
-        copy = self._directory / "copy"
-        shutil.copytree(self._journal, copy)
-        if list(find_journals(copy, None, NAME)):
+        copies = self._directory / "copy", self._directory / "copied archive"
+        for original, copy in zip((self._journal, self._archive), copies, strict=True):
+            shutil.copytree(original, copy)
+        try:
+            journals = list_journals(*copies, NAME)
+        except LogDamaged:
+            journals = []  # a crash has torn the header of a spare
+        if journals:
+            first = journals[0].header.start_position
             known = max((subscriber.seen for subscriber in self.subscribers), key=len)
             self.refusals_of_damage += start_on_damage(
-                self._settings, copy, self._new_scratch(), self._graves, self.chance, known, self.clients
+                self._settings,
+                copies,
+                self._new_scratch(),
+                self._graves,
+                self.chance,
+                [entry for entry in known if entry.position >= first],
+                [entry for position, entry in sorted(self._read_before.items()) if position < first],
+                self.clients,
             )
-        shutil.rmtree(copy)
+        for copy in copies:
+            shutil.rmtree(copy)
 
     # Checking
 
     def _check(self) -> list[Entry]:
-        entries = self.server.log.read()
+        """All that must hold. Returns all messages there were, those included that were removed on purpose."""
+        removed = self._removed()
+        left = self.server.log.read()
+        for entry in left:
+            assert self._read_before.get(entry.position, entry) == entry, f"{entry} was another one"
+        for entry in removed[-3:]:
+            assert self.server.log.view.find(*entry.bookmark) is None, f"{entry} is removed and found"
+        entries = [*removed, *left]
         check_order(entries)
         check_contents(entries, self.clients, NAME)
         for subscriber in self.subscribers:
             subscriber.check(entries)
-        check_bookmarks(self.server.log, entries, self.chance, 4)
+        check_bookmarks(self.server.log, left, self.chance, 4)
         for entry in entries:
+            # Also of what was removed: a duplicate must stay one.
             assert self.server.core.sequencer.last_sequence(entry.publisher_id) >= entry.sequence
         return entries
 
@@ -387,9 +454,9 @@ class World:
             )
         for subscriber in self.subscribers:
             subscriber.disconnect()
-            subscriber.run(self.server.log, self.server.runtime.control.durable)
+            subscriber.run(self.server.log, self.server.runtime.control.durable, self._removed())
             assert subscriber.seen == entries
-        check_bookmarks(self.server.log, entries, self.chance, 60)
+        check_bookmarks(self.server.log, self.server.log.read(), self.chance, 60)
         self.server.core.close()
         self.server.end()
 
@@ -402,7 +469,7 @@ class World:
             subscriber.disconnect()
         self.server.end()
         self.disk.process_ended()
-        self.server = Server(self._settings, self._journal, self.disk, self._new_scratch())
+        self.server = Server(self._settings, self._journal, self._archive, self.disk, self._new_scratch())
         self.server.core.open()
         self._transports = [Transport(self.server.runtime, i, NAME, self.chance) for i in range(TRANSPORTS)]
         self._check()

@@ -161,7 +161,7 @@ class JournalFiles:
             self._changed.notify_all()
         if self._thread.is_alive():
             self._thread.join()
-        if not self._background:
+        while self._indexes:  # without a thread
             self.step()
         self.keeper.abandon()
 

@@ -191,7 +191,7 @@ class JournalKeeper:
                 "there is no JournalArchiveDirectory in the configuration: nowhere to archive to"
             )
         with self._lock:
-            chosen = _chosen(list(self._entries.values()), options, now_ns)
+            chosen = _chosen(list(self._entries.values()), self._control.watermarks()[3], options, now_ns)
             if verb == "remove":
                 numbers = [entry.number for entry in chosen]
                 self._remove_through = max(self._remove_through, *numbers, -1)
@@ -286,8 +286,13 @@ class JournalKeeper:
     def _begin(self) -> bool:
         """Begin with the next journal that is marked: compressing first, so that less is to be moved."""
         with self._lock:
-            self._to_compress &= self._entries.keys()
-            self._to_archive &= self._entries.keys()
+            # What is removed or done already, because it was marked again while it was being done, is nothing to do.
+            self._to_compress = {
+                n for n in self._to_compress & self._entries.keys() if not self._entries[n].place.compressed
+            }
+            self._to_archive = {
+                n for n in self._to_archive & self._entries.keys() if not self._entries[n].place.archived
+            }
             compressing = bool(self._to_compress)
             marks = self._to_compress or self._to_archive
             if not marks:
@@ -370,7 +375,7 @@ class JournalKeeper:
         return False
 
 
-def _chosen(entries: list[JournalEntry], options: object, now_ns: int) -> list[JournalEntry]:
+def _chosen(entries: list[JournalEntry], current: int, options: object, now_ns: int) -> list[JournalEntry]:
     """The full journals that a request means: the oldest ones, up to an age or a number. Raises RequestRefused."""
     if not isinstance(options, dict) or len(options) != 1:
         raise RequestRefused('say which journals: {"age_s": seconds} or {"up_to": number}')
@@ -382,6 +387,6 @@ def _chosen(entries: list[JournalEntry], options: object, now_ns: int) -> list[J
     if name != "up_to":
         raise RequestRefused(f"{name!r} is unknown; say age_s or up_to")
     try:
-        return oldest_up_to(entries, int(value))
+        return oldest_up_to(entries, int(value), current)
     except ValueError as problem:
         raise RequestRefused(str(problem)) from None

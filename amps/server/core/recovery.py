@@ -125,9 +125,9 @@ def recover(
         )
     index = _add_active(disk, directory, instance_name, active, files[-1], make_index, result, report)
     older = OlderJournals(disk, directory, archive, instance_name, report)
-    older.clients = (
-        usable_clients_ack(directory, instance_name, files, result.position, report) or ClientsAck()
-    )
+    # The log goes on in the next file after an end-of-file record, whatever lies behind that.
+    end = files[-1].start_position + files[-1].size if result.finished else result.position
+    older.clients = usable_clients_ack(directory, instance_name, files, end, report) or ClientsAck()
     for info in files[:-1]:
         older.add(info, journals[info.number])
     result.journals = older.entries

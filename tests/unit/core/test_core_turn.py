@@ -23,7 +23,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     graves.mkdir()
     disk = SimulatedDisk(graves, random.Random(1))
     settings = Settings(configured(65536, 2), 65536, lambda: 1_700_000_000 * 10**9, lambda text: None)
-    server = Server(settings, tmp_path / "journal", disk, tmp_path / "run")
+    server = Server(settings, tmp_path / "journal", tmp_path / "archive", disk, tmp_path / "run")
     server.core.open()
     yield server
     server.end()
