@@ -323,8 +323,13 @@ class LogDirectory:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path(number))
 
     def release_unused(self):
-        """Tell the guard which files are in use now. What holds a file is a cursor, or a view of its content."""
-        self._guard.release(min(self._files.keys(), default=None))
+        """Tell the guard which files are in use now. What holds a file is a cursor, or a view of its content.
+
+        Returns the lowest number of them, None if there is none.
+        """
+        lowest = min(self._files.keys(), default=None)
+        self._guard.release(lowest)
+        return lowest
 
     def start_position(self, number):
         """Log position at which that file starts. Raises LogRemoved, FileNotFoundError, LogDamaged."""

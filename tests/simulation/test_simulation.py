@@ -112,6 +112,7 @@ def _publishers_not_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _journals_removed_under_readers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(JournalFloor, "enter", lambda self, number: None)
+    monkeypatch.setattr(JournalFloor, "release", lambda self, lowest: None)
 
 
 def _compressed_journals_not_synced(monkeypatch: pytest.MonkeyPatch) -> None:

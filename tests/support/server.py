@@ -89,6 +89,8 @@ class ServerOptions:
     transport_workers: int | None = 2
     log_level: str = "info"
     environment: Mapping[str, str] = field(default_factory=dict)
+    module: str = "amps.server.main"
+    """What is run; `tests.support.managed` takes requests about journals."""
 
 
 def module_xml(element: str, module: str, **options: str | Sequence[str]) -> str:
@@ -283,7 +285,7 @@ class ServerProcess:
         config.write_text(self.config_xml())
         with self.log.path.open("ab") as output, (self.directory / "stderr.log").open("ab") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "amps.server.main", str(config)],
+                [sys.executable, "-P", "-m", self.options.module, str(config)],
                 cwd=self.directory,
                 env={**os.environ, "PYTHONPATH": package_path(), **self.options.environment},
                 stdin=subprocess.DEVNULL,

@@ -8,7 +8,9 @@ it any more; who comes too late for a journal (LogRemoved) looks again at where 
 """
 
 import contextlib
+import gc
 import mmap
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,6 +22,8 @@ from amps.config import ServerConfig
 from amps.journal.names import index_places, reading_places
 from amps.server.runtime import Runtime
 from amps.server.transport.journal_floor import JournalFloor
+
+COLLECTION_INTERVAL_S = 5.0
 
 
 class PagesMissing(Exception):
@@ -52,11 +56,17 @@ class JournalView:
         self._instance_name = instance_name
         self._runtime = runtime
         self._closed_indexes: dict[int, IndexReader] = {}
+        self._next_collection_s = 0.0
 
     def release_unused(self) -> None:
         """Let journals go that nobody reads any more."""
-        self.directory.release_unused()
         first = self._runtime.control.first_journal_number
+        lowest = self.directory.release_unused()
+        if lowest is not None and lowest < first and time.monotonic() >= self._next_collection_s:
+            # The core waits for it. What ended with its connection holds it until the collector comes by.
+            self._next_collection_s = time.monotonic() + COLLECTION_INTERVAL_S
+            gc.collect()
+            self.directory.release_unused()
         for number in [number for number in self._closed_indexes if number < first]:
             del self._closed_indexes[number]
 

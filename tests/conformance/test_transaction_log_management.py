@@ -1,0 +1,306 @@
+"""Managing journals of a running server: transaction_log.md §12, §13 and the behaviours 56, 57, 59, 60, 63, 64 of §22.
+
+The requests are those that actions and the admin interface make.
+"""
+
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from amps.cli.main import amps
+from tests.conformance.test_transaction_log_journals import fill, replayed
+from tests.support.managed import ask
+from tests.support.peer import bodies_of
+from tests.support.peers import Peers
+from tests.support.server import ServerProcess, StartServer, wait_until
+
+ARCHIVE = "<JournalArchiveDirectory>./archive</JournalArchiveDirectory>"
+MESSAGES = 2500  # of 10 kB: two full journals and a part of the third
+
+
+@pytest.fixture
+def start_managed(start_server: StartServer) -> Callable[..., ServerProcess]:
+    def start(journal_xml: str = ARCHIVE, **options: Any) -> ServerProcess:
+        return start_server(
+            name="L1",
+            log_topics=("t1",),
+            journal_xml=journal_xml,
+            module="tests.support.managed",
+            **options,
+        )
+
+    return start
+
+
+def request(server: ServerProcess, verb: str, **options: float) -> Any:
+    _, outcome, content = ask(server.directory, 1, verb, *([options] if options else []))
+    assert outcome == "ok", content
+    return content
+
+
+def listed(server: ServerProcess) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = request(server, "list")
+    return rows
+
+
+def files(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.glob("*.journal*"))
+
+
+def wait_for(server: ServerProcess, condition: Callable[[dict[str, Any]], bool], count: int) -> None:
+    """Until so many full journals are as they shall be."""
+    wait_until(
+        lambda: sum(bool(row["full"] and condition(row)) for row in listed(server)) == count,
+        20,
+        lambda: f"{listed(server)}\n{server.excerpt()}",
+    )
+
+
+def bookmark_inside(peers: Peers, server: ServerProcess, bodies: list[bytes], place: int) -> str:
+    reader = peers.logged_on(server)
+    reader.subscribe("t1", "s", bm="0")
+    messages = reader.receive_published(place + 1, timeout_s=30)
+    assert bodies_of(messages) == bodies[: place + 1]
+    reader.close()  # it would wait there, and need the journal
+    return str(messages[-1]["bm"])
+
+
+def test_transaction_log_56_compressed_and_archived_journals_stay_part_of_the_log(
+    start_managed: Callable[..., ServerProcess], peers: Peers
+) -> None:
+    """transaction_log.md §22 56"""
+    server = start_managed()
+    bodies = fill(peers.logged_on(server), 1, MESSAGES)
+    inside = bookmark_inside(peers, server, bodies, 300)
+    plain = {path.name: path.read_bytes() for path in server.journals()[:2]}
+    assert [(row["number"], row["full"]) for row in listed(server)] == [(0, True), (1, True), (2, False)]
+    assert request(server, "compress", age_s=0) == [0, 1]
+    wait_for(server, lambda row: row["compressed"], 2)
+    assert files(server.journal_directory)[:3] == [
+        "L1.0000000000.journal.gz",
+        "L1.0000000001.journal.gz",
+        "L1.0000000002.journal",
+    ]
+    for name, content in plain.items():
+        restored = subprocess.run(
+            ["zstd", "-dc"], input=(server.journal_directory / f"{name}.gz").read_bytes(), capture_output=True
+        )
+        assert restored.stdout == content
+    assert replayed(peers, server) == bodies
+    assert replayed(peers, server, inside) == bodies[301:]
+    assert request(server, "archive", up_to=0) == [0]
+    wait_for(server, lambda row: row["archived"], 1)
+    assert files(server.directory / "archive") == ["L1.0000000000.journal.gz"]
+    assert "L1.0000000000.journal.gz" not in files(server.journal_directory)
+    assert replayed(peers, server) == bodies
+    assert replayed(peers, server, inside) == bodies[301:]
+    server.restart()
+    assert replayed(peers, server) == bodies
+    assert replayed(peers, server, inside) == bodies[301:]
+    rows = [(row["number"], row["archived"], row["compressed"]) for row in listed(server)]
+    assert rows == [(0, True, True), (1, False, True), (2, False, False)]
+    assert server.log.find("2C-0006", "L1.0000000001.journal")
+    assert server.log.find("2C-0005", "L1.0000000000.journal.gz")
+
+
+def test_transaction_log_56_a_replay_goes_on_while_its_journals_are_compressed_and_archived(
+    start_managed: Callable[..., ServerProcess], peers: Peers
+) -> None:
+    """transaction_log.md §13.2: allowed; the reader bears that files move, with little memory for their content."""
+    limit = "<CompressedJournalCacheMemoryLimit>1MB</CompressedJournalCacheMemoryLimit>"
+    server = start_managed(ARCHIVE + limit)
+    bodies = fill(peers.logged_on(server), 1, MESSAGES)
+    readers = [peers.logged_on(server) for _ in range(3)]
+    for reader in readers:
+        reader.subscribe("t1", "s", bm="0")
+    assert request(server, "compress", age_s=0) == [0, 1]
+    assert request(server, "archive", age_s=0) == [0, 1]
+    wait_for(server, lambda row: row["archived"] and row["compressed"], 2)
+    for reader in readers:
+        assert bodies_of(reader.receive_published(MESSAGES, timeout_s=60)) == bodies
+
+
+def test_transaction_log_57_removed_journals_are_gone_and_duplicates_stay_known(
+    start_managed: Callable[..., ServerProcess], peers: Peers
+) -> None:
+    """transaction_log.md §22 57, §20 44: also after a restart, orderly or not."""
+    server = start_managed()
+    early = peers.open(server)
+    early.logon("early")
+    early.publish_persisted("t1", [b"first %d" % n for n in range(5)], 1)
+    bodies = fill(peers.logged_on(server), 1, MESSAGES)
+    inside = bookmark_inside(peers, server, [b"first %d" % n for n in range(5)] + bodies, 300)
+    assert request(server, "remove", age_s=3600) == []
+    assert request(server, "remove", up_to=1) == [0, 1]
+    wait_for(server, lambda row: True, 0)
+    assert files(server.journal_directory)[0] == "L1.0000000002.journal"
+    for orderly in (True, False):
+        rest = replayed(peers, server)
+        assert 0 < len(rest) < 700
+        assert rest == bodies[-len(rest) :]
+        refused = peers.logged_on(server)
+        refused.send(
+            {
+                "c": "subscribe",
+                "t": "t1",
+                "bm": inside,
+                "sub_id": "r",
+                "a": "processed",
+                "o": "bookmark_not_found=fail",
+            }
+        )
+        assert not refused.receive().succeeded
+        again = peers.open(server)
+        assert again.logon("early")["s"] == 5
+        again.publish("t1", b"duplicate", s=5)
+        again.flush("persisted")
+        assert replayed(peers, server) == rest
+        if orderly:
+            server.restart()
+        else:
+            server.kill_all()
+            server.start()
+    assert server.log.find("2C-0007", "L1.0000000001.journal")
+
+
+def test_transaction_log_59_a_journal_stays_while_a_replay_reads_it(
+    start_managed: Callable[..., ServerProcess], peers: Peers
+) -> None:
+    """transaction_log.md §22 59: the replay waits for its client, and is complete afterwards."""
+    server = start_managed()
+    bodies = fill(peers.logged_on(server), 1, MESSAGES)
+    slow = peers.logged_on(server)
+    slow.subscribe("t1", "s", bm="0")
+    time.sleep(1)  # it reads nothing: the replay fills its buffers and waits
+    assert request(server, "remove", age_s=0) == [0, 1]
+    wait_until(lambda: bool(server.log.find("2C-0008")), 10, server.excerpt)
+    assert (server.journal_directory / "L1.0000000000.journal").exists()
+    assert bodies_of(slow.receive_published(MESSAGES, timeout_s=60)) == bodies
+    wait_for(server, lambda row: True, 0)
+    assert not (server.journal_directory / "L1.0000000000.journal").exists()
+
+
+def test_transaction_log_60_requests_are_checked(
+    start_managed: Callable[..., ServerProcess], peers: Peers
+) -> None:
+    """transaction_log.md §22 60, §20 30: full journals only; what makes no sense is an error and changes nothing."""
+    server = start_managed("")
+    fill(peers.logged_on(server), 1, 10)
+    before = files(server.journal_directory)
+    for bad in (
+        ("archive", {"age_s": 0}),
+        ("compress", {"up_to": 0}),
+        ("remove", {"age_s": -1}),
+        ("remove", {"age_s": "soon"}),
+        ("remove", {"up_to": True}),
+        ("remove", {}),
+        ("remove",),
+        ("remove", 5),
+        ("explode",),
+        (),
+    ):
+        _, outcome, text = ask(server.directory, 7, *bad)
+        assert outcome == "error", bad
+        assert text
+    assert request(server, "remove", age_s=0) == []
+    assert files(server.journal_directory) == before
+    (current,) = listed(server)
+    assert current["number"] == 0
+    assert not current["full"]
+    assert 0 < current["min_timestamp_ns"] <= current["max_timestamp_ns"] <= time.time_ns()
+
+
+def test_transaction_log_63_clients_ack_only_saves_work(
+    start_managed: Callable[..., ServerProcess], peers: Peers
+) -> None:
+    """transaction_log.md §22 63: deleted, or damaged, duplicates are still detected."""
+    server = start_managed()
+    publisher = peers.open(server)
+    publisher.logon("keeper")
+    fill(publisher, 1, 1500)
+    server.stop()
+    path = server.journal_directory / "L1.clients.ack"
+    assert b"keeper" in path.read_bytes()
+    for damage in (path.unlink, lambda: path.write_bytes(path.read_bytes()[:-1] + b"?")):
+        damage()
+        server.start()
+        again = peers.open(server)
+        assert again.logon("keeper")["s"] == 1500
+        server.stop()
+
+
+def test_transaction_log_64_publishers_that_stay_away_are_forgotten_at_a_start(
+    start_managed: Callable[..., ServerProcess], peers: Peers
+) -> None:
+    """transaction_log.md §22 64"""
+    server = start_managed("<InactiveClientAckExpiration>1s</InactiveClientAckExpiration>")
+    publisher = peers.open(server)
+    publisher.logon("P")
+    publisher.publish_persisted("t1", [b"%d" % n for n in range(1, 6)], 1)
+    time.sleep(2)
+    publisher.publish("t1", b"duplicate", s=3)
+    publisher.flush("persisted")
+    assert replayed(peers, server) == [b"%d" % n for n in range(1, 6)]
+    server.stop()
+    time.sleep(2)
+    server.start()
+    again = peers.open(server)
+    assert again.logon("P")["s"] == 0
+    again.publish_persisted("t1", [b"anew"], 1)
+    assert replayed(peers, server) == [*(b"%d" % n for n in range(1, 6)), b"anew"]
+    messages = peers.logged_on(server)
+    messages.subscribe("t1", "s", bm="0")
+    bookmarks = [str(message["bm"]) for message in messages.receive_published(6)]
+    assert replayed(peers, server, bookmarks[3]) == [b"5", b"anew"]
+
+
+def test_transaction_log_13_journals_of_a_stopped_instance_are_managed_from_the_command_line(
+    start_managed: Callable[..., ServerProcess], peers: Peers
+) -> None:
+    """transaction_log.md §13, §13.3: not beside a server; looking is always allowed."""
+    server = start_managed()
+    bodies = fill(peers.logged_on(server), 1, MESSAGES)
+    journal, archive = str(server.journal_directory), str(server.directory / "archive")
+
+    def run(command: str, *options: str) -> tuple[int, str]:
+        result = CliRunner().invoke(amps, ["journal", command, journal, "-archive", archive, *options])
+        return result.exit_code, result.output
+
+    for command in ("archive", "compress", "remove"):
+        code, output = run(command, "-up-to", "0")
+        assert code == 1
+        assert "use its actions" in output
+    code, output = run("list")
+    assert code == 0
+    assert output.count(" full") == 2
+    server.stop()
+    assert run("compress", "-up-to", "1")[0] == 0
+    assert run("archive", "-up-to", "0")[0] == 0
+    code, output = run("verify")
+    assert code == 0, output
+    assert output.count("sound") >= 3
+    server.start()
+    assert replayed(peers, server) == bodies
+    server.stop()
+    code, output = run("remove", "-up-to", "2")
+    assert code == 1
+    assert "not the number of a full journal" in output
+    assert run("remove", "-age", "1h")[0] == 0
+    assert run("remove", "-up-to", "0")[0] == 0
+    assert files(Path(archive)) == []
+    server.start()
+    rest = replayed(peers, server)
+    assert 0 < len(rest) < len(bodies)
+    assert rest == bodies[-len(rest) :]
+    damaged = server.journal_directory / "L1.0000000001.journal.gz"
+    content = bytearray(damaged.read_bytes())
+    content[len(content) // 3] ^= 1
+    damaged.write_bytes(bytes(content))
+    code, output = run("verify")
+    assert code == 1
+    assert f"{damaged}: damaged at offset" in output
