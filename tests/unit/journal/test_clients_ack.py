@@ -1,0 +1,73 @@
+"""The file with the last message of each publisher: what is written is read, and damage is seen."""
+
+from pathlib import Path
+
+import numpy
+import pytest
+
+from amps._core.bookmark_index import SUMMARY_DTYPE
+from amps.journal.clients_ack import (
+    ClientsAck,
+    ClientsAckDamaged,
+    Rows,
+    read_clients_ack,
+    summary_of,
+    write_clients_ack,
+)
+from amps.journal.disk import Disk
+
+
+def summary(*rows: tuple[int, int, int]) -> Rows:
+    """(publisher, last sequence, time)."""
+    return numpy.array([(publisher, 1, last, time) for publisher, last, time in rows], SUMMARY_DTYPE)
+
+
+def test_later_summaries_count() -> None:
+    ack = ClientsAck()
+    ack.take(summary((5, 10, 100), (1, 3, 50)))
+    ack.take(summary())
+    ack.take(summary((1, 4, 200), (9, 1, 200)))
+    ack.take(summary((5, 2, 300)))  # it began anew
+    assert ack.last_sequences() == {1: 4, 5: 2, 9: 1}
+    assert ack.forget_before(201) == 2
+    assert ack.last_sequences() == {5: 2}
+    ack.take(summary_of({7: (1, 8, 400)}))
+    assert ack.last_sequences() == {5: 2, 7: 8}
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "x.clients.ack"
+    names = {1: "one", 5: "fünf \udc80", 77: "nobody"}
+    ack = ClientsAck(4096, 3, 1024, 99, names=names)
+    ack.take(summary((5, 10, 100), (1, 1 << 63, 50)))
+    write_clients_ack(Disk(), path, ack)
+    found = read_clients_ack(path)
+    assert found.last_sequences() == {1: 1 << 63, 5: 10}
+    assert found.names == {1: "one", 5: "fünf \udc80"}
+    assert (found.position, found.journal_number, found.start_position, found.first_txid) == (
+        4096,
+        3,
+        1024,
+        99,
+    )
+    write_clients_ack(Disk(), path, ClientsAck())
+    assert read_clients_ack(path).last_sequences() == {}
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+
+
+def test_damage_is_seen(tmp_path: Path) -> None:
+    path = tmp_path / "x.clients.ack"
+    ack = ClientsAck(names={1: "one"})
+    ack.take(summary((5, 10, 100), (1, 7, 50)))
+    write_clients_ack(Disk(), path, ack)
+    image = path.read_bytes()
+    for place in range(len(image)):
+        path.write_bytes(image[:place] + bytes([image[place] ^ 1]) + image[place + 1 :])
+        with pytest.raises(ClientsAckDamaged):
+            read_clients_ack(path)
+        path.write_bytes(image[:place])
+        with pytest.raises(ClientsAckDamaged):
+            read_clients_ack(path)
+    path.write_bytes(image + b"x")
+    with pytest.raises(ClientsAckDamaged):
+        read_clients_ack(path)
