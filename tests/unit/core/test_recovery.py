@@ -14,10 +14,21 @@ from hypothesis import strategies as st
 from amps._core.bookmark_index import IndexBuilder
 from amps._core.identity import publisher_id
 from amps._core.log_reader import FILE_HEADER_SIZE, LogCursor, Record, build_file_header
+from amps.journal.clients_ack import ClientsAck, summary_of, write_clients_ack
+from amps.journal.compression import compress_journal
 from amps.journal.disk import Disk
-from amps.journal.files import JournalHeader
-from amps.journal.names import index_path, journal_path, watermark_path
+from amps.journal.files import JournalHeader, read_header
+from amps.journal.moving import archive_journal
+from amps.journal.names import (
+    JournalPlace,
+    clients_ack_path,
+    compressed_path,
+    index_path,
+    journal_path,
+    watermark_path,
+)
 from amps.journal.watermark import WatermarkFile, read_watermark
+from amps.server.core import older
 from amps.server.core.older import RecoveryRefused
 from amps.server.core.recovery import Recovered, recover
 from tests.support.feed import Feed, Feeder, directory_of, read_all
@@ -35,6 +46,8 @@ class Directory:
     records: list[Record] = field(default_factory=list)
     end: int = FILE_HEADER_SIZE
     reports: list[tuple[str, str]] = field(default_factory=list)
+    archive: Path | None = None
+    forget_before_ns: int = 0
 
     def fill(self, seed: int, count: int) -> "Directory":
         chance = random.Random(seed)
@@ -72,7 +85,13 @@ class Directory:
 
         self.reports.clear()
         return recover(
-            self.path, NAME, make_index, lambda *report: self.reports.append(report), disk or Disk()
+            self.path,
+            NAME,
+            make_index,
+            lambda *report: self.reports.append(report),
+            disk or Disk(),
+            self.archive,
+            self.forget_before_ns,
         )
 
     def add_spare(self, size: int = FILE_BYTES) -> Path:
@@ -405,3 +424,123 @@ def test_recovery_leaves_everything_on_the_device(small: Directory) -> None:
     written = [place for call, place in disk.calls if call == "write"]
     assert (0, FILE_HEADER_SIZE) in written
     assert (promised, small.end) in written
+
+
+def compress(directory: Directory, number: int) -> Path:
+    target = compressed_path(directory.path, NAME, number)
+    sum(compress_journal(Disk(), directory.journal(number), target))
+    return target
+
+
+def test_recovery_finds_journals_wherever_they_lie(directory: Directory, tmp_path: Path) -> None:
+    """transaction_log.md §12: archived, compressed, both; and their indexes."""
+    directory.promise(directory.end)
+    expected = directory.recover()
+    directory.archive = tmp_path / "archive"
+    directory.archive.mkdir()
+    compress(directory, 1)
+    for number in (0, 2):
+        place = JournalPlace(number, directory.journal(number), False, False)
+        sum(archive_journal(Disk(), NAME, place, directory.archive, copying=number == 0))
+    shutil.move(compress(directory, 3), directory.archive)
+    index_path(directory.path, NAME, 1).unlink()
+    found = directory.recover()
+    check(found, directory, directory.records, directory.end)
+    assert found.last_txid == expected.last_txid
+    assert [(e.place.archived, e.place.compressed) for e in found.journals[:4]] == [
+        (True, False),
+        (False, True),
+        (True, False),
+        (True, True),
+    ]
+    assert [event for event, _ in directory.reports] == ["1D-0004"]
+    assert index_path(directory.path, NAME, 1).exists()
+    (directory.archive / directory.journal(2).name).unlink()
+    with pytest.raises(RecoveryRefused, match=directory.journal(2).name):
+        directory.recover()
+
+
+def test_recovery_keeps_one_of_two_forms(directory: Directory) -> None:
+    """A crash after the compressed journal had its name, and before the plain one was gone."""
+    content = directory.journal(1).read_bytes()
+    target = compress(directory, 1)
+    directory.journal(1).write_bytes(content)
+    (directory.path / f"{target.name}.new").write_bytes(b"unfinished")
+    check(directory.recover(), directory, directory.records, directory.end)
+    assert not target.exists()
+    assert directory.journal(1).read_bytes() == content
+    assert not list(directory.path.glob("*.new"))
+    shutil.copy(directory.journal(2), target)
+    with pytest.raises(RecoveryRefused, match="cannot both be journal 1"):
+        directory.recover()
+
+
+def test_recovery_wants_the_newest_journal_plain(small: Directory) -> None:
+    """New messages always go to an uncompressed journal: transaction_log.md §3."""
+    small.journal(0).rename(compressed_path(small.path, NAME, 0))
+    with pytest.raises(RecoveryRefused, match="zstd -d"):
+        small.recover()
+
+
+def test_recovery_refuses_a_damaged_compressed_journal(directory: Directory) -> None:
+    target = compress(directory, 1)
+    target.write_bytes(target.read_bytes()[:-1])
+    with pytest.raises(RecoveryRefused, match=target.name):
+        directory.recover()
+
+
+def clients_of(directory: Directory, number: int) -> ClientsAck:
+    """What `clients.ack` says when the journal with that number is the last full one."""
+    header = read_header(directory.journal(number))
+    ack = ClientsAck()
+    last: dict[int, tuple[int, int, int]] = {}
+    for record in directory.records:
+        if record.position < header.start_position + header.size:
+            last[record.publisher_id] = (1, record.sequence, record.timestamp_ns)
+    ack.take(summary_of(last))
+    ack.covers(header)
+    return ack
+
+
+def test_recovery_with_clients_ack_reads_later_indexes_only(
+    directory: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """transaction_log.md §20 44"""
+    path = clients_ack_path(directory.path, NAME)
+    write_clients_ack(Disk(), path, clients_of(directory, 2))
+    read: list[str] = []
+    open_journal = older.open_journal
+    monkeypatch.setattr(older, "open_journal", lambda path: read.append(path.name) or open_journal(path))
+    check(directory.recover(), directory, directory.records, directory.end)
+    assert read
+    assert min(read) == directory.journal(3).name
+    for number in (0, 1):  # removed, as a server does it
+        directory.journal(number).unlink()
+        index_path(directory.path, NAME, number).unlink()
+    check(directory.recover(), directory, directory.records, directory.end)
+
+
+def test_recovery_does_not_believe_another_logs_clients_ack(directory: Directory) -> None:
+    path = clients_ack_path(directory.path, NAME)
+    for wrong in ("first_txid", "position"):
+        ack = clients_of(directory, 2)
+        ack.rows["last_sequence"] += 1000
+        setattr(ack, wrong, 1 << 40)
+        write_clients_ack(Disk(), path, ack)
+        check(directory.recover(), directory, directory.records, directory.end)
+        assert [event for event, _ in directory.reports] == ["1D-0012"]
+    for number in directory.numbers:
+        directory.journal(number).unlink()
+    directory.recover()
+    assert not path.exists()
+
+
+def test_recovery_forgets_publishers_that_stayed_away(directory: Directory) -> None:
+    """transaction_log.md §20 40: whatever is known of them, and from where."""
+    write_clients_ack(Disk(), clients_ack_path(directory.path, NAME), clients_of(directory, 2))
+    times = {record.publisher_id: record.timestamp_ns for record in directory.records}
+    latest = max(times.values())
+    directory.forget_before_ns = latest
+    assert set(directory.recover().publishers) == {p for p, time in times.items() if time == latest}
+    directory.forget_before_ns = latest + 1
+    assert directory.recover().publishers == {}
