@@ -6,7 +6,6 @@ the offsets of all entries topic by topic, rising, in units of 8 bytes (4 bytes 
 then message type and topic of each row in UTF-8.
 """
 
-cimport cython
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 
@@ -42,16 +41,19 @@ cdef struct TopicOffsets:
     uint64_t capacity
 
 
-@cython.internal
-cdef class _Collector:
-    """Offsets by topic id, while a journal is walked through."""
+cdef class TopicIndexBuilder:
+    """Makes the topic index of a journal through which a walker goes that wants everything."""
 
     cdef TopicOffsets* topics
     cdef uint64_t topic_count
+    cdef RecordWalker _walker
 
     def __cinit__(self):
         self.topics = NULL
         self.topic_count = 0
+
+    def __init__(self, RecordWalker walker):
+        self._walker = walker
 
     def __dealloc__(self):
         cdef uint64_t index
@@ -59,7 +61,7 @@ cdef class _Collector:
             free(self.topics[index].offsets)
         free(self.topics)
 
-    cdef int add(self, uint32_t topic_id, uint64_t offset) except -1:
+    cdef int _add(self, uint32_t topic_id, uint64_t offset) except -1:
         cdef TopicOffsets* topics
         cdef TopicOffsets* topic
         cdef uint32_t* offsets
@@ -84,45 +86,49 @@ cdef class _Collector:
         topic.count += 1
         return 0
 
-    def offsets_of(self, uint64_t topic_id):
-        """Their bytes as they stand in the file."""
+    cdef bytes _offsets_of(self, uint64_t topic_id):
         if topic_id >= self.topic_count or not self.topics[topic_id].count:
             return b""
         return (<const char*>self.topics[topic_id].offsets)[: self.topics[topic_id].count * sizeof(uint32_t)]
 
+    def advance(self, uint64_t byte_count):
+        """Go on by about that much of the journal; False when the walk has ended, well or not."""
+        cdef RecordWalker walker = self._walker
+        cdef const RecordHeader* record
+        cdef uint64_t end = walker.end_offset + byte_count
+        cdef uint64_t offset
+        while walker.next_match():
+            record = walker.current()
+            offset = walker._window_offset + walker._place
+            if offset > FILE_BYTES_MAX:
+                raise ValueError(f"a journal of more than {FILE_BYTES_MAX} bytes cannot have a topic index")
+            self._add(record.topic_id, offset)
+            if offset >= end:
+                return True
+        return False
 
-def build_topic_index(RecordWalker walker, uint64_t file_number, uint64_t start_position, uint64_t file_size):
-    """The topic index of a journal that the walker, which wants everything, goes through to its end.
-
-    Whether that was the end of a full journal (`walker.finished`) is for the caller to see. Raises ValueError for a
-    journal too large for it.
-    """
-    cdef _Collector collector = _Collector()
-    cdef const RecordHeader* record
-    if file_size > FILE_BYTES_MAX:
-        raise ValueError(f"a journal of more than {FILE_BYTES_MAX} bytes cannot have a topic index")
-    while walker.next_match():
-        record = walker.current()
-        collector.add(record.topic_id, walker._window_offset + walker._place)
-    rows = numpy.zeros(len(walker.topics), ROW_DTYPE)
-    texts = []
-    offsets = []
-    first_offset = first_text = 0
-    for topic_id, (topic, message_type, topic_hash, _) in enumerate(walker.topics):
-        part = collector.offsets_of(topic_id)
-        count = len(part) // sizeof(uint32_t)
-        rows[topic_id] = (topic_hash, first_offset, count, first_text, len(message_type), len(topic))
-        first_offset += count
-        first_text += len(message_type) + len(topic)
-        offsets.append(part)
-        texts += (message_type, topic)
-    if first_offset % 2:
-        offsets.append(bytes(4))
-    header = numpy.zeros((), HEADER_DTYPE)
-    header[()] = (MAGIC, VERSION, 0, file_number, start_position, file_size, len(rows), first_offset, first_text)
-    cdef bytes body = b"".join((header.tobytes()[_CHECKED_FROM:], rows.tobytes(), *offsets, *texts))
-    header["checksum"] = crc32c(<const char*>body, len(body))
-    return header.tobytes()[:_CHECKED_FROM] + body
+    def to_bytes(self, uint64_t file_number, uint64_t start_position, uint64_t file_size):
+        """The index of what was walked through. Whether that is all of a full journal is for the caller to see."""
+        topics = self._walker.topics
+        rows = numpy.zeros(len(topics), ROW_DTYPE)
+        texts = []
+        offsets = []
+        first_offset = first_text = 0
+        for topic_id, (topic, message_type, topic_hash, _) in enumerate(topics):
+            part = self._offsets_of(topic_id)
+            count = len(part) // sizeof(uint32_t)
+            rows[topic_id] = (topic_hash, first_offset, count, first_text, len(message_type), len(topic))
+            first_offset += count
+            first_text += len(message_type) + len(topic)
+            offsets.append(part)
+            texts += (message_type, topic)
+        if first_offset % 2:
+            offsets.append(bytes(4))
+        header = numpy.zeros((), HEADER_DTYPE)
+        header[()] = (MAGIC, VERSION, 0, file_number, start_position, file_size, len(rows), first_offset, first_text)
+        cdef bytes body = b"".join((header.tobytes()[_CHECKED_FROM:], rows.tobytes(), *offsets, *texts))
+        header["checksum"] = crc32c(<const char*>body, len(body))
+        return header.tobytes()[:_CHECKED_FROM] + body
 
 
 cdef class TopicIndexReader:

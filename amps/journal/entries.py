@@ -6,6 +6,7 @@ damaged place is given, then the damage is told. How entries are written as text
 """
 
 import io
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -15,6 +16,8 @@ from amps._core.log_reader import FILE_HEADER_SIZE, LogDamaged, read_file_header
 from amps._core.record_search import RecordSearch, RecordWalker
 from amps.journal.opening import READ_ERRORS, Stream, uncompressed
 
+WRITE_TIME_S = 0.05
+"""How long a write of a server may take until all of it can be read."""
 FLAG_NUMBERED_BY_SERVER = 1
 FLAG_DELTA = 2
 
@@ -167,6 +170,17 @@ class JournalFile:
         self._begun = True
         return Entries(self, search or RecordSearch(), with_payload)
 
+    def grows_beyond(self, offset: int) -> bool:
+        """Whether what was no intact record at an offset is one now: a server is writing to the journal."""
+        if self.path is None:
+            return False
+        time.sleep(WRITE_TIME_S)
+        with JournalFile(self.path) as again:
+            nothing = RecordSearch(topic_flags=lambda topic, message_type: 0)
+            walker = RecordWalker(again, again.size, again.start_position, nothing)
+            walker.next_match()
+            return walker.end_offset > offset
+
     def survey(self) -> tuple[Survey, LogDamaged | None]:
         """Walk through all of it: what is intact, and the damage that ends it."""
         walk = self.entries(RecordSearch(topic_flags=lambda topic, message_type: 0))
@@ -193,7 +207,7 @@ class Entries:
         walker = self._walker
         while walker.next_match():
             yield Entry(*walker.fields(self._with_payload))
-        if walker.problem is not None:
+        if walker.problem is not None and not self._file.grows_beyond(walker.problem[0]):
             raise LogDamaged(self._file.name, *walker.problem)
 
     @property

@@ -13,7 +13,15 @@ from pathlib import Path
 
 from amps._core.frames import LogDamaged
 from amps.journal.disk import Disk
-from amps.journal.names import JournalPlace, index_path, index_places, reading_places, unfinished_path
+from amps.journal.names import (
+    JournalPlace,
+    index_path,
+    index_places,
+    reading_places,
+    topic_index_path,
+    topic_index_places,
+    unfinished_path,
+)
 
 STEP_BYTES = 1 << 20
 SYNC_BYTES = 16 << 20
@@ -22,16 +30,17 @@ SYNC_BYTES = 16 << 20
 def archive_journal(
     disk: Disk, instance_name: str, place: JournalPlace, archive: Path, *, copying: bool | None = None
 ) -> Iterator[int]:
-    """Move a journal and its index to `archive`. Raises OSError, LogDamaged.
+    """Move a journal and its indexes to `archive`. Raises OSError, LogDamaged.
 
     `copying`: whether to copy; else that is decided by the file systems.
     """
     directory = place.path.parent
     if copying is None:
         copying = directory.stat().st_dev != archive.stat().st_dev
-    index = index_path(directory, instance_name, place.number)
-    if index.exists():
-        yield from _move(disk, index, archive / index.name, copying)
+    for path_of in (index_path, topic_index_path):
+        index = path_of(directory, instance_name, place.number)
+        if index.exists():
+            yield from _move(disk, index, archive / index.name, copying)
     yield from _move(disk, place.path, archive / place.path.name, copying)
 
 
@@ -79,12 +88,13 @@ def _copy(disk: Disk, source: Path, target: Path) -> Iterator[int]:
 def remove_journal(
     disk: Disk, directory: Path, archive: Path | None, instance_name: str, number: int
 ) -> None:
-    """Remove a journal, then its index. The caller removes the oldest first. Raises OSError."""
+    """Remove a journal, then its indexes. The caller removes the oldest first. Raises OSError."""
     for prefix, suffix in reversed(reading_places(directory, archive, instance_name)):
         path = Path(f"{prefix}{number:010d}{suffix}")
         if path.exists():
             disk.unlink(path)
             # Before anything else is removed: a crash must not bring this one back without the ones after it.
             disk.sync_directory(path.parent)
-    for path in index_places(directory, archive, instance_name, number):
-        disk.unlink(path)
+    for places in (index_places, topic_index_places):
+        for path in places(directory, archive, instance_name, number):
+            disk.unlink(path)

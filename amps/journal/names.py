@@ -1,9 +1,9 @@
 """Names of the files in a journal directory; every process and tool builds them here.
 
 `<instance>.<ten digits>.journal` holds messages. Full ones may be compressed, then `.journal.gz` is their name (the
-documented one; the content is zstd, as its magic number says), and may lie in the archive directory. `.index` beside
-a journal is its index. What ends in `.new` is not finished. `<instance>.durable` is the watermark file,
-`<instance>.clients.ack` tells the last message of each publisher.
+documented one; the content is zstd, as its magic number says), and may lie in the archive directory. Beside a journal
+lie its index, `.index`, and its topic index, `.topic.index`. What ends in `.new` is not finished.
+`<instance>.durable` is the watermark file, `<instance>.clients.ack` tells the last message of each publisher.
 
 A file only moves *forward*: from plain to compressed, from the journal directory to the archive. It is whole at its
 new place before it leaves the old one. So `PLACES` looked at in order always find it, and a crash leaves it at both
@@ -17,6 +17,7 @@ from pathlib import Path
 JOURNAL_SUFFIX = ".journal"
 COMPRESSED_SUFFIX = ".journal.gz"
 INDEX_SUFFIX = ".index"
+TOPIC_INDEX_SUFFIX = ".topic.index"
 UNFINISHED_SUFFIX = ".new"
 
 
@@ -50,6 +51,11 @@ def index_path(directory: Path, instance_name: str, number: int) -> Path:
     return directory / f"{instance_name}.{number:010d}{INDEX_SUFFIX}"
 
 
+def topic_index_path(directory: Path, instance_name: str, number: int) -> Path:
+    """Path of the topic index of journal `number`, if there is one."""
+    return directory / f"{instance_name}.{number:010d}{TOPIC_INDEX_SUFFIX}"
+
+
 def watermark_path(directory: Path, instance_name: str) -> Path:
     """Path of the watermark file."""
     return directory / f"{instance_name}.durable"
@@ -68,7 +74,8 @@ def unfinished_path(path: Path) -> Path:
 def unfinished_files(directory: Path, instance_name: str) -> list[Path]:
     """Files of an instance that were being made. Raises OSError."""
     pattern = re.compile(
-        re.escape(instance_name) + r"\.(?:\d{10}\.(?:journal|journal\.gz|index)|clients\.ack)\.new"
+        re.escape(instance_name)
+        + r"\.(?:\d{10}\.(?:journal|journal\.gz|index|topic\.index)|clients\.ack)\.new"
     )
     return sorted(entry for entry in directory.iterdir() if pattern.fullmatch(entry.name))
 
@@ -87,6 +94,12 @@ def index_places(directory: Path, archive: Path | None, instance_name: str, numb
     """Where a reader looks for the index of journal `number`."""
     directories = [directory] if archive is None else [directory, archive]
     return [index_path(place, instance_name, number) for place in directories]
+
+
+def topic_index_places(directory: Path, archive: Path | None, instance_name: str, number: int) -> list[Path]:
+    """Where a reader looks for the topic index of journal `number`."""
+    directories = [directory] if archive is None else [directory, archive]
+    return [topic_index_path(place, instance_name, number) for place in directories]
 
 
 def find_journals(directory: Path, archive: Path | None, instance_name: str) -> dict[int, list[JournalPlace]]:

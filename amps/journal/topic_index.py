@@ -1,37 +1,40 @@
-"""The topic index beside a full journal: its name, how it is made, how it is opened.
+"""The topic index beside a full journal: how it is made, how it is opened.
 
 `<instance>.<number>.topic.index` says where the entries of each topic are; see `amps._core.topic_index`. It is a cache:
 it can be made again from its journal at any time, and whoever finds none, or a damaged one, reads the journal. One
 that does not name its journal's place in the log belongs to another log and is not used.
 """
 
+import contextlib
 import mmap
+import os
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 from amps._core.bookmark_index import IndexDamaged
 from amps._core.log_reader import LogDamaged
 from amps._core.record_search import RecordSearch, RecordWalker
-from amps._core.topic_index import FILE_BYTES_MAX, TopicIndexReader, build_topic_index
+from amps._core.topic_index import TopicIndexBuilder, TopicIndexReader
+from amps.journal.disk import Disk
 from amps.journal.entries import JournalFile
+from amps.journal.names import unfinished_path
 
-TOPIC_INDEX_SUFFIX = ".topic.index"
-
-
-def topic_index_path(directory: Path, instance_name: str, number: int) -> Path:
-    """Path of the topic index of journal `number`, once it is full."""
-    return directory / f"{instance_name}.{number:010d}{TOPIC_INDEX_SUFFIX}"
+STEP_BYTES = 4 << 20
+WRITE_BYTES = 1 << 20
 
 
-def make_topic_index(journal: Path) -> bytes:
-    """The topic index of a full journal, plain or compressed, by reading it.
+def topic_index_steps(journal: Path) -> Generator[None, None, bytes]:
+    """Make the topic index of a full journal, plain or compressed, by reading it in steps of a few milliseconds.
 
-    Raises OSError, and LogDamaged for a journal that is damaged, not full, or too large for a topic index.
+    Returns the index. Raises OSError, LogDamaged for a journal that is damaged or not full, ValueError for one too
+    large for a topic index.
     """
     with JournalFile(journal) as file:
-        if file.size > FILE_BYTES_MAX:
-            raise LogDamaged(str(journal), 32, f"{file.size} bytes are too many for a topic index")
         walker = RecordWalker(file, file.size, file.start_position, RecordSearch(include_noops=True))
-        data = build_topic_index(walker, file.number, file.start_position, file.size)
+        builder = TopicIndexBuilder(walker)
+        while builder.advance(STEP_BYTES):
+            yield
+        data = builder.to_bytes(file.number, file.start_position, file.size)
     if walker.problem is not None:
         raise LogDamaged(str(journal), *walker.problem)
     if not walker.finished:
@@ -39,6 +42,39 @@ def make_topic_index(journal: Path) -> bytes:
             str(journal), walker.end_offset, "the journal is not full: it has no end-of-file record"
         )
     return data
+
+
+def make_topic_index(journal: Path) -> bytes:
+    """The same at once."""
+    steps = topic_index_steps(journal)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return bytes(end.value)
+
+
+def topic_index_file_steps(disk: Disk, journal: Path, path: Path) -> Iterator[None]:
+    """Make the topic index of a full journal and write it to `path`, in steps of a few milliseconds.
+
+    It has its name only when it is whole and on the device, because it is never looked at again before it is used.
+    Raises what `topic_index_steps` does.
+    """
+    data = memoryview((yield from topic_index_steps(journal)))
+    unfinished = unfinished_path(path)
+    descriptor = disk.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+    try:
+        for offset in range(0, len(data), WRITE_BYTES):
+            disk.write(descriptor, data[offset : offset + WRITE_BYTES], offset)
+            disk.sync(descriptor)
+            yield
+    except OSError:
+        with contextlib.suppress(OSError):
+            disk.unlink(unfinished)
+        raise
+    finally:
+        disk.close(descriptor)
+    disk.rename(unfinished, path)
 
 
 def open_topic_index(path: Path) -> TopicIndexReader:

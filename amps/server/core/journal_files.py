@@ -13,7 +13,7 @@ end; so only the newest journal can have a torn tail. The index of a full journa
 and renamed; without it the journal is scanned.
 
 What becomes of full journals is the keeper's (journal_keeper.py). Its work is done by the housekeeping thread when that
-has nothing more urgent to do: indexes come first, then spares.
+has nothing more urgent to do: indexes come first, then spares; topic indexes come last.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ import mmap
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from amps._core.bookmark_index import IndexBuilder, index_bytes
@@ -30,8 +30,15 @@ from amps._core.identity import publisher_id
 from amps._core.log_reader import LogDamaged, build_file_header
 from amps.journal.disk import Disk
 from amps.journal.files import JournalHeader
-from amps.journal.names import index_path, journal_path, unfinished_path
-from amps.journal.topic_index import make_topic_index, topic_index_path
+from amps.journal.names import (
+    index_path,
+    journal_path,
+    reading_places,
+    topic_index_path,
+    topic_index_places,
+    unfinished_path,
+)
+from amps.journal.topic_index import topic_index_file_steps
 from amps.server.core.flusher import Flusher
 from amps.server.core.journal_keeper import WAIT_S, JournalKeeper
 from amps.server.runtime import Runtime
@@ -111,10 +118,13 @@ class JournalFiles:
         self._failure: OSError | None = None
         self._request: int | None = None
         self._indexes: list[tuple[int, IndexBuilder]] = []
-        # Of the file in use, and of full ones without an index yet.
-        self._headers: dict[int, JournalHeader] = {}
+        self._headers: dict[
+            int, JournalHeader
+        ] = {}  # of the file in use, and of full ones without an index yet
+        self._archive = archive
         self._topic_index = topic_index
         self._without_topic_index: list[int] = []
+        self._topic_index_work: Iterator[None] | None = None
         self._stopping = False
         self.keeper = JournalKeeper(
             directory, archive, instance_name, runtime.control, report, disk, runtime.index_path
@@ -163,6 +173,7 @@ class JournalFiles:
             self._thread.join()
         while self._indexes:  # without a thread
             self.step()
+        self._topic_index_work = None
         self.keeper.abandon()
 
     def write_publishers(self, index: IndexBuilder, position: int) -> None:
@@ -262,11 +273,14 @@ class JournalFiles:
         """Have topic indexes made for those of the full journals in this range that have none."""
         if not self._topic_index:
             return
-        names = (
-            (number, topic_index_path(self.directory, self.instance_name, number))
+        missing = [
+            number
             for number in range(first_number, end_number)
-        )
-        missing = [number for number, path in names if not path.exists()]
+            if not any(
+                path.exists()
+                for path in topic_index_places(self.directory, self._archive, self.instance_name, number)
+            )
+        ]
         with self._changed:
             self._without_topic_index += missing
             self._changed.notify_all()
@@ -303,8 +317,11 @@ class JournalFiles:
             self._changed.notify_all()
 
     def _idle(self) -> bool:
-        waiting = self._indexes or self._without_topic_index or self.keeper.due()
-        return not waiting and self._missing_spare() is None
+        return (
+            not (self._indexes or self._without_topic_index)
+            and self._missing_spare() is None
+            and not self.keeper.due()
+        )
 
     def _housekeeping(self) -> None:
         while True:
@@ -330,9 +347,8 @@ class JournalFiles:
             return False
         if missing is not None and self._make_spare(missing):
             return True
-        # On a full disk too: what it removes makes room. Topic indexes come last: reading a journal takes a while, and
-        # nothing waits for the result.
-        return self.keeper.step() or self._write_topic_index()
+        # On a full disk too: what it removes makes room.
+        return self.keeper.step() or self._step_topic_index()
 
     def _make_spare(self, number: int) -> bool:
         try:
@@ -367,20 +383,37 @@ class JournalFiles:
                 self._runtime.index_path(number).unlink()
         self.keeper.journal_full(self._headers.pop(number), data)
 
-    def _write_topic_index(self) -> bool:
+    def _step_topic_index(self) -> bool:
+        """Go on with a topic index, last of all: nothing waits for one. False: there was nothing to do."""
         with self._changed:
             if not self._without_topic_index:
                 return False
-            number = self._without_topic_index.pop(0)
+            number = self._without_topic_index[0]
         path = topic_index_path(self.directory, self.instance_name, number)
         try:
-            data = make_topic_index(journal_path(self.directory, self.instance_name, number))
-            write_index(self._disk, path, data)
+            if self._topic_index_work is None:
+                self._topic_index_work = topic_index_file_steps(self._disk, self._place_of(number), path)
+            if next(self._topic_index_work, True) is None:
+                return True
+            self._place_of(number)
         except FileNotFoundError:
-            pass  # the journal is no longer where it was made: nobody asks for this index any more
-        except (OSError, LogDamaged) as error:
+            # The journal was removed meanwhile.
+            with contextlib.suppress(OSError):
+                self._disk.unlink(path)
+        except (OSError, LogDamaged, ValueError) as error:
             self._report("2C-0004", f"topic index {path} cannot be written ({error}); replays do without it")
+        self._topic_index_work = None
+        with self._changed:
+            self._without_topic_index.remove(number)
         return True
+
+    def _place_of(self, number: int) -> Path:
+        """Where journal `number` lies. Raises FileNotFoundError."""
+        for prefix, suffix in reading_places(self.directory, self._archive, self.instance_name):
+            path = Path(f"{prefix}{number:010d}{suffix}")
+            if path.exists():
+                return path
+        raise FileNotFoundError(f"there is no journal {number:010d}")
 
 
 def write_index(disk: Disk, path: Path, data: bytes) -> None:

@@ -35,6 +35,7 @@ from amps.journal.names import (
     clients_ack_path,
     find_journals,
     index_places,
+    topic_index_places,
     unfinished_files,
     watermark_path,
 )
@@ -169,7 +170,12 @@ def _remove_indexes_before(
     """Remove what a crash left of a journal that was being removed."""
     number = first_number - 1
     while number >= 0:
-        left = [path for path in index_places(directory, archive, instance_name, number) if path.exists()]
+        left = [
+            path
+            for places in (index_places, topic_index_places)
+            for path in places(directory, archive, instance_name, number)
+            if path.exists()
+        ]
         if not left:
             return
         for path in left:

@@ -7,11 +7,21 @@ import tomllib
 from pathlib import Path
 
 import click
+import numpy
 import pytest
 import zstandard
 from click.testing import CliRunner
 
-from amps.cli.utilities import file_kinds, grep, journal_dump, journal_search, topic_index_dump
+from amps.cli.utilities import (
+    clients_ack_dump,
+    file_kinds,
+    grep,
+    journal_dump,
+    journal_search,
+    topic_index_dump,
+)
+from amps.journal.clients_ack import ROW_DTYPE, ClientsAck, write_clients_ack
+from amps.journal.disk import Disk
 from amps.journal.topic_index import make_topic_index
 from tests.support.journals import journal
 from tests.support.records import RecordParts
@@ -40,6 +50,11 @@ def test_operations_10_both_spellings_are_installed() -> None:
         assert CliRunner().invoke(command, ["--version"]).exit_code == 0
 
 
+def some_clients(count: int) -> ClientsAck:
+    rows = numpy.array([(n + 1, n, n * 10**9) for n in range(count)], ROW_DTYPE)
+    return ClientsAck(5000, 1, 4096, 1, rows, {n + 1: f"client {n}" for n in range(0, count, 2)})
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_damaged_files_never_crash_a_utility(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
@@ -52,6 +67,8 @@ def test_damaged_files_never_crash_a_utility(tmp_path: Path, seed: int) -> None:
     path.write_bytes(journal(records, 16384, finished=bool(seed % 2)))
     if seed % 6 == 1:
         path.write_bytes(make_topic_index(path))
+    if seed % 6 == 3:
+        write_clients_ack(Disk(), path, some_clients(seed))
     contents = bytearray((bytes, gzip.compress, zstandard.compress)[seed % 3](path.read_bytes()))
     for _ in range(chance.randrange(4)):
         at = chance.randrange(len(contents))
@@ -74,6 +91,7 @@ def test_damaged_files_never_crash_a_utility(tmp_path: Path, seed: int) -> None:
         (grep.main, ["-v", "-i", "-e", "entry"]),
         (grep.main, ["--client", "c", "-n"]),
         (topic_index_dump.main, ["--topic", "red"]),
+        (clients_ack_dump.main, []),
         (file_kinds.main, []),
     ):
         ran = CliRunner().invoke(command, [*arguments, str(path)])

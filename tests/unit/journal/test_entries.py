@@ -2,7 +2,7 @@
 
 import gzip
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from amps._core.log_reader import FILE_HEADER_SIZE, LogDamaged, build_file_header
 from amps._core.record_search import RecordSearch
+from amps.journal import entries
 from amps.journal.entries import Entry, JournalFile
 from amps.journal.grep import Query
 from amps.journal.layout import entry_text
@@ -19,6 +20,13 @@ from tests.support.journals import journal, topic_payload
 from tests.support.records import KIND_TOPIC, RecordParts
 
 KIND_NOOP = 8
+
+
+@pytest.fixture(autouse=True, scope="module")
+def nobody_writes() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(entries, "WRITE_TIME_S", 0.0)
+        yield
 
 
 def entries_in(
@@ -140,6 +148,20 @@ def test_a_stream_is_read_once(path: Path) -> None:
         assert len(list(file.entries())) == 3
         with pytest.raises(io.UnsupportedOperation):
             file.entries()
+
+
+def test_a_record_that_is_being_written_is_no_damage(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = journal([*MESSAGES, RecordParts(b"the last one", txid=20)], 16384)
+    half = whole.index(b"last one")
+    path.write_bytes(whole[:half].ljust(16384, b"\0"))
+    found, damage = entries_in(path)
+    assert len(found) == 3
+    assert damage is not None
+    monkeypatch.setattr(entries.time, "sleep", lambda _: path.write_bytes(whole))
+    path.write_bytes(whole[:half].ljust(16384, b"\0"))
+    with JournalFile(path) as file:
+        assert len(list(file.entries())) == 3
+        assert file.survey()[1] is None
 
 
 @pytest.mark.parametrize(
