@@ -30,8 +30,7 @@ from collections.abc import Callable
 import msgpack
 from setproctitle import setproctitle
 
-from amps.config import LoadedConfig, ServerConfig
-from amps.config.action_modules import read_signal
+from amps.config import LoadedConfig
 from amps.server import console, remedies
 from amps.server.children import RESTART_WINDOW_S, RESTARTS_MAX, Child, GiveUp, RestartCounter
 from amps.server.core.process import EXIT_REFUSED, EXIT_STORAGE, run_core
@@ -41,6 +40,7 @@ from amps.server.health import Pulse
 from amps.server.runtime import Runtime
 from amps.server.service_manager import Watchdog, notify
 from amps.server.services.process import run_services
+from amps.server.signals import Signals
 from amps.server.startup import log_startup
 from amps.server.transport.listeners import ListenFailure
 from amps.server.transport.worker import run_transport
@@ -50,21 +50,9 @@ TRANSPORT_DRAIN_S = 8.0
 SERVICES_DRAIN_S = 3.0
 CORE_DRAIN_S = 60.0
 START_ABANDON_S = 5.0
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-IGNORED_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGPIPE, signal.SIGQUIT)
 WORKERS_MAX_DEFAULT = 8
 
-
 SERVICES = "services"
-
-
-def _signals_with_actions(config: ServerConfig) -> frozenset[str]:
-    return frozenset(
-        read_signal(event.options["Signal"][0])
-        for action in config.actions
-        for event in action.events
-        if "Signal" in event.options
-    )
 
 
 def default_workers() -> int:
@@ -90,14 +78,12 @@ class Supervisor:
         self._log_process: Child | None = None
         self._services: Child | None = None
         self._transports: list[Child | None] = [None] * workers
-        self._signal_actions = _signals_with_actions(self._config)
-        self._signals: list[str] = []  # caught, for actions, and not passed on yet
+        self._signals = Signals(self._config)
         self._startup_actions_asked = False
         self._shutdown_actions_done = False
         self._deaths: dict[str, RestartCounter] = {}
         self._stopping_for: str | None = None
         self._ready = False
-        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._watchdog = Watchdog()
         self.on_ready: Callable[[], None] = lambda: None
 
@@ -106,7 +92,7 @@ class Supervisor:
     def run(self) -> int:
         """Start, watch until a signal or a failure ends it, stop. Returns the exit code."""
         setproctitle(self._config.process_name or f"amps: supervisor {self._config.name}")
-        self._catch_signals()
+        self._signals.catch(self._stop_for, lambda: self._ready)
         code = 0
         try:
             # What was loaded stays to the end: no process of the tree need look through it, least of all as it ends.
@@ -128,10 +114,7 @@ class Supervisor:
             code = self._give_up(f"a call of the system failed: {problem}" + (advice and f"; {advice}"))
         finally:
             self._stop()
-            # The interpreter gives signals their defaults back as it ends; only what is ignored stays so. A late
-            # one must not make a failure of an orderly stop.
-            for number in STOP_SIGNALS:
-                signal.signal(number, signal.SIG_IGN)
+            self._signals.ignore_stops()
         return code
 
     def _give_up(self, reason: str) -> int:
@@ -140,35 +123,14 @@ class Supervisor:
         console.complain(f"Error: {reason}")
         return 1
 
-    def _catch_signals(self) -> None:
-        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
-
-        def stop(number: int, frame: object) -> None:
-            self._stopping_for = self._stopping_for or signal.Signals(number).name
-
-        def note(number: int, frame: object) -> None:
-            name = signal.Signals(number).name
-            if number in STOP_SIGNALS and not self._ready:
-                stop(number, frame)  # a start that hangs can be ended
-            elif name not in self._signals:
-                self._signals.append(name)
-
-        for number in STOP_SIGNALS:
-            signal.signal(number, stop)
-        signal.signal(signal.SIGCHLD, lambda number, frame: None)
-        # Two of them will switch authentication and entitlement, which is not built: they must not kill.
-        # So must SIGQUIT, which will write a minidump and leave the server running.
-        for number in IGNORED_SIGNALS:
-            signal.signal(number, signal.SIG_IGN)
-        # An action takes the place of what a signal does by default (operations.md §9.4).
-        for name in self._signal_actions:
-            signal.signal(signal.Signals[name], note)
+    def _stop_for(self, cause: str) -> None:
+        self._stopping_for = self._stopping_for or cause
 
     def _pass_signals_on(self) -> None:
-        """Tell the services process of signals that have actions."""
+        """Tell the services process of signals that have actions; until it can hear them they wait."""
         if self._ready and self._services is not None and self._services.ready:
-            while self._signals:
-                self._tell(self._services, "signal", self._signals.pop(0))
+            for name in self._signals.take():
+                self._tell(self._services, "signal", name)
 
     # --- forking ------------------------------------------------------------------------------------------
 
@@ -197,12 +159,7 @@ class Supervisor:
 
     def _become_child(self, title: str) -> None:
         setproctitle(f"amps: {title}")
-        signal.set_wakeup_fd(-1)
-        for number in (*STOP_SIGNALS, *(signal.Signals[name] for name in self._signal_actions)):
-            signal.signal(number, signal.SIG_IGN)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        os.close(self._wake_read)
-        os.close(self._wake_write)
+        self._signals.release_in_child()
         # A child must see the end of its own channel when the supervisor dies, so nobody else may hold it open.
         for child in (self._core, self._services, *self._transports):
             if child is not None and child.ours is not None:
@@ -265,13 +222,12 @@ class Supervisor:
         """Wait for a signal, a word from a child or a child's death, and react."""
         channels = {c.ours.fileno(): c for c in self._children() if c.ours is not None}
         poller = select.poll()
-        poller.register(self._wake_read, select.POLLIN)
+        poller.register(self._signals.wake_fd, select.POLLIN)
         for descriptor in channels:
             poller.register(descriptor, select.POLLIN)
         for descriptor, _ in poller.poll(timeout_s * 1000):
-            if descriptor == self._wake_read:
-                with contextlib.suppress(BlockingIOError):
-                    os.read(self._wake_read, 4096)
+            if descriptor == self._signals.wake_fd:
+                self._signals.clear()
             else:
                 self._hear(channels[descriptor])
         self._reap()
@@ -305,7 +261,7 @@ class Supervisor:
             elif message[0] == "shutdown actions done":
                 self._shutdown_actions_done = True
             elif message[0] == "shutdown":
-                self._stopping_for = self._stopping_for or message[1]
+                self._stop_for(message[1])
             elif message[0] in ("refused", "failed"):
                 raise GiveUp(message[1])
 

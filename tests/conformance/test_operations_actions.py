@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from tests.support.admin import get
+from tests.support.held_syncs import HeldSyncs
 from tests.support.peer import Message, RawClient
 from tests.support.peers import Peers
 from tests.support.ports import release_port, reserve_port
@@ -201,6 +202,47 @@ def test_operations_65_publishing_needs_no_entitlement(start_server: StartServer
     replay = peers.logged_on(server)
     replay.subscribe("L/a", bm="0")
     assert delivered(replay).body == b'{"n":1}'
+
+
+def test_operations_9_3_a_publish_succeeds_when_it_is_durable(
+    start_server: StartServer, tmp_path: Path
+) -> None:
+    """operations.md §9.3: recorded as usual, so the next step waits for the disk; what is not recorded does not."""
+    syncs = HeldSyncs(tmp_path / "syncs")
+    server = start_server(
+        log_topics=("^L/",),
+        environment=syncs.environment,
+        instance_xml=actions(
+            action(on("signal", Signal="SIGUSR1"), publish("{}", "L/a"), echo("durable")),
+            action(on("signal", Signal="SIGUSR2"), publish("{}", "M"), echo("taken")),
+        ),
+    )
+    with syncs.held():
+        send_signal(server, signal.SIGUSR1)
+        server.log.wait_for("29-0003", "signal SIGUSR1")
+        send_signal(server, signal.SIGUSR2)
+        wait_for_echo(server, "taken")
+        time.sleep(0.3)
+        assert echoed(server) == ["taken"]
+    wait_for_echo(server, "durable")
+
+
+def test_messages_of_clients_do_not_wake_the_services(start_server: StartServer, peers: Peers) -> None:
+    """Its doorbell is rung only while it waits for something of its own."""
+    server = start_server(
+        log_topics=("^L/",),
+        instance_xml=actions(action(on("signal", Signal="SIGUSR1"), publish("{}"), echo("done"))),
+    )
+    send_signal(server, signal.SIGUSR1)
+    wait_for_echo(server, "done")
+    (pid,) = server.pids("amps: services")
+    process = psutil.Process(pid)
+    client = peers.logged_on(server)
+    before = process.num_ctx_switches().voluntary
+    for number in range(1, 1001):
+        client.publish("L/a", b"{}", s=number)
+        client.flush()
+    assert process.num_ctx_switches().voluntary - before < 500
 
 
 def test_a_large_message_goes_another_way(start_server: StartServer, peers: Peers) -> None:

@@ -1,0 +1,85 @@
+"""The signals of the supervisor: which stop the instance, which have actions, which do nothing.
+
+SIGTERM, SIGINT and SIGHUP stop it, unless an action is configured for them: an action takes the place of what a signal
+does by default (operations.md §9.4). Handlers only note what came and wake the loop, which does the rest.
+"""
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable
+
+from amps.config import ServerConfig
+from amps.config.action_modules import read_signal
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+# SIGUSR1 and SIGUSR2 will switch authentication and entitlement, which is not built: they must not kill.
+# So must SIGQUIT, which will write a minidump and leave the server running.
+_IGNORED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGPIPE, signal.SIGQUIT)
+
+
+def signals_with_actions(config: ServerConfig) -> frozenset[str]:
+    """The names of the signals that have actions."""
+    return frozenset(
+        read_signal(event.options["Signal"][0])
+        for action in config.actions
+        for event in action.events
+        if event.module == "amps-action-on-signal"
+    )
+
+
+class Signals:
+    """What the supervisor catches. `wake_fd` becomes readable with every signal, SIGCHLD included."""
+
+    def __init__(self, config: ServerConfig) -> None:
+        self._with_actions = signals_with_actions(config)
+        self._noted: list[str] = []
+        self.wake_fd, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def catch(self, stop: Callable[[str], None], is_ready: Callable[[], bool]) -> None:
+        """Begin. `stop` is told the signal that ends the instance."""
+        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+
+        def end(number: int, frame: object) -> None:
+            stop(signal.Signals(number).name)
+
+        def note(number: int, frame: object) -> None:
+            name = signal.Signals(number).name
+            if number in STOP_SIGNALS and not is_ready():
+                stop(name)  # a start that hangs can be ended
+            elif name not in self._noted:
+                self._noted.append(name)
+
+        for number in STOP_SIGNALS:
+            signal.signal(number, end)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        for number in _IGNORED:
+            signal.signal(number, signal.SIG_IGN)
+        for name in self._with_actions:
+            signal.signal(signal.Signals[name], note)
+
+    def clear(self) -> None:
+        """Take note of all wakings so far."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self.wake_fd, 4096)
+
+    def take(self) -> list[str]:
+        """The signals with actions that came since the last call."""
+        taken, self._noted = self._noted, []
+        return taken
+
+    def release_in_child(self) -> None:
+        """In a process that was forked: signals to the whole group are the supervisor's business."""
+        signal.set_wakeup_fd(-1)
+        for number in (*STOP_SIGNALS, *(signal.Signals[name] for name in self._with_actions)):
+            signal.signal(number, signal.SIG_IGN)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.close(self.wake_fd)
+        os.close(self._wake_write)
+
+    def ignore_stops(self) -> None:
+        """At the end. The interpreter gives signals their defaults back as it ends; only what is ignored stays so.
+        A late one must not make a failure of an orderly stop.
+        """
+        for number in (*STOP_SIGNALS, *(signal.Signals[name] for name in self._with_actions)):
+            signal.signal(number, signal.SIG_IGN)
