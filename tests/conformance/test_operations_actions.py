@@ -484,3 +484,19 @@ def test_a_services_process_that_keeps_dying_ends_the_instance(start_server: Sta
     assert process.wait(1) == 1
     assert server.log.find("01-0003", "services")
     server.kill_all()
+
+
+def test_a_services_process_that_stands_still_holds_up_no_stop(
+    start_server: StartServer, peers: Peers
+) -> None:
+    """Nor any message; it is killed in the end, and said so."""
+    server = start_server(log_topics=("^L/",), instance_xml=actions(action(on("shutdown"), echo("never"))))
+    (pid,) = server.pids("amps: services")
+    os.kill(pid, signal.SIGSTOP)
+    client = peers.logged_on(server)
+    client.publish("L/a", b"{}", s=1, a="persisted")
+    client.wait_for_persisted(1)
+    server.stop()
+    assert server.log.find("FF-0005")
+    assert server.log.find("FF-0004", "services")
+    assert echoed(server) == []

@@ -29,14 +29,20 @@ class CoreRequests:
         self._channel = channel
         self._next_id = time.monotonic_ns()
         self._waiting: dict[int, tuple[asyncio.Future[Any], list[Any]]] = {}
+        self._listing: asyncio.Task[list[Any]] | None = None
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
         """Listen for answers."""
         loop.add_reader(self._channel.fileno(), self._hear)
 
     async def journals(self) -> list[dict[str, Any]]:
-        """What there is to know of each journal, oldest first. Raises CoreRefused."""
-        found = await self._ask("list")
+        """What there is to know of each journal, oldest first. Raises CoreRefused.
+
+        However many want to know at the same time, the core is asked once.
+        """
+        if self._listing is None or self._listing.done():
+            self._listing = asyncio.create_task(self._ask("list"))
+        found = await asyncio.shield(self._listing)
         return [journal for journal in found if isinstance(journal, dict)]
 
     async def mark(self, verb: str, which: dict[str, Any]) -> list[int]:

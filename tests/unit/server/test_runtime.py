@@ -237,3 +237,28 @@ def test_files_of_different_kinds_never_share_a_name(base: Path) -> None:
     for made in (runtime.core_bell, *runtime.transport_bells):
         os.close(made.fd)
     runtime.directory.remove()
+
+
+def test_the_services_process_has_a_place_behind_the_workers(base: Path) -> None:
+    without, with_services = Runtime(2), Runtime(2, services=True)
+    assert (without.workers, without.transports) == (2, 2)
+    assert (with_services.workers, with_services.transports, with_services.services_index) == (2, 3, 2)
+    assert len(with_services.ingress) == len(with_services.egress) == len(with_services.transport_bells) == 3
+    for runtime in (without, with_services):
+        for made in (runtime.core_bell, *runtime.transport_bells):
+            os.close(made.fd)
+        runtime.directory.remove()
+
+
+def test_a_new_tree_hears_nothing_of_the_old_one(base: Path) -> None:
+    runtime = Runtime(1, services=True)
+    for _ in range(3):
+        runtime.services_requests.send(b"a request of a process that is gone")
+        runtime.core_requests.send(b"an answer to it")
+    runtime.reset()
+    for end in (runtime.core_requests, runtime.services_requests):
+        with pytest.raises(BlockingIOError):
+            end.recv(100)
+    for made in (runtime.core_bell, *runtime.transport_bells):
+        os.close(made.fd)
+    runtime.directory.remove()

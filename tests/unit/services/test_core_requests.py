@@ -81,3 +81,27 @@ def test_answers_find_who_asked() -> None:
             core.close()
 
     asyncio.run(body())
+
+
+def test_many_who_want_to_know_ask_once() -> None:
+    """Requests over HTTP may come by the hundred; the core has more to do than to answer each."""
+
+    async def body() -> None:
+        core = FakeCore()
+        core.journals = [JOURNAL]
+        requests = core.serve()
+        try:
+            assert await asyncio.gather(*(requests.journals() for _ in range(100))) == [[JOURNAL]] * 100
+            assert len(core.asked) == 1
+            core.refusal = "not now"
+            for answer in await asyncio.gather(
+                *(requests.journals() for _ in range(5)), return_exceptions=True
+            ):
+                assert isinstance(answer, CoreRefused)
+            core.refusal = None
+            assert await requests.journals() == [JOURNAL]
+            assert len(core.asked) == 3
+        finally:
+            core.close()
+
+    asyncio.run(body())
