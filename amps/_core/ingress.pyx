@@ -513,6 +513,11 @@ cdef class Ingress:
             self.permission_count = count
         self.permissions[entry.number] = 1 if allowed else 2
 
+    def forget_permissions(self):
+        """Ask for every permission anew."""
+        if self.permission_count:
+            memset(self.permissions, 0, self.permission_count)
+
     cdef uint64_t given_sequence(self) noexcept:
         """The current frame's sequence, 0 = none."""
         cdef uint64_t sequence = 0

@@ -222,16 +222,13 @@ STEPS: Final[Mapping[str, ModuleDescription]] = {
     _step("truncate-statistics"): ModuleDescription(later="the statistics database"),
     _step("vacuum-statistics"): ModuleDescription(later="the statistics database"),
     **{_step(name): ModuleDescription(later=_SOW) for name in ("delete-sow", "compact-sow", "query-sow")},
+    _step("disable-authentication"): ModuleDescription(),
+    _step("enable-authentication"): ModuleDescription(),
+    _step("disable-entitlement"): ModuleDescription(),
+    _step("enable-entitlement"): ModuleDescription(),
     **{
-        _step(name): ModuleDescription(later="switching authentication and entitlement while the server runs")
-        for name in (
-            "disable-authentication",
-            "enable-authentication",
-            "disable-entitlement",
-            "enable-entitlement",
-            "reset-authentication",
-            "reset-entitlement",
-        )
+        _step(name): ModuleDescription(later="resetting authentication and entitlement")
+        for name in ("reset-authentication", "reset-entitlement")
     },
     **{
         _step(name): ModuleDescription(later="switching transports while the server runs")

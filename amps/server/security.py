@@ -125,6 +125,43 @@ class SimpleAccessEntitlement:
         return not self._allowed or any(allowed(topic) for allowed in self._allowed)
 
 
+class SwitchableAuthenticator:
+    """Another one that can be switched off: then everybody is let in, nameless unless the other gives a name."""
+
+    def __init__(self, other: Authenticator) -> None:
+        self._other = other
+        self.enabled = True
+
+    @property
+    def implicit_logon(self) -> bool:
+        """Commands without a logon are allowed."""
+        return self._other.implicit_logon or not self.enabled
+
+    def authenticate(self, user: str, password: str) -> Decision:
+        """Decide about these credentials."""
+        decision = self._other.authenticate(user, password)
+        if decision.accepted or self.enabled:
+            return decision
+        return Decision(True, "", "authentication disabled")
+
+
+class SwitchableEntitlement:
+    """Another one that can be switched off: then everything is allowed. `allows_all` is of the other one alone."""
+
+    def __init__(self, other: Entitlement) -> None:
+        self._other = other
+        self.allows_all = other.allows_all
+        self.enabled = True
+
+    def may_log_on(self, user: str) -> bool:
+        """Permission to log on."""
+        return not self.enabled or self._other.may_log_on(user)
+
+    def allows(self, user: str, permission: str, topic: str) -> bool:
+        """`permission` is `read` or `write`."""
+        return not self.enabled or self._other.allows(user, permission, topic)
+
+
 def make_authenticator(config: ServerConfig, transport: TransportConfig) -> Authenticator:
     """The authenticator of a transport: its own, else the instance's, else the default module."""
     use = transport.authentication or config.authentication or ModuleUse("amps-default-authentication-module")

@@ -1,7 +1,8 @@
 """The signals of the supervisor: which stop the instance, which have actions, which do nothing.
 
-SIGTERM, SIGINT and SIGHUP stop it, unless an action is configured for them: an action takes the place of what a signal
-does by default (operations.md §9.4). Handlers only note what came and wake the loop, which does the rest.
+By default SIGTERM, SIGINT and SIGHUP stop it, SIGUSR1 switches authentication and entitlement off and SIGUSR2 on again;
+an action that is configured for a signal takes the place of that (operations.md §9.4). Handlers only note what came and
+wake the loop, which does the rest.
 """
 
 import contextlib
@@ -13,9 +14,10 @@ from amps.config import ServerConfig
 from amps.config.action_modules import read_signal
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-# SIGUSR1 and SIGUSR2 will switch authentication and entitlement, which is not built: they must not kill.
-# So must SIGQUIT, which will write a minidump and leave the server running.
-_IGNORED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGPIPE, signal.SIGQUIT)
+SWITCH_SIGNALS = {"SIGUSR1": False, "SIGUSR2": True}
+"""Whether authentication and entitlement are enabled afterwards."""
+# SIGQUIT will write a minidump and leave the server running: it must not kill.
+_IGNORED = (signal.SIGPIPE, signal.SIGQUIT)
 
 
 def signals_with_actions(config: ServerConfig) -> frozenset[str]:
@@ -32,7 +34,8 @@ class Signals:
     """What the supervisor catches. `wake_fd` becomes readable with every signal, SIGCHLD included."""
 
     def __init__(self, config: ServerConfig) -> None:
-        self._with_actions = signals_with_actions(config)
+        self.with_actions = signals_with_actions(config)
+        self._caught = [signal.Signals[name] for name in {*self.with_actions, *SWITCH_SIGNALS}]
         self._noted: list[str] = []
         self.wake_fd, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
@@ -55,8 +58,8 @@ class Signals:
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         for number in _IGNORED:
             signal.signal(number, signal.SIG_IGN)
-        for name in self._with_actions:
-            signal.signal(signal.Signals[name], note)
+        for number in self._caught:
+            signal.signal(number, note)
 
     def clear(self) -> None:
         """Take note of all wakings so far."""
@@ -64,14 +67,14 @@ class Signals:
             os.read(self.wake_fd, 4096)
 
     def take(self) -> list[str]:
-        """The signals with actions that came since the last call."""
+        """The signals that came since the last call and do not stop the instance."""
         taken, self._noted = self._noted, []
         return taken
 
     def release_in_child(self) -> None:
         """In a process that was forked: signals to the whole group are the supervisor's business."""
         signal.set_wakeup_fd(-1)
-        for number in (*STOP_SIGNALS, *(signal.Signals[name] for name in self._with_actions)):
+        for number in (*STOP_SIGNALS, *self._caught):
             signal.signal(number, signal.SIG_IGN)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.close(self.wake_fd)
@@ -81,5 +84,5 @@ class Signals:
         """At the end. The interpreter gives signals their defaults back as it ends; only what is ignored stays so.
         A late one must not make a failure of an orderly stop.
         """
-        for number in (*STOP_SIGNALS, *(signal.Signals[name] for name in self._with_actions)):
+        for number in (*STOP_SIGNALS, *self._caught):
             signal.signal(number, signal.SIG_IGN)

@@ -40,7 +40,7 @@ from amps.server.health import Pulse
 from amps.server.runtime import Runtime
 from amps.server.service_manager import Watchdog, notify
 from amps.server.services.process import run_services
-from amps.server.signals import Signals
+from amps.server.signals import SWITCH_SIGNALS, Signals
 from amps.server.startup import log_startup
 from amps.server.transport.listeners import ListenFailure
 from amps.server.transport.worker import run_transport
@@ -79,6 +79,7 @@ class Supervisor:
         self._services: Child | None = None
         self._transports: list[Child | None] = [None] * workers
         self._signals = Signals(self._config)
+        self._disabled: frozenset[str] = frozenset()  # of authentication and entitlement
         self._startup_actions_asked = False
         self._shutdown_actions_done = False
         self._deaths: dict[str, RestartCounter] = {}
@@ -103,7 +104,7 @@ class Supervisor:
             self._start_core()
             while self._stopping_for is None:
                 self._wait(0.5)
-                self._pass_signals_on()
+                self._heed_signals()
                 self._check_health()
         except ListenFailure as problem:
             code = self._give_up(f"{problem.strerror}; {remedies.for_addresses(problem.errno)}")
@@ -126,11 +127,28 @@ class Supervisor:
     def _stop_for(self, cause: str) -> None:
         self._stopping_for = self._stopping_for or cause
 
-    def _pass_signals_on(self) -> None:
-        """Tell the services process of signals that have actions; until it can hear them they wait."""
-        if self._ready and self._services is not None and self._services.ready:
-            for name in self._signals.take():
+    def _heed_signals(self) -> None:
+        """Tell the services process of signals that have actions, do what the others stand for.
+
+        Until the instance is ready, and while the services cannot hear of them, they wait.
+        """
+        if not self._ready or (self._signals.with_actions and not (self._services and self._services.ready)):
+            return
+        for name in self._signals.take():
+            if name in self._signals.with_actions:
                 self._tell(self._services, "signal", name)
+            else:
+                for what in ("authentication", "entitlement"):
+                    self._switch(what, SWITCH_SIGNALS[name])
+
+    def _switch(self, what: str, enabled: bool) -> None:
+        """Switch authentication or entitlement on or off, for the whole instance (operations.md §8.3)."""
+        self._disabled = self._disabled - {what} if enabled else self._disabled | {what}
+        for child in (*self._transports, self._services):
+            self._tell(child, "switch", what, enabled)
+        self.log.log(
+            "25-0003" if what == "authentication" else "25-0004", state="enabled" if enabled else "disabled"
+        )
 
     # --- forking ------------------------------------------------------------------------------------------
 
@@ -248,6 +266,8 @@ class Supervisor:
             message = msgpack.unpackb(data)
             if message[0] == "ready":
                 child.ready = True
+                for what in self._disabled if child is not self._core else ():
+                    self._tell(child, "switch", what, False)
                 if child is self._core and self._stopping_for is None:
                     for index in range(self._runtime.transports):
                         self._start_publisher(index)
@@ -260,6 +280,8 @@ class Supervisor:
                 self._announce()
             elif message[0] == "shutdown actions done":
                 self._shutdown_actions_done = True
+            elif message[0] == "switch":
+                self._switch(message[1], message[2])
             elif message[0] == "shutdown":
                 self._stop_for(message[1])
             elif message[0] in ("refused", "failed"):

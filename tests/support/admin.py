@@ -115,6 +115,7 @@ class AdminFixture:
                 requests,
                 engine.raise_event,
                 lambda cause: None,
+                lambda what, enabled: None,
             )
 
         self.engine = Engine(self.loaded.config.actions, environment)

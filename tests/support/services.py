@@ -113,6 +113,7 @@ class Surroundings:
         self.core = FakeCore()
         self.requests = self.core.serve()
         self.shutdowns: list[str] = []
+        self.switched: list[tuple[str, bool]] = []
         self.engine = Engine(self.config.actions, self._environment, lambda: now_s)
 
     def _environment(self, engine: Engine) -> Environment:
@@ -123,6 +124,7 @@ class Surroundings:
             core=self.requests,
             raise_event=engine.raise_event,
             ask_for_shutdown=self.shutdowns.append,
+            switch=lambda what, enabled: self.switched.append((what, enabled)),
         )
         return self.environment
 

@@ -12,19 +12,31 @@ import pcre2
 
 from amps.config import AdminConfig, ServerConfig
 from amps.server.admin.tree import Refused
-from amps.server.security import make_authenticator, make_entitlement
+from amps.server.security import (
+    SwitchableAuthenticator,
+    SwitchableEntitlement,
+    make_authenticator,
+    make_entitlement,
+)
 
 
 class Access:
     """The rules of one interface."""
 
     def __init__(self, config: ServerConfig, admin: AdminConfig) -> None:
-        self._authenticator = make_authenticator(config, admin.transport)
-        self._entitlement = make_entitlement(config, admin.transport)
+        self._authenticator = SwitchableAuthenticator(make_authenticator(config, admin.transport))
+        self._entitlement = SwitchableEntitlement(make_entitlement(config, admin.transport))
         self._anonymous = pcre2.compile(admin.anonymous_paths) if admin.anonymous_paths else None
         self._origins = pcre2.compile(admin.allowed_origins) if admin.allowed_origins else None
         quoted = config.name.replace("\\", "").replace('"', "").encode("ascii", "replace").decode()
         self.challenge = admin.challenge or f'Basic realm="{quoted}"'
+
+    def switch(self, what: str, enabled: bool) -> None:
+        """Authentication or entitlement is switched, for the whole instance."""
+        if what == "authentication":
+            self._authenticator.enabled = enabled
+        else:
+            self._entitlement.enabled = enabled
 
     def is_anonymous(self, path: str) -> bool:
         """Whether a path, as it was asked for, needs neither credentials nor a permission."""

@@ -48,7 +48,7 @@ class AdminServer:
     ) -> None:
         self._admin = admin
         self._log = log
-        self._access = access = Access(loaded.config, admin)
+        self.access = access = Access(loaded.config, admin)
         self._root = Group(
             {
                 "amps": Group(
@@ -120,8 +120,8 @@ class AdminServer:
                 answer = web.Response(status=302, headers={"Location": "/amps"})
             else:
                 asked_path = "/" + "/".join(names)
-                anonymous = self._access.is_anonymous(asked_path)
-                identity = "" if anonymous else self._access.identify(request.headers)
+                anonymous = self.access.is_anonymous(asked_path)
+                identity = "" if anonymous else self.access.identify(request.headers)
                 answer = await self._answer(request, names, identity, anonymous, _parameters(query))
         except Refused as refusal:
             answer = self._refusal(request, refusal, identity)
@@ -142,16 +142,16 @@ class AdminServer:
         parameters: Mapping[str, str],
     ) -> web.Response:
         candidates = ["/" + "/".join(way) for way, _ in _readings(names)]
-        if not anonymous and not any(self._access.allows(identity, path) for path in candidates):
+        if not anonymous and not any(self.access.allows(identity, path) for path in candidates):
             raise Refused(403, "the permission is missing")
         place, suffix = await self._find(names)
         if place is None:
             raise Refused(404, "there is no such resource")
 
         def visible(path: str) -> bool:
-            return self._access.is_anonymous(path) or (not anonymous and self._access.allows(identity, path))
+            return self.access.is_anonymous(path) or (not anonymous and self.access.allows(identity, path))
 
-        if not anonymous and not self._access.allows(identity, place.path):
+        if not anonymous and not self.access.allows(identity, place.path):
             raise Refused(403, "the permission is missing")
         if isinstance(place.node, Operation):
             return await self._do(request, place, place.node, suffix, identity, parameters)
@@ -193,7 +193,7 @@ class AdminServer:
     ) -> web.Response:
         if suffix == "csv":
             raise Refused(400, "only a single value can be had as CSV")
-        if self._access.comes_from_a_foreign_page(request.headers):
+        if self.access.comes_from_a_foreign_page(request.headers):
             raise Refused(
                 403,
                 "a page from elsewhere asks for it; let AccessControlAllowOrigin allow its origin if it may",
@@ -218,13 +218,13 @@ class AdminServer:
         )
         answer = _response(f"{refusal.reason}\n", _TEXT, refusal.status)
         if refusal.status == 401:
-            answer.headers["WWW-Authenticate"] = self._access.challenge
+            answer.headers["WWW-Authenticate"] = self.access.challenge
         elif refusal.status == 405:
             answer.headers["Allow"] = "GET"
         return answer
 
     def _add_headers(self, request: web.BaseRequest, answer: web.Response) -> None:
-        origin = self._access.answered_origin(request.headers, self._own_origin)
+        origin = self.access.answered_origin(request.headers, self._own_origin)
         answer.headers["Access-Control-Allow-Origin"] = origin
         answer.headers["Server"] = "amps"
         answer.headers["Cache-Control"] = "no-store"

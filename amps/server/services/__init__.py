@@ -6,6 +6,6 @@ the actions (`actions`) and the HTTP server (`amps.server.admin`), asks the core
 still, or dies, messages flow. The supervisor starts it again.
 
 Talk with the supervisor (one msgpack list per datagram): in `["startup actions"]`, `["signal", name]`,
-`["shutdown actions"]`, `["drain"]`; out `["ready"]`, `["startup actions done"]`, `["shutdown actions done"]`,
-`["shutdown", cause]`.
+`["shutdown actions"]`, `["switch", "authentication" or "entitlement", enabled]`, `["drain"]`; out `["ready"]`,
+`["startup actions done"]`, `["shutdown actions done"]`, `["shutdown", cause]`, `["switch", what, enabled]`.
 """

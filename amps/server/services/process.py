@@ -12,7 +12,7 @@ import signal
 import socket
 import time
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgpack
 import uvloop
@@ -69,6 +69,7 @@ class Services:
             core=self._core,
             raise_event=engine.raise_event,
             ask_for_shutdown=lambda cause: self._tell("shutdown", cause),
+            switch=lambda what, enabled: self._tell("switch", what, enabled),
         )
         return self._shared
 
@@ -149,13 +150,16 @@ class Services:
                 os._exit(0)
             self._heard(*msgpack.unpackb(data))
 
-    def _heard(self, what: str, *rest: str) -> None:
+    def _heard(self, what: str, *rest: Any) -> None:
         if what == "startup actions":
             self._begin(self._run_startup())
         elif what == "shutdown actions":
             self._begin(self._run_shutdown())
         elif what == "signal":
             self._happened("signal", rest[0])
+        elif what == "switch":
+            if self._admin is not None:
+                self._admin.access.switch(*rest)
         elif what == "drain":
             self._shared.stopping.set()
             if not self._stopped.done():

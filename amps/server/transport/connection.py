@@ -384,6 +384,11 @@ class Connection(asyncio.BufferedProtocol):
                 )
         return answer
 
+    def forget_permissions(self) -> None:
+        """Ask for every permission anew, when it is next needed; subscriptions stay as they are."""
+        self._permissions.clear()
+        self.ingress.forget_permissions()
+
     # --- the end ------------------------------------------------------------------------------------------
 
     def close(self, reason: str | None) -> None:

@@ -22,7 +22,12 @@ from amps.config import ServerConfig, TransportConfig
 from amps.messages import make_message_types
 from amps.server.eventlog import EventLog
 from amps.server.runtime import Runtime
-from amps.server.security import Authenticator, Entitlement, make_authenticator, make_entitlement
+from amps.server.security import (
+    SwitchableAuthenticator,
+    SwitchableEntitlement,
+    make_authenticator,
+    make_entitlement,
+)
 from amps.server.topics import TopicMatcher
 from amps.server.transport.accepting import Acceptor
 from amps.server.transport.ack_schedule import AckSchedule
@@ -54,8 +59,8 @@ class Listener:
     name: str
     config: TransportConfig
     message_type: str | None
-    authenticator: Authenticator
-    entitlement: Entitlement
+    authenticator: SwitchableAuthenticator
+    entitlement: SwitchableEntitlement
     pool: MemoryPool
 
 
@@ -127,8 +132,8 @@ class Worker:
             transport.name,
             transport,
             transport.message_type,
-            make_authenticator(self.config, transport),
-            make_entitlement(self.config, transport),
+            SwitchableAuthenticator(make_authenticator(self.config, transport)),
+            SwitchableEntitlement(make_entitlement(self.config, transport)),
             pool,
         )
 
@@ -174,8 +179,22 @@ class Worker:
             data = self._supervisor.recv(65536, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return
-        if not data or msgpack.unpackb(data)[0] == "drain":
+        what, *rest = msgpack.unpackb(data) if data else ("drain",)
+        if what == "drain":
             self._drain()
+        elif what == "switch":
+            self._switch(*rest)
+
+    def _switch(self, what: str, enabled: bool) -> None:
+        """Authentication or entitlement is switched, for the whole instance (operations.md §8.3)."""
+        for listener in self._listeners.values():
+            if what == "authentication":
+                listener.authenticator.enabled = enabled
+            else:
+                listener.entitlement.enabled = enabled
+        if what == "entitlement":
+            for connection in self._connections.values():
+                connection.forget_permissions()
 
     def _drain(self) -> None:
         """Accept nobody, let what was received be sequenced and acknowledged, then close everything."""

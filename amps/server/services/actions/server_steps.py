@@ -162,6 +162,45 @@ class Shutdown(Step):
         return True
 
 
+class _Switch(Step):
+    """Switches authentication or entitlement, for the whole instance."""
+
+    what: str
+    enabled: bool
+
+    async def run(self, options: Mapping[str, Any], run: Run) -> bool:
+        self.environment.switch(self.what, self.enabled)
+        return True
+
+
+class DisableAuthentication(_Switch):
+    """Everybody is let in from now on."""
+
+    module = "amps-action-do-disable-authentication"
+    what, enabled = "authentication", False
+
+
+class EnableAuthentication(_Switch):
+    """Who logs on from now on is checked; who is there stays."""
+
+    module = "amps-action-do-enable-authentication"
+    what, enabled = "authentication", True
+
+
+class DisableEntitlement(_Switch):
+    """Everything is allowed from now on."""
+
+    module = "amps-action-do-disable-entitlement"
+    what, enabled = "entitlement", False
+
+
+class EnableEntitlement(_Switch):
+    """Commands are checked from now on; subscriptions that are there stay."""
+
+    module = "amps-action-do-enable-entitlement"
+    what, enabled = "entitlement", True
+
+
 class Nothing(Step):
     """Does nothing."""
 

@@ -44,7 +44,8 @@ class Environment:
     """What there is in the services process for steps.
 
     `raise_event(event, run)` queues the actions of an event; it raises StepFailure. `ask_for_shutdown(cause)` has the
-    supervisor stop the instance. `stopping` is set when work in threads should be given up.
+    supervisor stop the instance, `switch(what, enabled)` has it switch authentication or entitlement. `stopping` is set
+    when work in threads should be given up.
     """
 
     config: ServerConfig
@@ -53,6 +54,7 @@ class Environment:
     core: CoreRequests
     raise_event: Callable[[str, Run], None]
     ask_for_shutdown: Callable[[str], None]
+    switch: Callable[[str, bool], None]
     stopping: threading.Event = field(default_factory=threading.Event)
 
 
