@@ -6,6 +6,7 @@ supervisor while a process that accepted from them is replaced. A process closes
 
 import contextlib
 import dataclasses
+import errno
 import socket
 from pathlib import Path
 
@@ -61,9 +62,12 @@ def open_admin_listeners(config: AdminConfig) -> list[socket.socket]:
         return open_listeners(transport)
     opened = open_listeners(dataclasses.replace(transport, host="127.0.0.1"))
     if transport.port and socket.has_ipv6:
-        # Where the host has no such address, the other one is all there is.
-        with contextlib.suppress(OSError):
+        try:
             opened += open_listeners(dataclasses.replace(transport, host="::1"))
+        except OSError as error:
+            # Where the host has no such address, the other one is all there is.
+            if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                raise
     return opened
 
 

@@ -60,6 +60,14 @@ def test_operations_12_an_address_in_use_keeps_the_server_from_starting(
     assert f"transport amps-admin cannot listen on 127.0.0.1:{port}" in said
 
 
+@pytest.mark.skipif(not has_ipv6(), reason="the host has no IPv6")
+def test_operations_12_half_an_address_in_use_does_too(make_server: StartServer, port: int) -> None:
+    """operations.md §13 12: else somebody else would be taken for this interface by some."""
+    with socket.create_server(("::1", port), family=socket.AF_INET6):
+        said = make_server(instance_xml=admin(port)).start_refused()
+    assert f"transport amps-admin cannot listen on [::1]:{port}" in said
+
+
 def test_operations_7_the_configuration_is_that_of_the_start(start_server: StartServer, port: int) -> None:
     """operations.md §13 7: includes and variables expanded; editing the file changes nothing."""
     server = start_server(
