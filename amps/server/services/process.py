@@ -11,6 +11,7 @@ import os
 import signal
 import socket
 import time
+import traceback
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from amps.server.admin.server import AdminServer
 
 BEAT_S = 0.5
+EXIT_FAILED = 70
 
 
 class Services:
@@ -54,7 +56,7 @@ class Services:
         self._admin_sockets = admin_sockets
         self._began_s = began_s
         self._core = CoreRequests(runtime.services_requests)
-        self._publisher = Publisher(self._config, runtime, log)
+        self._publisher = Publisher(self._config, runtime, log, self._failed)
         self._engine = Engine(self._config.actions, self._environment)
         self._admin: AdminServer | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -81,8 +83,21 @@ class Services:
         # Threads may be at work on a large file. Closing the loop would wait for them; the process just ends.
         return 0
 
+    def _failed(self, trace: str) -> None:
+        """Part of the work stands still for ever: end, the supervisor starts another process."""
+        self._log.log("01-0005", place="services", data=trace)
+        os._exit(EXIT_FAILED)
+
+    def _unexpected(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """A failure that nobody waits for. Those of connections (the handshake of TLS) are the clients' own."""
+        problem = context.get("exception")
+        if not isinstance(problem, OSError):
+            trace = "".join(traceback.format_exception(problem)) if problem is not None else ""
+            self._log.log("01-0005", place="services", data=f"{context.get('message')}\n{trace}")
+
     async def _main(self) -> None:
         loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._unexpected)
         self._stopped = loop.create_future()
         self._core.begin(loop)
         self._publisher.begin(loop)
@@ -109,7 +124,10 @@ class Services:
     # --- events ---------------------------------------------------------------------------------------------
 
     async def _follow(self, schedule: Schedule, which: str) -> None:
-        await follow(schedule, self._began_s, lambda: self._happened("schedule", which), Clocks())
+        try:
+            await follow(schedule, self._began_s, lambda: self._happened("schedule", which), Clocks())
+        except Exception:
+            self._failed(traceback.format_exc())
 
     def _happened(self, kind: str, which: str = "") -> "asyncio.Future[str | None] | None":
         try:

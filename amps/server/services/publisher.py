@@ -11,6 +11,8 @@ import asyncio
 import itertools
 import os
 import time
+import traceback
+from collections.abc import Callable
 
 from amps._core import ingress as inbound
 from amps._core.identity import derived_publisher_id, publisher_id
@@ -40,7 +42,10 @@ class PublishFailure(Exception):
 class Publisher:
     """The internal publisher. Made in the services process; `begin` must be called in its event loop."""
 
-    def __init__(self, config: ServerConfig, runtime: Runtime, log: EventLog) -> None:
+    def __init__(
+        self, config: ServerConfig, runtime: Runtime, log: EventLog, failed: Callable[[str], None]
+    ) -> None:
+        """`failed`: what waits here will never be told how it ended; with the traceback of the failure."""
         index = runtime.services_index
         self._config = config
         self._runtime = runtime
@@ -68,6 +73,7 @@ class Publisher:
         self._under_way: set[asyncio.Future[None]] = set()
         self._logged_on: asyncio.Future[None] | None = None
         self._one_at_a_time = asyncio.Lock()
+        self._failed = failed
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
         """Answer the doorbell."""
@@ -191,6 +197,12 @@ class Publisher:
 
     def _turn(self) -> None:
         self._scheduled = False
+        try:
+            self._work()
+        except Exception:
+            self._failed(traceback.format_exc())
+
+    def _work(self) -> None:
         core = self._core
         core.view.wake()
         for kind, _, serial, *rest in core.answers():
