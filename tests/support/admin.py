@@ -60,6 +60,21 @@ def get(
         connection.close()
 
 
+def journal(number: int, full: bool = True, **more: object) -> dict[str, object]:
+    """What the core says of a journal."""
+    return {
+        "number": number,
+        "path": f"/data/journal/n.{number:010d}.journal",
+        "archived": False,
+        "compressed": False,
+        "full": full,
+        "min_timestamp_ns": (1_700_000_000 + number) * 10**9,
+        "max_timestamp_ns": (1_700_000_001 + number) * 10**9,
+        "size_bytes": 10485760,
+        **more,
+    }
+
+
 class AdminFixture:
     """One interface, served until `close`."""
 

@@ -4,32 +4,16 @@ import contextlib
 import json
 import socket
 import ssl
-import time
 from collections.abc import Callable
 
 import pytest
 
 from amps._core.identity import publisher_id
-from amps.server.admin import guards
-from tests.support.admin import AdminFixture, get
+from tests.support.admin import AdminFixture, get, journal
 from tests.support.certificates import Authority
 from tests.support.services import action, do, echo, on
 
 StartAdmin = Callable[..., AdminFixture]
-
-
-def journal(number: int, full: bool = True, **more: object) -> dict[str, object]:
-    return {
-        "number": number,
-        "path": f"/data/journal/n.{number:010d}.journal",
-        "archived": False,
-        "compressed": False,
-        "full": full,
-        "min_timestamp_ns": (1_700_000_000 + number) * 10**9,
-        "max_timestamp_ns": (1_700_000_001 + number) * 10**9,
-        "size_bytes": 10485760,
-        **more,
-    }
 
 
 JOURNALS = [
@@ -294,6 +278,14 @@ def test_a_part_that_may_not_be_seen_is_in_no_whole(start_admin: StartAdmin) -> 
     assert len(admin.core.asked) == asked
 
 
+def test_a_suffix_is_no_way_around_a_denial(start_admin: StartAdmin) -> None:
+    """The name of a resource is what is denied, in whichever format it is asked for."""
+    admin = start_admin(admin_xml=simple(DeniedTopics="^/amps/instance/name$"), instance_xml=SIMPLE)
+    for suffix in ("", ".json", ".xml", ".csv"):
+        assert admin.get(f"/amps/instance/name{suffix}").status == 403
+    assert admin.get("/amps/instance/name_hash.csv").status == 200
+
+
 def test_operations_42_credentials(start_admin: StartAdmin) -> None:
     """operations.md §13 42, §5.4: 401 with a challenge; Basic credentials are checked by the module."""
     admin = start_admin(admin_xml=USER_NEEDED)
@@ -373,93 +365,3 @@ def test_operations_4_https(start_admin: StartAdmin, authority: Authority) -> No
         connection.sendall(b"GET /amps HTTP/1.1\r\nHost: a\r\n\r\n")
         with contextlib.suppress(ConnectionError):
             assert not connection.recv(100).startswith(b"HTTP/1.1")
-
-
-# --- who is cut off ---------------------------------------------------------------------------------------
-
-
-def is_closed(connection: socket.socket) -> bool:
-    try:
-        return connection.recv(1) == b""
-    except ConnectionError:
-        return True
-
-
-def test_a_request_that_does_not_come_is_not_waited_for(
-    start_admin: StartAdmin, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(guards, "REQUEST_WAIT_S", 0.3)
-    admin = start_admin()
-    with socket.create_connection(("127.0.0.1", admin.port)) as silent:
-        with socket.create_connection(("127.0.0.1", admin.port)) as slow:
-            silent.settimeout(20)
-            slow.settimeout(20)
-            slow.sendall(b"GET /amps HTTP/1.1\r\nHo")
-            assert is_closed(slow)
-        assert is_closed(silent)
-    assert "the request did not come in time" in admin.log.texts("19-0004")[0]
-    assert admin.get("/amps").status == 200
-
-
-def test_an_answer_that_is_not_taken_is_not_waited_for(
-    start_admin: StartAdmin, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(guards, "ANSWER_WAIT_S", 0.5)
-    admin = start_admin()
-
-    # Large enough to fill the buffers of the kernel: many journals of long, different names.
-    def large(verb: str, rest: list[object]) -> list[list[object]]:
-        parts = [["more", [journal(n, path=f"/{'y' * 5000}{n}.{m}") for n in range(4)]] for m in range(1000)]
-        return [*parts, ["ok", []]]
-
-    admin.core._answer = large  # type: ignore[assignment]
-    with socket.socket() as slow:
-        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        slow.connect(("127.0.0.1", admin.port))
-        slow.sendall(b"GET /amps/instance.json HTTP/1.1\r\nHost: a\r\n\r\n")
-        until_s = time.monotonic() + 20
-        while not admin.log.texts("19-0004") and time.monotonic() < until_s:
-            time.sleep(0.05)
-    assert "the answer was not taken in time" in admin.log.texts("19-0004")[0]
-
-
-def test_too_many_connections_are_closed(start_admin: StartAdmin, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guards, "CONNECTIONS_MAX", 3)
-    admin = start_admin()
-    idle = [socket.create_connection(("127.0.0.1", admin.port)) for _ in range(3)]
-    try:
-        until_s = time.monotonic() + 20
-        with socket.create_connection(("127.0.0.1", admin.port)) as one_more:
-            one_more.settimeout(20)
-            assert is_closed(one_more)
-        assert "there are 3 connections already" in admin.log.texts("19-0004")[0]
-    finally:
-        for connection in idle:
-            connection.close()
-    while time.monotonic() < until_s:
-        try:
-            if admin.get("/amps").status == 200:
-                return
-        except (ConnectionError, OSError):
-            time.sleep(0.05)
-    raise AssertionError("nobody is served when there is room again")
-
-
-def test_what_is_no_http_is_answered_and_closed(start_admin: StartAdmin) -> None:
-    admin = start_admin()
-    with socket.create_connection(("127.0.0.1", admin.port)) as connection:
-        connection.settimeout(20)
-        connection.sendall(b"\x00\x00\x00\x10garbage garbage!\r\n\r\n")
-        assert connection.recv(100).startswith(b"HTTP/1.0 400")
-    assert admin.get("/amps").status == 200
-
-
-def test_one_connection_has_one_request(start_admin: StartAdmin) -> None:
-    admin = start_admin()
-    with socket.create_connection(("127.0.0.1", admin.port)) as connection:
-        connection.settimeout(20)
-        connection.sendall(b"GET /amps/instance/name HTTP/1.1\r\nHost: a\r\n\r\n" * 2)
-        received = b""
-        while data := connection.recv(4096):
-            received += data
-    assert received.count(b"HTTP/1.1 200") == 1
