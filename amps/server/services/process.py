@@ -114,6 +114,7 @@ class Services:
                 self._schedules.append(asyncio.create_task(self._follow(source.schedule, which)))
         self._tell("ready")
         await self._stopped
+        self._end_commands()
         if self._admin is not None:
             await self._admin.stop()
 
@@ -165,6 +166,7 @@ class Services:
             except OSError:
                 data = b""
             if not data:
+                self._end_commands()
                 os._exit(0)
             self._heard(*msgpack.unpackb(data))
 
@@ -182,6 +184,12 @@ class Services:
             self._shared.stopping.set()
             if not self._stopped.done():
                 self._stopped.set_result(None)
+
+    def _end_commands(self) -> None:
+        """Commands of actions do not outlive the instance."""
+        for group in self._shared.commands:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(group, signal.SIGKILL)
 
     def _begin(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)

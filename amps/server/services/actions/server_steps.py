@@ -100,7 +100,11 @@ class ExecuteSystem(Step):
                 )
             except OSError as error:
                 raise StepFailure(f"the command cannot be started: {error.strerror}") from None
-            status = await self._wait(process, run)
+            self.environment.commands.add(process.pid)
+            try:
+                status = await self._wait(process, run)
+            finally:
+                self.environment.commands.discard(process.pid)
             said = complaints.end()
         if status != 0:
             how = f"status {status}" if status > 0 else f"signal {-status}"

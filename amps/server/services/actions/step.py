@@ -45,7 +45,8 @@ class Environment:
 
     `raise_event(event, run)` queues the actions of an event; it raises StepFailure. `ask_for_shutdown(cause)` has the
     supervisor stop the instance, `switch(what, enabled)` has it switch authentication or entitlement. `stopping` is set
-    when work in threads should be given up.
+    when work in threads should be given up. `commands`: the process groups of commands that run, which end with the
+    process.
     """
 
     config: ServerConfig
@@ -56,6 +57,7 @@ class Environment:
     ask_for_shutdown: Callable[[str], None]
     switch: Callable[[str, bool], None]
     stopping: threading.Event = field(default_factory=threading.Event)
+    commands: set[int] = field(default_factory=set)
 
 
 class Step(ABC):
