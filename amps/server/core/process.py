@@ -295,6 +295,10 @@ class Core:
                     # After saying that it sleeps: whoever wants more from now on rings.
                     self._flusher.demand(control.durable_wanted(self._runtime.transports))
                 events = []
+                if not self._orphaned_until_ns:
+                    # While answers wait for room, requests wait too: they must not wake us over and over.
+                    waits_for = select.POLLOUT if self._waiting_answers else select.POLLIN
+                    poller.modify(self._runtime.core_requests, waits_for)
                 if not self._pending():
                     events = poller.poll(ANSWER_WAIT_MS if self._blocked else IDLE_WAIT_MS)
                 control.set_core_sleeping(False)
