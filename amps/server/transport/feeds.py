@@ -164,6 +164,8 @@ class Feeds:
         except LogDamaged as damage:
             self.journal_damaged(connection, damage)
             return False
+        if not replay.members:
+            return False  # its client has gone over what it got
         if state == REPLAY_ENDED:
             for subscription in list(replay.members):
                 self._log.log("21-0003", client=connection.shown_name, sub_id=subscription.sub_id)

@@ -138,7 +138,12 @@ class Replay:
     def leave(self, member: Subscription) -> None:
         """It is not served here any more."""
         self.members.remove(member)
-        self.group.changed()
+        if self.members:
+            self.group.changed()
+        else:
+            # The group knows this replay: without the tie its journal is let go at once, not when somebody collects.
+            del self.tailer, self.group
+            self._terms = None
 
     def release_held(self) -> None:
         """Let everything go that conflation holds: what follows is on other terms."""

@@ -1,17 +1,34 @@
 """The client against a server, where a scripted peer would prove nothing."""
 
+import queue
+
 import pytest
 
-from amps.client import EPOCH, Client, UnknownException
+from amps.client import EPOCH, Client
+from amps.client.errors import InvalidSubIdException
+from amps.client.message import Message
 from tests.support.server import StartServer
 
 
-@pytest.mark.parametrize("call", ["pause", "resume"])
-def test_the_server_says_that_it_cannot_pause_subscriptions_yet(start_server: StartServer, call: str) -> None:
-    """protocol.md D16: no topic is needed, so none is missed."""
+def test_a_subscription_is_paused_and_resumed(start_server: StartServer) -> None:
+    """protocol.md D16, transaction_log.md §9: no topic is needed, so none is missed; nothing is lost meanwhile."""
     server = start_server(log_topics=[".*"])
+    got: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+
+    def take(message: Message) -> None:
+        got.put(message.data)
+
     with Client("pausing", f"tcp://127.0.0.1:{server.port()}/amps/json") as client:
-        client.bookmark_subscribe("t", EPOCH, handler=print, sub_id="S")
-        with pytest.raises(UnknownException, match="not supported yet: pausing subscriptions"):
-            getattr(client, call)("S")
+        client.bookmark_subscribe("t", EPOCH, handler=take, sub_id="S")
+        client.publish("t", "1")
+        assert got.get(timeout=20) == b"1"
+        client.pause("S")
+        client.publish("t", "2")
         client.flush()
+        client.publish("t", "3")
+        with pytest.raises(queue.Empty):
+            got.get(timeout=0.5)
+        client.resume("S")
+        assert [got.get(timeout=20) for _ in range(2)] == [b"2", b"3"]
+        with pytest.raises(InvalidSubIdException, match="other"):
+            client.resume("other")

@@ -187,6 +187,16 @@ def test_bounds_of_any_kind(messages: list[Message], data: st.DataObject) -> Non
                 assert not bounds.is_over(tailer.position, end_us - 1)
 
 
+def test_bounds_the_end_of_a_moment_is_of_a_microsecond() -> None:
+    """transaction_log.md §20 9: `]` takes the messages of that microsecond, `)` none of them."""
+    messages = [Message(START_US + n // 2, 0, n + 1, 0) for n in range(6)]
+    with log_of(messages) as log:
+        for end_us, expected in ((START_US + 1, 4), (START_US, 2)):
+            tailer, outlet = log.replay(ReplayBounds(0, (True, 0, end_us, [])))
+            assert tailer.run_on_terms(log.end, MANY, outlet, MANY, 1, 1) == REPLAY_ENDED
+            assert len(bookmarks(outlet)) == expected
+
+
 def test_bounds_asked_again_say_the_same() -> None:
     """A replay that may not go on yet asks about the same record once more."""
     message = Message(START_US, 0, 1, 0)
@@ -350,8 +360,9 @@ def test_conflation_follows_the_time_of_the_messages(
             assert missing <= set(payloads)
         expected = conflated(log.messages, interval_us)
         assert state == REPLAY_REACHED
-        assert [(bookmark, payload) for bookmark, _, payload in got] == [
-            (first.bookmark, newest.payload) for first, newest in expected
+        assert [(bookmark, time[-8:], payload) for bookmark, time, payload in got] == [
+            (first.bookmark, f".{first.time_us % 1_000_000:06d}Z"[-8:], newest.payload)
+            for first, newest in expected
         ]
         assert len(conflation) == 0
         assert conflation.held_bytes == 0
