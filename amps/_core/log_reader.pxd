@@ -5,7 +5,7 @@ from cpython.list cimport PyList_GET_SIZE
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from amps._core.frames cimport FrameMap
-from amps._core.record cimport KIND_TOPIC, RecordHeader, align8
+from amps._core.record cimport KIND_TOPIC, TOPIC_PREFIX_BYTES, RecordHeader, align8, record_payload
 
 
 cdef class LogFile:
@@ -74,3 +74,14 @@ cdef inline const RecordHeader* next_record(LogCursor cursor, uint64_t limit) ex
 # Move past the record that was found.
 cdef inline void skip_record(LogCursor cursor, const RecordHeader* record) noexcept:
     cursor.position += align8(record.length)
+
+
+# Whether the parts of a topic record's payload add up to its length.
+cdef inline bint topic_record_fits(const RecordHeader* record) noexcept nogil:
+    cdef const uint8_t* payload = record_payload(record)
+    return record.payload_length >= TOPIC_PREFIX_BYTES and record.payload_length == (
+        <uint64_t>TOPIC_PREFIX_BYTES + (<const uint32_t*>(payload + 16))[0] + (<const uint32_t*>(payload + 20))[0]
+    )
+
+
+cdef tuple topic_of_record(const RecordHeader* record)

@@ -1,11 +1,10 @@
-"""Types of log files, cursors and scans; see log_reader.pyx."""
+"""Types of log files and cursors; see log_reader.pyx."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from _typeshed import ReadableBuffer
 
-from amps._core.bookmark_index import IndexBuilder
 from amps._core.frames import FrameCache, FrameMap
 from amps._core.frames import LogDamaged as LogDamaged
 
@@ -113,25 +112,3 @@ class Record:
     topic: object
     txid: int
     user_id: bytes
-
-class ScanResult:
-    damaged: bool
-    durable_position: int
-    end_offset: int
-    finished: bool
-    last_bookmark: tuple[int, int]
-    last_txid: int
-    record_count: int
-    topics: list[tuple[str, str]]
-    valid_after: int
-
-def scan_file(
-    source: LogFile | ReadableBuffer,
-    start_position: int,
-    index: IndexBuilder | None = None,
-    progress: Callable[[int], object] | None = None,
-) -> ScanResult: ...
-def check_records(file: LogFile, offset: int, bytes_max: int) -> tuple[int, bool]: ...
-def intact_record(
-    source: LogFile | ReadableBuffer, start_position: int, offset: int
-) -> tuple[int, int] | None: ...

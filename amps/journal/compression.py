@@ -19,7 +19,8 @@ from pathlib import Path
 import zstandard
 
 from amps._core.frames import FRAME_BYTES, LogDamaged, seek_table
-from amps._core.log_reader import FILE_HEADER_SIZE, LogFile, check_records
+from amps._core.log_reader import FILE_HEADER_SIZE, LogFile
+from amps._core.log_scan import check_records
 from amps.journal.disk import Disk
 from amps.journal.names import unfinished_path
 

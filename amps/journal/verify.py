@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from amps._core.frames import LogDamaged
-from amps._core.log_reader import LogFile, scan_file
+from amps._core.log_reader import LogFile
+from amps._core.log_scan import scan_file
 from amps.journal.files import read_header
 from amps.journal.names import JournalPlace, find_journals, watermark_path
 from amps.journal.watermark import read_watermark

@@ -503,11 +503,16 @@ def _is_alive(process: psutil.Process) -> bool:
 
 
 def package_path() -> str:
-    """The directory that the server process must import the package from: the one this process uses."""
+    """The directory that the server process must import the package from: the one this process uses. Behind it, so
+    that an unbuilt checkout never stands for the package, that of the tests, of which a process may be a part.
+    """
     import amps
 
     paths = [str(Path(path).resolve().parent) for path in amps.__path__]
-    return os.pathsep.join([*paths, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    tests = str(Path(__file__).resolve().parents[2])
+    return os.pathsep.join([*paths, os.environ.get("PYTHONPATH", ""), tests]).replace(
+        os.pathsep * 2, os.pathsep
+    )
 
 
 def numbered_bodies(count: int, start: int = 1, padding_bytes: int = 0) -> list[bytes]:

@@ -35,7 +35,7 @@ def test_a_subscription_is_paused_and_resumed(start_server: StartServer) -> None
 
 
 def test_a_stream_ends_with_its_range_or_its_number(start_server: StartServer) -> None:
-    """client.md §19.4: replays with `top_n` or a range end by themselves; a filter that leaves nothing changes nothing."""
+    """client.md §19.4: replays with `top_n` or a range end by themselves, also if a filter leaves nothing."""
     server = start_server(log_topics=[".*"])
     with Client("ending", f"tcp://127.0.0.1:{server.port()}/amps/json") as client:
         for number in range(5):

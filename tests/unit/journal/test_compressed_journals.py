@@ -12,7 +12,8 @@ import pytest
 from amps._core.delivery import Group, JournalTailer
 from amps._core.frames import FRAME_BYTES, FrameCache, LogDamaged, seek_table
 from amps._core.identity import publisher_id
-from amps._core.log_reader import LogCursor, LogDirectory, LogFile, Record, scan_file
+from amps._core.log_reader import LogCursor, LogDirectory, LogFile, Record
+from amps._core.log_scan import scan_file
 from amps._core.routes import TopicRoutes
 from amps._core.topic_table import TopicEntry, TopicTable
 from amps.journal.compression import PASSES, compress_journal
