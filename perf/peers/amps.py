@@ -77,6 +77,7 @@ class AmpsPeer(ServerPeer):
     name = "amps"
     title = "this server (synced)"
     window = 400_000
+    journal_size = "1GB"
     last_client_name = ""
     """Of the newest connection."""
 
@@ -93,6 +94,7 @@ class AmpsPeer(ServerPeer):
   </Transport></Transports>
   <TransactionLog>
     <JournalDirectory>{journal}</JournalDirectory>
+    <JournalSize>{self.journal_size}</JournalSize>
     <Topic><Name>.*</Name><MessageType>json</MessageType></Topic>
   </TransactionLog>
   <Logging><Target><Protocol>stdout</Protocol><Level>info</Level></Target></Logging>

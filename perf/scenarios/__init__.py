@@ -9,6 +9,7 @@ from perf.scenarios.filters import FilterLibraries, FilterSubscriptions, FilterT
 from perf.scenarios.live_latency import LiveLatency
 from perf.scenarios.many_replays import ManyReplays
 from perf.scenarios.publish_persist import PublishPersist
+from perf.scenarios.recovery import Recovery
 from perf.scenarios.replay import Replay
 
 SCENARIOS: dict[str, Scenario[Any]] = {
@@ -18,6 +19,7 @@ SCENARIOS: dict[str, Scenario[Any]] = {
         LiveLatency(),
         Replay(),
         ManyReplays(),
+        Recovery(),
         FilterLibraries(),
         FilterTypes(),
         FilterSubscriptions(),
