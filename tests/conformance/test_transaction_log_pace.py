@@ -5,11 +5,12 @@ A machine may be slow, never too fast: only what must not come earlier is measur
 
 import time
 
+import psutil
 import pytest
 
 from tests.support.peer import RawClient, bodies_of
 from tests.support.peers import Peers
-from tests.support.server import ServerProcess
+from tests.support.server import ServerProcess, StartServer
 
 
 def numbers(count: int, start: int = 1) -> list[bytes]:
@@ -123,13 +124,34 @@ def test_transaction_log_17_completed_comes_when_the_replay_does(
 ) -> None:
     """transaction_log.md §20 17"""
     publisher.publish_persisted(recorded_topic, numbers(10), 1)
-    subscriber.send(
-        {"c": "subscribe", "t": recorded_topic, "bm": "0", "sub_id": "s", "a": "completed", "o": "rate=20"}
-    )
+    subscriber.send({"c": "subscribe", "t": recorded_topic, "bm": "0", "sub_id": "s", "a": "processed,completed",
+                     "o": "rate=20"})  # fmt: skip
+    assert subscriber.wait_for_ack("processed").succeeded
     publisher.publish_persisted(recorded_topic, numbers(2, start=11), 11)
     got = subscriber.receive_many(13)
     assert got[10].is_ack("completed")
     assert [m.body for m in got if m.command == "p"] == numbers(12)
+
+
+def test_transaction_log_35_who_has_caught_up_costs_nothing(start_server: StartServer, peers: Peers) -> None:
+    """transaction_log.md §7.7: thousands that wait at the end of the log, each on terms of its own."""
+    server = start_server(log_topics=("t",))
+    publisher, subscriber = peers.logged_on(server), peers.logged_on(server)
+    publisher.publish_persisted("t", numbers(1), 1)
+    count = 4000
+    for sub_id in range(count):
+        subscriber.send({"c": "subscribe", "t": "t", "sub_id": str(sub_id), "bm": "0", "o": "rate=1000"})
+    assert len({*(m["sids"] for m in subscriber.receive_published(count, timeout_s=60))}) == count
+    workers = [psutil.Process(pid) for pid in server.pids("amps: transport")]
+    time.sleep(0.5)
+    before = [worker.cpu_times() for worker in workers]
+    time.sleep(1.0)
+    used_s = [now.user + now.system - then.user - then.system
+              for now, then in zip([worker.cpu_times() for worker in workers], before, strict=True)]  # fmt: skip
+    assert len(used_s) > 0
+    assert max(used_s) < 0.5
+    publisher.publish("t", b"2", s=2)
+    assert bodies_of(subscriber.receive_published(count, timeout_s=60)) == [b"2"] * count
 
 
 def test_transaction_log_35_a_slow_rate_costs_others_nothing(

@@ -8,9 +8,10 @@ is missed and nothing comes twice. All tailers stop at the watermarks that the t
 Nobody is brought to a place in one go, however far it is: a command waits until its tailer is there (shared_feeds.py),
 and a replay that has caught up stays one while the tailer that it is to join has not.
 
-A replay is in one place: in the row of those that are run, among those whose client does not read, among those whose
-next message is due later, with the threads that read the log from the disk, or paused. Its *ticket* says which of its
-places is the newest; older ones are passed over.
+A replay is in one place: in the row of those that are run, at the watermark until that moves, among those whose client
+does not read, among those that have something to do at a later time, with the threads that read the log from the disk,
+or paused. Its *ticket* says which of its places is the newest; older ones are passed over. Only those in the row cost
+anything.
 """
 
 import heapq
@@ -38,7 +39,7 @@ from amps.server.transport.start_search import Start, StartSearch
 from amps.server.transport.subscriptions import Place, Subscription, SubscriptionSet
 
 PERSISTED_INTERVAL_S = 1.0
-SETTLING_S = 0.02
+SETTLING_NS = 20_000_000
 REPLAYS_TURN_S = 0.003
 """Replays have time: publishers and live subscribers on this worker wait for no more than this and a step."""
 LATER_NS_MAX = 60_000_000_000
@@ -73,8 +74,10 @@ class Feeds:
         members = SubscriptionSet(topics, benches, combine=False, live=False)
         self._durable = DurableFeed(members, core, schedule, flush)
         self._replays: deque[tuple[Replay, int]] = deque()
+        self._at_watermark: list[tuple[Replay, int]] = []
+        self._watermark = 0, 0  # that they are at
         self._unread: dict[Connection, list[tuple[Replay, int]]] = {}
-        self._due_later: list[tuple[int, int, Replay, int]] = []
+        self._later: list[tuple[int, int, Replay]] = []  # by monotonic time, ns
         self._number = itertools.count()
         self._settled = SettledTime(runtime.control)
         self._read_ahead = ReadAhead(call_soon)
@@ -91,7 +94,7 @@ class Feeds:
     @property
     def durable_awaited(self) -> bool:
         """Whether anybody here gets messages when they are durable."""
-        return self._durable.tailer is not None or bool(self._replays)
+        return self._durable.tailer is not None or bool(self._replays or self._at_watermark)
 
     def forget(self, connection: Connection) -> None:
         """The connection has ended."""
@@ -106,7 +109,7 @@ class Feeds:
         more |= not self._live.run()
         self.release_transient()
         more |= not self._durable.run()
-        if self._replays or self._due_later:
+        if self._replays or self._later or self._at_watermark:
             more |= self._run_replays()
         return more
 
@@ -132,9 +135,16 @@ class Feeds:
         unix_ns = time.time_ns()
         clocks = Clocks(time.monotonic_ns(), unix_ns)  # in this order: see SettledTime
         clocks.settled_us, clocks.settled_at = self._settled.look(self._core.view.journal_written)
-        while self._due_later and self._due_later[0][0] <= clocks.now_ns:
-            _, _, replay, ticket = heapq.heappop(self._due_later)
-            self._replays.append((replay, ticket))
+        watermark = self._core.view.durable, self._core.view.journal_written
+        if watermark != self._watermark:
+            self._watermark = watermark
+            self._replays.extend(self._at_watermark)
+            self._at_watermark.clear()
+        while self._later and self._later[0][0] <= clocks.now_ns:
+            when_ns, _, replay = heapq.heappop(self._later)
+            if when_ns == replay.wakes_at_ns:
+                replay.wakes_at_ns = 0
+                self._queue(replay)
         for _ in range(len(self._replays)):
             if time.monotonic() >= until_s:
                 more = True
@@ -142,8 +152,8 @@ class Feeds:
             replay, ticket = self._replays.popleft()
             if ticket == replay.ticket and replay.members and not replay.paused:
                 more |= self._run_replay(replay, ticket, clocks)
-        if self._due_later:
-            self._schedule_after((self._due_later[0][0] - clocks.now_ns) / 1e9)
+        if self._later:
+            self._schedule_after((self._later[0][0] - clocks.now_ns) / 1e9)
         return more
 
     def _run_replay(self, replay: Replay, ticket: int, clocks: Clocks) -> bool:
@@ -172,21 +182,15 @@ class Feeds:
                 self.remove(subscription)
             return False
         if state == REPLAY_DUE_LATER:
-            # Looked at now and then: its client may have gone.
-            due_ns = min(replay.due_ns, clocks.now_ns + LATER_NS_MAX)
-            heapq.heappush(self._due_later, (due_ns, next(self._number), replay, ticket))
+            self._run_later(replay, replay.due_ns, clocks)
             return False
         if state == REPLAY_UNFINISHED:
             self._replays.append((replay, ticket))
             return True
-        if not replay.may_join:
-            self._replays.append((replay, ticket))
-            self._see_to_times(replay, clocks)
-            return False
         # One that begins beyond what is durable, or has to say when it has come to a place, waits for the watermark.
         ahead = replay.tailer.position > limit or any(m.completed_at is not None for m in replay.members)
-        if ahead:
-            self._replays.append((replay, ticket))
+        if ahead or not replay.may_join:
+            self._wait_at_watermark(replay, clocks)
             return False
         if self._joined(replay):
             return False
@@ -197,16 +201,27 @@ class Feeds:
         self._replays.append((replay, ticket))
         self._schedule()
 
-    def _see_to_times(self, replay: Replay, clocks: Clocks) -> None:
-        """A replay stands at the watermark, and something may be due there without any further message."""
+    def _wait_at_watermark(self, replay: Replay, clocks: Clocks) -> None:
+        """A replay has nothing to do until the watermark moves, or a time comes that matters to it."""
+        replay.ticket += 1
+        self._at_watermark.append((replay, replay.ticket))
         held_until_ns, ends_at_us = replay.held_until_ns, replay.ends_at_us
         if held_until_ns is not None:
-            self._schedule_after((held_until_ns - clocks.unix_ns) / 1e9)
+            wait_ns = held_until_ns - clocks.unix_ns
+            self._run_later(replay, clocks.now_ns + wait_ns, clocks)
         if ends_at_us is not None:
-            missing_s = (ends_at_us * 1000 - clocks.unix_ns) / 1e9
-            if missing_s < 0:
+            wait_ns = ends_at_us * 1000 - clocks.unix_ns
+            if wait_ns < 0:
                 self._settled.ask(clocks)
-            self._schedule_after(max(missing_s, SETTLING_S))
+            self._run_later(replay, clocks.now_ns + max(wait_ns, SETTLING_NS), clocks)
+
+    def _run_later(self, replay: Replay, when_ns: int, clocks: Clocks) -> None:
+        """Run a replay at that time (monotonic), or earlier; wherever it is then. It is noted once."""
+        # Looked at now and then: its client may have gone.
+        when_ns = max(1, min(when_ns, clocks.now_ns + LATER_NS_MAX))
+        if not 0 < replay.wakes_at_ns <= when_ns:
+            replay.wakes_at_ns = when_ns
+            heapq.heappush(self._later, (when_ns, next(self._number), replay))
 
     def _joined(self, replay: Replay) -> bool:
         """A replay stands at the watermark: its members go to the tailer that stands there too, if it does."""

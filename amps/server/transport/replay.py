@@ -49,6 +49,7 @@ class Replay:
         self.connection = members[0].connection
         self.paused = False
         self.ticket = 0  # of its newest place in a queue; older ones are void
+        self.wakes_at_ns = 0  # monotonic time at which it is to be run at the latest; 0 = none
         self._resident_until = 0  # log position up to which the log was in memory when it was looked at
         self._benches = benches
         self.group = Group(self._routes)
