@@ -364,9 +364,12 @@ class Feeds:
             first = members[0].replay
             assert first is not None
             if len(members) > 1:
-                first = Replay(members, first.place(), self._benches)
+                shared = Replay(members, first.place(), self._benches)
                 for subscription in members:
-                    subscription.replay = first
+                    if subscription.replay is not None:
+                        subscription.replay.leave(subscription)
+                    subscription.replay = shared
+                first = shared
             first.resume()
             self._queue(first)
         self._schedule()
