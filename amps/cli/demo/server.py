@@ -33,6 +33,7 @@ class DemoServer:
         self.port = port or free_port()
         self.output = data_directory.parent / f"{data_directory.name}-{OUTPUT_NAME}"
         self._process: subprocess.Popen[bytes] | None = None
+        self._family: list[psutil.Process] = []  # while it is being killed
 
     def start(self) -> float:
         """Start and wait until it is ready; seconds taken."""
@@ -68,13 +69,14 @@ class DemoServer:
     def kill(self) -> list[str]:
         """SIGKILL to every process, the supervisor first so that it restarts none. Returns their titles."""
         supervisor = self._process
-        self._process = None
         if supervisor is None:
             return []
-        family: list[psutil.Process] = []
-        with contextlib.suppress(psutil.NoSuchProcess):
-            root = psutil.Process(supervisor.pid)
-            family = [root, *root.children(recursive=True)]
+        # Kept until all are gone: a signal may end this in the middle, and whoever cleans up does it again.
+        if not self._family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                root = psutil.Process(supervisor.pid)
+                self._family = [root, *root.children(recursive=True)]
+        family = self._family
         titles = [title(process) for process in family]
         for process in family:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -83,6 +85,8 @@ class DemoServer:
             os.killpg(supervisor.pid, signal.SIGKILL)
         supervisor.wait()
         psutil.wait_procs(family[1:], timeout=STOP_S)
+        self._family = []
+        self._process = None
         return titles
 
     def stop(self) -> None:
