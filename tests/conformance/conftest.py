@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.peer import RawClient
+from tests.support.peers import Peers
 from tests.support.server import ServerProcess, Transport, loaded_module_xml, module_xml
 
 RECORDED_TOPICS = ("^L/",)
@@ -162,3 +164,15 @@ def topic(unique: str) -> str:
 def recorded_topic(unique: str) -> str:
     """A topic of this test alone that set-ups with a log record."""
     return f"L/{unique}"
+
+
+@pytest.fixture
+def publisher(peers: Peers, logged_server: ServerProcess) -> RawClient:
+    """One that publishes to the shared server with a log; modules that need another one define theirs."""
+    return peers.logged_on(logged_server)
+
+
+@pytest.fixture
+def subscriber(peers: Peers, logged_server: ServerProcess) -> RawClient:
+    """One that subscribes there."""
+    return peers.logged_on(logged_server)

@@ -12,16 +12,6 @@ from tests.support.peers import Peers
 from tests.support.server import ServerProcess, numbered_bodies
 
 
-@pytest.fixture
-def publisher(peers: Peers, logged_server: ServerProcess) -> RawClient:
-    return peers.logged_on(logged_server)
-
-
-@pytest.fixture
-def subscriber(peers: Peers, logged_server: ServerProcess) -> RawClient:
-    return peers.logged_on(logged_server)
-
-
 def test_protocol_54_replay_then_completed_then_live(
     publisher: RawClient, subscriber: RawClient, recorded_topic: str
 ) -> None:

@@ -3,21 +3,9 @@
 import json
 import time
 
-import pytest
-
 from tests.support.peer import RawClient, bodies_of
 from tests.support.peers import Peers
 from tests.support.server import ServerProcess
-
-
-@pytest.fixture
-def publisher(peers: Peers, logged_server: ServerProcess) -> RawClient:
-    return peers.logged_on(logged_server)
-
-
-@pytest.fixture
-def subscriber(peers: Peers, logged_server: ServerProcess) -> RawClient:
-    return peers.logged_on(logged_server)
 
 
 def body(key: object, number: int) -> bytes:

@@ -17,16 +17,6 @@ def numbers(count: int, start: int = 1) -> list[bytes]:
     return [b"%d" % number for number in range(start, start + count)]
 
 
-@pytest.fixture
-def publisher(peers: Peers, logged_server: ServerProcess) -> RawClient:
-    return peers.logged_on(logged_server)
-
-
-@pytest.fixture
-def subscriber(peers: Peers, logged_server: ServerProcess) -> RawClient:
-    return peers.logged_on(logged_server)
-
-
 def arrivals(subscriber: RawClient, count: int) -> tuple[list[bytes], list[float]]:
     """Bodies, and seconds since the first arrived."""
     bodies, times_s = [], []

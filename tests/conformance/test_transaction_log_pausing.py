@@ -9,16 +9,6 @@ from tests.support.peers import Peers
 from tests.support.server import ServerProcess, numbered_bodies
 
 
-@pytest.fixture
-def publisher(peers: Peers, logged_server: ServerProcess) -> RawClient:
-    return peers.logged_on(logged_server)
-
-
-@pytest.fixture
-def subscriber(peers: Peers, logged_server: ServerProcess) -> RawClient:
-    return peers.logged_on(logged_server)
-
-
 def pause(client: RawClient, sub_ids: str, option: str = "pause") -> None:
     ack = client.request({"c": "subscribe", "sub_id": sub_ids, "o": option})
     assert ack.succeeded, ack

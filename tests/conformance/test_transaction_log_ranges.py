@@ -15,16 +15,6 @@ def numbers(count: int, start: int = 1) -> list[bytes]:
 
 
 @pytest.fixture
-def publisher(peers: Peers, logged_server: ServerProcess) -> RawClient:
-    return peers.logged_on(logged_server)
-
-
-@pytest.fixture
-def subscriber(peers: Peers, logged_server: ServerProcess) -> RawClient:
-    return peers.logged_on(logged_server)
-
-
-@pytest.fixture
 def six(publisher: RawClient, subscriber: RawClient, recorded_topic: str) -> list[tuple[str, str]]:
     """Bookmark and time of six messages, bodies 1 to 6, no two of the same microsecond."""
     for number, body in enumerate(numbers(6), start=1):

@@ -10,16 +10,6 @@ from tests.support.peers import Peers
 from tests.support.server import ServerProcess, StartServer, numbered_bodies
 
 
-@pytest.fixture
-def publisher(peers: Peers, logged_server: ServerProcess) -> RawClient:
-    return peers.logged_on(logged_server)
-
-
-@pytest.fixture
-def subscriber(peers: Peers, logged_server: ServerProcess) -> RawClient:
-    return peers.logged_on(logged_server)
-
-
 def test_transaction_log_1_epoch_replays_everything(
     publisher: RawClient, subscriber: RawClient, recorded_topic: str
 ) -> None:
