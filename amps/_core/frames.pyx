@@ -256,6 +256,8 @@ cdef class FrameMap:
 
     cdef int drop(self, uint64_t frame) except -1:
         """Give a frame's memory back."""
+        cdef uint64_t begin = frame * FRAME_CONTENT_BYTES
         self.present[frame] = 0
-        madvise(self.data + frame * FRAME_CONTENT_BYTES, FRAME_CONTENT_BYTES, MADV_DONTNEED)
+        # The last frame may be short, and what lies behind the mapping belongs to somebody else.
+        madvise(self.data + begin, min(<uint64_t>FRAME_CONTENT_BYTES, self.size - begin), MADV_DONTNEED)
         return 0

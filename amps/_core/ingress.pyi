@@ -4,7 +4,7 @@ from typing import Any
 
 from _typeshed import WriteableBuffer
 
-from amps._core.shared import Ring
+from amps._core.shared import ControlPage, Ring
 from amps._core.topic_table import TopicEntry, TopicTable
 
 NEED_MORE: int
@@ -16,10 +16,18 @@ DENIED: int
 SPILL: int
 BAD_HEADER: int
 TOO_LARGE: int
+NO_STORAGE: int
+AFTER_REFUSAL: int
 
 class Ingress:
     def __init__(
-        self, slot: int, serial: int, ring: Ring, table: TopicTable, frame_bytes_max: int
+        self,
+        slot: int,
+        serial: int,
+        ring: Ring,
+        control: ControlPage,
+        table: TopicTable,
+        frame_bytes_max: int,
     ) -> None: ...
     @property
     def slot(self) -> int: ...

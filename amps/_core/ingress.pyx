@@ -9,6 +9,11 @@ Memory: idle connections hold none. Bytes are received into a scratch buffer sha
 process and parsed there; only the piece of a frame whose rest has not come is kept, in memory that grows as the
 bytes arrive, never by what a length field promises, and is given back when the frame is done.
 
+While the journal takes no messages, or no large ones, publishes to recorded topics are refused here (NO_STORAGE). A
+publisher that is never told, because its connection ends first, learns at its next logon the last sequence in the log,
+and takes everything before for recorded. So after a refused one no numbered publish of the connection is taken any
+more; when it could be, the connection must end (AFTER_REFUSAL).
+
 Invariants: a frame is consumed exactly when its effect is in the ring or Python has taken it; on RING_FULL, NEW_TOPIC,
 PERMISSION and SPILL nothing is consumed and parsing the same frame again is safe.
 """
@@ -21,7 +26,7 @@ from libc.string cimport memcmp, memcpy, memmove, memset
 
 from amps._core.filter_set cimport FilterBench, FilterSet
 from amps._core.message_facts cimport tell_facts
-from amps._core.platform cimport debug_assert
+from amps._core.platform cimport debug_assert, load_relaxed
 from amps._core.record cimport (
     FLAG_DELTA,
     FLAG_DERIVED_PUBLISHER,
@@ -32,7 +37,7 @@ from amps._core.record cimport (
     RecordHeader,
     align8,
 )
-from amps._core.shared cimport Ring
+from amps._core.shared cimport ControlPage, Ring
 from amps._core.topic_table cimport TopicEntry, TopicTable
 from amps._core.wire cimport (
     FIELD_ACK_TYPE,
@@ -59,6 +64,8 @@ DENIED = 5             # a publish to `topic_entry` that is not allowed; consume
 SPILL = 6              # a message too large for the ring: `write_spill`, then `finish_spill`
 BAD_HEADER = 7         # no header where one must be: close the connection
 TOO_LARGE = 8          # a frame over the limit: close the connection
+NO_STORAGE = 9         # a publish that the journal cannot take now; consumed; `sequence` is its number
+AFTER_REFUSAL = 10     # one that could be taken, but has a number and comes after a refused one: close the connection
 
 cdef enum:
     SCRATCH_BYTES = 262144
@@ -72,6 +79,7 @@ cdef class Ingress:
     cdef readonly uint32_t slot
     cdef readonly uint32_t serial
     cdef Ring ring
+    cdef ControlPage control
     cdef TopicTable table
     cdef uint64_t frame_bytes_max
     # identity, set at logon
@@ -96,6 +104,7 @@ cdef class Ingress:
     cdef uint32_t frame_length
     cdef readonly TopicEntry topic_entry
     cdef TopicEntry last_entry
+    cdef bint has_refused                  # a publish with a number was refused for want of storage
     cdef bint wants_ack                    # the current publish takes part in conflated acknowledgements
     cdef uint8_t* permissions              # by topic number: 0 unknown, 1 allowed, 2 denied
     cdef uint32_t permission_count
@@ -111,10 +120,14 @@ cdef class Ingress:
         self.kept = NULL
         self.permissions = NULL
 
-    def __init__(self, uint32_t slot, uint32_t serial, Ring ring, TopicTable table, uint64_t frame_bytes_max):
+    def __init__(
+        self, uint32_t slot, uint32_t serial, Ring ring, ControlPage control not None, TopicTable table,
+        uint64_t frame_bytes_max,
+    ):
         self.slot = slot
         self.serial = serial
         self.ring = ring
+        self.control = control
         self.table = table
         self.frame_bytes_max = frame_bytes_max
         self.ready = False
@@ -124,6 +137,7 @@ cdef class Ingress:
         self.kept_capacity = 0
         self.permission_count = 0
         self.last_entry = None
+        self.has_refused = False
         self.user_id = b""
         self.sequence = 0
         self.ack_sequence = 0
@@ -272,7 +286,7 @@ cdef class Ingress:
             if result == 0:
                 self.at += 4 + length
                 continue
-            if result == DENIED:
+            if result == DENIED or result == NO_STORAGE or result == AFTER_REFUSAL:
                 self.at += 4 + length
             return result
 
@@ -339,6 +353,7 @@ cdef class Ingress:
         cdef uint64_t length
         cdef uint8_t* room
         cdef uint32_t permission
+        cdef uint64_t refused_from_bytes
         self.topic_entry = entry
         self.wants_ack = wants_ack
         field_u64(&self.view, FIELD_SEQ, &sequence)
@@ -354,6 +369,15 @@ cdef class Ingress:
                 return DENIED
         if not entry.discarded:
             length = self.record_length(sequence)
+            # Of a topic that is recorded by content all messages: what would not be recorded is known too late.
+            refused_from_bytes = load_relaxed(&self.control.data.refused_from_bytes)
+            if entry.logged and length >= refused_from_bytes:
+                self.has_refused = self.has_refused or sequence != 0
+                self.sequence = sequence
+                return NO_STORAGE
+            if self.has_refused and sequence:
+                self.sequence = sequence
+                return NO_STORAGE if refused_from_bytes == 0 else AFTER_REFUSAL
             if align8(length) > self.ring.capacity // 8:
                 return SPILL
             room = self.ring.reserve(<uint32_t>length)

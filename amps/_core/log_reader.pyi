@@ -15,6 +15,7 @@ FORMAT_VERSION: int
 MAGIC: bytes
 EMPTY: bytes
 
+class LogMissing(LogDamaged): ...
 class LogRemoved(LookupError): ...
 
 def build_file_header(

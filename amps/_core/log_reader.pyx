@@ -17,7 +17,6 @@ cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
 from libc.string cimport memcpy
 
-import errno
 import mmap
 import os
 import weakref
@@ -58,6 +57,10 @@ END_OF_FILE_KIND = KIND_END_OF_FILE
 FORMAT_VERSION = 1
 MAGIC = b"AMPSOJNL"
 EMPTY = b""
+
+
+class LogMissing(LogDamaged):
+    """A file of the log is not where it should be, and was not removed on purpose; or it cannot be opened."""
 
 
 class LogRemoved(LookupError):
@@ -292,7 +295,7 @@ class LogDirectory:
         return f"{prefix}{number:010d}{suffix}"
 
     def file(self, number):
-        """The mapped file. Raises LogRemoved, FileNotFoundError, LogDamaged."""
+        """The mapped file. Raises LogRemoved, LogMissing, LogDamaged."""
         found = self._files.get(number)
         if found is None:
             if self._guard is not None:
@@ -308,7 +311,10 @@ class LogDirectory:
                 return LogFile(f"{prefix}{number:010d}{suffix}", number, self._cache)
             except FileNotFoundError:
                 pass
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path(number))
+            except OSError as error:
+                path = f"{prefix}{number:010d}{suffix}"
+                raise LogMissing(path, 0, f"it cannot be opened: {error.strerror}") from error
+        raise LogMissing(self.path(number), 0, "the file is not there; put it back")
 
     def release_unused(self):
         """Tell the guard which files are in use now. What holds a file is a cursor, or a view of its content.
@@ -320,12 +326,12 @@ class LogDirectory:
         return lowest
 
     def start_position(self, number):
-        """Log position at which that file starts. Raises LogRemoved, FileNotFoundError, LogDamaged."""
+        """Log position at which that file starts. Raises LogRemoved, LogMissing, LogDamaged."""
         start = self._starts.get(number)
         if start is None:
             try:
                 start = self._open(number).start_position
-            except FileNotFoundError:
+            except LogMissing:
                 if self._guard is not None:
                     self._guard.check(number)
                 raise

@@ -25,11 +25,13 @@ cdef class LogWriter:
     cdef uint32_t next_topic_id
     cdef uint64_t last_topic_offset
     cdef bint has_file
+    cdef bint lacks_large                  # after `may_rotate`: an ordinary file may be there, the large one is not
 
     cdef int _grow(self, uint32_t topic) except -1
     cdef int _use_file(
         self, uint64_t number, uint64_t start_position, uint64_t minimum_bytes, uint64_t first_txid
     ) except -1
+    cdef bint may_rotate(self, uint64_t minimum_bytes) except -1
     cdef int rotate(self, uint64_t minimum_bytes, uint64_t txid, uint64_t now_ns, uint64_t durable) except -1
     cdef int write(self, const uint8_t* data, uint64_t length) except -1
     cdef int name_topic(self, uint32_t topic, bytes message_type, bytes name, uint64_t hash_, uint64_t txid,

@@ -3,6 +3,9 @@
 The writer lays the log out; it decides nothing about messages (sequencer.pyx does) and does no I/O itself.
 
 Storage, for the journal and for the transient log alike:
+    prepare_file(number, minimum_bytes) -> bytes | None
+        whether file `number` can be brought into use; None: it can. Else how large the smallest file is that cannot be
+        had: 0 = none can, `minimum_bytes` = one so large cannot
     next_file(number, start_position, minimum_bytes, first_txid) -> (size_bytes, index_memory | None)
         brings file `number` into use; at least `minimum_bytes` long
     write(offset, memoryview)
@@ -32,6 +35,11 @@ from amps._core.record cimport (
     align8,
     record_checksum,
 )
+
+
+cdef inline uint64_t file_bytes_for(uint64_t content_bytes) noexcept:
+    """How large a file must be at least for records of that size."""
+    return content_bytes + FILE_HEADER_BYTES + 2 * RECORD_HEADER_BYTES
 
 
 cdef class LogWriter:
@@ -94,7 +102,7 @@ cdef class LogWriter:
         self, uint64_t number, uint64_t start_position, uint64_t minimum_bytes, uint64_t first_txid
     ) except -1:
         size, index_memory = self.storage.next_file(
-            number, start_position, minimum_bytes + FILE_HEADER_BYTES + 2 * RECORD_HEADER_BYTES, first_txid
+            number, start_position, file_bytes_for(minimum_bytes), first_txid
         )
         self.number = number
         self.start_position = start_position
@@ -106,8 +114,14 @@ cdef class LogWriter:
         self.has_file = True
         return 0
 
+    cdef bint may_rotate(self, uint64_t minimum_bytes) except -1:
+        """Whether the next file can be had. If not, `lacks_large` tells whether only one so large cannot."""
+        lacking = self.storage.prepare_file(self.number + 1, file_bytes_for(minimum_bytes))
+        self.lacks_large = bool(lacking)
+        return lacking is None
+
     cdef int rotate(self, uint64_t minimum_bytes, uint64_t txid, uint64_t now_ns, uint64_t durable) except -1:
-        """Close the file with an end-of-file record and go on in the next."""
+        """Close the file with an end-of-file record and go on in the next, which `may_rotate` has found to be there."""
         cdef RecordHeader record
         memset(&record, 0, sizeof(record))
         record.length = RECORD_HEADER_BYTES

@@ -10,6 +10,8 @@ Invariants
 - A client name belongs to one session. When another one takes it over, what the old session still has in its ring is
   dropped: it was not acknowledged, and the number may already be promised to the new session.
 - Transaction ids rise over both logs together: merging them by transaction id gives the order of the instance.
+- A message that the journal cannot take (no further file can be made) is refused, and its session with it: what a
+  publisher sends next must not come into the log before it, or it would be a duplicate when it is sent again.
 - The watermarks are published after the bytes are there, the ring's tail after the watermarks. So a transport that
   sees its record consumed and then reads the watermarks has an upper bound of the record's position.
 """
@@ -41,7 +43,7 @@ from amps._core.record cimport (
     record_parts_fit,
     record_payload,
 )
-from amps._core.shared cimport ControlPage, Ring, Watermarks
+from amps._core.shared cimport NOTHING_REFUSED, ControlPage, Ring, Watermarks
 
 
 cdef enum:
@@ -79,6 +81,7 @@ cdef class Topic:
 cdef class TransportState:
     """What the core keeps per transport: its ring, its sessions by connection slot, its topic numbers."""
 
+    cdef int index
     cdef Ring ring
     cdef Session* sessions
     cdef uint32_t session_capacity
@@ -135,6 +138,7 @@ cdef class Sequencer:
     cdef readonly uint64_t accepted
     cdef readonly uint64_t duplicates
     cdef readonly uint64_t fenced
+    cdef uint64_t _refused_from_bytes  # records of that length or more are refused by the journal
     # the run of records, contiguous in a ring, not written yet
     cdef LogWriter run_writer
     cdef const uint8_t* run_data
@@ -164,6 +168,7 @@ cdef class Sequencer:
         self.accepted = 0
         self.duplicates = 0
         self.fenced = 0
+        self._refused_from_bytes = NOTHING_REFUSED
         self.run_writer = None
         self.run_data = NULL
         self.run_length = 0
@@ -180,6 +185,7 @@ cdef class Sequencer:
         cdef TransportState state = TransportState()
         while len(self.transports) <= index:
             self.transports.append(None)
+        state.index = index
         state.ring = ring
         state.topics = []
         state.taken = 0
@@ -313,6 +319,8 @@ cdef class Sequencer:
         values.transient_written = self.transient.position
         values.transient_number = self.transient.number
         values.next_txid = self.next_txid
+        if control.data.refused_from_bytes != self._refused_from_bytes:
+            store_release(&control.data.refused_from_bytes, self._refused_from_bytes)
         control.write_watermarks(&values)
 
     cdef int flush_run(self) except -1:
@@ -329,7 +337,7 @@ cdef class Sequencer:
         cdef Session* session = state.session(slot)
         cdef Topic topic = state.topics[record.topic_id]
         cdef LogWriter writer
-        cdef Publisher* publisher
+        cdef Publisher* publisher = NULL
         cdef uint64_t need
         cdef uint64_t offset
         cdef bint new_topic
@@ -344,8 +352,9 @@ cdef class Sequencer:
             if record.sequence <= publisher.last_sequence:
                 self.duplicates += 1
                 return 0
-            publisher.last_sequence = record.sequence
         writer = self.journal if topic.logged and not record.flags & FLAG_UNRECORDED else self.transient
+        if record.length >= self._refused_from_bytes and writer is self.journal:
+            return self._refuse(session, slot, state)
         if self.run_writer is not writer:
             self.flush_run()
         new_topic = (
@@ -358,10 +367,15 @@ cdef class Sequencer:
         offset = writer.position + self.run_length - writer.start_position
         if offset + need + RECORD_HEADER_BYTES > writer.size:
             self.flush_run()
-            writer.rotate(
-                align8(record.length) + topic_record_bytes(topic), self.next_txid, self.now_ns, self.durable
-            )
+            need = align8(record.length) + topic_record_bytes(topic)
+            if not writer.may_rotate(need):
+                # A file for a large message may not be had where an ordinary one is.
+                self._refused_from_bytes = record.length if writer.lacks_large else 0
+                return self._refuse(session, slot, state)
+            writer.rotate(need, self.next_txid, self.now_ns, self.durable)
             new_topic = True
+        if publisher != NULL:
+            publisher.last_sequence = record.sequence
         if new_topic:
             self.flush_run()
             writer.name_topic(
@@ -386,6 +400,29 @@ cdef class Sequencer:
             writer.index.add(record, record.position - writer.start_position)
         self.run_length += align8(record.length)
         return 0
+
+    cdef int _refuse(self, Session* session, uint32_t slot, TransportState state) except -1:
+        """A message that the journal cannot take: nothing more is accepted from its session."""
+        session.state = SESSION_FENCED
+        self.fenced += 1
+        self.replies.append((state.index, ("refused", slot, session.serial)))
+        return 0
+
+    @property
+    def refuses(self):
+        """Whether the journal refuses messages, all of them or large ones."""
+        return self._refused_from_bytes != NOTHING_REFUSED
+
+    def try_next_journal(self):
+        """Refuse no longer if the next journal can be had. False: it still cannot; all messages are refused then."""
+        self._refused_from_bytes = NOTHING_REFUSED if self.journal.may_rotate(0) else 0
+        return not self.refuses
+
+    def change_journal(self):
+        """Go on in the next journal although the one in use is not full. False: it cannot be had."""
+        if self.try_next_journal():
+            self.journal.rotate(0, self.next_txid, self.now_ns, self.durable)
+        return not self.refuses
 
     # --- control records ------------------------------------------------------------------------------
 

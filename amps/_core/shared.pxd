@@ -10,6 +10,8 @@ cdef enum:
     TRANSPORTS_MAX = 64
     CONTROL_PAGE_BYTES = 16384
 
+cdef uint64_t NOTHING_REFUSED
+
 
 # One line per writer, so that no two processes write the same cache line.
 cdef struct CoreLine:
@@ -45,7 +47,9 @@ cdef struct TransportLine:
 
 cdef struct ControlData:
     uint64_t magic
-    uint64_t unused[7]
+    # Rarely written, so it may share its line with nothing that is: every publish looks at it.
+    uint64_t refused_from_bytes    # the journal takes no records of that many bytes or more; NOTHING_REFUSED = it does
+    uint64_t unused[6]
     CoreLine core
     FlushLine flush
     TransportLine transport[TRANSPORTS_MAX]

@@ -12,6 +12,8 @@ NO_JOURNAL: int
 class ControlPage:
     durable: int
     flush_failed: int
+    @property
+    def refused_from_bytes(self) -> int | None: ...
     first_journal_number: int
     transient_first_number: int
     state: int

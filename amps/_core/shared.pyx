@@ -31,6 +31,8 @@ CORE_FAILED = 4
 # A journal number that no journal has.
 NO_JOURNAL = 0xFFFFFFFFFFFFFFFF
 
+cdef uint64_t NOTHING_REFUSED = 0xFFFFFFFFFFFFFFFF
+
 
 cdef class ControlPage:
     """The instance's watermarks, sleep flags and heartbeats in one shared mapping."""
@@ -45,6 +47,7 @@ cdef class ControlPage:
         """Forget everything: before the tree is started anew. Nobody else may be using the page."""
         memset(self.data, 0, sizeof(ControlData))
         self.data.magic = CONTROL_MAGIC
+        self.data.refused_from_bytes = NOTHING_REFUSED
 
     cdef void read_watermarks(self, Watermarks* out) noexcept nogil:
         cdef CoreLine* line = &self.data.core
@@ -108,6 +111,12 @@ cdef class ControlPage:
     @flush_failed.setter
     def flush_failed(self, uint64_t value):
         store_release(&self.data.flush.failed, value)
+
+    @property
+    def refused_from_bytes(self):
+        """The core's: the journal takes no records of that many bytes or more now; None = it takes all."""
+        cdef uint64_t value = load_acquire(&self.data.refused_from_bytes)
+        return None if value == NOTHING_REFUSED else value
 
     @property
     def first_journal_number(self):

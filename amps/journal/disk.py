@@ -4,16 +4,60 @@ So that all dealings with the device are in one place, and so that the simulatio
 account of what a crash of the machine would leave, and lets the process die between any two calls.
 """
 
+import errno
 import mmap
 import os
 from pathlib import Path
 
+Identity = tuple[int, int]
+"""Device and inode number of a directory."""
+
+
+class DirectoryGone(OSError):
+    """A directory is not the one that it was. Its file system was unmounted, or it was moved or removed."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(
+            errno.ESTALE,
+            f"{directory} is not the directory that it was (moved, removed, or its file system unmounted)",
+        )
+
 
 class Disk:
-    """The real one. Every method raises OSError."""
+    """The real one. Every method raises OSError.
+
+    Nothing is made in a directory that is `expect`ed while another one has its path: the mount point of a file system
+    that was unmounted is such a directory, and what is put there would be missing from the log.
+    """
+
+    def __init__(self) -> None:
+        self._identities: dict[Path, Identity] = {}
+
+    def expect(self, directory: Path, identity: Identity | None = None) -> Identity:
+        """That directory must stay the one that it is now, or that had this identity. Raises DirectoryGone."""
+        if identity is None:
+            found = os.stat(directory)
+            identity = found.st_dev, found.st_ino
+        self._identities[directory] = identity
+        Disk.check(self, directory)
+        return identity
+
+    def check(self, directory: Path) -> None:
+        """Raises DirectoryGone if an expected directory is not the one that it was."""
+        identity = self._identities.get(directory)
+        if identity is None:
+            return
+        try:
+            found = os.stat(directory)
+        except (FileNotFoundError, NotADirectoryError):
+            raise DirectoryGone(directory) from None
+        if (found.st_dev, found.st_ino) != identity:
+            raise DirectoryGone(directory)
 
     def open(self, path: Path, flags: int) -> int:
         """Open a file; new ones are readable by owner and group."""
+        if flags & os.O_CREAT:
+            Disk.check(self, path.parent)  # part of this call, for those that watch it
         return os.open(path, flags | os.O_CLOEXEC, 0o640)
 
     def close(self, descriptor: int) -> None:

@@ -36,6 +36,10 @@ class Doors:
             for listening in self.admin:
                 log.log("19-0001", address=shown_address(listening))
 
+    def all(self) -> list[socket.socket]:
+        """Every listening socket."""
+        return [listening for sockets in (*self.transports.values(), self.admin) for listening in sockets]
+
     def close_transports(self) -> None:
         """Close those of the transports."""
         for sockets in self.transports.values():

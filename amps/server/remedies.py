@@ -16,6 +16,7 @@ _FILES = {
     errno.EPERM: "let the server's user write there",
     errno.EROFS: "make the file system writable",
     errno.EEXIST: "remove what has that name, or choose another",
+    errno.ESTALE: "put it back where it was, or mount its file system",
     errno.ENOTDIR: "write the path of a directory",
     errno.ENOENT: "choose a place where files can be made",
     errno.ENAMETOOLONG: "choose a shorter name",

@@ -11,6 +11,7 @@ What dies:
     a transport   the core is told, takes what the dead one had published and answers; then a new one is forked
     the services  the same
     the core      the transports cannot work without it: all are killed and the tree starts anew from the journal
+    its storage   the same, but with pauses, until the log can be opened again (outage.py)
     the log       is forked again; records wait in the socket meanwhile
     stuck         a process that stands still for a minute is killed, unless it waits for its disk (health.py)
     too often     a process that dies five times within a minute ends the instance
@@ -31,12 +32,14 @@ import msgpack
 from setproctitle import setproctitle
 
 from amps.config import LoadedConfig
+from amps.journal.disk import Identity
 from amps.server import console, remedies
 from amps.server.children import RESTART_WINDOW_S, RESTARTS_MAX, Child, GiveUp, RestartCounter
 from amps.server.core.process import EXIT_REFUSED, EXIT_STORAGE, run_core
 from amps.server.doors import Doors
 from amps.server.eventlog import EventLog, minimum_level, open_log_channel, run_log_process, shared_counters
 from amps.server.health import Pulse
+from amps.server.outage import Outage, turn_away
 from amps.server.runtime import Runtime
 from amps.server.service_manager import Watchdog, notify
 from amps.server.services.process import run_services
@@ -82,6 +85,9 @@ class Supervisor:
         self._disabled: frozenset[str] = frozenset()  # of authentication and entitlement
         self._startup_actions_asked = False
         self._shutdown_actions_done = False
+        self._outage: Outage | None = None
+        self._outage_reason: str | None = None  # the core said it, and is about to end
+        self._directories: dict[str, Identity] | None = None  # of the log; None: there has been no core yet
         self._deaths: dict[str, RestartCounter] = {}
         self._stopping_for: str | None = None
         self._ready = False
@@ -106,6 +112,8 @@ class Supervisor:
                 self._wait(0.5)
                 self._heed_signals()
                 self._check_health()
+                if self._outage is not None and self._outage.retry_is_due():
+                    self._start_core()
         except ListenFailure as problem:
             code = self._give_up(f"{problem.strerror}; {remedies.for_addresses(problem.errno)}")
         except GiveUp as problem:
@@ -204,7 +212,7 @@ class Supervisor:
     def _start_core(self) -> None:
         def body(channel: socket.socket) -> int:
             self._log_receiver.close()
-            return run_core(self._config, self._runtime, self._child_log(2), channel)
+            return run_core(self._config, self._runtime, self._child_log(2), channel, self._directories)
 
         self._core = self._fork("core", body)
 
@@ -243,11 +251,15 @@ class Supervisor:
         poller.register(self._signals.wake_fd, select.POLLIN)
         for descriptor in channels:
             poller.register(descriptor, select.POLLIN)
+        doors = self._doors.all() if self._outage is not None and self._stopping_for is None else []
+        for door in doors:
+            poller.register(door, select.POLLIN)
         for descriptor, _ in poller.poll(timeout_s * 1000):
             if descriptor == self._signals.wake_fd:
                 self._signals.clear()
-            else:
+            elif descriptor in channels:
                 self._hear(channels[descriptor])
+        turn_away(doors)
         self._reap()
 
     def _hear(self, child: Child) -> None:
@@ -268,6 +280,11 @@ class Supervisor:
                 child.ready = True
                 for what in self._disabled if child is not self._core else ():
                     self._tell(child, "switch", what, False)
+                if child is self._core:
+                    self._directories = {
+                        path: (device, inode) for path, (device, inode) in message[2].items()
+                    }
+                    self._end_outage()
                 if child is self._core and self._stopping_for is None:
                     for index in range(self._runtime.transports):
                         self._start_publisher(index)
@@ -284,8 +301,10 @@ class Supervisor:
                 self._switch(message[1], message[2])
             elif message[0] == "shutdown":
                 self._stop_for(message[1])
-            elif message[0] in ("refused", "failed"):
+            elif message[0] == "refused" and not (self._ready and message[2]):
                 raise GiveUp(message[1])
+            elif message[0] in ("refused", "failed"):
+                self._outage_reason = message[1]
 
     def _start_publisher(self, index: int) -> None:
         """Start a process that publishes to the core: a transport, or the services."""
@@ -388,18 +407,37 @@ class Supervisor:
             )
 
     def _core_died(self, child: Child, code: int, status: str) -> None:
-        if code in (EXIT_REFUSED, EXIT_STORAGE):
+        outage_reason, self._outage_reason = self._outage_reason, None
+        if code in (EXIT_REFUSED, EXIT_STORAGE) and outage_reason is None:
             raise GiveUp(f"the core ended ({status}); see what it logged before")
-        self.log.log("01-0004", status=status)
+        if outage_reason is None:
+            self.log.log("01-0004", status=status)
         for publisher in (*self._transports, self._services):
             if publisher is not None:
                 self._kill(publisher)
         self._transports = [None] * len(self._transports)
         self._services = None
         self._startup_actions_asked = False
-        self._give_up_if_too_often(child, status)
+        if outage_reason is None:
+            self._give_up_if_too_often(child, status)
         self._runtime.reset()
-        self._start_core()
+        if outage_reason is None and self._outage is None:
+            self._start_core()
+        else:
+            self._wait_for_storage(outage_reason or f"the core ended unexpectedly ({status})")
+
+    def _wait_for_storage(self, reason: str) -> None:
+        """The log cannot be opened, or not written to: try again later."""
+        self._outage = self._outage or Outage()
+        delay_s = self._outage.failed()
+        self.log.log("01-0007", reason=reason, seconds=int(delay_s))
+        notify(f"STATUS=waiting for its storage: {reason.splitlines()[0]}\n")
+
+    def _end_outage(self) -> None:
+        if self._outage is not None:
+            self.log.log("01-0008", seconds=int(self._outage.age_s))
+            self._outage = None
+            notify("STATUS=serving\n")
 
     def _kill(self, child: Child) -> None:
         """End a child at once and reap it."""

@@ -39,6 +39,9 @@ class OneFile:
         self._path = Path(f"{prefix}{0:010d}{SUFFIX}")
         self._size_bytes = size_bytes
 
+    def prepare_file(self, number: int, minimum_bytes: int) -> None:
+        """`next_file` tells."""
+
     def next_file(
         self, number: int, start_position: int, minimum_bytes: int, first_txid: int
     ) -> tuple[int, None]:

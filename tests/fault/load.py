@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.support.peer import Message, PeerError, RawClient, frame
+from tests.support.peer import ConnectionClosed, Message, PeerError, RawClient, frame
 from tests.support.server import ServerProcess, wait_until
 
 WINDOW = 150
@@ -60,6 +60,8 @@ class Participant(threading.Thread):
 class Publisher(Participant):
     """Numbers its messages 1, 2, 3, … and keeps at most WINDOW of them unacknowledged."""
 
+    may_be_refused = False
+
     def __init__(
         self, server: ServerProcess, name: str, topic: str, seed: int, largest_bytes: int = 4000
     ) -> None:
@@ -69,6 +71,8 @@ class Publisher(Participant):
         """Body of message n at place n - 1."""
         self.acknowledged = 0
         """Everything up to here was promised, by an acknowledgement or at logon."""
+        self.refused = 0
+        """How often the server said that it has no storage; then the same is published again on a new connection."""
         self._chance = random.Random(seed)
         self._largest_bytes = largest_bytes
 
@@ -111,6 +115,9 @@ class Publisher(Participant):
         message = client.receive()
         covered = message.get("s")
         assert message.is_ack("persisted"), f"{self.name} got {message.header}"
+        if self.may_be_refused and message.failed and message.reason == "no storage":
+            self.refused += 1
+            raise ConnectionClosed("refused")
         assert message.succeeded, f"{self.name} got {message.header}"
         assert isinstance(covered, int)
         self.acknowledged = max(self.acknowledged, covered)

@@ -121,6 +121,7 @@ def check_contents(entries: list[Entry], clients: Iterable[Client], instance_nam
             assert message.sequence in found, (
                 f"{client.name}: {message.sequence} was acknowledged and is missing"
             )
+        assert not client.given_up & found.keys(), f"{client.name}: refused and nevertheless there"
         for sequence, entry in found.items():
             message = client.store[sequence]
             assert (entry.topic, entry.body) == (message.topic, message.body), (

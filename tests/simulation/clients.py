@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from amps._core.wire import encode_frame
+from amps.server.transport.failures import NO_STORAGE
 
 TOPICS = ("orders", "quotes", "news/€", "plain")
 UNLOGGED = "plain"
@@ -67,8 +68,11 @@ class Wire:
         self.next_sequence = max(last_sequence, self.client.acked) + 1
 
     def persisted(self, sequence: int, reason: str | None) -> None:
-        assert reason is None, f"a publish of {self.client.name} failed: {reason}"
-        self.client.promise(sequence)
+        if reason is None:
+            self.client.promise(sequence)
+        else:
+            assert reason == NO_STORAGE, f"a publish of {self.client.name} failed: {reason}"
+            self.client.give_up(sequence)
 
     def flushed(self, bodies: list[bytes]) -> None:
         self.client.promised_unnumbered.update(dict.fromkeys(bodies))
@@ -108,9 +112,12 @@ class Client:
     name: str
     user: str
     sizes: Callable[[random.Random], int]
-    store: dict[int, Message] = field(default_factory=dict)  # every numbered message ever made
+    store: dict[int, Message] = field(
+        default_factory=dict
+    )  # every numbered message ever made and not given up
     last: int = 0
     acked: int = 0
+    given_up: set[int] = field(default_factory=set)
     sent_unnumbered: dict[bytes, None] = field(default_factory=dict)
     promised_unnumbered: dict[bytes, None] = field(default_factory=dict)
     wire: Wire | None = None
@@ -130,6 +137,17 @@ class Client:
     def promise(self, sequence: int) -> None:
         assert sequence <= self.last, f"{self.name} was acknowledged {sequence}, it only made {self.last}"
         self.acked = max(self.acked, sequence)
+
+    def give_up(self, sequence: int) -> None:
+        """The server says that it cannot take a message. Of one that it took before it had been acknowledged first."""
+        if sequence > self.acked:
+            self.given_up.add(sequence)
+            self.store.pop(sequence, None)
+
+    @property
+    def last_kept(self) -> int:
+        """The last message that was not given up."""
+        return max(self.store, default=0)
 
     def owed(self) -> list[Message]:
         """Recorded messages that must be in the log."""

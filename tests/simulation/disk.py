@@ -57,6 +57,7 @@ class SimulatedDisk(Disk):
 
     def __init__(self, scratch: Path, chance: random.Random) -> None:
         """`scratch`: an empty directory on the same file system, for files that have lost their name."""
+        super().__init__()
         self._scratch = scratch
         self._chance = chance
         self._inodes: dict[int, _Inode] = {}
@@ -66,6 +67,7 @@ class SimulatedDisk(Disk):
         self._fuse: int | None = None
         self.dead = False
         self.full = False
+        self.read_only = False
         self.failing_syncs = 0
         self.calls = 0
 
@@ -117,6 +119,7 @@ class SimulatedDisk(Disk):
 
     def open(self, path: Path, flags: int) -> int:
         self._call()
+        self._refuse_changes()
         created = not path.exists()
         descriptor = super().open(path, flags)
         number = os.fstat(descriptor).st_ino
@@ -172,8 +175,14 @@ class SimulatedDisk(Disk):
         if dies:
             self._die()
 
+    def _refuse_changes(self) -> None:
+        """As a file system that was mounted anew, or whose permissions were taken away: open files can be written."""
+        if self.read_only:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
     def rename(self, source: Path, target: Path) -> None:
         self._call()
+        self._refuse_changes()
         replaced = self._keep(target)
         super().rename(source, target)
 
@@ -186,6 +195,7 @@ class SimulatedDisk(Disk):
 
     def unlink(self, path: Path) -> None:
         self._call()
+        self._refuse_changes()
         kept = self._keep(path)
         super().unlink(path)
         if kept is not None:

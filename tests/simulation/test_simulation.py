@@ -106,6 +106,11 @@ def _consumed_before_the_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Transport, "work", work_without_answers)
 
 
+def _refused_sessions_live_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the core dropped counts as consumed, and is acknowledged."""
+    monkeypatch.setattr(Transport, "refused", lambda self, session: None)
+
+
 def _publishers_not_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_keeper, "write_clients_ack", lambda disk, path, clients: None)
 
@@ -140,6 +145,7 @@ def _compressed_journals_not_synced(monkeypatch: pytest.MonkeyPatch) -> None:
         _no_watermark_file,
         _tail_not_cut,
         _consumed_before_the_answers,
+        _refused_sessions_live_on,
     ],
 )
 def test_simulation_finds_a_missing_precaution(

@@ -26,6 +26,7 @@ from amps.server.records import (
     raw_control_record,
 )
 from amps.server.runtime import Runtime
+from amps.server.transport.failures import NO_STORAGE
 from amps.server.transport.publisher_acks import PublisherAcks
 from tests.simulation.clients import UNLOGGED, Wire
 
@@ -97,7 +98,7 @@ class Transport:
             return False
         slot = self._free_slots.pop()
         serial = next(self.serials) & 0xFFFFFFFF
-        ingress = Ingress(slot, serial, self._ring, self._topics, FRAME_BYTES_MAX)
+        ingress = Ingress(slot, serial, self._ring, self._runtime.control, self._topics, FRAME_BYTES_MAX)
         session = self.sessions[slot] = Session(wire, slot, serial, ingress)
         session.known_to_core = True
         self._push_control(control_record((wire.client.name, wire.user), KIND_LOGON, slot, serial))
@@ -108,10 +109,18 @@ class Transport:
         session.wire.closed = True
         del self.sessions[session.slot]
         self._free_slots.append(session.slot)
-        if session.spilled is not None:
-            self._runtime.spill_path(session.spilled[0]).unlink()
+        self._discard_spill(session)
         if session.known_to_core:
             self._push_control(control_record(None, KIND_DISCONNECT, session.slot, session.serial))
+
+    def refused(self, session: Session) -> None:
+        """The core had no storage for a message of it: what it has under way is in no log."""
+        self.end(session)
+
+    def _discard_spill(self, session: Session) -> None:
+        if session.spilled is not None:
+            self._runtime.spill_path(session.spilled[0]).unlink()
+            session.spilled = None
 
     def die(self) -> None:
         """SIGKILL: nothing is announced, what is not published in the ring is gone."""
@@ -188,6 +197,15 @@ class Transport:
             elif result == inbound.SPILL:
                 if not self._spill(session):
                     break
+            elif result == inbound.NO_STORAGE:
+                self._discard_spill(session)
+                if ingress.header.get("ack_type") != "persisted":
+                    self.end(session)
+                    return
+                session.acks.refuse(self._ring.pushed, ingress.sequence, NO_STORAGE)
+            elif result == inbound.AFTER_REFUSAL:
+                self.end(session)
+                return
             else:
                 raise AssertionError(f"parse returned {result}")
         ingress.keep()
@@ -222,6 +240,8 @@ class Transport:
                 continue
             if kind == "logon":
                 self._logon_answered(session, *rest)
+            elif kind == "refused":
+                self.refused(session)
             else:
                 assert kind == "kick"
                 self.end(session)

@@ -117,6 +117,9 @@ class DirectoryStorage:
     def path(self, number: int) -> Path:
         return Path(f"{self.prefix}{number:010d}.journal")
 
+    def prepare_file(self, number: int, minimum_bytes: int) -> None:
+        """There is always another one."""
+
     def next_file(
         self, number: int, start_position: int, minimum_bytes: int, first_txid: int
     ) -> tuple[int, None]:

@@ -362,6 +362,10 @@ class ServerProcess:
         self._disturbed = True
         os.kill(pid, signal.SIGKILL)
 
+    def expect_disturbance(self) -> None:
+        """From now on processes that end are no surprise: the test takes something away that they need."""
+        self._disturbed = True
+
     def kill_all(self) -> None:
         """SIGKILL the whole tree at once."""
         if self.process is None:

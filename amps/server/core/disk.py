@@ -37,6 +37,7 @@ class WatchedDisk(Disk):
     """Says in shared memory which threads wait for the device, and since when."""
 
     def __init__(self, activity: DiskActivity) -> None:
+        super().__init__()
         self.activity = activity
         self._slots: dict[int, int] = {}
         self._adding = threading.Lock()
@@ -50,6 +51,8 @@ class WatchedDisk(Disk):
                 slot = self._slots[thread] = min(len(self._slots), DISK_SLOTS - 1)
         return slot
 
+    expect = watched(Disk.expect)
+    check = watched(Disk.check)
     open = watched(Disk.open)
     close = watched(Disk.close)
     allocate = watched(Disk.allocate)

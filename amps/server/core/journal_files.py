@@ -1,29 +1,33 @@
 """The journal's files on disk: the storage that the sequencer's journal writer uses.
 
 Three parties work here. The core thread writes with `pwrite` into the file in use and changes files. The
-*preallocator* thread makes spare files ahead of need, filled with zeros and synced, so that appending never waits
-for the file system to find blocks. The *flusher* thread (flusher.py) syncs. Who owns what: the file in use belongs
-to the core thread; `_spares`, `_request` and `_failure` are shared under `_changed`.
+*housekeeping* thread makes spare files ahead of need (spare_journals.py), so that appending never waits for the file
+system to find blocks. The *flusher* thread (flusher.py) syncs. Who owns what: the file in use and the prepared one
+belong to the core thread; what the housekeeping does is shared under `_changed`.
 
 A crash may come anywhere, of the process or of the machine; after the latter any part of what was not synced may be
-there. So: a spare is made under another name and renamed when it is whole and synced; a journal name always denotes a
-full-size file. A file comes into use by its header, and that is synced before the first record is written; so a spare
-holds nothing but zeros, and nothing old can ever follow what is new. Before that, the predecessor is synced to its
-end; so only the newest journal can have a torn tail. The index of a full journal is written under a temporary name
-and renamed; without it the journal is scanned.
+there. So: a journal name always denotes a full-size file. A file comes into use by its header, and that is synced
+before the first record is written; so a spare holds nothing but zeros, and nothing old can ever follow what is new.
+Before that, the predecessor is synced to its end; so only the newest journal can have a torn tail. The index of a full
+journal is written under a temporary name and renamed; without it the journal is scanned.
 
-What becomes of full journals is the keeper's (journal_keeper.py). Its work is done by the housekeeping thread when that
-has nothing more urgent to do: indexes come first, then spares; topic indexes come last.
+A disk may be full, or refuse, at any time. All that a new file may fail for is done before its predecessor is closed
+(`prepare_file`), and when that fails nothing has changed: the core refuses messages and asks again. Once a file is
+prepared, only a failing device can stop it (StorageFailure).
+
+What becomes of full journals is the keeper's (journal_keeper.py), whether they are still there the guard's
+(journal_guard.py). Their work is done by the housekeeping thread: what the guard has to restore comes first, then
+indexes, then spares, then the keeper's work; topic indexes come last.
 """
 
 import contextlib
-import errno
 import mmap
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from amps._core.bookmark_index import IndexBuilder, index_bytes
 from amps._core.identity import publisher_id
@@ -40,43 +44,23 @@ from amps.journal.names import (
 )
 from amps.journal.topic_index import topic_index_file_steps
 from amps.server.core.flusher import Flusher
+from amps.server.core.journal_guard import JournalGuard
 from amps.server.core.journal_keeper import WAIT_S, JournalKeeper
+from amps.server.core.spare_journals import MIB, SpareJournals, make_spare
 from amps.server.runtime import Runtime
-
-MIB = 1 << 20
-ZEROS = bytes(MIB)
 
 
 class StorageFailure(Exception):
     """The journal's device refuses: the core must stop, nothing more may be acknowledged."""
 
 
-def make_spare(disk: Disk, directory: Path, instance_name: str, number: int, size_bytes: int) -> None:
-    """Make one journal file, full of zeros and synced, under its final name. Raises OSError."""
-    path = journal_path(directory, instance_name, number)
-    unfinished = unfinished_path(path)
-    descriptor = disk.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-    try:
-        # First ask for all blocks, so that a full disk is noticed before half of it is written.
-        disk.allocate(descriptor, size_bytes)
-        for offset in range(0, size_bytes, MIB):
-            disk.write(descriptor, memoryview(ZEROS)[: size_bytes - offset], offset)
-            if offset % (16 * MIB) == 15 * MIB:
-                # Syncing piecemeal keeps the device free for the journal in use.
-                disk.sync(descriptor)
-        header = build_file_header(
-            number, size_bytes, 0, 0, time.time_ns(), publisher_id(instance_name), instance_name, False
-        )
-        disk.write(descriptor, memoryview(header), 0)
-        disk.sync(descriptor)
-    except OSError:
-        with contextlib.suppress(OSError):
-            disk.unlink(unfinished)
-        raise
-    finally:
-        disk.close(descriptor)
-    disk.rename(unfinished, path)
-    disk.sync_directory(directory)
+class _Prepared(NamedTuple):
+    """A spare that can be brought into use: open, with memory for its index."""
+
+    number: int
+    size: int
+    descriptor: int
+    index_memory: mmap.mmap
 
 
 class JournalFiles:
@@ -114,9 +98,19 @@ class JournalFiles:
         self._descriptor = -1
         self._number = -1
         self._changed = threading.Condition()
-        self._spares: set[int] = set()
-        self._failure: OSError | None = None
-        self._request: int | None = None
+        self._spares = SpareJournals(
+            directory,
+            instance_name,
+            size_bytes,
+            preallocated,
+            disk,
+            report,
+            self._changed,
+            None if background else self.step,
+        )
+        self._prepared: _Prepared | None = None
+        self.obstacle: OSError | None = None
+        """Why the last file that was asked for could not be prepared."""
         self._indexes: list[tuple[int, IndexBuilder]] = []
         self._headers: dict[
             int, JournalHeader
@@ -130,39 +124,23 @@ class JournalFiles:
             directory, archive, instance_name, runtime.control, report, disk, runtime.index_path
         )
         self.keeper.wake = self._wake
+        self.guard = JournalGuard(
+            directory, archive, instance_name, disk, report, self.keeper.full_paths, runtime.core_bell.ring
+        )
         self._thread = threading.Thread(target=self._housekeeping, name="journal-files", daemon=True)
 
     def start(self, spares: set[int], in_use: int) -> None:
         """Begin preallocating; `spares` exist already, `in_use` is the file in use (-1: none yet)."""
-        self._spares = self._usable(spares)
+        self._spares.start(spares, in_use)
         self._number = in_use
         if self._background:
             self._thread.start()
 
-    def _usable(self, spares: set[int]) -> set[int]:
-        """Spares of the configured size. Others (the size was changed, or was meant for a large message) are removed,
-        and with them all that follow: from the last one on, so that a crash leaves no gap in the numbers.
-        """
-        paths = {number: journal_path(self.directory, self.instance_name, number) for number in spares}
-        wrong = [number for number, path in paths.items() if path.stat().st_size != self.size_bytes]
-        if not wrong:
-            return set(spares)
-        for number in sorted(spares, reverse=True):
-            if number >= min(wrong):
-                self._disk.unlink(paths[number])
-                self._disk.sync_directory(self.directory)
-        return {number for number in spares if number < min(wrong)}
-
     def wait_for_spares(self) -> None:
         """Wait until as many files exist as configured. Raises StorageFailure."""
-        if not self._background:
-            while self._missing_spare() is not None:
-                if not self.step():
-                    self._raise_failure()
-        with self._changed:
-            while self._missing_spare() is not None:
-                self._raise_failure()
-                self._changed.wait()
+        failure = self._spares.wait_until_complete()
+        if failure is not None:
+            raise StorageFailure(f"no further journal can be made: {failure.strerror}") from failure
 
     def stop(self) -> None:
         """End the housekeeping thread after its current work; indexes of full journals are written first."""
@@ -175,6 +153,9 @@ class JournalFiles:
             self.step()
         self._topic_index_work = None
         self.keeper.abandon()
+        if self._background:
+            self._keep_if_lost()
+            self.guard.close()
 
     def write_publishers(self, index: IndexBuilder, position: int) -> None:
         """After `stop`: write down the last message of each publisher up to `position`, where the log ends."""
@@ -182,62 +163,119 @@ class JournalFiles:
 
     def resume(self, header: JournalHeader) -> None:
         """Open the file that recovery found in use."""
-        self._descriptor = self._disk.open(
-            journal_path(self.directory, self.instance_name, header.number), os.O_RDWR
-        )
-        self._number = header.number
+        path = journal_path(self.directory, self.instance_name, header.number)
+        descriptor = self._disk.open(path, os.O_RDWR)
         self._headers[header.number] = header
-        self._flusher.use_file(self._descriptor)
+        self._use(header.number, descriptor)
 
     # --- the writer's interface ---------------------------------------------------------------------------
+
+    def prepare_file(self, number: int, minimum_bytes: int) -> int | None:
+        """Whether journal `number` can be brought into use; waits while it is being made. None: it can. Else the size
+        of the smallest file that cannot be had; `obstacle` says why.
+        """
+        prepared = self._prepared
+        if prepared is not None:
+            if prepared.number == number and prepared.size >= minimum_bytes:
+                return None
+            self._discard_prepared()
+        large = minimum_bytes > self.size_bytes
+        # A message larger than a journal gets one big enough (transaction_log.md §20, 28).
+        size = (minimum_bytes + MIB - 1) // MIB * MIB if large else self.size_bytes
+        try:
+            self._prepared = self._open_spare(number, size)
+        except OSError as error:
+            self.obstacle = error
+            return minimum_bytes if large else 0
+        self.obstacle = None
+        return None
+
+    def _open_spare(self, number: int, size: int) -> "_Prepared":
+        """Do everything about a new file that may fail for want of room or permission. Raises OSError."""
+        disk = self._disk
+        path = journal_path(self.directory, self.instance_name, number)
+        while True:
+            failure = self._spares.wait_for(number)
+            if failure is not None:
+                raise failure
+            if size != self.size_bytes:
+                make_spare(disk, self.directory, self.instance_name, number, size)
+            disk.check(self.directory)
+            # An index left over from a log that was removed must not pass for this journal's.
+            disk.unlink(index_path(self.directory, self.instance_name, number))
+            disk.unlink(topic_index_path(self.directory, self.instance_name, number))
+            try:
+                descriptor = disk.open(path, os.O_RDWR)
+            except FileNotFoundError:
+                self._spares.unusable(number)  # somebody removed it
+                continue
+            if os.fstat(descriptor).st_size == size:
+                break
+            # Cut off by somebody, or made for a large message whose turn did not come.
+            disk.close(descriptor)
+            self._spares.unusable(number)
+        try:
+            return _Prepared(number, size, descriptor, self.index_memory(number, size))
+        except OSError:
+            disk.close(descriptor)
+            raise
+
+    def _discard_prepared(self) -> None:
+        prepared, self._prepared = self._prepared, None
+        if prepared is not None:
+            self._disk.close(prepared.descriptor)
 
     def next_file(
         self, number: int, start_position: int, minimum_bytes: int, first_txid: int
     ) -> tuple[int, mmap.mmap]:
-        """Bring journal `number` into use; waits for the preallocator. Raises StorageFailure."""
-        disk = self._disk
-        path = journal_path(self.directory, self.instance_name, number)
-        size = self.size_bytes
+        """Bring journal `number` into use. Raises StorageFailure."""
+        if self.prepare_file(number, minimum_bytes) is not None:
+            assert self.obstacle is not None
+            raise StorageFailure(
+                f"no further journal can be made: {self.obstacle.strerror}"
+            ) from self.obstacle
+        prepared, self._prepared = self._prepared, None
+        assert prepared is not None
+        descriptor, size = prepared.descriptor, prepared.size
+        header = build_file_header(
+            number,
+            size,
+            start_position,
+            first_txid,
+            time.time_ns(),
+            publisher_id(self.instance_name),
+            self.instance_name,
+            True,
+        )
         try:
             if self._descriptor >= 0:
                 self._flusher.wait_until_synced(start_position)
-            with self._changed:
-                self._wait_for(number)
-            if minimum_bytes > size:
-                # A message larger than a journal gets one big enough (transaction_log.md §20, 28).
-                size = (minimum_bytes + MIB - 1) // MIB * MIB
-                make_spare(disk, self.directory, self.instance_name, number, size)
-            with self._changed:
-                self._spares.discard(number)
-                self._number = number
-                self._changed.notify_all()
-            # An index left over from a log that was removed must not pass for this journal's.
-            disk.unlink(index_path(self.directory, self.instance_name, number))
-            disk.unlink(topic_index_path(self.directory, self.instance_name, number))
-            descriptor = disk.open(path, os.O_RDWR)
-            header = build_file_header(
-                number,
-                size,
-                start_position,
-                first_txid,
-                time.time_ns(),
-                publisher_id(self.instance_name),
-                self.instance_name,
-                True,
-            )
-            disk.write(descriptor, memoryview(header), 0)
-            disk.sync(descriptor)
+            self._disk.write(descriptor, memoryview(header), 0)
+            self._disk.sync(descriptor)
         except OSError as error:
             raise StorageFailure(f"journal {number} cannot be brought into use: {error}") from error
-        self._descriptor = descriptor
+        if self._descriptor >= 0:
+            self._keep_if_lost()
+        self._spares.used(number)
         self._headers[number] = JournalHeader(
             number, size, start_position, first_txid, self.instance_name, True
         )
+        self._use(number, descriptor)
+        return size, prepared.index_memory
+
+    def _use(self, number: int, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._number = number
         self._flusher.use_file(descriptor)
-        return size, self.index_memory(number, size)
+        self.guard.use(number, descriptor)
+
+    def _keep_if_lost(self) -> None:
+        """Nothing more is written to the file in use. If it was removed, what is open of it is all there is."""
+        if self._background and not self.guard.is_in_place():
+            self.guard.keep(self._number, os.dup(self._descriptor))
 
     def index_memory(self, number: int, size_bytes: int) -> mmap.mmap:
-        """Shared memory for the index of the file in use, readable by transports."""
+        """Shared memory for the index of the file in use, readable by transports. Raises OSError."""
         path = self._runtime.index_path(number)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -245,7 +283,9 @@ class JournalFiles:
             os.posix_fallocate(descriptor, 0, index_bytes(size_bytes))
             return mmap.mmap(descriptor, index_bytes(size_bytes))
         except OSError as error:
-            raise StorageFailure(f"no memory for the journal index at {path}: {error}") from error
+            raise OSError(
+                error.errno, f"no memory for the journal index at {path}: {error.strerror}"
+            ) from error
         finally:
             os.close(descriptor)
 
@@ -287,31 +327,6 @@ class JournalFiles:
 
     # --- housekeeping thread ------------------------------------------------------------------------------
 
-    def _wait_for(self, number: int) -> None:
-        """Ask for a spare and wait until it exists; the caller holds `_changed`."""
-        self._request = number
-        self._changed.notify_all()
-        while number not in self._spares:
-            self._raise_failure()
-            if self._background:
-                self._changed.wait()
-            else:
-                self.step()
-        self._request = None
-
-    def _raise_failure(self) -> None:
-        if self._failure is not None:
-            raise StorageFailure(f"no further journal can be made: {self._failure}") from self._failure
-
-    def _missing_spare(self) -> int | None:
-        """Number of the next file to make: what the core waits for, else what is configured to lie ready."""
-        if self._request is not None and self._request not in self._spares:
-            return self._request
-        if self._number < 0:
-            return None
-        ahead = range(self._number + 1, self._number + self.preallocated)
-        return next((number for number in ahead if number not in self._spares), None)
-
     def _wake(self) -> None:
         with self._changed:
             self._changed.notify_all()
@@ -319,55 +334,38 @@ class JournalFiles:
     def _idle(self) -> bool:
         return (
             not (self._indexes or self._without_topic_index)
-            and self._missing_spare() is None
+            and self._spares.due() is None
             and not self.keeper.due()
+            and not self.guard.due()
         )
 
     def _housekeeping(self) -> None:
         while True:
             with self._changed:
                 while not self._stopping and self._idle():
-                    self._changed.wait(WAIT_S if self.keeper.waits() else None)
+                    self._changed.wait(WAIT_S)
                 if self._stopping and not self._indexes:
                     return
-            if not self.step() and self._failure is not None:
-                time.sleep(1)
+            self.step()
 
     def step(self) -> bool:
-        """Do one piece of the housekeeping: write an index, make a spare, or what the keeper has to do. False: there
-        was nothing to do, or nothing could be done.
+        """Do one piece of the housekeeping: restore a journal that was removed, write an index, make a spare, or what
+        the keeper has to do. False: there was nothing to do, or nothing could be done.
         """
+        if self._background and self.guard.due() and self.guard.step():
+            return True
         with self._changed:
             full = self._indexes.pop(0) if self._indexes else None
-            missing = self._missing_spare()
+            missing = self._spares.due()
         if full is not None:
             self._write_index(*full)
             return True
         if self._stopping:
             return False
-        if missing is not None and self._make_spare(missing):
+        if missing is not None and self._spares.make(missing):
             return True
         # On a full disk too: what it removes makes room.
         return self.keeper.step() or self._step_topic_index()
-
-    def _make_spare(self, number: int) -> bool:
-        try:
-            make_spare(self._disk, self.directory, self.instance_name, number, self.size_bytes)
-        except OSError as error:
-            with self._changed:
-                self._failure = error
-                self._changed.notify_all()
-            self._report(
-                "2C-0003",
-                f"journal {number} cannot be preallocated in {self.directory}: {os.strerror(error.errno or 0)}"
-                + ("; free some space" if error.errno == errno.ENOSPC else ""),
-            )
-            return False
-        with self._changed:
-            self._failure = None
-            self._spares.add(number)
-            self._changed.notify_all()
-        return True
 
     def _write_index(self, number: int, index: IndexBuilder) -> None:
         path = index_path(self.directory, self.instance_name, number)

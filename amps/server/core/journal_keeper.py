@@ -168,6 +168,11 @@ class JournalKeeper:
             for entry in entries
         ]
 
+    def full_paths(self) -> list[Path]:
+        """Where the full journals lie."""
+        with self._lock:
+            return [entry.place.path for entry in self._entries.values()]
+
     def _current(self) -> JournalEntry | None:
         number = self._control.watermarks()[3]
         place = JournalPlace(number, journal_path(self._directory, self._instance_name, number), False, False)
@@ -215,10 +220,6 @@ class JournalKeeper:
             if self._to_compress or self._to_archive:
                 return True
             return self._removing() and time.monotonic() >= self._look_again_s
-
-    def waits(self) -> bool:
-        """Whether something is to be done later: look again after WAIT_S."""
-        return self._removing() or self._written_position < self._clients.position
 
     def _removing(self) -> bool:
         return bool(self._entries) and min(self._entries) <= self._remove_through

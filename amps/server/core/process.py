@@ -5,7 +5,7 @@ sleeps. Without work the core says that it sleeps, looks once more, and waits fo
 decides is in `amps._core.sequencer`; this module does its I/O and talks to the supervisor.
 
 Talk with the supervisor (one msgpack list per datagram): in `["transport died", i]`, `["drain"]`; out
-`["ready", seconds]`, `["transport drained", i]`, `["refused", text]`, `["failed", text]`.
+`["ready", seconds, directories]`, `["transport drained", i]`, `["refused", text, may pass]`, `["failed", text]`.
 
 Requests about journals (list, archive, compress, remove; journal_keeper.py) come from the services process over
 `runtime.core_requests`: `[id, verb, options]` in, `[id, "ok"|"more"|"error", …]` out.
@@ -14,9 +14,12 @@ A transport's records are released (its ring's tail moves) only after the answer
 transport that sees its records consumed then also sees that one of its sessions was cut off meanwhile, and does not
 acknowledge what was dropped.
 
-The core exits with 0 after a drain. It exits with EXIT_STORAGE when the journal's device fails or the disk is full
-(nothing more may be acknowledged, transaction_log.md §20, 35) and with EXIT_REFUSED when recovery refuses: in both
-cases a restart would not help and the supervisor ends the instance.
+A full disk, or one that takes no new files, does not end the core: what the next journal would be needed for is
+refused, everything else goes on, and the core asks for that journal again and again (refusing.py).
+
+The core exits with 0 after a drain. It exits with EXIT_STORAGE when the journal's device fails, a write or a sync:
+nothing more may be acknowledged (transaction_log.md §20, 35), and only a recovery tells what is there. It exits with
+EXIT_REFUSED when recovery refuses, or cannot be done now. The supervisor tells the cases apart by what it was told.
 """
 
 import contextlib
@@ -27,7 +30,7 @@ import signal
 import socket
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgpack
@@ -37,9 +40,9 @@ from amps._core.log_writer import LogWriter
 from amps._core.sequencer import Sequencer
 from amps._core.shared import CORE_DRAINED, CORE_FAILED, CORE_RECOVERING, CORE_RUNNING, Ring
 from amps.config import ServerConfig
-from amps.journal.disk import Disk
+from amps.journal.disk import DirectoryGone, Disk, Identity
 from amps.journal.files import JournalHeader
-from amps.journal.names import watermark_path
+from amps.journal.names import find_journals, watermark_path
 from amps.journal.watermark import WatermarkFile
 from amps.server import remedies
 from amps.server.core.disk import WatchedDisk
@@ -48,6 +51,7 @@ from amps.server.core.journal_files import JournalFiles, StorageFailure
 from amps.server.core.lock import DirectoryInUse, DirectoryLock, lock_directory
 from amps.server.core.older import RecoveryRefused
 from amps.server.core.recovery import Recovered, recover
+from amps.server.core.refusing import Refusing
 from amps.server.core.transient_files import TransientFiles
 from amps.server.eventlog import EventLog
 from amps.server.records import control_record
@@ -79,8 +83,12 @@ class Core:
         disk: Disk | None = None,
         now_ns: Callable[[], int] = time.time_ns,
         background: bool = True,
+        directories: Mapping[str, Identity] | None = None,
     ) -> None:
-        """Disk, clock and threads can be replaced for the simulation; `background`: see Flusher and JournalFiles."""
+        """Disk, clock and threads can be replaced for the simulation; `background`: see Flusher and JournalFiles.
+
+        `directories`: where the log was before the tree was started anew; it must be there still.
+        """
         self._config = config
         self._runtime = runtime
         self._log = log
@@ -94,6 +102,9 @@ class Core:
         self._disk = disk or Disk()
         self._now_ns = now_ns
         self._background = background
+        self._directories = dict(directories or {})
+        self._had_log = directories is not None
+        self._refusing: Refusing | None = None
         self._waiting_answers: deque[bytes] = deque()
         self._draining = False
         self._orphaned_until_ns = 0  # the supervisor died: how long transports may take to drain
@@ -111,17 +122,20 @@ class Core:
         except (RecoveryRefused, DirectoryInUse, StorageFailure, OSError) as problem:
             control.state = CORE_FAILED
             reason = self._with_remedy(problem)
+            may_pass = isinstance(problem, StorageFailure | OSError)
+            if may_pass and not self._had_log:
+                reason += " and start the server again"
             self._log.log("1D-0002", reason=reason)
-            self._tell("refused", f"the transaction log cannot be opened: {reason}")
+            self._tell("refused", f"the transaction log cannot be opened: {reason}", may_pass)
             return EXIT_REFUSED
         control.state = CORE_RUNNING
-        self._tell("ready", time.monotonic() - began)
+        self._tell("ready", time.monotonic() - began, self._directories)
         try:
             self._serve()
             self.close()
         except StorageFailure as problem:
             control.state = CORE_FAILED
-            reason = f"{self._with_remedy(problem)}: what was acknowledged is kept"
+            reason = self._with_remedy(problem)
             self._log.log("1D-0003", reason=reason)
             self._tell("failed", reason)
             return EXIT_STORAGE
@@ -133,11 +147,11 @@ class Core:
         cause = problem if isinstance(problem, OSError) else problem.__cause__
         if not isinstance(cause, OSError):
             return str(problem)  # refusals say it themselves
-        text = str(problem)
+        text = (problem.strerror or str(problem)) if isinstance(problem, DirectoryGone) else str(problem)
         settings = self._config.transaction_log
         if settings is not None and str(self._runtime.directory.path) not in text:
             text = f"{text}, JournalDirectory {settings.journal_directory}"
-        return f"{text}; {remedies.for_files(cause.errno)} and start the server again"
+        return f"{text}; {remedies.for_files(cause.errno)}"
 
     # --- opening and closing ------------------------------------------------------------------------------
 
@@ -154,9 +168,11 @@ class Core:
         settings = config.transaction_log
         if settings is not None:
             archive = settings.journal_archive_directory
-            make_directory(self._disk, settings.journal_directory)
-            if archive is not None:
-                make_directory(self._disk, archive)
+            self._find_directories([settings.journal_directory] + ([archive] if archive is not None else []))
+            if self._had_log and not find_journals(settings.journal_directory, archive, config.name):
+                raise StorageFailure(
+                    f"there are no journals in {settings.journal_directory} any more; put them back"
+                )
             self._lock = lock_directory(settings.journal_directory, config.name, self._log.log)
             self._flusher = Flusher(
                 self._runtime,
@@ -213,11 +229,25 @@ class Core:
             if journal is not None and not recovered.finished:
                 journal.note_topic(self.sequencer.topic_number(topic, message_type), topic_id)
         if self._journal_files is not None:
+            self._refusing = Refusing(self.sequencer, self._journal_files, self._runtime.control, self._log)
             self._journal_files.keeper.client_names = self.sequencer.client_names
-            self._journal_files.wait_for_spares()
+            try:
+                self._journal_files.wait_for_spares()
+            except StorageFailure:
+                # An instance that has a log can serve it, and take what still fits; what does not is refused later.
+                if recovered.active is None:
+                    raise
         for transport, ring in enumerate(self._runtime.ingress):
             self.sequencer.attach_transport(transport, ring)
         self.sequencer.publish_watermarks(self._runtime.control)
+
+    def _find_directories(self, directories: list[Path]) -> None:
+        """The directories of the log: made at the first start, later on the same as before. Raises OSError."""
+        for directory in directories:
+            if not self._had_log:
+                make_directory(self._disk, directory)
+            known = self._directories.get(str(directory))
+            self._directories[str(directory)] = self._disk.expect(directory, known)
 
     def _open_journal(
         self, journal: LogWriter, index: IndexBuilder | None, recovered: Recovered, next_txid: int
@@ -337,6 +367,8 @@ class Core:
             journal = sequencer.journal
             if worked and self._flusher is not None and journal is not None:
                 self._flusher.written(journal.position, control.durable_wanted(transports))
+            if self._refusing is not None:
+                self._refusing.after_turn()
         if sequencer.has_replies or self._blocked:
             self._send_replies()
         if sequencer.release(self._blocked):
@@ -384,6 +416,8 @@ class Core:
         """
         self._check_flusher()
         self._listen()
+        if self._refusing is not None and not self._draining:
+            self._refusing.look()
         self._answer_requests()
         for index in list(self._replacing):
             self._replace_transport(index)
@@ -449,9 +483,16 @@ def make_directory(disk: Disk, directory: Path) -> None:
             disk.sync_directory(parent)
 
 
-def run_core(config: ServerConfig, runtime: Runtime, log: EventLog, supervisor: socket.socket) -> int:
-    """Body of the core process; returns its exit code."""
+def run_core(
+    config: ServerConfig,
+    runtime: Runtime,
+    log: EventLog,
+    supervisor: socket.socket,
+    directories: Mapping[str, Identity] | None,
+) -> int:
+    """Body of the core process; returns its exit code. `directories`: see Core."""
     # The supervisor decides when to stop: signals to the whole process group must not end the core early.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    return Core(config, runtime, log, supervisor, disk=WatchedDisk(runtime.disk_activity)).run()
+    disk = WatchedDisk(runtime.disk_activity)
+    return Core(config, runtime, log, supervisor, disk=disk, directories=directories).run()

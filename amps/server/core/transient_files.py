@@ -31,6 +31,9 @@ class TransientFiles:
         self._memory: mmap.mmap | None = None
         self._segments: list[tuple[int, int, int]] = []  # number, start position, size
 
+    def prepare_file(self, number: int, minimum_bytes: int) -> None:
+        """Memory is had or the core ends: what is in it is not recorded anyway."""
+
     def next_file(
         self, number: int, start_position: int, minimum_bytes: int, first_txid: int
     ) -> tuple[int, None]:

@@ -49,6 +49,11 @@ CATALOGUE: Mapping[str, Entry] = {
     ),
     "01-0003": Entry("critical", "process[{process}] keeps ending ({status}); giving up."),
     "01-0004": Entry("critical", "the core ended unexpectedly ({status}); starting the instance again."),
+    "01-0007": Entry(
+        "critical",
+        "the instance serves nobody until its storage can be used again: {reason}; trying again in {seconds} s.",
+    ),
+    "01-0008": Entry("warning", "the storage can be used again; the instance serves after {seconds} s."),
     "01-0005": Entry("error", "unexpected failure in {place}: {data}"),
     "01-0006": Entry("critical", "the instance cannot go on and ends: {reason}"),
     "01-0022": Entry("critical", "the server may not be running correctly, minidump written to {path}"),
@@ -140,7 +145,7 @@ CATALOGUE: Mapping[str, Entry] = {
         "warning", "the next journal was not ready in time; publishers waited {milliseconds} ms."
     ),
     "1D-0009": Entry("info", "journal {path} is in use."),
-    "1D-0010": Entry("critical", "journal {path} is damaged at offset {offset}: {reason}."),
+    "1D-0010": Entry("critical", "journal {path} cannot be read at offset {offset}: {reason}."),
     "1D-0011": Entry(
         "info",
         "{path} is held by {holder}, which is ending; waiting until it has ended, at most {seconds} s.",
@@ -154,6 +159,17 @@ CATALOGUE: Mapping[str, Entry] = {
         "info",
         "{count} publishers were silent for longer than InactiveClientAckExpiration and are new ones now.",
     ),
+    "1D-0016": Entry(
+        "critical",
+        "journal {path} was removed while it was in use; it is copied back to where it was.",
+    ),
+    "1D-0017": Entry(
+        "critical",
+        "{path} is not there any more, although it is part of the log; put it back: until then what needs it is "
+        "refused.",
+    ),
+    "1D-0018": Entry("warning", "{path} is there again."),
+    "1D-0019": Entry("critical", "{path} cannot be restored: {reason}."),
     "1F-0004": Entry(
         "info",
         "[{connection}] AMPS client session logon for: {client}\n"
@@ -186,7 +202,7 @@ CATALOGUE: Mapping[str, Entry] = {
     "29-0006": Entry(
         "warning", "the event {event} happened while too much waited for it; it is passed over."
     ),
-    "2C-0003": Entry("critical", "journal {journal} cannot be preallocated in {directory}: {reason}."),
+    "2C-0003": Entry("critical", "journal {journal} cannot be made ready in {directory}: {reason}."),
     "2C-0004": Entry("warning", "index {path} cannot be written: {reason}; it is rebuilt at the next start."),
     "2C-0005": Entry("info", "journal {path} is archived in {directory}."),
     "2C-0006": Entry("info", "journal {path} is compressed: {before} bytes became {after}."),
@@ -194,6 +210,14 @@ CATALOGUE: Mapping[str, Entry] = {
     "2C-0008": Entry("info", "journal {path} is to be removed, but waits: {reason}."),
     "2C-0009": Entry("error", "journal {path} cannot be archived, compressed or removed: {reason}."),
     "2C-0010": Entry("warning", "{path} cannot be written: {reason}; the next start reads all indexes."),
+    "2C-0011": Entry(
+        "critical",
+        "messages for recorded topics are refused: the next journal cannot be made in {directory}: {reason}; it is "
+        "tried again every second.",
+    ),
+    "2C-0012": Entry(
+        "warning", "messages for recorded topics are taken again, after {seconds} seconds of refusing."
+    ),
     "30-0000": Entry(
         "warning", "thread {thread} has made no progress for {seconds} seconds and appears stuck."
     ),

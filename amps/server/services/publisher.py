@@ -32,6 +32,7 @@ from amps.server.transport.topic_classes import make_topic_table
 
 MESSAGE_BYTES_MAX = 200 * 2**20
 _SLOT = 0
+_NO_STORAGE = "the transaction log takes no messages now, its disk is full or takes no new files"
 _RETRY_S = 0.005
 
 
@@ -89,8 +90,12 @@ class Publisher:
         done = self._expect()
         core = self._core
 
+        def stored() -> None:
+            if not done.done():
+                done.set_result(None)
+
         def consumed() -> None:
-            core.when_durable(core.written() if logged else 0, lambda: done.set_result(None))
+            core.when_durable(core.written() if logged else 0, stored)
 
         core.when_consumed(position, consumed)
         await done
@@ -137,6 +142,9 @@ class Publisher:
             await self._room()
         if result == inbound.SPILL:
             await self._spill(ingress)
+        elif result == inbound.NO_STORAGE:
+            ingress.keep()
+            raise PublishFailure(_NO_STORAGE)
         elif result:
             raise PublishFailure(f"the message is refused ({result})")
         ingress.keep()  # gives the memory of a large message back
@@ -163,7 +171,9 @@ class Publisher:
         """One per message type; all are one session of the core."""
         found = self._ingresses.get(message_type)
         if found is None:
-            found = Ingress(_SLOT, self._serial, self._core.ring, self._topics, MESSAGE_BYTES_MAX)
+            found = Ingress(
+                _SLOT, self._serial, self._core.ring, self._runtime.control, self._topics, MESSAGE_BYTES_MAX
+            )
             found.log_on(
                 message_type,
                 publisher_id(self._name),
@@ -191,6 +201,15 @@ class Publisher:
             self._scheduled = True
             self._loop.call_soon(self._turn)
 
+    def _begin_anew(self) -> None:
+        """The core refused a message, and takes nothing more from this session: what is under way has failed."""
+        for future in self._under_way:
+            if not future.done():
+                future.set_exception(PublishFailure(_NO_STORAGE))
+        self._serial = (self._serial + 1) & 0xFFFFFFFF
+        self._ingresses.clear()
+        self._logged_on = None
+
     def _rung(self) -> None:
         self._bell.clear()
         self._schedule()
@@ -210,6 +229,8 @@ class Publisher:
                 assert rest[0], "another session has the name that is too long for clients"
                 if not self._logged_on.done():
                     self._logged_on.set_result(None)
+            elif kind == "refused" and serial == self._serial:
+                self._begin_anew()
         core.view.read()
         core.push_waiting()
         core.run_waiting()

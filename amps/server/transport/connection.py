@@ -20,6 +20,7 @@ from amps.server.records import KIND_DISCONNECT, control_record
 from amps.server.transport import preflight
 from amps.server.transport.bookmarks import format_bookmark
 from amps.server.transport.commands import Commands
+from amps.server.transport.failures import NO_STORAGE
 from amps.server.transport.publisher_acks import PublisherAcks
 from amps.server.transport.spilling import Spilling
 from amps.server.transport.subscriptions import Place, Subscription
@@ -64,7 +65,12 @@ class Connection(asyncio.BufferedProtocol):
         self.publisher_id = 0
         self.subscriptions: dict[str, Subscription] = {}
         self.ingress = inbound.Ingress(
-            self.slot, self.serial, worker.core.ring, worker.topics, worker.message_bytes_max
+            self.slot,
+            self.serial,
+            worker.core.ring,
+            worker.runtime.control,
+            worker.topics,
+            worker.message_bytes_max,
         )
         self.outlet = Outlet(self._output_waits)
         self.acks = PublisherAcks(self.ingress, self, 1.0)
@@ -207,6 +213,10 @@ class Connection(asyncio.BufferedProtocol):
             ingress.set_permission(entry, self.may("write", entry.name))
         elif result == inbound.DENIED:
             self.commands.publishing.denied()
+        elif result == inbound.NO_STORAGE:
+            self.commands.publishing.no_storage()
+        elif result == inbound.AFTER_REFUSAL:
+            self.close(NO_STORAGE)
         elif result == inbound.SPILL:
             self.spilling.spill()
         elif result == inbound.BAD_HEADER:

@@ -1,5 +1,8 @@
 """Failures of commands, by the reason text that the client gets (protocol.md §13, D12)."""
 
+NO_STORAGE = "no storage"
+"""The transaction log takes no messages now: its disk is full, or takes no new files."""
+
 
 class CommandFailure(Exception):
     """A command that is refused; `reason` goes into the acknowledgement, `detail` only into the log."""

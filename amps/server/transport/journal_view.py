@@ -100,7 +100,7 @@ class JournalView:
         closed = self._closed_indexes.get(number)
         if closed is not None:
             return closed
-        unusable = contextlib.suppress(FileNotFoundError, ValueError, IndexDamaged)
+        unusable = contextlib.suppress(OSError, ValueError, IndexDamaged)
         with unusable, self._runtime.index_path(number).open("rb") as file:
             return IndexReader(mmap.mmap(file.fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ), False)
         for path in index_places(self._journal_directory, self._archive, self._instance_name, number):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from amps._core import ingress as inbound
 from amps._core.topic_table import TopicEntry
 from amps.server.transport.answering import Header, wanted_acks
-from amps.server.transport.failures import CommandFailure
+from amps.server.transport.failures import NO_STORAGE, CommandFailure
 
 if TYPE_CHECKING:
     from amps.server.transport.connection import Connection
@@ -48,6 +48,12 @@ class Publishing:
             return
         if result == inbound.DENIED:
             self._failed(header, CommandFailure(entry.refusal or "not entitled"))
+            return
+        if result == inbound.NO_STORAGE:
+            self._refuse(header)
+            return
+        if result == inbound.AFTER_REFUSAL:
+            connection.close(NO_STORAGE)
             return
         if result == inbound.SPILL:
             ingress.unread()
@@ -105,9 +111,30 @@ class Publishing:
         reason = "no topic" if entry is None else (entry.refusal or "not entitled")
         self._failed(ingress.header, CommandFailure(reason))
 
+    def no_storage(self) -> None:
+        """The ingress refused a plain publish because the transaction log cannot take it now."""
+        self._refuse(self._connection.ingress.header)
+
+    def _refuse(self, header: Header) -> None:
+        """The transaction log cannot take it now: that is logged once, by the core, not for every message.
+
+        A publisher that asked for no acknowledgement which could say so is told by the end of its connection.
+        """
+        connection = self._connection
+        connection.spilling.discard()
+        if wanted_acks(header) & {"processed", "persisted"}:
+            self._answer_failure(header, CommandFailure(NO_STORAGE))
+        else:
+            connection.close(NO_STORAGE)
+
     def _failed(self, header: Header, failure: CommandFailure) -> None:
+        self._worker.log.log(
+            "02-0030", client=self._connection.shown_name, command="publish", reason=str(failure)
+        )
+        self._answer_failure(header, failure)
+
+    def _answer_failure(self, header: Header, failure: CommandFailure) -> None:
         connection, worker = self._connection, self._worker
-        worker.log.log("02-0030", client=connection.shown_name, command="publish", reason=str(failure))
         wanted = wanted_acks(header)
         command_id = header.get("cmd_id")
         sequence = header.get("seq")

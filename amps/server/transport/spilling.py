@@ -53,10 +53,11 @@ class Spilling:
         return True
 
     def discard(self) -> None:
-        """The connection ended: a file that was not passed on goes with it."""
-        if self._waiting is not None:
+        """The connection ended, or its message is refused: a file that was not passed on goes with it."""
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
             with contextlib.suppress(OSError):
-                self._connection.worker.runtime.spill_path(self._waiting[0]).unlink()
+                self._connection.worker.runtime.spill_path(waiting[0]).unlink()
 
 
 def write_spill(ingress: Ingress, path: Path) -> None:

@@ -26,6 +26,7 @@ class ScriptedDisk(Disk):
     """Notes every call by file name; can be full, fail its syncs, or hold them up."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.calls: list[tuple[str, str]] = []
         self.full = False
         self.sync_fails = False
@@ -63,8 +64,15 @@ class ScriptedDisk(Disk):
 class Setting:
     """Files and flusher of one core, threads or not."""
 
-    def __init__(self, path: Path, preallocated: int = 2, background: bool = False, size: int = SIZE) -> None:
-        self.disk = ScriptedDisk()
+    def __init__(
+        self,
+        path: Path,
+        preallocated: int = 2,
+        background: bool = False,
+        size: int = SIZE,
+        disk: ScriptedDisk | None = None,
+    ) -> None:
+        self.disk = disk or ScriptedDisk()
         self.directory = path / "journal"
         self.directory.mkdir(exist_ok=True)
         self.runtime = SimulatedRuntime(path / f"run-{len(list(path.iterdir()))}", 4096)
@@ -263,8 +271,7 @@ def test_files_spares_of_another_size_are_made_anew(tmp_path: Path) -> None:
             removed.append(path.name)
             super().unlink(path)
 
-    again = Setting(tmp_path, 4)
-    again.files._disk = Watching()
+    again = Setting(tmp_path, 4, disk=Watching())
     again.files.start({1, 2, 3}, 0)
     assert removed == [again.journal(3), again.journal(2)]
     again.files.wait_for_spares()

@@ -398,6 +398,7 @@ class RecordingDisk(Disk):
     """Notes the calls that change or sync something."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.calls: list[tuple[str, object]] = []
 
     def write(self, descriptor: int, data: memoryview, offset: int) -> None:

@@ -106,7 +106,7 @@ def test_ring_between_two_processes() -> None:
 def ready_ingress(ring: Ring) -> Ingress:
     table = TopicTable(lambda topic, message_type: (True, False, None, None))
     table.entry("t", "json").mark_declared()
-    ingress = Ingress(0, 1, ring, table, 1 << 20)
+    ingress = Ingress(0, 1, ring, ControlPage(), table, 1 << 20)
     ingress.log_on("json", 7, 8, b"user", True, True, False, True)
     return ingress
 

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from amps._core.delivery import Group, JournalTailer
-from amps._core.frames import FRAME_BYTES, FrameCache, LogDamaged, seek_table
+from amps._core.frames import FRAME_BYTES, FrameCache, FrameMap, LogDamaged, seek_table
 from amps._core.identity import publisher_id
 from amps._core.log_reader import LogCursor, LogDirectory, LogFile, Record
 from amps._core.log_scan import scan_file
@@ -217,6 +218,7 @@ class FullDisk(Disk):
     """Has room for so many bytes."""
 
     def __init__(self, room_bytes: int) -> None:
+        super().__init__()
         self._room_bytes = room_bytes
 
     def write(self, descriptor: int, data: memoryview, offset: int) -> None:
@@ -268,3 +270,19 @@ def test_what_was_written_wrongly_is_not_taken(journals: Journals, original: Pat
     with pytest.raises(LogDamaged):
         sum(compress_journal(Lying(), original, journals.compressed[0]))
     assert original.read_bytes() == journals.contents[0]
+
+
+def test_frames_that_are_given_back_leave_their_neighbours_alone(tmp_path: Path) -> None:
+    """A content shorter than a frame: what lies behind its mapping belongs to another file."""
+    cache = FrameCache(3 * FRAME_BYTES)
+    maps = []
+    for number in range(12):
+        stored = zstandard.compress(bytes([65 + number]) * 8192)
+        path = tmp_path / f"{number}"
+        path.write_bytes(stored + seek_table([len(stored)], 8192))
+        maps.append(FrameMap(str(path), cache))
+    for number in range(48):
+        for near in (number, number + 1, number + 5, number + 7):
+            maps[near % 12].read(0, 1)
+        for letter, frames in enumerate(maps):
+            assert frames.read(0, 8192) == bytes([65 + letter]) * 8192

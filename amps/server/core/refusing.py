@@ -1,0 +1,60 @@
+"""When the journal cannot go on: messages are refused, loudly, until the next file can be had.
+
+The sequencer decides and the control page tells the transports; this module asks for the next journal again and again,
+has one left that was removed (journal_guard.py), and says in the log what is going on.
+"""
+
+import time
+
+from amps._core.sequencer import Sequencer
+from amps._core.shared import ControlPage
+from amps.server import remedies
+from amps.server.core.journal_files import JournalFiles
+from amps.server.eventlog import EventLog
+
+RETRY_NS = 1_000_000_000
+
+
+class Refusing:
+    """What the core's loop asks after each turn and at each look around."""
+
+    def __init__(
+        self, sequencer: Sequencer, files: JournalFiles, control: ControlPage, log: EventLog
+    ) -> None:
+        self._sequencer = sequencer
+        self._files = files
+        self._control = control
+        self._log = log
+        self._since_ns: int | None = None  # monotonic; None: everything is taken
+        self._retry_at_ns = 0
+
+    def after_turn(self) -> None:
+        """Notice whether messages are refused from now on, or taken again."""
+        if self._sequencer.refuses == (self._since_ns is not None):
+            return
+        now_ns = time.monotonic_ns()
+        self._retry_at_ns = now_ns + RETRY_NS
+        if self._since_ns is None:
+            self._since_ns = now_ns
+            obstacle = self._files.obstacle
+            assert obstacle is not None
+            reason = f"{obstacle.strerror}; {remedies.for_files(obstacle.errno)}"
+            self._log.log("2C-0011", directory=self._files.directory, reason=reason)
+        else:
+            self._log.log("2C-0012", seconds=(now_ns - self._since_ns) // 1_000_000_000)
+            self._since_ns = None
+
+    def look(self) -> None:
+        """Try the next journal again, and leave one that was removed. Raises StorageFailure."""
+        sequencer, journal = self._sequencer, self._sequencer.journal
+        assert journal is not None
+        refused = self._since_ns is not None
+        if refused and time.monotonic_ns() >= self._retry_at_ns:
+            self._retry_at_ns = time.monotonic_ns() + RETRY_NS
+            sequencer.try_next_journal()
+        if self._files.guard.lost == journal.number and not sequencer.refuses:
+            sequencer.change_journal()
+        elif not refused:
+            return
+        sequencer.publish_watermarks(self._control)
+        self.after_turn()

@@ -1,0 +1,51 @@
+"""A time in which the storage of a running instance cannot be used: its device fails, its file system is unmounted.
+
+The supervisor then has no tree: it tries to start one again and again, with growing pauses. Whoever connects meanwhile
+is turned away at once, so that clients with another server go there and nobody waits in silence. The listening sockets
+stay open, because an address that was given up may not be had again.
+"""
+
+import contextlib
+import socket
+import time
+from collections.abc import Iterable
+
+DELAY_S = 1.0
+DELAY_MAX_S = 30.0
+TURNED_AWAY_AT_ONCE_MAX = 100
+
+
+class Outage:
+    """One outage, from the first failure until the core is ready again."""
+
+    def __init__(self) -> None:
+        self._began_s = time.monotonic()
+        self._delay_s = DELAY_S
+        self._retry_at_s: float | None = None
+
+    def failed(self) -> float:
+        """The storage cannot be used (again): returns how many seconds to wait."""
+        delay_s = self._delay_s
+        self._retry_at_s = time.monotonic() + delay_s
+        self._delay_s = min(2 * delay_s, DELAY_MAX_S)
+        return delay_s
+
+    def retry_is_due(self) -> bool:
+        """Whether to try again now; says so once."""
+        if self._retry_at_s is None or time.monotonic() < self._retry_at_s:
+            return False
+        self._retry_at_s = None
+        return True
+
+    @property
+    def age_s(self) -> float:
+        """How long it has lasted."""
+        return time.monotonic() - self._began_s
+
+
+def turn_away(listening: Iterable[socket.socket]) -> None:
+    """Close the connections that wait to be accepted."""
+    for door in listening:
+        with contextlib.suppress(OSError):
+            for _ in range(TURNED_AWAY_AT_ONCE_MAX):
+                door.accept()[0].close()

@@ -1,0 +1,278 @@
+"""Storage that goes away under a running server and comes back: a failing device, an unmounted file system, files that
+somebody removes. The server stays up, says what is wrong, and loses nothing that it acknowledged.
+"""
+
+import contextlib
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fault.load import Publisher, Subscriber, check_everything, replay, running, wait_for_all
+from tests.support.mounts import mount, unmount
+from tests.support.peer import PeerError
+from tests.support.peers import Peers
+from tests.support.server import ServerProcess, StartServer, numbered_bodies, wait_until
+
+FAILING_CALLS = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static int fails(const char *what)
+{
+    const char *directory = getenv("FAILING_CALLS");
+    char path[4096];
+    size_t at = 0;
+    if (!directory)
+        return 0;
+    for (; *directory && at < 4000; ++directory) path[at++] = *directory;
+    for (path[at++] = '/'; *what && at < 4090; ++what) path[at++] = *what;
+    path[at] = 0;
+    return access(path, F_OK) == 0;
+}
+
+int fdatasync(int descriptor)
+{
+    static int (*real)(int);
+    if (!real)
+        real = (int (*)(int))dlsym(RTLD_NEXT, "fdatasync");
+    if (fails("fdatasync")) {
+        errno = EIO;
+        return -1;
+    }
+    return real(descriptor);
+}
+
+static ssize_t (*real_pwrite)(int, const void *, size_t, off_t);
+
+ssize_t pwrite64(int descriptor, const void *data, size_t length, off_t offset)
+{
+    if (!real_pwrite)
+        real_pwrite = (ssize_t (*)(int, const void *, size_t, off_t))dlsym(RTLD_NEXT, "pwrite64");
+    if (fails("pwrite")) {
+        errno = EIO;
+        return -1;
+    }
+    return real_pwrite(descriptor, data, length, offset);
+}
+
+ssize_t pwrite(int descriptor, const void *data, size_t length, off_t offset)
+{
+    return pwrite64(descriptor, data, length, offset);
+}
+"""
+
+
+class FailingDevice:
+    """Calls of the system that fail while a file with their name exists."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        library = directory / "failing_calls.so"
+        source = directory / "failing_calls.c"
+        source.write_text(FAILING_CALLS)
+        compiler = shutil.which("cc") or shutil.which("gcc")
+        if compiler is None:
+            pytest.skip("needs a C compiler")
+        subprocess.run(
+            [compiler, "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"], check=True
+        )
+        self.environment = {"LD_PRELOAD": str(library), "FAILING_CALLS": str(directory)}
+
+    @contextlib.contextmanager
+    def failing(self, call: str) -> Iterator[None]:
+        (self.directory / call).touch()
+        try:
+            yield
+        finally:
+            (self.directory / call).unlink()
+
+
+@pytest.fixture
+def device(tmp_path: Path) -> FailingDevice:
+    directory = tmp_path / "device"
+    directory.mkdir()
+    return FailingDevice(directory)
+
+
+def crowd(server: ServerProcess, *, largest_bytes: int = 4000) -> tuple[list[Publisher], list[Subscriber]]:
+    publishers = [
+        Publisher(server, f"publisher-{n}", f"load/{n}", n, largest_bytes=largest_bytes) for n in range(2)
+    ]
+    return publishers, [Subscriber(server, "subscriber", "load/.*")]
+
+
+@pytest.mark.parametrize("call", ["fdatasync", "pwrite"])
+def test_fault_a_failing_device_ends_nothing_but_the_service(
+    device: FailingDevice, start_server: StartServer, call: str
+) -> None:
+    """Everybody is turned away while it fails; afterwards all that was acknowledged is there."""
+    server = start_server(log_topics=("^load/",), environment=device.environment)
+    publishers, subscribers = crowd(server)
+    old = server.pids("amps: core") + server.transport_pids()
+    with running([*publishers, *subscribers]):
+        for publisher in publishers:
+            publisher.wait_for_progress(100)
+        server.expect_disturbance()
+        with device.failing(call):
+            told = server.log.wait_for("01-0007", timeout_s=20, count=2)[0]
+            assert "Input/output error" in told.text
+            assert server.log.find("1D-0003")[0].level == "critical"
+            with pytest.raises((PeerError, OSError)), Peers("turned") as peers:
+                peers.logged_on(server)
+        server.log.wait_for("01-0008", timeout_s=60)
+        server.wait_for_new_tree(old)
+        wait_for_all(publishers, subscribers)
+    assert server.process is not None
+    assert server.process.poll() is None
+    check_everything(replay(server, "load/.*"), publishers, subscribers)
+
+
+def test_fault_a_stop_while_the_storage_is_away_ends_in_order(
+    device: FailingDevice, start_server: StartServer, peers: Peers
+) -> None:
+    server = start_server(log_topics=("t1",), environment=device.environment)
+    client = peers.logged_on(server)
+    client.publish_persisted("t1", numbered_bodies(10), 1)
+    server.expect_disturbance()
+    with device.failing("fdatasync"):
+        client.publish("t1", b"lost", s=11, a="persisted")
+        server.log.wait_for("01-0007")
+        server.stop()
+    server.start()
+    assert [body for _, body in replay(server, "t1")][:10] == numbered_bodies(10)
+
+
+def test_fault_journals_that_vanish_with_their_device_are_waited_for(
+    device: FailingDevice, start_server: StartServer, tmp_path: Path
+) -> None:
+    """An empty directory where the log was is no reason to begin a new log: not while the server runs."""
+    server = start_server(log_topics=("^load/",), environment=device.environment)
+    publishers, subscribers = crowd(server)
+    away = tmp_path / "away"
+    away.mkdir()
+    with running([*publishers, *subscribers]):
+        for publisher in publishers:
+            publisher.wait_for_progress(100)
+        server.expect_disturbance()
+        with device.failing("fdatasync"):
+            server.log.wait_for("01-0007", timeout_s=20)
+            for path in list(server.journal_directory.iterdir()):
+                path.rename(away / path.name)
+        server.log.wait_for("01-0007", "there are no journals in", "any more; put them back", timeout_s=20)
+        assert not server.journals()
+        for path in list(away.iterdir()):
+            path.rename(server.journal_directory / path.name)
+        server.log.wait_for("01-0008", timeout_s=60)
+        wait_for_all(publishers, subscribers)
+    check_everything(replay(server, "load/.*"), publishers, subscribers)
+
+
+def test_fault_a_file_system_that_is_unmounted_and_mounted_again(
+    tmp_path: Path, start_server: StartServer
+) -> None:
+    """The journal in use stays open; no new one is made in the mount point, where it would be missing later."""
+    real = tmp_path / "device"
+    real.mkdir()
+    mounted = tmp_path / "server-0" / "journal"
+    mounted.mkdir(parents=True)
+    mount("--bind", real, mounted)
+    try:
+        server = start_server(log_topics=("^load/",))
+        publishers, subscribers = crowd(server, largest_bytes=20_000)
+        for publisher in publishers:
+            publisher.may_be_refused = True
+        with running([*publishers, *subscribers]):
+            for publisher in publishers:
+                publisher.wait_for_progress(100)
+            unmount(mounted)
+            assert list(mounted.iterdir()) == []
+            server.log.wait_for("1D-0017", str(mounted))
+            server.log.wait_for("2C-0011", "put it back where it was, or mount its file system", timeout_s=60)
+            assert list(mounted.iterdir()) == [], "something was written beside the log"
+            mount("--bind", real, mounted)
+            server.log.wait_for("2C-0012", timeout_s=20)
+            server.log.wait_for("1D-0018", str(mounted))
+            wait_for_all(publishers, subscribers)
+        check_everything(replay(server, "load/.*"), publishers, subscribers)
+        server.stop()
+    finally:
+        with contextlib.suppress(subprocess.CalledProcessError):
+            unmount(mounted)
+
+
+def test_fault_a_removed_journal_in_use_is_restored(start_server: StartServer) -> None:
+    """Under load, again and again, with a death after it: what was acknowledged is there."""
+    server = start_server(log_topics=("^load/",))
+    publishers, subscribers = crowd(server)
+    with running([*publishers, *subscribers]):
+        for round_ in range(3):
+            for publisher in publishers:
+                publisher.wait_for_progress(100)
+            in_use = server.journals()[-2]
+            in_use.unlink()
+            server.log.wait_for("1D-0016", str(in_use))
+            server.log.wait_for("1D-0018", str(in_use), count=1)
+            assert in_use.stat().st_size == 10 << 20, round_
+        server.check_undisturbed()
+        core = server.core_pid()
+        server.kill_core()
+        server.wait_for_new_tree([core])
+        wait_for_all(publishers, subscribers)
+    check_everything(replay(server, "load/.*"), publishers, subscribers)
+
+
+def test_fault_a_journal_removed_just_before_the_stop_is_restored(
+    start_server: StartServer, peers: Peers
+) -> None:
+    server = start_server(log_topics=("t1",))
+    peers.logged_on(server).publish_persisted("t1", numbered_bodies(10), 1)
+    server.journals()[0].unlink()
+    server.restart()
+    assert [body for _, body in replay(server, "t1")] == numbered_bodies(10)
+
+
+def test_fault_a_removed_older_journal_ends_replays_that_need_it_and_nothing_else(
+    start_server: StartServer, peers: Peers, tmp_path: Path
+) -> None:
+    """Never a gap: who comes to it is disconnected. When it is there again it is read."""
+    server = start_server(log_topics=("t1",))
+    bodies = numbered_bodies(2500, padding_bytes=10_000)
+    publisher = peers.logged_on(server)
+    publisher.publish_persisted("t1", bodies, 1)
+    live = peers.logged_on(server)
+    live.subscribe("t1", "live")
+    first = server.journals()[0]
+    first.rename(tmp_path / first.name)
+    server.log.wait_for("1D-0017", str(first))
+    pids = server.transport_pids()
+    for _ in range(6):  # more than a worker may die of within a minute
+        reader = peers.logged_on(server)
+        reader.send({"c": "subscribe", "t": "t1", "bm": "0", "sub_id": "r"})
+        assert [m for m in reader.wait_for_close() if m.command == "p"] == []
+    assert server.transport_pids() == pids
+    assert server.log.find("1D-0010", "the file is not there; put it back")
+    publisher.publish_persisted("t1", [b"goes on"], 2501)
+    assert live.receive().body == b"goes on"
+    (tmp_path / first.name).rename(first)
+    server.log.wait_for("1D-0018", str(first))
+    assert [body for _, body in replay(server, "t1")] == [*bodies, b"goes on"]
+    server.stop()
+
+
+def test_fault_removed_spares_are_made_again(start_server: StartServer, peers: Peers) -> None:
+    server = start_server(
+        log_topics=("t1",), journal_xml="<PreallocatedJournalFiles>3</PreallocatedJournalFiles>"
+    )
+    for spare in server.journals()[1:]:
+        spare.unlink()
+    bodies = numbered_bodies(3500, padding_bytes=10_000)
+    peers.logged_on(server).publish_persisted("t1", bodies, 1)
+    wait_until(lambda: len(server.journals()) >= 5, 10, "no journals")
+    server.restart()
+    assert [body for _, body in replay(server, "t1")] == bodies

@@ -1,0 +1,39 @@
+"""Small file systems, and file systems that come and go. Who may not mount any skips the test."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+
+def mount(*arguments: str | Path) -> None:
+    """Run `mount`, or skip the test."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting needs root")
+    done = subprocess.run(["mount", *map(str, arguments)], check=False, capture_output=True)
+    if done.returncode != 0:
+        pytest.skip(f"mounting is not permitted here: {done.stderr.decode().strip()}")
+
+
+def unmount(directory: Path) -> None:
+    """Take the file system away; files that are open stay usable."""
+    subprocess.run(["umount", "-l", str(directory)], check=True)
+
+
+@contextmanager
+def small_disk(directory: Path, size: str) -> Iterator[Path]:
+    """A file system of that size at `directory`, which is made."""
+    directory.mkdir(parents=True)
+    mount("-t", "tmpfs", "-o", f"size={size}", "tmpfs", directory)
+    try:
+        yield directory
+    finally:
+        unmount(directory)
+
+
+def resize(directory: Path, size: str) -> None:
+    """Give a small disk another size."""
+    mount("-o", f"remount,size={size}", directory)
