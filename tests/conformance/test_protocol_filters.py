@@ -126,7 +126,7 @@ def test_filters_of_a_thousand_clients_on_one_field(
 def test_transaction_log_26_a_filter_on_a_replay_gives_what_it_gave_live(
     peers: Peers, logged_server: ServerProcess, recorder: RawClient, recorded_topic: str
 ) -> None:
-    """transaction_log.md §21 26"""
+    """transaction_log.md §22 26"""
     live = peers.logged_on(logged_server)
     live.subscribe(recorded_topic, "live", f="/n > 3")
     recorder.publish_persisted(recorded_topic, numbers(6), 1)
@@ -145,7 +145,7 @@ def test_transaction_log_26_a_filter_on_a_replay_gives_what_it_gave_live(
 def test_transaction_log_52_persisted_acks_do_not_need_a_match(
     peers: Peers, logged_server: ServerProcess, recorder: RawClient, recorded_topic: str
 ) -> None:
-    """transaction_log.md §21 52, protocol.md §21 62"""
+    """transaction_log.md §22 52, protocol.md §21 62"""
     recorder.subscribe(recorded_topic, "s", bm=EPOCH, f="/n < 0", a="processed,persisted")
     publisher = peers.logged_on(logged_server)
     publisher.publish_persisted(recorded_topic, numbers(5), 1)

@@ -110,7 +110,7 @@ class JournalFiles:
         )
         self._prepared: _Prepared | None = None
         self.obstacle: OSError | None = None
-        """Why the last file that was asked for could not be prepared."""
+        """Why a file could not be prepared, the last time that happened."""
         self._indexes: list[tuple[int, IndexBuilder]] = []
         self._headers: dict[
             int, JournalHeader
@@ -187,7 +187,6 @@ class JournalFiles:
         except OSError as error:
             self.obstacle = error
             return minimum_bytes if large else 0
-        self.obstacle = None
         return None
 
     def _open_spare(self, number: int, size: int) -> "_Prepared":
