@@ -20,6 +20,7 @@ from pathlib import Path
 
 from amps._core.shared import ControlPage, Ring
 from amps.server.health import DiskActivity
+from amps.server.write_statistics import WriteStatistics
 
 RING_BYTES = 8 << 20
 EGRESS_RING_BYTES = 1 << 20
@@ -125,6 +126,7 @@ class Runtime:
         self.directory = RuntimeDirectory()
         self.control = ControlPage()
         self.disk_activity = DiskActivity()
+        self.write_statistics = WriteStatistics()
         self.core_bell = Doorbell()
         self.transport_bells = [Doorbell() for _ in range(transports)]
         self.ingress = [Ring(RING_BYTES) for _ in range(transports)]
@@ -140,6 +142,7 @@ class Runtime:
         """Fresh memory for a tree that is started anew; no process of the old tree may be left."""
         self.control.reset()
         self.disk_activity.reset()
+        self.write_statistics.reset()
         self.ingress = [Ring(RING_BYTES) for _ in range(self.transports)]
         self.egress = [Ring(EGRESS_RING_BYTES) for _ in range(self.transports)]
         self.core_bell.clear()

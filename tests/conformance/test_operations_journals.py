@@ -82,6 +82,9 @@ def test_transaction_log_65_the_log_over_http(start_server: StartServer, peers: 
     writer.publish_persisted("L/a", [b"{}"], 1)
     assert get(port, f"{INSTANCE}/max_timestamp").body > before
     assert get(port, f"{INSTANCE}/min_timestamp").body == listed[0]["min_timestamp"]
+    # Of a group commit: one batch of the publisher's at most, and 4 MiB and a turn's worth of messages.
+    assert 0 < int(get(port, f"{INSTANCE}/write_latency/maximum").body) < 60_000_000
+    assert PADDING_BYTES < int(get(port, f"{INSTANCE}/write_size/maximum").body) <= 24 << 20
 
 
 def test_transaction_log_60_journals_over_http(start_server: StartServer, peers: Peers, port: int) -> None:

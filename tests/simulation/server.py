@@ -17,6 +17,7 @@ from amps.config import ServerConfig
 from amps.server.core.journal_keeper import JournalKeeper
 from amps.server.core.process import Core
 from amps.server.runtime import Runtime
+from amps.server.write_statistics import WriteStatistics
 from tests.simulation.checks import Log
 from tests.simulation.clients import LOGGED_PATTERN
 from tests.simulation.disk import SimulatedDisk
@@ -90,6 +91,7 @@ class SimulatedRuntime(Runtime):
         path.mkdir()
         self._path = path
         self.control = ControlPage()
+        self.write_statistics = WriteStatistics()
         self.core_bell = SimulatedBell()  # type: ignore[assignment]
         self.transport_bells = [SimulatedBell() for _ in range(TRANSPORTS)]  # type: ignore[misc]
         self.ingress = [Ring(ring_bytes) for _ in range(TRANSPORTS)]

@@ -15,6 +15,7 @@ import uvloop
 from amps.server.admin.server import AdminServer
 from amps.server.services.actions.engine import Engine
 from amps.server.services.actions.step import Environment
+from amps.server.write_statistics import WriteStatistics
 from tests.support.services import FakeCore, RecordingLog, RecordingPublisher, loaded
 
 WAIT_S = 20.0
@@ -134,7 +135,9 @@ class AdminFixture:
             )
 
         self.engine = Engine(self.loaded.config.actions, environment)
-        server = AdminServer(self.loaded, self.loaded.config.admin, requests, self.engine, self.log)  # type: ignore[arg-type]
+        admin = self.loaded.config.admin
+        self.writes = WriteStatistics()
+        server = AdminServer(self.loaded, admin, requests, self.writes, self.engine, self.log)  # type: ignore[arg-type]
         await server.start([self._socket])
         self._started.set()
         await self._stop.wait()

@@ -9,10 +9,11 @@ from amps.config import LoadedConfig
 from amps.server.admin.formats import format_time_ns
 from amps.server.admin.tree import Collection, Dynamic, Group, Leaf, Node, Refused
 from amps.server.services.core_requests import CoreRefused, CoreRequests
+from amps.server.write_statistics import Distribution, WriteStatistics
 from amps.version import VERSION
 
 
-def instance_node(loaded: LoadedConfig, core: CoreRequests) -> Group:
+def instance_node(loaded: LoadedConfig, core: CoreRequests, writes: WriteStatistics) -> Group:
     """The instance. What it is does not change while it runs; what the core knows is asked for each time."""
     config = loaded.config
     fixed = {
@@ -31,7 +32,7 @@ def instance_node(loaded: LoadedConfig, core: CoreRequests) -> Group:
     if config.transaction_log is not None:
 
         async def transaction_log() -> Group:
-            return log_node(await known_journals(core))
+            return log_node(await known_journals(core), writes)
 
         children["transaction_log"] = Dynamic(transaction_log)
     return Group(dict(sorted(children.items())))
@@ -54,7 +55,7 @@ def journal_id(journal: dict[str, Any]) -> str:
     return Path(str(journal["path"])).name
 
 
-def log_node(journals: list[dict[str, Any]]) -> Group:
+def log_node(journals: list[dict[str, Any]], writes: WriteStatistics) -> Group:
     """The transaction log."""
     earliest = [journal["min_timestamp_ns"] for journal in journals if journal.get("min_timestamp_ns")]
     latest = [journal["max_timestamp_ns"] for journal in journals if journal.get("max_timestamp_ns")]
@@ -65,6 +66,18 @@ def log_node(journals: list[dict[str, Any]]) -> Group:
             ),
             "max_timestamp": _fixed(format_time_ns(max(latest, default=0))),
             "min_timestamp": _fixed(format_time_ns(min(earliest, default=0))),
+            "write_latency": _distribution(writes.latency()),
+            "write_size": _distribution(writes.size()),
+        }
+    )
+
+
+def _distribution(values: Distribution) -> Group:
+    return Group(
+        {
+            "histogram": _fixed(values.histogram()),
+            "maximum": _fixed(str(values.maximum)),
+            "minimum": _fixed(str(values.minimum)),
         }
     )
 

@@ -26,6 +26,7 @@ from amps.server.eventlog import EventLog
 from amps.server.services.actions.engine import Engine
 from amps.server.services.core_requests import CoreRequests
 from amps.server.transport.listeners import tls_context
+from amps.server.write_statistics import WriteStatistics
 
 HANDSHAKE_WAIT_S = 10.0
 HEADER_BYTES_MAX = 8190
@@ -43,6 +44,7 @@ class AdminServer:
         loaded: LoadedConfig,
         admin: AdminConfig,
         core: CoreRequests,
+        writes: WriteStatistics,
         engine: Engine,
         log: EventLog,
     ) -> None:
@@ -54,7 +56,7 @@ class AdminServer:
                 "amps": Group(
                     {
                         "administrator": administrator_node(loaded.config, core, engine, access),
-                        "instance": instance_node(loaded, core),
+                        "instance": instance_node(loaded, core, writes),
                     }
                 )
             }

@@ -131,6 +131,7 @@ class Flusher:
             target = self._target
         if target <= self._synced:
             return False
+        began_ns = time.monotonic_ns()
         try:
             for descriptor in files:
                 self._disk.sync(descriptor)
@@ -138,6 +139,8 @@ class Flusher:
             self._runtime.control.flush_failed = error.errno or -1
             self._runtime.core_bell.ring()
             return False
+        latency_us = (time.monotonic_ns() - began_ns) // 1000
+        self._runtime.write_statistics.note(latency_us, target - self._synced)
         with self._wake:
             # The file in use stays; those before it are complete and durable.
             for descriptor in files[:-1]:

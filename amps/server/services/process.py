@@ -106,7 +106,14 @@ class Services:
             # Imported here: only this process, and only if it is configured, needs an HTTP server.
             from amps.server.admin.server import AdminServer
 
-            self._admin = AdminServer(self._loaded, self._config.admin, self._core, self._engine, self._log)
+            self._admin = AdminServer(
+                self._loaded,
+                self._config.admin,
+                self._core,
+                self._runtime.write_statistics,
+                self._engine,
+                self._log,
+            )
             await self._admin.start(self._admin_sockets)
         self._beat()
         for (_, which), source in self._engine.sources.items():

@@ -57,6 +57,24 @@ def test_transaction_log_65_journals(start_admin: StartAdmin) -> None:
     assert log["journals"][2]["max_timestamp"] == ""
 
 
+def test_transaction_log_65_writes(start_admin: StartAdmin) -> None:
+    """operations.md §5.7: what writes take, in microseconds and bytes."""
+    admin = start_admin(journals=JOURNALS)
+    path = "/amps/instance/transaction_log"
+    assert admin.get(f"{path}/write_latency.json").json()["amps"]["instance"]["transaction_log"] == {
+        "write_latency": {"histogram": "", "maximum": "0", "minimum": "0"}
+    }
+    admin.writes.note(300, 5000)
+    admin.writes.note(200, 70000)
+    assert admin.get(f"{path}/write_latency/minimum").body == "200"
+    assert admin.get(f"{path}/write_latency/maximum").body == "300"
+    assert admin.get(f"{path}/write_size/maximum").body == "70000"
+    assert [line.split()[:4] for line in admin.get(f"{path}/write_latency/histogram").body.splitlines()] == [
+        ["128", "..", "255", "1"],
+        ["256", "..", "511", "1"],
+    ]
+
+
 def test_operations_5_1_one_journal(start_admin: StartAdmin) -> None:
     """operations.md §5.1, §5.2: a name with a dot is a name, before it is a format."""
     admin = start_admin(journals=JOURNALS)
