@@ -75,11 +75,24 @@ def test_checksum_software_and_hardware_agree(shim: ctypes.CDLL) -> None:
         assert shim.with_hardware(data, length) == expected
         if length < 5000:
             assert crc32c(data) == expected
-    block = chance.randbytes(64)
-    buffer = ctypes.create_string_buffer(block, 64)
+
+
+def test_checksum_of_every_length_at_every_alignment(shim: ctypes.CDLL) -> None:
+    """By its definition, byte by byte, through each bound of the lanes and of what is fetched ahead."""
+    data = random.Random(2).randbytes(4097)
+    expected = [crc32c(b"")]
+    for byte in data:
+        # The sum of one byte more follows from the sum before: what the definition does with its next byte.
+        register = expected[-1] ^ 0xFFFFFFFF ^ byte
+        for _ in range(8):
+            register = register >> 1 ^ (0x82F63B78 if register & 1 else 0)
+        expected.append(register ^ 0xFFFFFFFF)
     for begin in range(8):
+        buffer = ctypes.create_string_buffer(bytes(begin) + data, begin + len(data))
         at = ctypes.cast(ctypes.byref(buffer, begin), ctypes.c_char_p)
-        assert shim.with_hardware(at, 40) == crc32c(block[begin : begin + 40])
+        for name in ("as_used", "in_software"):
+            function = getattr(shim, name)
+            assert [function(at, length) for length in range(4097)] == expected[:4097], (name, begin)
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 1000])
