@@ -13,7 +13,7 @@ import zstandard
 from amps._core.delivery import Group, JournalTailer
 from amps._core.frames import FRAME_BYTES, FrameCache, FrameMap, LogDamaged, seek_table
 from amps._core.identity import publisher_id
-from amps._core.log_reader import LogCursor, LogDirectory, LogFile, Record
+from amps._core.log_reader import FILE_HEADER_SIZE, LogCursor, LogDirectory, LogFile, Record
 from amps._core.log_scan import scan_file
 from amps._core.routes import TopicRoutes
 from amps._core.topic_table import TopicEntry, TopicTable
@@ -149,6 +149,31 @@ def test_a_scan_says_the_same_of_both_forms(journals: Journals) -> None:
         for name in type(plain).__slots__:
             assert getattr(packed, name) == getattr(plain, name)
         assert packed.finished
+
+
+@pytest.mark.parametrize("begin", [FILE_HEADER_SIZE, 100_001, FRAME_BYTES - 3, FILE_BYTES // 2])
+def test_a_scan_says_the_same_of_both_forms_when_they_are_damaged(
+    journals: Journals, tmp_path: Path, begin: int
+) -> None:
+    """And of what lies intact beyond."""
+    content = bytearray(journals.contents[1])
+    content[begin : begin + 9] = b"\0\0\0damage"
+    path = tmp_path / "damaged.gz"
+    frames = [
+        zstandard.compress(bytes(content[offset : offset + FRAME_BYTES]))
+        for offset in range(0, FILE_BYTES, FRAME_BYTES)
+    ]
+    path.write_bytes(b"".join(frames) + seek_table([len(frame) for frame in frames], FILE_BYTES))
+    passed: list[int] = []
+    file = open_journal(path)
+    packed = scan_file(file, file.start_position, None, passed.append)
+    plain = scan_file(content, file.start_position)
+    for name in type(plain).__slots__:
+        assert getattr(packed, name) == getattr(plain, name)
+    assert packed.damaged
+    assert packed.end_offset <= begin
+    assert packed.valid_after == 0 or packed.valid_after > begin
+    assert passed == sorted(passed)
 
 
 def test_one_file_alone_can_be_read(journals: Journals) -> None:
