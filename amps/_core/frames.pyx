@@ -24,6 +24,9 @@ from collections import OrderedDict
 
 import zstandard
 
+cdef extern from "residency.h" nogil:
+    const int MADV_POPULATE_WRITE
+
 cdef extern from "sys/mman.h" nogil:
     void* mmap(void* address, size_t length, int protection, int flags, int descriptor, long offset)
     int munmap(void* address, size_t length)
@@ -240,6 +243,7 @@ cdef class FrameMap:
         cdef uint64_t stored = self.offsets[frame + 1] - begin
         cdef uint64_t content = min(<uint64_t>FRAME_CONTENT_BYTES, self.size - frame * FRAME_CONTENT_BYTES)
         cdef bytes plain
+        cdef const char* source
         data = os.pread(self.descriptor, stored, begin)
         try:
             # Its own word for the size decides how much memory is taken, so it is looked at first.
@@ -250,7 +254,11 @@ cdef class FrameMap:
             raise LogDamaged(self.path, begin, f"compressed frame {frame} cannot be decompressed ({error})") from None
         if <uint64_t>len(plain) != content:
             raise LogDamaged(self.path, begin, f"compressed frame {frame} does not hold {content} bytes")
-        memcpy(self.data + frame * FRAME_CONTENT_BYTES, <const char*>plain, content)
+        source = plain
+        with nogil:
+            # All pages at once: met one by one they take longer than decompressing. It may fail.
+            madvise(self.data + frame * FRAME_CONTENT_BYTES, content, MADV_POPULATE_WRITE)
+            memcpy(self.data + frame * FRAME_CONTENT_BYTES, source, content)
         self.present[frame] = 1
         return 0
 
@@ -259,5 +267,7 @@ cdef class FrameMap:
         cdef uint64_t begin = frame * FRAME_CONTENT_BYTES
         self.present[frame] = 0
         # The last frame may be short, and what lies behind the mapping belongs to somebody else.
-        madvise(self.data + begin, min(<uint64_t>FRAME_CONTENT_BYTES, self.size - begin), MADV_DONTNEED)
+        cdef uint64_t length = min(<uint64_t>FRAME_CONTENT_BYTES, self.size - begin)
+        with nogil:
+            madvise(self.data + begin, length, MADV_DONTNEED)
         return 0
