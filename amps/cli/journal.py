@@ -4,6 +4,7 @@ Looking (list, verify) works beside a running server. Changing is done here only
 hold the directory's lock, and otherwise say to use the server's own actions.
 """
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -92,8 +93,16 @@ def _names(directory: Path, archive: Path | None) -> list[str]:
 
 @journal.command("verify", cls=HelpfulCommand, example="amps journal verify ./amps-data/journal")
 @_directories
+@click.option(
+    "-jobs",
+    "--jobs",
+    type=click.IntRange(min=1),
+    default=lambda: len(os.sched_getaffinity(0)),
+    show_default="one per processor",
+    help="How many journals to read at a time; 1 for a disk that has to seek.",
+)
 @click.pass_context
-def verify(context: click.Context, directory: Path, archive: Path | None) -> None:
+def verify(context: click.Context, directory: Path, archive: Path | None, jobs: int) -> None:
     """Read every record of every journal, compressed ones too, and say where one is damaged.
 
     Changes nothing. Exit status 1 if anything is damaged or missing.
@@ -105,7 +114,7 @@ def verify(context: click.Context, directory: Path, archive: Path | None) -> Non
     total_bytes = sum(bytes_to_verify(directory, archive, name) for name in names)
     with _Bar("reading", total_bytes) as bar:
         for name in names:
-            for report in verify_instance(directory, name, bar.advance, archive):
+            for report in verify_instance(directory, name, bar.advance, archive, jobs):
                 files += 1
                 records += report.records
                 problems += len(report.problems)

@@ -3,17 +3,25 @@
 Reads only. A journal that a running server is writing to may end in a record that is half written just now; check it
 again, or stop the server first. A server may also compress, move or remove files meanwhile: what is gone when its turn
 comes is looked for again, and passed over if it was removed.
+
+Several threads read, each a journal of its own, because one processor takes the checksums of several gigabytes per
+second, and a device with a queue gives more than that. They only say what is in a file. Whether that is as it must be
+is decided here afterwards, in the order of the journals. A thread holds one mapped file, of a compressed one a cache of
+decompressed content.
 """
 
+import queue
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from amps._core.frames import LogDamaged
 from amps._core.log_reader import LogFile
-from amps._core.log_scan import scan_file
-from amps.journal.files import read_header
-from amps.journal.names import JournalPlace, find_journals, watermark_path
+from amps._core.log_scan import ScanResult, scan_file
+from amps.journal.files import JournalHeader, read_header
+from amps.journal.names import JournalPlace, find_journals, reading_places, watermark_path
 from amps.journal.watermark import read_watermark
 
 Progress = Callable[[int], None]
@@ -30,6 +38,20 @@ class FileReport:
     problems: list[str] = field(default_factory=list)
 
 
+@dataclass(slots=True)
+class _Reading:
+    """What is in one file. `failure`: why it could not be read to its end."""
+
+    path: Path
+    header: JournalHeader | None = None
+    scan: ScanResult | None = None  # of a spare there is none
+    failure: str = ""
+
+
+class _Stopped(Exception):
+    """Nobody wants to know any more."""
+
+
 def bytes_to_verify(directory: Path, archive: Path | None, name: str) -> int:
     """How much `verify_instance` will report as progress, as far as can be told now: bytes of content."""
     total = 0
@@ -43,33 +65,47 @@ def bytes_to_verify(directory: Path, archive: Path | None, name: str) -> int:
 
 
 def verify_instance(
-    directory: Path, name: str, progress: Progress = lambda size: None, archive: Path | None = None
+    directory: Path,
+    name: str,
+    progress: Progress = lambda size: None,
+    archive: Path | None = None,
+    jobs: int = 1,
 ) -> Iterator[FileReport]:
-    """Check all journals of one instance, oldest first. `progress` is told of each part that is done, in bytes."""
+    """Check all journals of one instance, oldest first, `jobs` of them at a time.
+
+    `progress` is told, in the caller's thread, of each part that is done, in bytes. Raises OSError if a directory
+    cannot be listed.
+    """
     found = find_journals(directory, archive, name)
-    expected_start: int | None = None
-    watermark = read_watermark(watermark_path(directory, name))
-    before: int | None = None
-    newest = _newest_in_use(found)
-    for number in found:
-        places = find_journals(directory, archive, name).get(number, [])
-        for place in places:
-            report = FileReport(place.path)
-            if before is not None and number > before + 1:
-                report.problems.append(f"journal {before + 1:010d} before it is missing")
-            try:
-                start = _verify_file(
-                    report, name, number, expected_start, watermark, number == newest, progress
-                )
-            except FileNotFoundError:
-                continue  # removed, or moved to a later place just now
-            except LogDamaged as damage:
-                report.problems.append(f"damaged at offset {damage.offset}: {damage.detail}")
-                start = None
-            before = number
-            yield report
-        if places:
-            expected_start = start
+    judge = _Judge(name, read_watermark(watermark_path(directory, name)), _newest_in_use(found))
+    passed: queue.SimpleQueue[int] = queue.SimpleQueue()
+    stopping = threading.Event()
+
+    def note(size: int) -> None:
+        if stopping.is_set():
+            raise _Stopped
+        passed.put(size)
+
+    def read(number: int) -> list[_Reading]:
+        return _read(directory, archive, name, number, note)
+
+    def wake(_done: Future[list[_Reading]]) -> None:
+        passed.put(0)
+
+    pool = ThreadPoolExecutor(jobs, "verify")
+    try:
+        waiting = [(number, pool.submit(read, number)) for number in found]
+        for _, future in waiting:
+            future.add_done_callback(wake)
+        for number, future in waiting:
+            while not future.done():
+                progress(passed.get())
+            yield from judge.reports(number, future.result())
+        while not passed.empty():
+            progress(passed.get())
+    finally:
+        stopping.set()
+        pool.shutdown(cancel_futures=True)
 
 
 def _newest_in_use(found: dict[int, list[JournalPlace]]) -> int:
@@ -83,33 +119,28 @@ def _newest_in_use(found: dict[int, list[JournalPlace]]) -> int:
     return 0
 
 
-def _verify_file(
-    report: FileReport,
-    name: str,
-    number: int,
-    expected_start: int | None,
-    watermark: int,
-    newest: bool,
-    progress: Progress,
-) -> int | None:
-    """Fill the report; returns the log position at which the next journal must start, None if unknown.
+def _read(
+    directory: Path, archive: Path | None, name: str, number: int, progress: Progress
+) -> list[_Reading]:
+    """Read a journal at all places where it is."""
+    readings = []
+    for prefix, suffix in reading_places(directory, archive, name):
+        reading = _Reading(Path(f"{prefix}{number:010d}{suffix}"))
+        try:
+            _read_file(reading, progress)
+        except FileNotFoundError:
+            continue  # not there, or removed or moved to a later place just now
+        except LogDamaged as damage:
+            reading.failure = f"damaged at offset {damage.offset}: {damage.detail}"
+        except OSError as problem:
+            reading.failure = f"it cannot be read: {problem.strerror}"
+        readings.append(reading)
+    return readings
 
-    Raises FileNotFoundError, LogDamaged.
-    """
-    header = read_header(report.path)
-    if not header.in_use:
-        report.note = "spare, not used yet"
-        progress(header.size)
-        return None
-    if header.number != number or header.instance_name != name:
-        report.problems.append(
-            f"its header says journal {header.number} of instance {header.instance_name!r}"
-        )
-    if expected_start is not None and header.start_position != expected_start:
-        report.problems.append(
-            f"it starts at log position {header.start_position} instead of {expected_start}"
-        )
-    size, start = header.size, header.start_position
+
+def _read_file(reading: _Reading, progress: Progress) -> None:
+    """Raises OSError, LogDamaged."""
+    reading.header = header = read_header(reading.path)
     done = 0
 
     def passed(offset: int) -> None:
@@ -117,23 +148,76 @@ def _verify_file(
         progress(offset - done)
         done = offset
 
-    found = scan_file(LogFile(str(report.path)), start, None, passed)
-    progress(size - done)
-    report.records = found.record_count
-    report.bytes_used = found.end_offset
-    durable = max(watermark, found.durable_position) - start
-    if found.finished:
-        return start + size
-    if durable > found.end_offset or not newest:
-        report.problems.append(
-            f"damaged at offset {found.end_offset}: acknowledged messages up to offset {min(durable, size)} must follow"
-            if durable > found.end_offset
-            else f"damaged at offset {found.end_offset}: later journals exist, but this one has no end"
-        )
-    elif found.damaged:
-        report.note = (
-            f"in use; its last batch, from offset {found.end_offset}, was never acknowledged and is torn"
-        )
-    else:
-        report.note = "in use"
-    return start + size
+    if header.in_use:
+        reading.scan = scan_file(LogFile(str(reading.path)), header.start_position, None, passed)
+    passed(header.size)
+
+
+class _Judge:
+    """Says of one journal after the other what is wrong with it. What it knows of those before is kept here."""
+
+    def __init__(self, name: str, watermark: int, newest: int) -> None:
+        self._name = name
+        self._watermark = watermark
+        self._newest = newest
+        self._before: int | None = None
+        self._expected_start: int | None = None
+
+    def reports(self, number: int, readings: list[_Reading]) -> Iterator[FileReport]:
+        """Of a journal at all places where it is."""
+        next_start: int | None = None
+        for reading in readings:
+            report = FileReport(reading.path)
+            if self._before is not None and number > self._before + 1:
+                report.problems.append(f"journal {self._before + 1:010d} before it is missing")
+            next_start = self._judge(report, number, reading)
+            self._before = number
+            yield report
+        if readings:
+            self._expected_start = next_start
+
+    def _judge(self, report: FileReport, number: int, reading: _Reading) -> int | None:
+        """Fill the report; returns the log position at which the next journal must start, None if unknown."""
+        header, scan = reading.header, reading.scan
+        if header is not None and not header.in_use:
+            report.note = "spare, not used yet"
+            return None
+        if header is not None:
+            self._judge_header(report, number, header)
+        if reading.failure:
+            report.problems.append(reading.failure)
+        if header is None or scan is None:
+            return None
+        report.records = scan.record_count
+        report.bytes_used = scan.end_offset
+        if not scan.finished:
+            durable = max(self._watermark, scan.durable_position) - header.start_position
+            self._judge_end(report, scan, durable, header.size, number == self._newest)
+        return header.start_position + header.size
+
+    def _judge_header(self, report: FileReport, number: int, header: JournalHeader) -> None:
+        if header.number != number or header.instance_name != self._name:
+            report.problems.append(
+                f"its header says journal {header.number} of instance {header.instance_name!r}"
+            )
+        if self._expected_start is not None and header.start_position != self._expected_start:
+            report.problems.append(
+                f"it starts at log position {header.start_position} instead of {self._expected_start}"
+            )
+
+    @staticmethod
+    def _judge_end(report: FileReport, scan: ScanResult, durable: int, size: int, newest: bool) -> None:
+        """Of a journal without an end-of-file record. `durable`: file offset up to which messages were promised."""
+        offset = scan.end_offset
+        if durable > offset:
+            report.problems.append(
+                f"damaged at offset {offset}: acknowledged messages up to offset {min(durable, size)} must follow"
+            )
+        elif not newest:
+            report.problems.append(
+                f"damaged at offset {offset}: later journals exist, but this one has no end"
+            )
+        elif scan.damaged:
+            report.note = f"in use; its last batch, from offset {offset}, was never acknowledged and is torn"
+        else:
+            report.note = "in use"
