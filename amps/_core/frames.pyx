@@ -265,9 +265,9 @@ cdef class FrameMap:
     cdef int drop(self, uint64_t frame) except -1:
         """Give a frame's memory back."""
         cdef uint64_t begin = frame * FRAME_CONTENT_BYTES
-        self.present[frame] = 0
         # The last frame may be short, and what lies behind the mapping belongs to somebody else.
         cdef uint64_t length = min(<uint64_t>FRAME_CONTENT_BYTES, self.size - begin)
+        self.present[frame] = 0
         with nogil:
             madvise(self.data + begin, length, MADV_DONTNEED)
         return 0
