@@ -135,7 +135,7 @@ def test_keeper_removes_nothing_when_publishers_cannot_be_written_down(setting: 
     setting.work()
     assert "0.journal" in setting.files(setting.path)
     assert setting.events("2C-0009") == 1
-    assert not setting.keeper.waits() or setting.keeper._remove_through == -1
+    assert not setting.keeper._removing()
 
 
 def test_keeper_waits_for_what_is_still_needed(setting: Setting) -> None:
@@ -146,7 +146,7 @@ def test_keeper_waits_for_what_is_still_needed(setting: Setting) -> None:
     setting.work()
     assert setting.control.first_journal_number == 2
     assert setting.files(setting.path)[0] == "2.journal"
-    assert setting.keeper.waits()
+    assert setting.keeper._removing()
     assert setting.events("2C-0008") == 1
     setting.ask(1, "compress", {"age_s": 0})
     setting.work()
@@ -154,7 +154,7 @@ def test_keeper_waits_for_what_is_still_needed(setting: Setting) -> None:
     needed[0] = NO_JOURNAL
     setting.work()
     assert setting.files(setting.path)[0] == "4.journal"
-    assert not setting.keeper.waits()
+    assert not setting.keeper._removing()
 
 
 def test_keeper_and_readers_meet(setting: Setting) -> None:
