@@ -20,6 +20,7 @@ cdef class Held:
     cdef uint64_t due_ns           # UNIX time
     cdef uint64_t before_publisher_id   # bookmark of the record before the first one
     cdef uint64_t before_sequence
+    cdef uint64_t stepped_at       # log position of the first one, if that is the bookmark of an earlier record; else 0
 
     cdef int keep(self, const RecordHeader* record) except -1
 
@@ -38,7 +39,8 @@ cdef class Conflation:
 
     cdef bytes key_of(self, const RecordHeader* record, TopicEntry entry)
     cdef bint hold(
-        self, const RecordHeader* record, TopicEntry entry, uint64_t before_publisher_id, uint64_t before_sequence
+        self, const RecordHeader* record, TopicEntry entry, uint64_t before_publisher_id, uint64_t before_sequence,
+        bint stepped
     ) except -1
     cdef Held first(self)
     cdef bint is_due(self, Held held, uint64_t now_ns)

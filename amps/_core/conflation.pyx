@@ -89,6 +89,20 @@ cdef class Conflation:
         held = <Held>self.in_order[0]
         return held.before_publisher_id, held.before_sequence
 
+    @property
+    def stepped_at(self):
+        """Log position just before which the record lies of which `before_first` should tell, if that was stepped over
+        and it tells of an earlier one; else 0.
+        """
+        return (<Held>self.in_order[0]).stepped_at if self.in_order else 0
+
+    def settle(self, uint64_t publisher_id, uint64_t sequence):
+        """Say which bookmark that record has."""
+        cdef Held held = <Held>self.in_order[0]
+        held.before_publisher_id = publisher_id
+        held.before_sequence = sequence
+        held.stepped_at = 0
+
     def adapt(self, bint behind):
         """The client is behind, or it is not: an interval that adapts grows, or shrinks."""
         if self.adapts:
@@ -130,9 +144,12 @@ cdef class Conflation:
         return PyBytes_FromStringAndSize(<char*>buffer.data, <Py_ssize_t>buffer.length)
 
     cdef bint hold(
-        self, const RecordHeader* record, TopicEntry entry, uint64_t before_publisher_id, uint64_t before_sequence
+        self, const RecordHeader* record, TopicEntry entry, uint64_t before_publisher_id, uint64_t before_sequence,
+        bint stepped
     ) except -1:
-        """Hold a message; the bookmark is of the record before it. False: it cannot be, and is to be delivered."""
+        """Hold a message; the bookmark is of the record before it, or, if what is between them was stepped over, of an
+        earlier one. False: it cannot be held, and is to be delivered.
+        """
         cdef bytes key = self.key_of(record, entry)
         cdef Held held
         if key is None:
@@ -150,6 +167,7 @@ cdef class Conflation:
         held.due_ns = record.timestamp_ns + self.interval_ns
         held.before_publisher_id = before_publisher_id
         held.before_sequence = before_sequence
+        held.stepped_at = record.position if stepped else 0
         self.by_key[key] = held
         self.in_order.append(held)
         self.held_bytes += held.record.length + <uint64_t>len(key) + HELD_EXTRA_BYTES

@@ -6,6 +6,7 @@ from libc.stdint cimport uint32_t, uint64_t
 
 from amps._core.log_reader cimport LogCursor
 from amps._core.routes cimport TopicRoutes
+from amps._core.topic_steps cimport TopicSteps
 from amps._core.topic_table cimport TopicEntry
 
 
@@ -48,3 +49,12 @@ cdef class JournalTailer:
     cdef readonly Group group
     cdef readonly uint64_t last_publisher_id   # bookmark of the last record evaluated; 0 = none yet
     cdef readonly uint64_t last_sequence
+    cdef readonly bint stops_at_files          # a run ends where it has come to another file
+    cdef readonly TopicSteps steps             # for the file at the cursor; None: everything is read
+    cdef readonly bint stepped                 # records behind the last one evaluated were stepped over
+    cdef uint64_t stepped_bytes                # so far
+
+    cdef bint may_step(self) noexcept
+    cdef bint begin_steps(self) except -1
+    cdef bint step_over(self, uint64_t limit) noexcept
+    cdef bint enter_file(self) noexcept

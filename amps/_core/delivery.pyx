@@ -8,6 +8,10 @@ topic.
 
 Invariants: a tailer never passes its limit. All subscriptions of a group have seen exactly the messages before the
 group's position; that is what makes moving a subscription from a replay to the durable group gapless.
+
+Where a replay has the topic index of a journal, it steps from one record that somebody in its group may want to the
+next one (topic_steps.pyx), and never looks at the others. What is delivered is the same, and so are the places at which
+it stops; only the bookmark of the last record before such a place is not known then (`stepped`).
 """
 
 cimport cython
@@ -15,14 +19,20 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memset
 
-from amps._core.log_reader cimport LogCursor, begin_reading, next_record, skip_record, topic_of
+from cpython.dict cimport PyDict_Size
+
+from amps._core.log_reader cimport LogCursor, LogFile, begin_reading, next_record, skip_record, topic_of
 from amps._core.outlet cimport Outlet
 from amps._core.record cimport KIND_DELTA_PUBLISH, KIND_PUBLISH, RecordHeader
 from amps._core.routes cimport TopicRoutes
+from amps._core.topic_index cimport TopicIndexReader
+from amps._core.topic_steps cimport TopicSteps
 from amps._core.topic_table cimport TopicEntry
 
 cdef enum:
     QUESTION_BYTES = 4096          # working out the routes of a topic costs about what reading so much log does
+    LOOK_BYTES = 128               # the same of looking a topic up that is known
+    STEP_BYTES = 256               # the same of a step, which leads to memory that was not expected
 
 
 @cython.final
@@ -96,10 +106,118 @@ cdef class JournalTailer:
         self.group = group
         self.last_publisher_id = last_publisher_id
         self.last_sequence = last_sequence
+        self.stops_at_files = False
+        self.steps = None
+        self.stepped = False
+        self.stepped_bytes = 0
 
     @property
     def position(self):
         return self.cursor.position
+
+    @property
+    def chooses(self):
+        """Whether it is to be found out first what of the file's topics the group wants; see `choose`."""
+        return self.steps is not None and not (
+            self.steps.prepared and self.steps.generation == self.group.generation
+        )
+
+    @property
+    def steps_ahead(self):
+        """Whether the next run steps, within what `steps` has in its batch then."""
+        return self.begin_steps()
+
+    def stop_at_files(self):
+        """From now on end a run where it has come to another file, so that its topic index can be looked for."""
+        self.stops_at_files = True
+
+    def use_index(self, TopicIndexReader index, uint64_t limit_offset):
+        """Step through the file at the cursor, of which this is the topic index, as soon as `choose` has found what is
+        wanted. Behind `limit_offset` everything is read. Raises ValueError for another file's index.
+        """
+        cdef LogFile file = self.cursor.file
+        if (index.file_number, index.start_position, index.file_size) != (file.number, file.start_position, file.size):
+            raise ValueError("the topic index is that of another journal")
+        self.steps = TopicSteps(index, limit_offset)
+
+    def choose(self, uint64_t work_max):
+        """Find out which topics of the file are wanted from the cursor on, as far as so much work goes (in bytes of
+        log). False: there are more. If most of what is left is wanted, nothing is stepped over.
+        """
+        cdef TopicSteps steps = self.steps
+        cdef Group group = self.group
+        cdef uint64_t work = group.work
+        cdef uint64_t offset = self.cursor.position - self.cursor.file.start_position
+        cdef uint64_t left
+        cdef TopicEntry entry
+        if steps.generation != group.generation:
+            steps.begin_choice(group.generation)
+        while steps.next_topic < steps.index.topic_count:
+            if group.work - work > work_max:
+                return False
+            entry = <TopicEntry?>steps.learn_topic(self.cursor.file, self.cursor.directory.resolver)
+            group.work += LOOK_BYTES
+            left = steps.left_of_topic(offset)
+            if left and PyDict_Size(routes_of(group, entry).members):
+                steps.choose_topic(offset)
+            steps.left_count += left
+            steps.next_topic += 1
+        # A step leads to memory that the processor does not expect, and the places of several topics have to be merged:
+        # that costs about what looking at a small record does. So it pays where more is stepped over than is wanted.
+        if 2 * steps.wanted_count > steps.left_count:
+            self.steps = None
+        else:
+            steps.end_choice()
+        return True
+
+    def settle(self, uint64_t publisher_id, uint64_t sequence):
+        """Say which bookmark the last record before the cursor has, when records were stepped over."""
+        self.last_publisher_id = publisher_id
+        self.last_sequence = sequence
+        self.stepped = False
+
+    cdef bint may_step(self) noexcept:
+        """Whether what nobody wants means nothing to this tailer now."""
+        return True
+
+    cdef bint begin_steps(self) except -1:
+        """Whether a run that begins now steps; then the batch holds what comes next."""
+        cdef TopicSteps steps = self.steps
+        cdef uint64_t offset = self.cursor.position - self.cursor.file.start_position
+        if (
+            steps is None or not steps.prepared or steps.generation != self.group.generation
+            or offset >= steps.limit_offset or not self.may_step()
+        ):
+            return False
+        steps.fill(offset)
+        return True
+
+    cdef bint step_over(self, uint64_t limit) noexcept:
+        """Move to the next record that may be wanted, at most to the limit. False: the run ends here."""
+        cdef LogCursor cursor = self.cursor
+        cdef TopicSteps steps = self.steps
+        cdef uint64_t start = cursor.file.start_position
+        cdef uint64_t offset = cursor.position - start
+        cdef uint64_t found
+        cdef uint64_t target
+        if offset >= steps.limit_offset:
+            return offset >= steps.index.file_size
+        if not steps.next_from(offset, &found):
+            return False
+        target = min(start + min(found, steps.limit_offset), limit)
+        if target > cursor.position:
+            self.stepped_bytes += target - cursor.position
+            self.group.work += STEP_BYTES
+            self.stepped = True
+            cursor.position = target
+            # What is there was not looked for in memory yet.
+            return found < steps.limit_offset or target == start + steps.index.file_size
+        return True
+
+    cdef bint enter_file(self) noexcept:
+        """The cursor has come to another file. Whether the run ends here."""
+        self.steps = None
+        return self.stops_at_files
 
     def run(self, uint64_t limit, uint64_t log_bytes_max, Outlet outlet=None, uint64_t output_bytes_max=0):
         """Evaluate records up to `limit`, at most about `log_bytes_max` bytes of log, for a replay also until its
@@ -107,15 +225,24 @@ cdef class JournalTailer:
         """
         cdef const RecordHeader* record
         cdef LogCursor cursor = self.cursor
+        cdef LogFile file = cursor.file
         cdef Group group = self.group
-        cdef uint64_t begin = cursor.position
+        cdef uint64_t begin = cursor.position - self.stepped_bytes
         cdef uint64_t work = group.work
+        cdef bint steps = self.begin_steps()
         begin_reading(cursor)
         while True:
+            if steps and not self.step_over(limit):
+                return False
             record = next_record(cursor, limit)
+            if cursor.file is not file:
+                if self.enter_file():
+                    return False
+                file = cursor.file
+                steps = False
             if record == NULL:
                 return True
-            if cursor.position - begin + (group.work - work) > log_bytes_max:
+            if cursor.position - self.stepped_bytes - begin + (group.work - work) > log_bytes_max:
                 return False
             if outlet is not None and outlet.pending_bytes >= output_bytes_max:
                 return False
@@ -123,6 +250,7 @@ cdef class JournalTailer:
             if record.publisher_id:
                 self.last_publisher_id = record.publisher_id
                 self.last_sequence = record.sequence
+                self.stepped = False
             skip_record(cursor, record)
 
 

@@ -3,19 +3,25 @@
 Whoever looks at a page that is not in memory stands still until the disk has brought it, and an event loop with all its
 clients stands still with them. So a reader asks first, without reading anything, and lets another thread wait.
 
+Who steps through a file by its topic index looks at parts of it here and there: only those are asked for, and what
+lies between them is not read.
+
 Of compressed files nothing is missing here: their content is made on demand.
 """
 
-from libc.stdint cimport uint8_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 import mmap
 
 from amps._core.log_reader cimport LogCursor, LogFile
+from amps._core.record cimport RECORD_HEADER_BYTES, RecordHeader
+from amps._core.topic_steps cimport TopicSteps
 
 cdef extern from "residency.h" nogil:
     enum:
         RESIDENCY_PAGES_MAX
     uint64_t resident_pages(const uint8_t* address, uint64_t pages, uint64_t page_bytes)
+    void begin_reading_pages(const uint8_t* address, uint64_t length)
     void read_pages(const uint8_t* address, uint64_t length, uint64_t page_bytes)
 
 cdef uint64_t PAGE_BYTES = mmap.PAGESIZE
@@ -45,6 +51,79 @@ def resident_range(LogFile file, uint64_t offset, uint64_t limit, uint64_t windo
         file.data + first, (end - first + PAGE_BYTES - 1) // PAGE_BYTES, PAGE_BYTES
     )
     return (min(found, end) - offset if found > offset else 0), end - offset
+
+
+def missing_parts(LogFile file, TopicSteps steps, uint64_t limit):
+    """Of the records that are stepped to next, up to a limit: [(offset, length)] of what is not in memory.
+
+    Their lengths stand in themselves. So what is asked for first goes by the average; when that is in memory, or was
+    asked for, the rest of those that are longer is; after that everything is taken to be there.
+    """
+    if steps.batch_is_there or file.frames is not None:
+        return []
+    if steps.looks == 0:
+        steps.looks = 1
+        parts = parts_of_batch(file, steps, limit, False)
+        if parts:
+            return parts
+    steps.batch_is_there = True
+    return parts_of_batch(file, steps, limit, True)
+
+
+cdef list parts_of_batch(LogFile file, TopicSteps steps, uint64_t limit, bint exact):
+    """Missing pages of the batch, by the lengths of its records, or by what they may be."""
+    cdef list parts = []
+    cdef uint64_t limit_offset = limit - file.start_position if limit > file.start_position else 0
+    cdef uint64_t expected = steps.entry_bytes()
+    cdef uint64_t first = 0            # pages that belong together
+    cdef uint64_t end = 0
+    cdef uint64_t offset
+    cdef uint64_t length
+    cdef uint32_t at
+    for at in range(steps.batch_at, steps.batch_count):
+        offset = steps.batch[at]
+        if offset >= limit_offset or offset + RECORD_HEADER_BYTES > file.size:
+            break
+        length = expected
+        if exact:
+            length = (<const RecordHeader*>(file.data + offset)).length
+        length = min(length, <uint64_t>WINDOW_BYTES_MAX, file.size - offset)
+        if end and offset // PAGE_BYTES <= end:
+            end = max(end, (offset + length + PAGE_BYTES - 1) // PAGE_BYTES)
+            continue
+        add_missing(parts, file, first, end)
+        first = offset // PAGE_BYTES
+        end = (offset + length + PAGE_BYTES - 1) // PAGE_BYTES
+    add_missing(parts, file, first, end)
+    return parts
+
+
+cdef int add_missing(list parts, LogFile file, uint64_t first, uint64_t end) except -1:
+    """Note what of some pages is not in memory: all from the first one on that is not."""
+    cdef uint64_t pages
+    cdef uint64_t resident
+    while first < end:
+        pages = min(end - first, <uint64_t>RESIDENCY_PAGES_MAX)
+        resident = resident_pages(file.data + first * PAGE_BYTES, pages, PAGE_BYTES)
+        if resident < pages:
+            first += resident
+            parts.append((first * PAGE_BYTES, min(end * PAGE_BYTES, file.size) - first * PAGE_BYTES))
+            break
+        first += pages
+    return 0
+
+
+def read_parts(LogFile file, parts):
+    """Bring such parts into memory, and nothing between them; to be called as `read` is."""
+    cdef const uint8_t* address
+    cdef uint64_t length
+    for begin, size in parts:
+        address = file.data + <uint64_t>begin
+        length = size
+        with nogil:
+            begin_reading_pages(address, length)
+    for begin, size in parts:
+        read(file, begin, size)
 
 
 def read(LogFile file, uint64_t offset, uint64_t length):

@@ -12,7 +12,7 @@ from libc.stdint cimport uint64_t
 
 from amps._core.conflation cimport Conflation, Held
 from amps._core.delivery cimport Group, JournalTailer, routes_of
-from amps._core.log_reader cimport LogCursor, begin_reading, next_record, skip_record, topic_of
+from amps._core.log_reader cimport LogCursor, LogFile, begin_reading, next_record, skip_record, topic_of
 from amps._core.outlet cimport Outlet
 from amps._core.pace cimport Pace
 from amps._core.record cimport KIND_DELTA_PUBLISH, KIND_PUBLISH, RecordHeader
@@ -84,9 +84,11 @@ cdef class ReplayTailer(JournalTailer):
         """
         cdef const RecordHeader* record
         cdef LogCursor cursor = self.cursor
+        cdef LogFile file = cursor.file
         cdef Group group = self.group
-        cdef uint64_t begin = cursor.position
+        cdef uint64_t begin = cursor.position - self.stepped_bytes
         cdef uint64_t work = group.work
+        cdef bint steps = self.begin_steps()
         cdef int state
         begin_reading(cursor)
         if self.pace is not None:
@@ -94,12 +96,19 @@ cdef class ReplayTailer(JournalTailer):
         while True:
             if self.messages_left == 0:
                 return ENDED
+            if steps and not self.step_over(limit):
+                return UNFINISHED
             record = next_record(cursor, limit)
+            if cursor.file is not file:
+                if self.enter_file():
+                    return UNFINISHED
+                file = cursor.file
+                steps = False
             if record == NULL:
                 # What is held is due by the clock now: nothing is left to tell the time otherwise.
                 state = self.release(clock_ns, outlet, output_bytes_max)
                 return state
-            if cursor.position - begin + (group.work - work) > log_bytes_max:
+            if cursor.position - self.stepped_bytes - begin + (group.work - work) > log_bytes_max:
                 return UNFINISHED
             if outlet.pending_bytes >= output_bytes_max:
                 return UNFINISHED
@@ -109,6 +118,7 @@ cdef class ReplayTailer(JournalTailer):
             if record.publisher_id:
                 self.last_publisher_id = record.publisher_id
                 self.last_sequence = record.sequence
+                self.stepped = False
             skip_record(cursor, record)
 
     def flush(self, Outlet outlet, uint64_t output_bytes_max, uint64_t now_ns):
@@ -126,6 +136,14 @@ cdef class ReplayTailer(JournalTailer):
             self.release(EVER, outlet, EVER)
         finally:
             self.pace = pace
+
+    cdef bint may_step(self) noexcept:
+        """Not while any record may be the one at which something begins or ends: these are looked at one by one. With
+        conflation any record tells the time, and so lets the last one of a number of messages go.
+        """
+        if self.conflation is not None and self.messages_left != EVER:
+            return False
+        return self.bounds is None or (self.bounds.begin_us == 0 and self.bounds.awaited_count == 0)
 
     cdef int step(self, const RecordHeader* record, Outlet outlet, uint64_t output_bytes_max) except -1:
         """Deal with the record at the cursor. REACHED: it may be passed."""
@@ -154,7 +172,7 @@ cdef class ReplayTailer(JournalTailer):
         if not wanted:
             return REACHED
         if self.conflation is not None and self.conflation.hold(
-            record, entry, self.last_publisher_id, self.last_sequence
+            record, entry, self.last_publisher_id, self.last_sequence, self.stepped
         ):
             return REACHED
         if self.pace is not None and not self.pace.allows(record):

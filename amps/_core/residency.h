@@ -30,6 +30,12 @@ static inline uint64_t resident_pages(const uint8_t *address, uint64_t pages, ui
     return pages;
 }
 
+/* Have the device begin with a range, and with nothing around it: whoever waits for a page reads ahead otherwise. */
+static inline void begin_reading_pages(const uint8_t *address, uint64_t length)
+{
+    madvise((void *)address, (size_t)length, MADV_WILLNEED);
+}
+
 /* Read a range into memory; returns when it is there. A failing device shows when somebody looks at the pages. */
 static inline void read_pages(const uint8_t *address, uint64_t length, uint64_t page_bytes)
 {
@@ -39,7 +45,7 @@ static inline void read_pages(const uint8_t *address, uint64_t length, uint64_t 
     if (madvise((void *)address, (size_t)length, MADV_POPULATE_READ) == 0)
         return;
     /* Older kernels: begin reading all of it, then wait for each page. */
-    madvise((void *)address, (size_t)length, MADV_WILLNEED);
+    begin_reading_pages(address, length);
     for (at = 0; at < length; at += page_bytes) {
         seen = address[at];
         (void)seen;

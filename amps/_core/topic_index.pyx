@@ -20,6 +20,7 @@ from amps._core.bookmark_index import IndexDamaged
 cdef enum:
     HEADER_BYTES = 64
     ROW_BYTES = 40
+    CHECKED_FROM = 16
 
 MAGIC = b"AMPSOTIX"
 VERSION = 1
@@ -32,7 +33,6 @@ ROW_DTYPE = numpy.dtype([
     ("hash", "<u8"), ("first_offset", "<u8"), ("offset_count", "<u8"), ("first_text", "<u8"), ("type_bytes", "<u4"),
     ("topic_bytes", "<u4"),
 ])
-_CHECKED_FROM = 16
 
 
 cdef struct TopicOffsets:
@@ -126,27 +126,19 @@ cdef class TopicIndexBuilder:
             offsets.append(bytes(4))
         header = numpy.zeros((), HEADER_DTYPE)
         header[()] = (MAGIC, VERSION, 0, file_number, start_position, file_size, len(rows), first_offset, first_text)
-        cdef bytes body = b"".join((header.tobytes()[_CHECKED_FROM:], rows.tobytes(), *offsets, *texts))
+        cdef bytes body = b"".join((header.tobytes()[CHECKED_FROM:], rows.tobytes(), *offsets, *texts))
         header["checksum"] = crc32c(<const char*>body, len(body))
-        return header.tobytes()[:_CHECKED_FROM] + body
+        return header.tobytes()[:CHECKED_FROM] + body
 
 
 cdef class TopicIndexReader:
     """Reads a topic index. Topic ids are those of its journal."""
 
-    cdef object _memory
-    cdef const uint32_t* _offsets
-    cdef uint64_t _topic_count
-    cdef object _rows
-    cdef const unsigned char[::1] _view
-    cdef uint64_t _text_start
-    cdef readonly uint64_t file_number
-    cdef readonly uint64_t start_position
-    cdef readonly uint64_t file_size
-
     def __init__(self, memory):
         """`memory`: the whole file. Everything is checked. Raises IndexDamaged."""
         cdef const unsigned char[::1] view
+        cdef const unsigned char* checked
+        cdef uint32_t found
         cdef uint64_t size = <uint64_t>len(memory)
         if size < HEADER_BYTES:
             raise IndexDamaged("shorter than its header")
@@ -161,7 +153,10 @@ cdef class TopicIndexReader:
         text_start = rows_end + (offset_count + 1) // 2 * 8
         if text_start + text_bytes != size:
             raise IndexDamaged("its length is not what its header says")
-        if crc32c(&view[_CHECKED_FROM], size - _CHECKED_FROM) != <uint32_t>header["checksum"]:
+        checked = &view[CHECKED_FROM]
+        with nogil:
+            found = crc32c(checked, size - CHECKED_FROM)
+        if found != <uint32_t>header["checksum"]:
             raise IndexDamaged("checksum does not match")
         rows = numpy.frombuffer(memory, ROW_DTYPE, topic_count, HEADER_BYTES)
         lengths = rows["type_bytes"].astype("<u8") + rows["topic_bytes"]
@@ -174,30 +169,30 @@ cdef class TopicIndexReader:
             raise IndexDamaged("a topic's place is outside of the file")
         self._memory = memory
         self._rows = rows
-        self._topic_count = topic_count
         self._text_start = text_start
-        self._offsets = <const uint32_t*>(&view[0] + <uint64_t>rows_end)
         self._view = view
+        self.rows = <const TopicRow*>(&view[0] + HEADER_BYTES)
+        self.places = <const uint32_t*>(&view[0] + <uint64_t>rows_end)
+        self.topic_count = topic_count
+        self.entry_count = offset_count
         self.file_number = header["file_number"]
         self.start_position = header["start_position"]
         self.file_size = header["file_size"]
 
     def topics(self):
         """[(topic, message type, hash)] by topic id; names as bytes."""
-        found = []
-        text = memoryview(self._memory)[self._text_start:]
-        for row in self._rows:
-            middle = int(row["first_text"]) + int(row["type_bytes"])
-            found.append((
-                bytes(text[middle: middle + int(row["topic_bytes"])]), bytes(text[int(row["first_text"]): middle]),
-                int(row["hash"]),
-            ))
-        return found
+        return [(*self.names(topic_id), self.rows[topic_id].hash) for topic_id in range(self.topic_count)]
+
+    cdef tuple names(self, uint64_t topic_id):
+        """(topic, message type) as bytes."""
+        cdef const TopicRow* row = &self.rows[topic_id]
+        cdef const char* text = <const char*>&self._view[0] + self._text_start + row.first_text
+        return (text + row.type_bytes)[: row.topic_bytes], text[: row.type_bytes]
 
     def offsets(self, uint64_t topic_id):
         """File offsets of the entries of a topic, rising, as a numpy array. Raises IndexError."""
         row = self._rows[topic_id]
-        rows_end = HEADER_BYTES + self._topic_count * ROW_BYTES
+        rows_end = HEADER_BYTES + self.topic_count * ROW_BYTES
         first = rows_end + int(row["first_offset"]) * 4
         return numpy.frombuffer(self._memory, "<u4", int(row["offset_count"]), first).astype("<u8") * 8
 
@@ -205,31 +200,17 @@ cdef class TopicIndexReader:
         """File offsets of the blocks of that size in which entries of a topic begin, rising. Raises IndexError."""
         return numpy.unique(self.offsets(topic_id) // block_bytes) * block_bytes
 
-    def next_offset(self, topic_ids, uint64_t from_offset):
-        """File offset of the first entry of one of these topics at or after an offset; None if no more follow.
-
-        Raises IndexError for a topic that is not in the file.
-        """
-        cdef uint64_t wanted = (from_offset + 7) // 8
-        cdef uint64_t best = <uint64_t>-1
-        cdef uint64_t topic_id
-        cdef uint64_t low
-        cdef uint64_t high
-        cdef uint64_t end
+    cdef uint64_t first_from(self, uint64_t topic_id, uint64_t offset) noexcept nogil:
+        """Of the entries of a topic the first one at or after a file offset: index into `places`."""
+        cdef const TopicRow* row = &self.rows[topic_id]
+        cdef uint64_t wanted = (offset + 7) // 8
+        cdef uint64_t low = row.first_offset
+        cdef uint64_t high = row.first_offset + row.offset_count
         cdef uint64_t middle
-        cdef const uint64_t* row
-        for topic_id in topic_ids:
-            if topic_id >= self._topic_count:
-                raise IndexError(f"there is no topic {topic_id} in this file")
-            row = <const uint64_t*>(&self._view[HEADER_BYTES + topic_id * ROW_BYTES])
-            low = row[1]
-            high = end = row[1] + row[2]
-            while low < high:
-                middle = (low + high) // 2
-                if self._offsets[middle] < wanted:
-                    low = middle + 1
-                else:
-                    high = middle
-            if low < end and self._offsets[low] < best:
-                best = self._offsets[low]
-        return None if best == <uint64_t>-1 else best * 8
+        while low < high:
+            middle = (low + high) // 2
+            if self.places[middle] < wanted:
+                low = middle + 1
+            else:
+                high = middle
+        return low

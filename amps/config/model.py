@@ -173,7 +173,7 @@ class AdminConfig:
 class TuningConfig:
     """Knobs whose effect may change between versions. `transport_workers` None: from the CPU count.
 
-    `topic_index`: full journals get a topic index each.
+    `topic_index`: full journals get a topic index each, and replays use them.
     """
 
     transport_workers: int | None = None

@@ -183,6 +183,11 @@ CATALOGUE: Mapping[str, Entry] = {
     "21-0001": Entry("info", "client[{client}] replay for subscription {sub_id} begins at {bookmark}."),
     "21-0002": Entry("info", "client[{client}] replay for subscription {sub_id} reached the live messages."),
     "21-0003": Entry("info", "client[{client}] replay for subscription {sub_id} reached its end."),
+    "21-0004": Entry("info", "{reason}: replays read all of its journal for now."),
+    "21-0005": Entry(
+        "warning",
+        "{reason}; replays read all of its journal. Without that file the next start makes a new topic index.",
+    ),
     "23-0001": Entry(
         "warning", "client[{client}] bookmark {bookmark} of subscription {sub_id} was not found."
     ),

@@ -37,6 +37,7 @@ from amps.server.transport.settled_time import SettledTime
 from amps.server.transport.shared_feeds import DurableFeed, LiveFeed
 from amps.server.transport.start_search import Start, StartSearch
 from amps.server.transport.subscriptions import Place, Subscription, SubscriptionSet
+from amps.server.transport.topic_indexes import make_topic_indexes
 
 PERSISTED_INTERVAL_S = 1.0
 SETTLING_NS = 20_000_000
@@ -85,6 +86,7 @@ class Feeds:
         self._next_persisted_s = 0.0
         self._transient = LogDirectory(runtime.transient_prefix, ".log", topics.unrecorded_entry)
         self._journal = make_journal_view(config, runtime, core.index, topics.entry)
+        self._topic_indexes = make_topic_indexes(config, runtime, self._journal, log)
 
     @property
     def has_live(self) -> bool:
@@ -165,9 +167,9 @@ class Feeds:
             return False
         replay.client_is_behind(False)
         limit = self._core.view.journal_written if replay.live else self._core.view.durable
-        missing = replay.missing(limit)
-        if missing is not None:
-            self._read_ahead.ask(*missing, lambda: self._was_read(replay, ticket))
+        work = replay.work_ahead(limit)
+        if work is not None:
+            self._read_ahead.have_done(work, lambda: self._was_read(replay, ticket))
             return False
         try:
             state = replay.run(limit, clocks)
@@ -321,7 +323,7 @@ class Feeds:
 
     def _replay_from(self, subscription: Subscription, start: Start) -> Replay:
         """Give a subscription a replay of its own; who calls sees to it that it is run."""
-        replay = Replay([subscription], start, self._benches)
+        replay = Replay([subscription], start, self._benches, self._topic_indexes)
         subscription.place = Place.REPLAY
         subscription.replay = replay
         return replay
@@ -364,7 +366,7 @@ class Feeds:
             first = members[0].replay
             assert first is not None
             if len(members) > 1:
-                shared = Replay(members, first.place(), self._benches)
+                shared = Replay(members, first.place(), self._benches, self._topic_indexes)
                 for subscription in members:
                     if subscription.replay is not None:
                         subscription.replay.leave(subscription)

@@ -8,15 +8,19 @@ stops reading, its subscriptions leave it and go on as replays. With `live`, it 
 Subscriptions that were paused at the same place and are resumed by one command share one replay: their messages come
 in the order of the log, each once, with the ids of all that it is for. A range, a rate, conflation and a number of
 messages are the business of a ReplayTailer; who is held back by them for good never joins.
+
+Through journals with a topic index a replay steps from one record that it may want to the next (topic_indexes.py).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from amps._core.conflation import Conflation
 from amps._core.delivery import Group, JournalTailer
-from amps._core.log_reader import LogCursor, LogFile
+from amps._core.log_reader import LogCursor
 from amps._core.pace import Pace
-from amps._core.read_ahead import resident_bytes
+from amps._core.read_ahead import read, resident_bytes
 from amps._core.replaying import REPLAY_ENDED, REPLAY_REACHED, REPLAY_UNFINISHED, ReplayTailer
 from amps._core.routes import TopicRoutes
 from amps._core.topic_table import TopicEntry
@@ -24,6 +28,7 @@ from amps.server.transport.filters import Benches
 from amps.server.transport.options import Rate
 from amps.server.transport.start_search import Start
 from amps.server.transport.subscriptions import NO_ROUTES, Subscription, enter_routes
+from amps.server.transport.topic_indexes import Stepping, TopicIndexes
 
 
 @dataclass(slots=True)
@@ -43,8 +48,12 @@ class Replay:
     LOG_BYTES_MIN = 1 << 16
     OUTPUT_BYTES_PER_TURN = 512 << 10
 
-    def __init__(self, members: list[Subscription], start: Start, benches: Benches) -> None:
-        """Several members: they are on the same terms, and those are a rate at most."""
+    def __init__(
+        self, members: list[Subscription], start: Start, benches: Benches, indexes: TopicIndexes | None
+    ) -> None:
+        """Several members: they are on the same terms, and those are a rate at most. `indexes`: None: no journal has
+        a topic index.
+        """
         self.members = members
         self.connection = members[0].connection
         self.paused = False
@@ -55,6 +64,7 @@ class Replay:
         self.group = Group(self._routes)
         self._terms = make_tailer(members[0], start, self.group, benches)
         self.tailer: JournalTailer = self._terms or JournalTailer(start.cursor, self.group, *start.bookmark)
+        self._stepping = None if indexes is None else Stepping(self.tailer, start.bounds, indexes)
 
     def _routes(self, entry: TopicEntry, since: int, current: TopicRoutes | None) -> TopicRoutes:
         members = [member for member in self.members if member.matches(entry)]
@@ -117,8 +127,12 @@ class Replay:
         conflation = None if self._terms is None else self._terms.conflation
         return None if conflation is None else conflation.due_ns
 
-    def missing(self, limit: int) -> tuple[LogFile, int, int] | None:
-        """What has to be read from the disk before the next run: file, offset and length; None: nothing."""
+    def work_ahead(self, limit: int) -> Callable[[], None] | None:
+        """What a thread that may wait has to do before the next run: mostly to read from the disk. None: nothing."""
+        if self._stepping is not None:
+            work = self._stepping.work_ahead(limit)
+            if work is not None or self.tailer.chooses or self.tailer.steps_ahead:
+                return work
         cursor = self.tailer.cursor
         position = self.tailer.position
         if position + self.LOG_BYTES_MIN < self._resident_until:
@@ -128,13 +142,19 @@ class Replay:
         if resident == wanted:
             return None
         offset = position - cursor.file.start_position
-        return cursor.file, offset + resident, wanted - resident
+        return partial(read, cursor.file, offset + resident, wanted - resident)
 
     def place(self) -> Start:
         """For another replay that goes on from here."""
+        self._settle()
         cursor = LogCursor(self.tailer.cursor.directory_of(), *self.tailer.cursor.place(), True)
         bookmark = self.tailer.last_publisher_id, self.tailer.last_sequence
         return Start(cursor, bookmark, None if self._terms is None else self._terms.bounds)
+
+    def _settle(self) -> None:
+        """Know the bookmark of the last record before the place where it stands."""
+        if self._stepping is not None:
+            self._stepping.settle()
 
     def leave(self, member: Subscription) -> None:
         """It is not served here any more."""
@@ -144,7 +164,7 @@ class Replay:
         else:
             # The group knows this replay: without the tie its journal is let go at once, not when somebody collects.
             del self.tailer, self.group
-            self._terms = None
+            self._terms = self._stepping = None
 
     def release_held(self) -> None:
         """Let everything go that conflation holds: what follows is on other terms."""
@@ -167,10 +187,14 @@ class Replay:
 
         Raises LogDamaged where the journal is not what it must be.
         """
+        if self._stepping is not None and self._stepping.choose():
+            return REPLAY_UNFINISHED
         while True:
             due = min((m.completed_at for m in self.members if m.completed_at is not None), default=None)
             stop = limit if due is None else min(limit, due)
             state = self._advance(stop, clocks)
+            if state in (REPLAY_REACHED, REPLAY_ENDED):
+                self._settle()
             if state == REPLAY_ENDED:
                 self._complete(None)
             elif state == REPLAY_REACHED and due is not None and limit >= due:
@@ -182,6 +206,8 @@ class Replay:
         outlet = self.connection.outlet
         # What is known to be in memory, and a little more: a file ends, and the next one begins.
         log_bytes = max(self._resident_until - self.tailer.position, self.LOG_BYTES_MIN)
+        if self._stepping is not None and self.tailer.steps_ahead:
+            log_bytes = self.LOG_BYTES_PER_TURN  # and no more than what was looked for
         if self._terms is None:
             reached = self.tailer.run(stop, log_bytes, outlet, self.OUTPUT_BYTES_PER_TURN)
             return REPLAY_REACHED if reached else REPLAY_UNFINISHED
