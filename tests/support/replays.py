@@ -147,11 +147,12 @@ class Reading:
         options: Options | None = None,
         *,
         position: int = 0,
+        start: Start | None = None,
         bounds: ReplayBounds | None = None,
         messages_max: int | None = None,
         completed_at: int | None = None,
     ) -> tuple[Replay, Reader]:
-        """One for subscriptions, each a topic and a filter, from a position on."""
+        """One for subscriptions, each a topic and a filter, from a position on, or from where another one stands."""
         reader = Reader()
         connection: Any = reader
         members = []
@@ -164,7 +165,9 @@ class Reading:
             member.messages_max = messages_max
             member.completed_at = completed_at
             members.append(member)
-        start = Start(self.view.cursor_at(position, True), self.view.last_bookmark_before(position), bounds)
+        if start is None:
+            bookmark = self.view.last_bookmark_before(position)
+            start = Start(self.view.cursor_at(position, True), bookmark, bounds)
         return Replay(members, start, self._benches, self.indexes), reader
 
 

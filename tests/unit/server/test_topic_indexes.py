@@ -207,6 +207,29 @@ def outcome(
     return reader.events, reader.came, rest, place.cursor.position, place.bookmark
 
 
+def test_another_goes_on_where_one_stands_that_stepped_there(tmp_path: Path) -> None:
+    """Whose topics were named by records that were stepped over; as after a pause, or a replacement."""
+    messages = [
+        Stored("rare" if n % 9 == 0 else f"common/{n % 7}", 0, n + 1, START_US + n, b'"%d"' % n * 20)
+        for n in range(200)
+    ]
+    log = StoredLog(tmp_path, FILE_BYTES, messages)
+    for number in log.full:
+        log.make_topic_index(number)
+    for limit in log.places[::7]:
+        for topic in (".*", "common/3", "rare"):
+            went_on = []
+            for with_indexes in (False, True):
+                reading = Reading(log, with_indexes=with_indexes)
+                first, reader = reading.replay([("rare", None)])
+                run_replay(first, reader, limit)
+                second, reader = reading.replay([(topic, None)], start=first.place())
+                first.leave(first.members[0])
+                run_replay(second, reader, log.end)
+                went_on.append((reader.events, second.place().bookmark))
+            assert went_on[1] == went_on[0]
+
+
 # What is not looked at
 
 RARE = 50
