@@ -242,11 +242,15 @@ cdef class LogFile:
             return memoryview(self.read(offset, length))
         return memoryview(MappedRange(self, offset, length))
 
-    def learn_topics_before(self, uint64_t last_topic_offset, resolver):
-        """Follow the chain of topic records backwards, so that reading may begin in mid-file."""
+    def learn_topics_before(self, uint64_t last_topic_offset, resolver, uint64_t count_max):
+        """Follow the chain of topic records backwards, so that reading may begin in mid-file.
+
+        Returns the file offset to go on from after `count_max` of them; 0: that was the first one of the file.
+        """
         cdef uint64_t offset = last_topic_offset
         cdef const RecordHeader* record
-        while offset:
+        while offset and count_max:
+            count_max -= 1
             record = self.record_at(offset)
             if (
                 record.kind != KIND_TOPIC or not record_parts_fit(record) or record.length > self.size - offset
@@ -255,6 +259,7 @@ cdef class LogFile:
                 raise LogDamaged(self.path, offset, "topic chain meets a record that is no intact topic record")
             self.learn_topic(record, resolver)
             offset = (<const uint64_t*>record_payload(record))[0]
+        return offset
 
 
 cdef tuple topic_of_record(const RecordHeader* record):

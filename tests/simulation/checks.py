@@ -12,7 +12,7 @@ from amps._core.identity import derived_publisher_id, publisher_id
 from amps._core.log_reader import LogCursor
 from amps.server.runtime import Runtime
 from amps.server.transport.journal_floor import JournalFloor
-from amps.server.transport.journal_view import JournalView
+from amps.server.transport.journal_view import JournalView, at_once
 from tests.simulation.clients import Client
 
 READER = 9
@@ -79,8 +79,8 @@ class Log:
 
     def cursor_after(self, entry: Entry) -> LogCursor | None:
         """Behind the message with the bookmark of that one; None if it is not found."""
-        found = self.view.find(*entry.bookmark)
-        return None if found is None else self.view.cursor_at(found[1], True)
+        found = at_once(self.view.find(*entry.bookmark, {}))
+        return None if found is None else at_once(self.view.cursor_at(found[1], True))
 
     def read(self, cursor: LogCursor | None = None, limit: int | None = None) -> list[Entry]:
         """Everything from a cursor (else from the start) up to what is written, every checksum verified."""
@@ -145,17 +145,17 @@ def check_bookmarks(log: Log, entries: list[Entry], chance: random.Random, sampl
     places = range(len(entries))
     for place in chance.sample(places, min(samples, len(entries))):
         entry = entries[place]
-        found = log.view.find(*entry.bookmark)
+        found = at_once(log.view.find(*entry.bookmark, {}))
         assert found is not None, f"the bookmark of {entry} is not found"
         assert found[0] == entry.position
-        assert log.read(log.view.cursor_at(found[1], True)) == entries[place + 1 :], (
+        assert log.read(at_once(log.view.cursor_at(found[1], True))) == entries[place + 1 :], (
             f"the replay after {entry} is not the rest"
         )
         before = entries[place - 1].bookmark if place else (0, 0)
-        assert log.view.last_bookmark_before(entry.position) == before
+        assert at_once(log.view.last_bookmark_before(entry.position)) == before
     known = {entry.bookmark for entry in entries}
     for _ in range(5):
         publisher = chance.choice(entries).publisher_id if entries else 1
         bookmark = (publisher, chance.randrange(1, 1 << 30))
         if bookmark not in known:
-            assert log.view.find(*bookmark) is None
+            assert at_once(log.view.find(*bookmark, {})) is None

@@ -1,7 +1,9 @@
 """The journal as a transport reads it: files, indexes, and where a bookmark lies in them.
 
 Nothing here keeps a place: cursors are made for replays and for the tailers, which own them. Looking up a bookmark or
-a moment costs an index search and the reading of one block.
+a moment costs an index search and the reading of one block; where an index is missing, of a whole journal. All of it is
+done in steps, because the event loop of a worker must not stand still for it: neither for the disk nor while compressed
+journals are decompressed.
 
 Journals are removed while the server runs. What is opened here stays until `release_unused` finds that nobody reads
 it any more; who comes too late for a journal (LogRemoved) looks again at where the log begins now.
@@ -11,19 +13,26 @@ import contextlib
 import gc
 import mmap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import TypeVar
+from weakref import WeakKeyDictionary
 
 from amps._core.bookmark_index import BLOCK_BYTES, IndexDamaged, IndexReader
 from amps._core.frames import FrameCache
 from amps._core.log_reader import FILE_HEADER_SIZE, LogCursor, LogDirectory, LogFile, LogRemoved
-from amps._core.read_ahead import resident_bytes
+from amps._core.read_ahead import resident_range
 from amps.config import ServerConfig
 from amps.journal.names import index_places, reading_places
 from amps.server.runtime import Runtime
 from amps.server.transport.journal_floor import JournalFloor
 
 COLLECTION_INTERVAL_S = 5.0
+PIECE_BYTES = 256 << 10
+"""A step goes so far: decompressing two frames, in which that may lie, takes half a millisecond."""
+TOPICS_PER_STEP = 64
+COMPRESSED_TOPICS_PER_STEP = 2
+"""Each may lie in a frame of its own."""
 
 
 class PagesMissing(Exception):
@@ -34,6 +43,40 @@ class PagesMissing(Exception):
         self.file = file
         self.offset = offset
         self.length = length
+
+
+Result = TypeVar("Result")
+Found = TypeVar("Found")
+Steps = Generator[PagesMissing | None, None, Result]
+"""Something that is done in steps of less than a millisecond: before each it yields what has to be read from the disk
+for it, if anything. The last one returns the result.
+"""
+
+
+def at_once(steps: Steps[Result]) -> Result:
+    """Do all the steps, and wait for the disk where they do."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+
+
+def _next_piece(cursor: LogCursor, limit: int) -> int | None:
+    """Up to where the next step may read; None if the cursor has come to the limit."""
+    return min(limit, cursor.position + PIECE_BYTES) if cursor.position < limit else None
+
+
+def _missing(cursor: LogCursor, limit: int) -> PagesMissing | None:
+    """What has to be read from the disk before a cursor can go on to a limit."""
+    offset = cursor.position - cursor.file.start_position
+    return _missing_range(cursor.file, offset, limit - cursor.position)
+
+
+def _missing_range(file: LogFile, offset: int, length: int) -> PagesMissing | None:
+    resident, wanted = resident_range(file, offset, file.start_position + file.size, length)
+    return PagesMissing(file, offset + resident, wanted - resident) if resident < wanted else None
 
 
 class JournalView:
@@ -57,6 +100,8 @@ class JournalView:
         self._runtime = runtime
         self._closed_indexes: dict[int, IndexReader] = {}
         self._next_collection_s = 0.0
+        self._learnt: WeakKeyDictionary[LogFile, int] = WeakKeyDictionary()
+        """By file: the offset of a topic record. That one and all before it are learnt."""
 
     def release_unused(self) -> None:
         """Let journals go that nobody reads any more."""
@@ -70,14 +115,14 @@ class JournalView:
         for number in [number for number in self._closed_indexes if number < first]:
             del self._closed_indexes[number]
 
-    def cursor_at(self, position: int, verify: bool) -> LogCursor:
+    def cursor_at(self, position: int, verify: bool) -> Steps[LogCursor]:
         """A cursor at a log position, with the topics before it learnt; at the first message if that is later."""
         control = self._runtime.control
         while True:
             last = control.watermarks()[3]
             with contextlib.suppress(LogRemoved):
                 number = self.directory.number_at(position, control.first_journal_number, last)
-                return self._cursor_in(number, position, verify)
+                return (yield from self._cursor_in(number, position, verify))
 
     def cursor_at_start(self, verify: bool) -> LogCursor:
         """A cursor at the first message there is."""
@@ -85,15 +130,31 @@ class JournalView:
             with contextlib.suppress(LogRemoved):
                 return LogCursor(self.directory, self._runtime.control.first_journal_number, 0, verify)
 
-    def _cursor_in(self, number: int, position: int, verify: bool) -> LogCursor:
+    def _cursor_in(self, number: int, position: int, verify: bool) -> Steps[LogCursor]:
         cursor = LogCursor(self.directory, number, position, verify)
         index = self.index(number)
         if index is None:
             # Without an index the topics are found by reading the file up to the place.
-            LogCursor(self.directory, number, 0, verify).skip_to(position)
+            reading = LogCursor(self.directory, number, 0, verify)
+            while (piece := _next_piece(reading, position)) is not None:
+                yield _missing(reading, piece)
+                reading.skip_to(piece)
         else:
-            cursor.file.learn_topics_before(index.last_topic_offset, self.directory.resolver)
+            yield from self._learn_topics(cursor.file, index.last_topic_offset)
         return cursor
+
+    def _learn_topics(self, file: LogFile, last_offset: int) -> Steps[None]:
+        """Learn what the chain of topic records says that ends at that file offset."""
+        offset, known = last_offset, self._learnt.get(file, 0)
+        while offset > known:
+            if not file.compressed:
+                begin = max(0, offset - BLOCK_BYTES)
+                yield _missing_range(file, begin, offset + BLOCK_BYTES - begin)
+            else:
+                yield None
+            count = COMPRESSED_TOPICS_PER_STEP if file.compressed else TOPICS_PER_STEP
+            offset = file.learn_topics_before(offset, self.directory.resolver, count)
+        self._learnt[file] = max(last_offset, known)
 
     def index(self, number: int) -> IndexReader | None:
         """The index of a journal, of the one in use too; None if there is none to be had."""
@@ -115,63 +176,54 @@ class JournalView:
         yield from range(control.watermarks()[3], control.first_journal_number - 1, -1)
 
     def find(
-        self, publisher_id: int, sequence: int, indexes: dict[int, IndexReader | None] | None = None
-    ) -> tuple[int, int] | None:
+        self, publisher_id: int, sequence: int, indexes: dict[int, IndexReader | None]
+    ) -> Steps[tuple[int, int] | None]:
         """Log positions of the message with that bookmark and of what follows it; None if it is not in the log.
 
         `indexes`: for many bookmarks in a row, the indexes that are open already; what is opened is added. Raises
-        LogDamaged, PagesMissing.
+        LogDamaged.
         """
         # Older journals than one that was removed were removed before it.
         with contextlib.suppress(LogRemoved):
-            return self._find(publisher_id, sequence, {} if indexes is None else indexes)
+            return (yield from self._find(publisher_id, sequence, indexes))
         return None
 
     def _find(
         self, publisher_id: int, sequence: int, indexes: dict[int, IndexReader | None]
-    ) -> tuple[int, int] | None:
+    ) -> Steps[tuple[int, int] | None]:
         written = self._runtime.control.watermarks()[0]
         for number in self._numbers_backwards():
             if number not in indexes:
                 indexes[number] = self.index(number)
             index = indexes[number]
             start = self.directory.start_position(number)
-            if index is None:
-                cursor = LogCursor(self.directory, number, 0, True)
-                found = cursor.find(publisher_id, sequence, min(written, start + cursor.file.size))
-                if found is not None:
-                    return found, cursor.position
-                continue
-            if not index.may_hold(publisher_id, sequence):
-                continue
-            for block in index.candidate_blocks(publisher_id, sequence):
-                first, end = index.block_range(block)
-                cursor = self._cursor_in(number, start + first, True)
-                limit = min(written, start + end if end else start + cursor.file.size)
-                self._demand_pages(cursor, limit)
-                found = cursor.find(publisher_id, sequence, limit)
-                if found is not None:
-                    return found, cursor.position
+            blocks: list[tuple[int, int]] = [(0, 0)]  # all of it, if nothing tells where it may be
+            if index is not None:
+                if not index.may_hold(publisher_id, sequence):
+                    continue
+                found_blocks = index.candidate_blocks(publisher_id, sequence)
+                blocks = [index.block_range(block) for block in found_blocks]
+            for first, end in blocks:
+                cursor = LogCursor(self.directory, number, start + first, True)
+                limit = min(written, start + (end or cursor.file.size))
+                while (piece := _next_piece(cursor, limit)) is not None:
+                    yield _missing(cursor, piece)
+                    found = cursor.find(publisher_id, sequence, piece)
+                    if found is not None:
+                        return found, cursor.position
         return None
 
-    @staticmethod
-    def _demand_pages(cursor: LogCursor, limit: int) -> None:
-        resident, wanted = resident_bytes(cursor, limit, BLOCK_BYTES)
-        if resident < wanted:
-            offset = cursor.position - cursor.file.start_position
-            raise PagesMissing(cursor.file, offset + resident, wanted - resident)
-
-    def position_at(self, time_us: int) -> int:
+    def position_at(self, time_us: int) -> Steps[int]:
         """Log position of the first record of that time (UNIX, in microseconds) or a later one; the end if there is
         none.
         """
         with contextlib.suppress(LogRemoved):
-            found = self._position_at(time_us)
+            found = yield from self._position_at(time_us)
             if found is not None:
                 return found
         return self.cursor_at_start(True).position
 
-    def _position_at(self, time_us: int) -> int | None:
+    def _position_at(self, time_us: int) -> Steps[int | None]:
         written = self._runtime.control.watermarks()[0]
         for number in self._numbers_backwards():
             index = self.index(number)
@@ -179,15 +231,21 @@ class JournalView:
             block = None if index is None else index.block_before(time_us * 1000)
             if index is not None and block is None:
                 continue  # all of it is later
-            cursor = self._cursor_in(number, start + (block or 0), True)
+            cursor = LogCursor(self.directory, number, start + (block or 0), True)
+            # Without an index it is only known afterwards whether an earlier journal holds later records.
+            earlier = block is not None
             limit = min(written, start + cursor.file.size)
-            # Without an index it is only known now whether an earlier journal holds later records.
-            if cursor.skip_before(time_us, limit) or block is not None:
+            while (piece := _next_piece(cursor, limit)) is not None:
+                yield _missing(cursor, piece)
+                earlier |= cursor.skip_before(time_us, piece)
+                if cursor.position < piece:
+                    break  # at a record of that time or a later one
+            if earlier:
                 return cursor.position
         return None
 
     def _blocks_before(self, position: int) -> Iterator[tuple[LogCursor, int]]:
-        """Pieces of the log before a position, the last one first: a cursor at the beginning, and the end."""
+        """Parts of the log before a position, the last one first: a cursor at the beginning, and the end."""
         for number in self._numbers_backwards():
             start = self.directory.start_position(number)
             if start >= position:
@@ -201,22 +259,34 @@ class JournalView:
             offset = min(position - start, index.end_offset)
             while offset > FILE_HEADER_SIZE:
                 first, _ = index.block_range(offset - 1)
-                yield self._cursor_in(number, start + first, False), min(position, start + offset)
+                cursor = LogCursor(self.directory, number, start + first, False)
+                yield cursor, min(position, start + offset)
                 offset = first
 
-    def last_bookmark_before(self, position: int) -> tuple[int, int]:
-        """Bookmark of the last message before a log position; (0, 0) if there is none."""
-        found = (cursor.skip_to(end) for cursor, end in self._blocks_before(position))
+    def _last_before(
+        self, position: int, look: Callable[[LogCursor, int], Found | None]
+    ) -> Steps[Found | None]:
+        """What `look` found last before a position. It moves a cursor to a limit."""
         with contextlib.suppress(LogRemoved):
-            return next((bookmark for bookmark in found if bookmark is not None), (0, 0))
-        return 0, 0
+            for cursor, end in self._blocks_before(position):
+                last: Found | None = None
+                while (piece := _next_piece(cursor, end)) is not None:
+                    yield _missing(cursor, piece)
+                    found = look(cursor, piece)
+                    last = last if found is None else found
+                if last is not None:
+                    return last
+        return None
 
-    def last_position_before(self, position: int) -> int:
+    def last_bookmark_before(self, position: int) -> Steps[tuple[int, int]]:
+        """Bookmark of the last message before a log position; (0, 0) if there is none."""
+        found = yield from self._last_before(position, LogCursor.skip_to)
+        return (0, 0) if found is None else found
+
+    def last_position_before(self, position: int) -> Steps[int]:
         """Log position of the last record before another one; that one itself if there is none."""
-        found = (cursor.last_record(end) for cursor, end in self._blocks_before(position))
-        with contextlib.suppress(LogRemoved):
-            return next((last for last in found if last is not None), position)
-        return position
+        found = yield from self._last_before(position, LogCursor.last_record)
+        return position if found is None else found
 
     @property
     def end(self) -> int:

@@ -19,7 +19,7 @@ from amps._core.delivery import JournalTailer, LiveTailer
 from amps._core.log_reader import LogCursor, LogDirectory
 from amps.server.transport.connection import Connection
 from amps.server.transport.core_link import CoreLink
-from amps.server.transport.journal_view import JournalView
+from amps.server.transport.journal_view import JournalView, at_once
 from amps.server.transport.subscriptions import Place, Subscription, SubscriptionSet
 
 LOG_BYTES_PER_TURN = 4 << 20
@@ -133,7 +133,7 @@ class LiveFeed(SharedFeed[LiveTailer]):
     def begin(self, journal: JournalView | None, transient: LogDirectory) -> None:
         """Make the tailer, at the watermark."""
         view = self._core.view
-        recorded = None if journal is None else journal.cursor_at(view.journal_written, False)
+        recorded = None if journal is None else at_once(journal.cursor_at(view.journal_written, False))
         passing = LogCursor(transient, view.transient_number, 0, False)
         passing.skip_to(view.transient_written)
         self.tailer = LiveTailer(recorded, passing, self._members.group)

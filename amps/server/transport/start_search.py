@@ -1,9 +1,10 @@
 """Where a bookmark subscription begins and ends in the log of this instance (transaction_log.md §5.3, §7.2, §20).
 
-A client may name thousands of bookmarks in one command, so a StartSearch goes on in steps, one per turn of the worker.
+A client may name thousands of bookmarks in one command, and what they lie in may have to be read from the disk or to be
+decompressed, so a StartSearch goes on in steps, one per turn of the worker.
 """
 
-from collections import deque
+import time
 from dataclasses import dataclass
 
 from amps._core.bookmark_index import IndexReader
@@ -11,7 +12,7 @@ from amps._core.log_reader import LogCursor
 from amps._core.replay_bounds import ReplayBounds
 from amps.server.transport.bookmarks import BookmarkRange, MessagePoint
 from amps.server.transport.failures import CommandFailure
-from amps.server.transport.journal_view import JournalView
+from amps.server.transport.journal_view import JournalView, Steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,7 @@ class StartSearch:
     """Looks the points of a bookmark up, a few at a time."""
 
     LOOKUPS_PER_STEP = 50
+    STEP_S = 0.001
 
     def __init__(self, journal: JournalView, bookmark: BookmarkRange, not_found: str) -> None:
         """`not_found`: what to do if no bookmark is in the log, as the option `bookmark_not_found` says it."""
@@ -39,18 +41,40 @@ class StartSearch:
         # From the epoch on is everything: nothing could be earlier.
         points = [(point, True) for point in dict.fromkeys(() if begin.epoch else begin.messages)]
         points += [(point, False) for point in dict.fromkeys(() if end is None else end.messages)]
-        self._points: deque[tuple[MessagePoint, bool]] = deque(points)
+        self._points = points
         self._begin: tuple[int, MessagePoint] | None = None  # position, and what lies before it or there
         self._end_position = 0
         self._awaited: list[tuple[int, int]] = []
+        self._indexes: dict[int, IndexReader | None] = {}
+        self._lookups = 0
+        self._steps = self._search()
+        self._result: Start | CommandFailure | None = None
 
     def step(self) -> bool:
-        """Look some bookmarks up. True: that was all of them. Raises LogDamaged; PagesMissing: call it again then."""
-        indexes: dict[int, IndexReader | None] = {}
-        for _ in range(min(self.LOOKUPS_PER_STEP, len(self._points))):
-            point, begins = self._points[0]
-            found = self._journal.find(point.publisher_id, point.sequence, indexes)
-            self._points.popleft()
+        """Go on for a millisecond. True: that was all. Raises LogDamaged; PagesMissing: call it again then."""
+        self._indexes.clear()  # of a journal in use, or just become full, there may be another one
+        self._lookups = 0
+        until_s = time.perf_counter() + self.STEP_S
+        for missing in self._steps:
+            if missing is not None:
+                raise missing
+            if self._lookups >= self.LOOKUPS_PER_STEP or time.perf_counter() >= until_s:
+                return False
+        return True
+
+    def result(self) -> Start:
+        """After the last step. Raises CommandFailure."""
+        if isinstance(self._result, CommandFailure):
+            raise self._result
+        assert self._result is not None
+        return self._result
+
+    def _search(self) -> Steps[None]:
+        for point, begins in self._points:
+            if self._lookups >= self.LOOKUPS_PER_STEP:
+                yield None
+            self._lookups += 1
+            found = yield from self._journal.find(point.publisher_id, point.sequence, self._indexes)
             if begins and found is not None:
                 position = found[0] if self._bookmark.begin_inclusive else found[1]
                 if self._begin is None or position < self._begin[0]:
@@ -60,10 +84,13 @@ class StartSearch:
                 self._end_position = max(self._end_position, position)
             elif not begins:
                 self._awaited.append((point.publisher_id, point.sequence))
-        return not self._points
+        try:
+            self._result = yield from self._start()
+        except CommandFailure as failure:
+            self._result = failure
 
-    def result(self) -> Start:
-        """After the last step. Raises CommandFailure, LogDamaged."""
+    def _start(self) -> Steps[Start]:
+        """From what was found. Raises CommandFailure, LogDamaged."""
         end = self._end()
         begin = self._bookmark.begin
         inclusive = self._bookmark.begin_inclusive
@@ -72,27 +99,29 @@ class StartSearch:
             return self._from_epoch(end)
         if begin.times_us:
             begin_us = min(begin.times_us) + (0 if inclusive else 1)
-            position = journal.position_at(begin_us)
+            position = yield from journal.position_at(begin_us)
             if self._begin is None or position < self._begin[0]:
-                return self._from(position, ReplayBounds(begin_us, end))
+                return (yield from self._from(position, ReplayBounds(begin_us, end)))
         bounds = None if end is None else ReplayBounds(0, end)
         if self._begin is not None:
             position, point = self._begin
             if inclusive:
-                return self._from(position, bounds)
-            return Start(journal.cursor_at(position, True), (point.publisher_id, point.sequence), bounds)
+                return (yield from self._from(position, bounds))
+            cursor = yield from journal.cursor_at(position, True)
+            return Start(cursor, (point.publisher_id, point.sequence), bounds)
+        position = journal.end
         if not begin.now:
             if self._not_found == "fail":
                 raise CommandFailure("invalid bookmark", "none of the bookmarks is in the log")
             if self._not_found == "epoch":
                 return self._from_epoch(end)
         elif inclusive:
-            return self._from(journal.last_position_before(journal.end), bounds)
-        return self._from(journal.end, bounds)
+            position = yield from journal.last_position_before(position)
+        return (yield from self._from(position, bounds))
 
-    def _from(self, position: int, bounds: ReplayBounds | None) -> Start:
-        cursor = self._journal.cursor_at(position, True)
-        return Start(cursor, self._journal.last_bookmark_before(position), bounds)
+    def _from(self, position: int, bounds: ReplayBounds | None) -> Steps[Start]:
+        cursor = yield from self._journal.cursor_at(position, True)
+        return Start(cursor, (yield from self._journal.last_bookmark_before(position)), bounds)
 
     def _from_epoch(self, end: tuple[bool, int, int, list[tuple[int, int]]] | None) -> Start:
         bounds = None if end is None else ReplayBounds(0, end)
