@@ -12,7 +12,6 @@ publisher id, last sequence, time of the last message in UNIX ns (8 each). Then 
 publisher id (8), length (4), UTF-8.
 """
 
-import os
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,9 +23,8 @@ import numpy.typing
 
 from amps._core.bookmark_index import SUMMARY_DTYPE
 from amps._core.log_reader import checksum
-from amps.journal.disk import Disk
+from amps.journal.disk import Disk, whole_file
 from amps.journal.files import JournalHeader
-from amps.journal.names import unfinished_path
 
 MAGIC = b"AMPSOCAK"
 VERSION = 1
@@ -112,15 +110,8 @@ def write_clients_ack(disk: Disk, path: Path, ack: ClientsAck) -> None:
     )
     body = _HEADER.pack(MAGIC, VERSION, 0, *rest)[_CHECKED_FROM:] + rows + names
     data = _HEADER.pack(MAGIC, VERSION, checksum(body), *rest) + rows + names
-    unfinished = unfinished_path(path)
-    descriptor = disk.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-    try:
+    with whole_file(disk, path) as descriptor:
         disk.write(descriptor, memoryview(data), 0)
-        disk.sync(descriptor)
-    finally:
-        disk.close(descriptor)
-    disk.rename(unfinished, path)
-    disk.sync_directory(path.parent)
 
 
 def read_clients_ack(path: Path) -> ClientsAck:

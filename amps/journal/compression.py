@@ -12,7 +12,6 @@ The work is done in steps of a few milliseconds, as a generator, so that whoever
 between. Each step yields how many bytes of the work it has done.
 """
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +20,7 @@ import zstandard
 from amps._core.frames import FRAME_BYTES, LogDamaged, seek_table
 from amps._core.log_reader import FILE_HEADER_SIZE, LogFile
 from amps._core.log_scan import check_records
-from amps.journal.disk import Disk
+from amps.journal.disk import Disk, whole_file
 from amps.journal.names import unfinished_path
 
 LEVEL = 3
@@ -37,15 +36,11 @@ def compress_journal(disk: Disk, source: Path, target: Path) -> Iterator[int]:
     if file.compressed:
         raise ValueError(f"{source} is compressed already")
     yield from check_full(file)
-    unfinished = unfinished_path(target)
-    try:
-        yield from _write(disk, file, unfinished, source.stat().st_mtime_ns)
-        yield from _compare(file, unfinished)
-    except (OSError, LogDamaged):
-        disk.unlink(unfinished)
-        raise
-    disk.rename(unfinished, target)
-    disk.sync_directory(target.parent)
+    with whole_file(disk, target) as descriptor:
+        yield from _write(disk, file, descriptor)
+        disk.set_times(descriptor, source.stat().st_mtime_ns)
+        disk.sync(descriptor)
+        yield from _compare(file, unfinished_path(target))
     disk.unlink(source)
     disk.sync_directory(source.parent)
 
@@ -65,29 +60,23 @@ def check_full(file: LogFile) -> Iterator[int]:
     yield file.size - offset + FILE_HEADER_SIZE
 
 
-def _write(disk: Disk, file: LogFile, path: Path, modified_ns: int) -> Iterator[int]:
+def _write(disk: Disk, file: LogFile, descriptor: int) -> Iterator[int]:
     compressor = zstandard.ZstdCompressor(level=LEVEL, write_checksum=True, write_content_size=True)
     stored_sizes: list[int] = []
     end = 0
     synced = 0
-    descriptor = disk.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-    try:
-        for offset in range(0, file.size, FRAME_BYTES):
-            length = min(FRAME_BYTES, file.size - offset)
-            frame = compressor.compress(file.memory_view(offset, length))
-            disk.write(descriptor, memoryview(frame), end)
-            stored_sizes.append(len(frame))
-            end += len(frame)
-            if end - synced >= SYNC_BYTES:
-                # Syncing piecemeal keeps the device free for the journal in use.
-                disk.sync(descriptor)
-                synced = end
-            yield length
-        disk.write(descriptor, memoryview(seek_table(stored_sizes, file.size)), end)
-        disk.set_times(descriptor, modified_ns)
-        disk.sync(descriptor)
-    finally:
-        disk.close(descriptor)
+    for offset in range(0, file.size, FRAME_BYTES):
+        length = min(FRAME_BYTES, file.size - offset)
+        frame = compressor.compress(file.memory_view(offset, length))
+        disk.write(descriptor, memoryview(frame), end)
+        stored_sizes.append(len(frame))
+        end += len(frame)
+        if end - synced >= SYNC_BYTES:
+            # Syncing piecemeal keeps the device free for the journal in use.
+            disk.sync(descriptor)
+            synced = end
+        yield length
+    disk.write(descriptor, memoryview(seek_table(stored_sizes, file.size)), end)
 
 
 def _compare(file: LogFile, path: Path) -> Iterator[int]:

@@ -2,12 +2,19 @@
 
 So that all dealings with the device are in one place, and so that the simulation can stand in that place: it keeps
 account of what a crash of the machine would leave, and lets the process die between any two calls.
+
+A file that is written as a whole is made by `whole_file`: whoever looks for it finds all of it or nothing.
 """
 
+import contextlib
 import errno
 import mmap
 import os
+from collections.abc import Iterator
 from pathlib import Path
+
+from amps._core.frames import LogDamaged
+from amps.journal.names import unfinished_path
 
 Identity = tuple[int, int]
 """Device and inode number of a directory."""
@@ -101,3 +108,27 @@ class Disk:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+@contextlib.contextmanager
+def whole_file(disk: Disk, path: Path) -> Iterator[int]:
+    """Write a file, or replace one, so that it is whole and on the device before it has its name.
+
+    Hands out the descriptor of an empty file under its unfinished name, to be written to within the block; at the end
+    of the block it gets its name, durably. If OSError or LogDamaged (what was written is not what it must be) ends the
+    block, nothing is left of it. A death leaves the unfinished file, which the next start removes. Raises OSError.
+    """
+    unfinished = unfinished_path(path)
+    try:
+        descriptor = disk.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        try:
+            yield descriptor
+            disk.sync(descriptor)
+        finally:
+            disk.close(descriptor)
+        disk.rename(unfinished, path)
+    except (OSError, LogDamaged):
+        with contextlib.suppress(OSError):
+            disk.unlink(unfinished)
+        raise
+    disk.sync_directory(path.parent)

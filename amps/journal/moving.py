@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from amps._core.frames import LogDamaged
-from amps.journal.disk import Disk
+from amps.journal.disk import Disk, whole_file
 from amps.journal.names import (
     JournalPlace,
     index_path,
@@ -20,7 +20,6 @@ from amps.journal.names import (
     reading_places,
     topic_index_path,
     topic_index_places,
-    unfinished_path,
 )
 
 STEP_BYTES = 1 << 20
@@ -55,12 +54,10 @@ def _move(disk: Disk, source: Path, target: Path, copying: bool) -> Iterator[int
 
 
 def _copy(disk: Disk, source: Path, target: Path) -> Iterator[int]:
-    unfinished = unfinished_path(target)
     original = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
     try:
         status = os.fstat(original)
-        descriptor = disk.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-        try:
+        with whole_file(disk, target) as descriptor:
             for offset in range(0, status.st_size, STEP_BYTES):
                 data = os.pread(original, STEP_BYTES, offset)
                 disk.write(descriptor, memoryview(data), offset)
@@ -74,15 +71,8 @@ def _copy(disk: Disk, source: Path, target: Path) -> Iterator[int]:
                 if data != os.pread(descriptor, STEP_BYTES, offset):
                     raise LogDamaged(str(target), offset, f"the copy is not what {source} holds")
                 yield len(data)
-        finally:
-            disk.close(descriptor)
-    except (OSError, LogDamaged):
-        disk.unlink(unfinished)
-        raise
     finally:
         os.close(original)
-    disk.rename(unfinished, target)
-    disk.sync_directory(target.parent)
 
 
 def remove_journal(

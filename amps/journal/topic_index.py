@@ -5,9 +5,7 @@ it can be made again from its journal at any time, and whoever finds none, or a 
 that does not name its journal's place in the log belongs to another log and is not used.
 """
 
-import contextlib
 import mmap
-import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -15,9 +13,8 @@ from amps._core.bookmark_index import IndexDamaged
 from amps._core.log_reader import LogDamaged
 from amps._core.record_search import RecordSearch, RecordWalker
 from amps._core.topic_index import TopicIndexBuilder, TopicIndexReader
-from amps.journal.disk import Disk
+from amps.journal.disk import Disk, whole_file
 from amps.journal.entries import JournalFile
-from amps.journal.names import unfinished_path
 
 STEP_BYTES = 4 << 20
 WRITE_BYTES = 1 << 20
@@ -61,20 +58,11 @@ def topic_index_file_steps(disk: Disk, journal: Path, path: Path) -> Iterator[No
     Raises what `topic_index_steps` does.
     """
     data = memoryview((yield from topic_index_steps(journal)))
-    unfinished = unfinished_path(path)
-    descriptor = disk.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-    try:
+    with whole_file(disk, path) as descriptor:
         for offset in range(0, len(data), WRITE_BYTES):
             disk.write(descriptor, data[offset : offset + WRITE_BYTES], offset)
             disk.sync(descriptor)
             yield
-    except OSError:
-        with contextlib.suppress(OSError):
-            disk.unlink(unfinished)
-        raise
-    finally:
-        disk.close(descriptor)
-    disk.rename(unfinished, path)
 
 
 def open_topic_index(path: Path) -> TopicIndexReader:

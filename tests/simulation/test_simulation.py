@@ -4,7 +4,7 @@ The mutations take one precaution out of the code under test; some seed must the
 would be quiet for the wrong reason.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -120,18 +120,23 @@ def _journals_removed_under_readers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(JournalFloor, "release", lambda self, lowest: None)
 
 
+class _Unsynced:
+    """A disk on which nobody waits for the content of a file."""
+
+    def __init__(self, disk: Any) -> None:
+        self._disk = disk
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._disk, name)
+
+    def sync(self, descriptor: int) -> None: ...
+
+
 def _compressed_journals_not_synced(monkeypatch: pytest.MonkeyPatch) -> None:
-    write = compression._write
-
-    def write_only(disk: Any, *args: Any) -> Iterator[int]:
-        sync = disk.sync
-        disk.sync = lambda descriptor: None
-        try:
-            yield from write(disk, *args)
-        finally:
-            disk.sync = sync
-
-    monkeypatch.setattr(compression, "_write", write_only)
+    compress: Any = compression.compress_journal
+    monkeypatch.setattr(
+        journal_keeper, "compress_journal", lambda disk, *paths: compress(_Unsynced(disk), *paths)
+    )
 
 
 @pytest.mark.parametrize(
