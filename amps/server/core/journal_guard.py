@@ -12,14 +12,13 @@ Every LOOK_INTERVAL_S the housekeeping thread looks whether the files are where 
 Spares need nobody to look after them: one that is gone when it is wanted is made anew.
 """
 
-import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from amps.journal.disk import DirectoryGone, Disk, Identity
-from amps.journal.names import journal_path, unfinished_path
+from amps.journal.disk import DirectoryGone, Disk, Identity, whole_file
+from amps.journal.names import journal_path
 from amps.server import remedies
 
 LOOK_INTERVAL_S = 1.0
@@ -160,23 +159,11 @@ class JournalGuard:
         return False
 
     def _copy(self, source: int, path: Path) -> None:
-        disk = self._disk
-        unfinished = unfinished_path(path)
         size = os.fstat(source).st_size
-        descriptor = disk.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-        try:
-            disk.allocate(descriptor, size)
+        with whole_file(self._disk, path) as descriptor:
+            self._disk.allocate(descriptor, size)
             for offset in range(0, size, COPY_BYTES):
-                disk.write(descriptor, memoryview(os.pread(source, COPY_BYTES, offset)), offset)
-            disk.sync(descriptor)
-        except OSError:
-            with contextlib.suppress(OSError):
-                disk.unlink(unfinished)
-            raise
-        finally:
-            disk.close(descriptor)
-        disk.rename(unfinished, path)
-        disk.sync_directory(path.parent)
+                self._disk.write(descriptor, memoryview(os.pread(source, COPY_BYTES, offset)), offset)
 
     def close(self) -> None:
         """The process ends: a last attempt to restore."""

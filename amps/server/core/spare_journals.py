@@ -8,8 +8,6 @@ A spare is made under another name and renamed when it is whole and synced: a jo
 full-size file.
 """
 
-import contextlib
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -17,8 +15,8 @@ from pathlib import Path
 
 from amps._core.identity import publisher_id
 from amps._core.log_reader import build_file_header
-from amps.journal.disk import Disk
-from amps.journal.names import journal_path, unfinished_path
+from amps.journal.disk import Disk, whole_file
+from amps.journal.names import journal_path
 from amps.server import remedies
 
 MIB = 1 << 20
@@ -29,10 +27,7 @@ REPORT_AGAIN_S = 60.0
 
 def make_spare(disk: Disk, directory: Path, instance_name: str, number: int, size_bytes: int) -> None:
     """Make one journal file, full of zeros and synced, under its final name. Raises OSError."""
-    path = journal_path(directory, instance_name, number)
-    unfinished = unfinished_path(path)
-    descriptor = disk.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-    try:
+    with whole_file(disk, journal_path(directory, instance_name, number)) as descriptor:
         # First ask for all blocks, so that a full disk is noticed before half of it is written.
         disk.allocate(descriptor, size_bytes)
         for offset in range(0, size_bytes, MIB):
@@ -44,15 +39,6 @@ def make_spare(disk: Disk, directory: Path, instance_name: str, number: int, siz
             number, size_bytes, 0, 0, time.time_ns(), publisher_id(instance_name), instance_name, False
         )
         disk.write(descriptor, memoryview(header), 0)
-        disk.sync(descriptor)
-    except OSError:
-        with contextlib.suppress(OSError):
-            disk.unlink(unfinished)
-        raise
-    finally:
-        disk.close(descriptor)
-    disk.rename(unfinished, path)
-    disk.sync_directory(directory)
 
 
 class SpareJournals:

@@ -29,7 +29,7 @@ from amps.journal.names import topic_index_places
 from amps.journal.topic_index import open_topic_index
 from amps.server.eventlog import EventLog
 from amps.server.runtime import Runtime
-from amps.server.transport.journal_view import JournalView
+from amps.server.transport.journal_view import JournalView, at_once
 
 LOOK_AGAIN_BYTES = 16 << 20
 NEVER = 1 << 63
@@ -187,7 +187,7 @@ class Stepping:
     def _bookmark_before(self, position: int) -> tuple[int, int] | None:
         """None: what was stepped over is damaged, or gone; an earlier bookmark loses nothing either."""
         with contextlib.suppress(LogDamaged):
-            bookmark = self._indexes.journal.last_bookmark_before(position)
+            bookmark = at_once(self._indexes.journal.last_bookmark_before(position))
             if bookmark[0]:
                 return bookmark
         return None
