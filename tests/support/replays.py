@@ -21,7 +21,7 @@ from amps.messages import make_message_types, standard_settings
 from amps.server.topics import topic_predicate
 from amps.server.transport.filters import Benches
 from amps.server.transport.journal_floor import JournalFloor
-from amps.server.transport.journal_view import JournalView
+from amps.server.transport.journal_view import JournalView, at_once
 from amps.server.transport.options import Options
 from amps.server.transport.replay import Clocks, Replay
 from amps.server.transport.start_search import Start
@@ -166,8 +166,8 @@ class Reading:
             member.completed_at = completed_at
             members.append(member)
         if start is None:
-            bookmark = self.view.last_bookmark_before(position)
-            start = Start(self.view.cursor_at(position, True), bookmark, bounds)
+            bookmark = at_once(self.view.last_bookmark_before(position))
+            start = Start(at_once(self.view.cursor_at(position, True)), bookmark, bounds)
         return Replay(members, start, self._benches, self.indexes), reader
 
 
