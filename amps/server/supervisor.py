@@ -14,7 +14,8 @@ What dies:
     its storage   the same, but with pauses, until the log can be opened again (outage.py)
     the log       is forked again; records wait in the socket meanwhile
     stuck         a process that stands still for a minute is killed, unless it waits for its disk (health.py)
-    too often     a process that dies five times within a minute ends the instance
+    too often     a process that dies five times within a minute ends the instance; the services, without which messages
+                  get on, are left alone for a minute
 Stop (SIGTERM, SIGINT, SIGHUP without an action, or an action): the actions of the shutdown; then the transports drain,
 then the services, then the core, then the log. A second signal does not hurt.
 """
@@ -53,6 +54,7 @@ TRANSPORT_DRAIN_S = 8.0
 SERVICES_DRAIN_S = 3.0
 CORE_DRAIN_S = 60.0
 START_ABANDON_S = 5.0
+SERVICES_PAUSE_S = 60.0
 WORKERS_MAX_DEFAULT = 8
 
 SERVICES = "services"
@@ -81,6 +83,8 @@ class Supervisor:
         self._log_process: Child | None = None
         self._services: Child | None = None
         self._transports: list[Child | None] = [None] * workers
+        self._services_wait_until_s = 0.0  # they died too often
+        self._services_may_start = False  # the core has taken what dead ones had published
         self._signals = Signals(self._config)
         self._disabled: frozenset[str] = frozenset()  # of authentication and entitlement
         self._startup_actions_asked = False
@@ -114,6 +118,7 @@ class Supervisor:
                 self._check_health()
                 if self._outage is not None and self._outage.retry_is_due():
                     self._start_core()
+                self._start_services_if_due()
         except ListenFailure as problem:
             code = self._give_up(f"{problem.strerror}; {remedies.for_addresses(problem.errno)}")
         except GiveUp as problem:
@@ -311,6 +316,12 @@ class Supervisor:
         if index < self._runtime.workers:
             self._start_transport(index)
         else:
+            self._services_may_start = True
+            self._start_services_if_due()
+
+    def _start_services_if_due(self) -> None:
+        if self._services_may_start and time.monotonic() >= self._services_wait_until_s:
+            self._services_may_start = False
             self._start_services()
 
     def _announce_if_ready(self) -> None:
@@ -395,11 +406,18 @@ class Supervisor:
     def _publisher_died(self, child: Child, index: int, status: str) -> None:
         if self._stopping_for is None:
             self.log.log("01-0002", process=child.title, pid=child.pid, status=status)
-            self._give_up_if_too_often(child, status)
+            if index < self._runtime.workers or not self._ready:
+                self._give_up_if_too_often(child, status)
+            elif self._died_too_often(child):
+                self.log.log("01-0009", process=child.title, status=status, seconds=int(SERVICES_PAUSE_S))
+                self._services_wait_until_s = time.monotonic() + SERVICES_PAUSE_S
             self._tell(self._core, "transport died", index)
 
+    def _died_too_often(self, child: Child) -> bool:
+        return self._deaths.setdefault(child.title, RestartCounter()).too_often()
+
     def _give_up_if_too_often(self, child: Child, status: str) -> None:
-        if self._deaths.setdefault(child.title, RestartCounter()).too_often():
+        if self._died_too_often(child):
             self.log.log("01-0003", process=child.title, status=status)
             raise GiveUp(
                 f"process {child.title!r} died {RESTARTS_MAX} times within {RESTART_WINDOW_S:.0f} s ({status}); "
@@ -417,6 +435,7 @@ class Supervisor:
                 self._kill(publisher)
         self._transports = [None] * len(self._transports)
         self._services = None
+        self._services_may_start = False
         self._startup_actions_asked = False
         if outage_reason is None:
             self._give_up_if_too_often(child, status)

@@ -467,23 +467,6 @@ def test_nobody_is_left_when_the_supervisor_dies(start_server: StartServer) -> N
     server.kill_all()
 
 
-def test_a_services_process_that_keeps_dying_ends_the_instance(start_server: StartServer) -> None:
-    server = start_server(instance_xml=actions(action(on("signal", Signal="SIGUSR1"), echo("x"))))
-    process = server.process
-    assert process is not None
-    until_s = time.monotonic() + 60
-    while process.poll() is None and time.monotonic() < until_s:
-        for pid in server.pids("amps: services"):
-            try:
-                server.kill_process(pid)
-            except ProcessLookupError:
-                continue
-        time.sleep(0.05)
-    assert process.wait(1) == 1
-    assert server.log.find("01-0003", "services")
-    server.kill_all()
-
-
 def test_a_services_process_that_stands_still_holds_up_no_stop(
     start_server: StartServer, peers: Peers
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 from tests.support.peer import ConnectionClosed, bodies_of
 from tests.support.peers import Peers
 from tests.support.server import ServerProcess, StartServer, wait_until
+from tests.support.services import action, echo, on
 
 
 def test_operations_the_log_process_is_replaced(start_server: StartServer, peers: Peers) -> None:
@@ -65,6 +66,25 @@ def test_operations_the_core_dies_again_and_again(start_server: StartServer, pee
         reader = peers.logged_on(server)
         reader.subscribe("t1", "s", bm="0")
         assert bodies_of(reader.receive_published(number)) == [b"%d" % n for n in range(1, number + 1)]
+
+
+def test_operations_services_that_keep_dying_do_not_end_the_instance(
+    start_server: StartServer, peers: Peers
+) -> None:
+    """Messages do not need them: they pause, and the instance stops in order meanwhile."""
+    server = start_server(instance_xml=f"<Actions>{action(on('schedule', Every='1h'), echo('x'))}</Actions>")
+    client = peers.logged_on(server)
+    client.subscribe("t", "s")
+    for _ in range(5):
+        wait_until(lambda: bool(server.pids("amps: services")), 10, "no services")
+        (pid,) = server.pids("amps: services")
+        server.kill_process(pid)
+        wait_until(lambda pid=pid: pid not in server.pids(), 10, "it is still there")  # type: ignore[misc]
+    server.log.wait_for("01-0009")
+    client.publish("t", b"{}")
+    assert client.receive().body == b"{}"
+    assert not server.pids("amps: services")
+    server.stop()
 
 
 def test_operations_a_process_that_stands_still_is_noticed(start_server: StartServer, peers: Peers) -> None:

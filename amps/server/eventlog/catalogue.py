@@ -54,6 +54,11 @@ CATALOGUE: Mapping[str, Entry] = {
         "the instance serves nobody until its storage can be used again: {reason}; trying again in {seconds} s.",
     ),
     "01-0008": Entry("warning", "the storage can be used again; the instance serves after {seconds} s."),
+    "01-0009": Entry(
+        "critical",
+        "process[{process}] keeps ending ({status}); it is started again in {seconds} seconds, messages go on without "
+        "it.",
+    ),
     "01-0005": Entry("error", "unexpected failure in {place}: {data}"),
     "01-0006": Entry("critical", "the instance cannot go on and ends: {reason}"),
     "01-0022": Entry("critical", "the server may not be running correctly, minidump written to {path}"),
