@@ -72,7 +72,7 @@ class Publisher(Participant):
         self.acknowledged = 0
         """Everything up to here was promised, by an acknowledgement or at logon."""
         self.refused = 0
-        """How often the server said that it has no storage; then the same is published again on a new connection."""
+        """How often the server said that it cannot store a message now; the same is published again on a new connection."""
         self._chance = random.Random(seed)
         self._largest_bytes = largest_bytes
 
@@ -115,7 +115,7 @@ class Publisher(Participant):
         message = client.receive()
         covered = message.get("s")
         assert message.is_ack("persisted"), f"{self.name} got {message.header}"
-        if self.may_be_refused and message.failed and message.reason == "no storage":
+        if self.may_be_refused and message.failed and message.reason == "tx store failed":
             self.refused += 1
             raise ConnectionClosed("refused")
         assert message.succeeded, f"{self.name} got {message.header}"

@@ -61,7 +61,7 @@ class Filler:
             sequence = ack["s"]
             assert isinstance(sequence, int)
             if ack.failed:
-                assert ack.reason == "no storage"
+                assert ack.reason == "tx store failed"
                 return sequence
             self.acknowledged = sequence
         return None
@@ -106,7 +106,7 @@ def test_fault_a_full_disk_refuses_publishers_and_nothing_else(
     # A failure of its own for whoever asks, the end of the connection for who could not be told otherwise.
     answer = writer.request({"c": "p", "t": "t1"}, b"refused", ack="processed")
     assert answer.failed
-    assert answer.reason == "no storage"
+    assert answer.reason == "tx store failed"
     answer = writer.request({"c": "p", "t": "t1"}, b"refused", ack="persisted")
     assert answer.failed
     writer.publish("t1", b"refused")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from amps._core.wire import encode_frame
-from amps.server.transport.failures import NO_STORAGE
+from amps.server.transport.failures import TX_STORE_FAILED
 
 TOPICS = ("orders", "quotes", "news/€", "plain")
 UNLOGGED = "plain"
@@ -71,7 +71,7 @@ class Wire:
         if reason is None:
             self.client.promise(sequence)
         else:
-            assert reason == NO_STORAGE, f"a publish of {self.client.name} failed: {reason}"
+            assert reason == TX_STORE_FAILED, f"a publish of {self.client.name} failed: {reason}"
             self.client.give_up(sequence)
 
     def flushed(self, bodies: list[bytes]) -> None:

@@ -26,7 +26,7 @@ from amps.server.records import (
     raw_control_record,
 )
 from amps.server.runtime import Runtime
-from amps.server.transport.failures import NO_STORAGE
+from amps.server.transport.failures import TX_STORE_FAILED
 from amps.server.transport.publisher_acks import PublisherAcks
 from tests.simulation.clients import UNLOGGED, Wire
 
@@ -114,7 +114,7 @@ class Transport:
             self._push_control(control_record(None, KIND_DISCONNECT, session.slot, session.serial))
 
     def refused(self, session: Session) -> None:
-        """The core had no storage for a message of it: what it has under way is in no log."""
+        """The core could not store a message of it: what it has under way is in no log."""
         self.end(session)
 
     def _discard_spill(self, session: Session) -> None:
@@ -202,7 +202,7 @@ class Transport:
                 if ingress.header.get("ack_type") != "persisted":
                     self.end(session)
                     return
-                session.acks.refuse(self._ring.pushed, ingress.sequence, NO_STORAGE)
+                session.acks.refuse(self._ring.pushed, ingress.sequence, TX_STORE_FAILED)
             elif result == inbound.AFTER_REFUSAL:
                 self.end(session)
                 return

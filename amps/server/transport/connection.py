@@ -20,7 +20,7 @@ from amps.server.records import KIND_DISCONNECT, control_record
 from amps.server.transport import preflight
 from amps.server.transport.bookmarks import format_bookmark
 from amps.server.transport.commands import Commands
-from amps.server.transport.failures import NO_STORAGE
+from amps.server.transport.failures import TX_STORE_FAILED
 from amps.server.transport.publisher_acks import PublisherAcks
 from amps.server.transport.spilling import Spilling
 from amps.server.transport.subscriptions import Place, Subscription
@@ -216,7 +216,7 @@ class Connection(asyncio.BufferedProtocol):
         elif result == inbound.NO_STORAGE:
             self.commands.publishing.no_storage()
         elif result == inbound.AFTER_REFUSAL:
-            self.close(NO_STORAGE)
+            self.close(TX_STORE_FAILED)
         elif result == inbound.SPILL:
             self.spilling.spill()
         elif result == inbound.BAD_HEADER:

@@ -1,6 +1,6 @@
 """Failures of commands, by the reason text that the client gets (protocol.md §13, D12)."""
 
-NO_STORAGE = "no storage"
+TX_STORE_FAILED = "tx store failed"
 """The transaction log takes no messages now: its disk is full, or takes no new files."""
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from amps._core import ingress as inbound
 from amps._core.topic_table import TopicEntry
 from amps.server.transport.answering import Header, wanted_acks
-from amps.server.transport.failures import NO_STORAGE, CommandFailure
+from amps.server.transport.failures import TX_STORE_FAILED, CommandFailure
 
 if TYPE_CHECKING:
     from amps.server.transport.connection import Connection
@@ -53,7 +53,7 @@ class Publishing:
             self._refuse(header)
             return
         if result == inbound.AFTER_REFUSAL:
-            connection.close(NO_STORAGE)
+            connection.close(TX_STORE_FAILED)
             return
         if result == inbound.SPILL:
             ingress.unread()
@@ -123,9 +123,9 @@ class Publishing:
         connection = self._connection
         connection.spilling.discard()
         if wanted_acks(header) & {"processed", "persisted"}:
-            self._answer_failure(header, CommandFailure(NO_STORAGE))
+            self._answer_failure(header, CommandFailure(TX_STORE_FAILED))
         else:
-            connection.close(NO_STORAGE)
+            connection.close(TX_STORE_FAILED)
 
     def _failed(self, header: Header, failure: CommandFailure) -> None:
         self._worker.log.log(

@@ -34,7 +34,7 @@ from amps.server.transport.ack_schedule import AckSchedule
 from amps.server.transport.allocation import keep_chunk_memory
 from amps.server.transport.connection import Connection, now_name_number
 from amps.server.transport.core_link import CoreLink
-from amps.server.transport.failures import NO_STORAGE
+from amps.server.transport.failures import TX_STORE_FAILED
 from amps.server.transport.feeds import Feeds
 from amps.server.transport.filters import Benches, FilterCompiler
 from amps.server.transport.listeners import tls_context
@@ -337,7 +337,7 @@ class Worker:
                 connection.abort("name in use")
             elif kind == "refused":
                 # What it has under way is in no log: its publisher must send it again.
-                connection.close(NO_STORAGE)
+                connection.close(TX_STORE_FAILED)
 
     def _flush(self) -> None:
         while self.dirty:
