@@ -72,7 +72,7 @@ class Publisher(Participant):
         self.acknowledged = 0
         """Everything up to here was promised, by an acknowledgement or at logon."""
         self.refused = 0
-        """How often the server said that it cannot store a message now; the same is published again on a new connection."""
+        """How often the server could not store a message; the same is published again on a new connection."""
         self._chance = random.Random(seed)
         self._largest_bytes = largest_bytes
 
