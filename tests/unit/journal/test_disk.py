@@ -1,13 +1,14 @@
-"""A file that is written as a whole is there as a whole or not at all, whatever fails at whatever moment."""
+"""A file that is written as a whole is there as a whole or not at all; nothing is written beside the log."""
 
 import errno
 import itertools
+import os
 from pathlib import Path
 
 import pytest
 
 from amps._core.frames import LogDamaged
-from amps.journal.disk import Disk, whole_file
+from amps.journal.disk import DirectoryGone, Disk, whole_file
 
 OLD, NEW = b"old content", b"the new one " * 1000
 CALLS = ["open", "write", "sync", "close", "rename", "sync_directory"]
@@ -17,6 +18,7 @@ class FailingDisk(Disk):
     """The real one until a certain call, counted from 0, raises."""
 
     def __init__(self, fails_at: int | None, failure: BaseException) -> None:
+        super().__init__()
         self.calls: list[str] = []
         self._fails_at = fails_at
         self._failure = failure
@@ -101,3 +103,36 @@ def test_what_turns_out_to_be_wrong_is_not_kept(tmp_path: Path) -> None:
     with pytest.raises(LogDamaged):
         write_and_look()
     assert not list(tmp_path.iterdir())
+
+
+def test_disk_nothing_is_made_in_another_directory_than_expected(tmp_path: Path) -> None:
+    """The mount point of a file system that was unmounted has the path of the log, and is not its directory."""
+    disk = Disk()
+    directory = tmp_path / "journal"
+    directory.mkdir()
+    disk.expect(directory)
+    disk.close(disk.open(directory / "a", os.O_RDWR | os.O_CREAT))
+    directory.rename(tmp_path / "away")
+    for made in (False, True):
+        if made:
+            directory.mkdir()
+        with pytest.raises(DirectoryGone, match="not the directory that it was"):
+            disk.open(directory / "b", os.O_RDWR | os.O_CREAT)
+        with pytest.raises(DirectoryGone):
+            disk.check(directory)
+    assert not list(directory.iterdir())
+    disk.close(disk.open(tmp_path / "away" / "b", os.O_RDWR | os.O_CREAT))
+    directory.rmdir()
+    (tmp_path / "away").rename(directory)
+    disk.close(disk.open(directory / "c", os.O_RDWR | os.O_CREAT))
+    assert sorted(path.name for path in directory.iterdir()) == ["a", "b", "c"]
+
+
+def test_disk_a_directory_can_be_expected_to_be_the_one_of_before(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    identity = Disk().expect(first)
+    assert Disk().expect(first, identity) == identity
+    with pytest.raises(DirectoryGone):
+        Disk().expect(second, identity)
