@@ -49,6 +49,8 @@ CATALOGUE: Mapping[str, Entry] = {
     ),
     "01-0003": Entry("critical", "process[{process}] keeps ending ({status}); giving up."),
     "01-0004": Entry("critical", "the core ended unexpectedly ({status}); starting the instance again."),
+    "01-0005": Entry("error", "unexpected failure in {place}: {data}"),
+    "01-0006": Entry("critical", "the instance cannot go on and ends: {reason}"),
     "01-0007": Entry(
         "critical",
         "the instance serves nobody until its storage can be used again: {reason}; trying again in {seconds} s.",
@@ -59,8 +61,6 @@ CATALOGUE: Mapping[str, Entry] = {
         "process[{process}] keeps ending ({status}); it is started again in {seconds} seconds, messages go on without "
         "it.",
     ),
-    "01-0005": Entry("error", "unexpected failure in {place}: {data}"),
-    "01-0006": Entry("critical", "the instance cannot go on and ends: {reason}"),
     "01-0022": Entry("critical", "the server may not be running correctly, minidump written to {path}"),
     "01-0031": Entry("warning", "{count} log records were lost while the log process was not reading."),
     "01-0032": Entry("warning", "the log target {target} cannot be written: {reason}."),

@@ -53,7 +53,11 @@ def test_it_is_made_in_steps_and_is_on_the_device_before_it_has_its_name(files: 
     assert steps > 3
     assert index_of(files).read_bytes() == make_topic_index(full_journal(files))
     calls = files._disk.calls  # type: ignore[attr-defined]
-    assert calls[-2:] == [("sync", unfinished_path(index_of(files)).name), ("rename", index_of(files).name)]
+    assert calls[-3:] == [
+        ("sync", unfinished_path(index_of(files)).name),
+        ("rename", index_of(files).name),
+        ("sync", "directory"),
+    ]
     assert not unfinished_path(index_of(files)).exists()
     files.make_missing_topic_indexes(3, 4)
     assert not files.step()
