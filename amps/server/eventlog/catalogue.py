@@ -175,6 +175,11 @@ CATALOGUE: Mapping[str, Entry] = {
     ),
     "1D-0018": Entry("warning", "{path} is there again."),
     "1D-0019": Entry("critical", "{path} cannot be restored: {reason}."),
+    "1D-0020": Entry(
+        "warning",
+        "index {path} cannot be used: {reason}; bookmarks in its journal are searched without it. The next start "
+        "makes a new one.",
+    ),
     "1F-0004": Entry(
         "info",
         "[{connection}] AMPS client session logon for: {client}\n"

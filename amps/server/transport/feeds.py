@@ -85,7 +85,7 @@ class Feeds:
         self._searches: deque[tuple[StartSearch, Connection, Callable[[StartSearch], None]]] = deque()
         self._next_persisted_s = 0.0
         self._transient = LogDirectory(runtime.transient_prefix, ".log", topics.unrecorded_entry)
-        self._journal = make_journal_view(config, runtime, core.index, topics.entry)
+        self._journal = make_journal_view(config, runtime, core.index, topics.entry, log)
         self._topic_indexes = make_topic_indexes(config, runtime, self._journal, log)
 
     @property

@@ -3,7 +3,8 @@
 Nothing here keeps a place: cursors are made for replays and for the tailers, which own them. Looking up a bookmark or
 a moment costs an index search and the reading of one block; where an index is missing, of a whole journal. All of it is
 done in steps, because the event loop of a worker must not stand still for it: neither for the disk nor while compressed
-journals are decompressed.
+journals are decompressed. An index that turns out to be damaged is reported once and not looked at again before
+somebody replaces it: a start makes a new one.
 
 Journals are removed while the server runs. What is opened here stays until `release_unused` finds that nobody reads
 it any more; who comes too late for a journal (LogRemoved) looks again at where the log begins now.
@@ -12,6 +13,7 @@ it any more; who comes too late for a journal (LogRemoved) looks again at where 
 import contextlib
 import gc
 import mmap
+import os
 import time
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -24,6 +26,7 @@ from amps._core.log_reader import FILE_HEADER_SIZE, LogCursor, LogDirectory, Log
 from amps._core.read_ahead import resident_range
 from amps.config import ServerConfig
 from amps.journal.names import index_places, reading_places
+from amps.server.eventlog import EventLog
 from amps.server.runtime import Runtime
 from amps.server.transport.journal_floor import JournalFloor
 
@@ -91,7 +94,9 @@ class JournalView:
         resolver: Callable[[str, str], object],
         cache: FrameCache,
         guard: JournalFloor,
+        damaged: Callable[[Path, Exception], None] = lambda path, problem: None,
     ) -> None:
+        """`damaged` is told of every index that cannot be used, once."""
         first, *more = reading_places(journal_directory, archive, instance_name)
         self.directory = LogDirectory(*first, resolver, more, cache, guard)
         self._journal_directory = journal_directory
@@ -99,6 +104,9 @@ class JournalView:
         self._instance_name = instance_name
         self._runtime = runtime
         self._closed_indexes: dict[int, IndexReader] = {}
+        self._damaged = damaged
+        self._damaged_indexes: dict[int, tuple[int, int, int]] = {}
+        """By journal: which file it was (inode, size, time of the last change in ns)."""
         self._next_collection_s = 0.0
         self._learnt: WeakKeyDictionary[LogFile, int] = WeakKeyDictionary()
         """By file: the offset of a topic record. That one and all before it are learnt."""
@@ -112,8 +120,9 @@ class JournalView:
             self._next_collection_s = time.monotonic() + COLLECTION_INTERVAL_S
             gc.collect()
             self.directory.release_unused()
-        for number in [number for number in self._closed_indexes if number < first]:
-            del self._closed_indexes[number]
+        for known in (self._closed_indexes, self._damaged_indexes):
+            for number in [number for number in known if number < first]:
+                del known[number]
 
     def cursor_at(self, position: int, verify: bool) -> Steps[LogCursor]:
         """A cursor at a log position, with the topics before it learnt; at the first message if that is later."""
@@ -161,15 +170,35 @@ class JournalView:
         closed = self._closed_indexes.get(number)
         if closed is not None:
             return closed
-        unusable = contextlib.suppress(OSError, ValueError, IndexDamaged)
+        unusable = contextlib.suppress(OSError, ValueError)
         with unusable, self._runtime.index_path(number).open("rb") as file:
             return IndexReader(mmap.mmap(file.fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ), False)
         for path in index_places(self._journal_directory, self._archive, self._instance_name, number):
-            with unusable, path.open("rb") as file:
-                index = IndexReader(mmap.mmap(file.fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ), True)
-                self._closed_indexes[number] = index
-                return index
+            with contextlib.suppress(OSError):
+                index = self._index_file(number, path)
+                if index is not None:
+                    self._closed_indexes[number] = index
+                    return index
         return None
+
+    def _index_file(self, number: int, path: Path) -> IndexReader | None:
+        """The index of a full journal; None if it is damaged. Raises OSError."""
+        with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            identity = (status.st_ino, status.st_size, status.st_mtime_ns)
+            if self._damaged_indexes.get(number) == identity:
+                return None
+            try:
+                if not status.st_size:
+                    raise IndexDamaged("it is empty")
+                index = IndexReader(mmap.mmap(file.fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ), True)
+                if index.file_number != number:
+                    raise IndexDamaged("it belongs to another journal")
+            except IndexDamaged as problem:
+                self._damaged_indexes[number] = identity
+                self._damaged(path, problem)
+                return None
+            return index
 
     def _numbers_backwards(self) -> Iterator[int]:
         control = self._runtime.control
@@ -296,7 +325,11 @@ class JournalView:
 
 
 def make_journal_view(
-    config: ServerConfig, runtime: Runtime, index: int, resolver: Callable[[str, str], object]
+    config: ServerConfig,
+    runtime: Runtime,
+    index: int,
+    resolver: Callable[[str, str], object],
+    log: EventLog,
 ) -> JournalView | None:
     """The view of transport `index`; None on an instance without a transaction log."""
     settings = config.transaction_log
@@ -310,4 +343,5 @@ def make_journal_view(
         resolver,
         FrameCache(settings.journal_cache_bytes // max(1, runtime.transports)),
         JournalFloor(runtime.control, index),
+        lambda path, problem: log.log("1D-0020", path=path, reason=str(problem)),
     )

@@ -521,6 +521,21 @@ def test_recovery_with_clients_ack_reads_later_indexes_only(
     check(directory.recover(), directory, directory.records, directory.end)
 
 
+def test_recovery_rebuilds_a_damaged_index_that_clients_ack_covers(directory: Directory) -> None:
+    """transaction_log.md §12: whatever byte it is, and its progress is told of."""
+    write_clients_ack(Disk(), clients_ack_path(directory.path, NAME), clients_of(directory, 2))
+    damaged = index_path(directory.path, NAME, 1)
+    good = damaged.read_bytes()
+    for offset in (*range(0, len(good), max(1, len(good) // 20)), len(good) - 1):
+        damaged.write_bytes(good[:offset] + bytes([good[offset] ^ 1]) + good[offset + 1 :])
+        directory.reports.clear()
+        check(directory.recover(), directory, directory.records, directory.end)
+        ((event, text),) = directory.reports
+        assert event == "1D-0004"
+        assert str(damaged) in text
+        assert damaged.read_bytes() == good
+
+
 def test_recovery_does_not_believe_another_logs_clients_ack(directory: Directory) -> None:
     path = clients_ack_path(directory.path, NAME)
     for wrong in ("first_txid", "position"):

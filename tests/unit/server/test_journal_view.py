@@ -50,7 +50,7 @@ class Log:
             for _ in compress_journal(Disk(), source, target):
                 pass
 
-    def view(self, cache: FrameCache) -> JournalView:
+    def view(self, cache: FrameCache, damaged: list[str] | None = None) -> JournalView:
         runtime: Any = SimpleNamespace(
             control=SimpleNamespace(
                 watermarks=lambda: (self.end, self.end, self.end, 2), first_journal_number=0
@@ -59,8 +59,15 @@ class Log:
             index_path=lambda number: self.path / "nowhere",
         )
         return JournalView(
-            self.path, None, NAME, runtime, lambda topic, kind: (topic, kind), cache, _NobodyRemoves()
-        )  # type: ignore[arg-type]
+            self.path,
+            None,
+            NAME,
+            runtime,
+            lambda topic, kind: (topic, kind),
+            cache,
+            _NobodyRemoves(),  # type: ignore[arg-type]
+            lambda path, problem: None if damaged is None else damaged.append(f"{path.name}: {problem}"),
+        )
 
 
 class _NobodyRemoves:
@@ -187,3 +194,24 @@ def test_a_search_goes_on_after_what_was_missing_has_been_read(log: Log) -> None
     assert raised == len(asked) >= 2
     start = running.result()
     assert (start.cursor.position, start.bookmark) == (record.position, (PUBLISHER, record.sequence - 1))
+
+
+def test_a_damaged_index_is_reported_once_and_used_again_when_it_is_replaced(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    path = index_path(tmp_path, NAME, 1)
+    good, other = path.read_bytes(), index_path(tmp_path, NAME, 0).read_bytes()
+    reports: list[str] = []
+    view = log.view(FrameCache(64 << 20), reports)
+    bad = good[:150] + bytes([good[150] ^ 0xFF]) + good[151:]
+    for count, content in enumerate((bad, good[:200], b"", other), 1):
+        path.write_bytes(content)
+        for record in log.records[:: len(log.records) // 7]:
+            found = at_once(view.find(PUBLISHER, record.sequence, {}))
+            assert found is not None
+            assert found[0] == record.position
+        assert view.index(1) is None
+        assert len(reports) == count
+        assert reports[-1].startswith(path.name)
+    path.write_bytes(good)
+    assert view.index(1) is not None
+    assert len(reports) == 4
