@@ -79,7 +79,9 @@ def read_schedule(text: str) -> Schedule:
     if match is None:
         try:
             interval_s = read_interval(text)
-        except ValueError:
+        except ValueError as problem:
+            if "longer" in str(problem):
+                raise
             raise ValueError(f"{shown(text)} is not {wanted}") from None
         if interval_s < 0.001:
             raise ValueError(f"{shown(text)} is too short for a schedule; write 1ms or more")

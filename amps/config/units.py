@@ -28,6 +28,9 @@ _ROTATION = _DECIMAL | {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10*
 _TRUE = frozenset({"true", "enabled", "1", "yes", "on"})
 _FALSE = frozenset({"false", "disabled", "0", "no", "off"})
 
+INTERVAL_S_MAX = 100 * 365 * 86400
+"""Longer than anybody waits, and in nanoseconds it still fits into whatever counts them."""
+
 _LARGEST = 10**30  # beyond any meaning; keeps absurd exponents out of the arithmetic
 
 
@@ -50,13 +53,16 @@ def shown(text: str) -> str:
 
 
 def read_interval(text: str) -> float:
-    """Seconds. A number without a suffix is in seconds."""
+    """Seconds, up to INTERVAL_S_MAX. A number without a suffix is in seconds."""
     wanted = "an interval: a number with one of ns us ms s m h d w, such as 100ms"
     number, suffix = _split(text, wanted)
     factor = _INTERVAL_NS.get(suffix or "s")
     if factor is None:
         raise ValueError(f"{shown(text)} is not {wanted}")
-    return float(number * factor / 10**9)
+    interval_s = float(number * factor / 10**9)
+    if interval_s > INTERVAL_S_MAX:
+        raise ValueError(f"{shown(text)} is longer than a hundred years; write {wanted}")
+    return interval_s
 
 
 def read_size(text: str) -> int:

@@ -275,3 +275,42 @@ def test_transaction_log_16_a_range_and_a_filter(
     assert got == [bodies[2], bodies[5]]
     got = replayed(subscriber, recorded_topic, f"[{marks[0]}:{marks[4]}]", filter="/n % 3 = 0", top_n=1)
     assert got == [bodies[2]]
+
+
+FAR_FUTURE = (
+    "22620412T000000",
+    "25540721T233434",
+    "25540721T233435",
+    "26000101T000000",
+    "99991231T235959.999999999",
+)
+
+
+@pytest.mark.parametrize("moment", FAR_FUTURE)
+def test_transaction_log_15_a_moment_in_the_far_future(
+    subscriber: RawClient, publisher: RawClient, recorded_topic: str, six: list[tuple[str, str]], moment: str
+) -> None:
+    """transaction_log.md §5.2, §22 15: nothing arrives until then; a range that ends then goes on."""
+    begins = [moment, f"1|1|,{moment}", f"[{moment}:{moment}]", f"({moment}:99991231T235959)"]
+    for number, bookmark in enumerate(begins):
+        for option in ("bookmark_not_found=now", "bookmark_not_found=fail"):
+            subscriber.subscribe(recorded_topic, f"later {number} {option}", bm=bookmark, o=option)
+    ends = [f"[0:{moment}]", f"[0:{moment})", f"[0:{six[2][0]},{moment})"]
+    for number, bookmark in enumerate(ends):
+        subscriber.subscribe(recorded_topic, f"range {number}", bm=bookmark)
+    assert bodies_of(subscriber.receive_published(18)) == numbers(6) * 3
+    publisher.publish(recorded_topic, b"7", s=7)
+    publisher.flush("persisted")
+    last = subscriber.receive_published(3)
+    assert bodies_of(last) == [b"7"] * 3
+    assert {message["sids"] for message in last} == {"range 0", "range 1", "range 2"}
+    subscriber.expect_silence()
+
+
+def test_transaction_log_16_a_limit_beyond_all_numbers(
+    subscriber: RawClient, recorded_topic: str, six: list[tuple[str, str]]
+) -> None:
+    """transaction_log.md §7.2"""
+    for number in (1 << 63, (1 << 64) - 1, 1 << 64, (1 << 64) + 1):
+        subscriber.subscribe(recorded_topic, f"top {number}", bm="0", top_n=number)
+        assert bodies_of(subscriber.receive_published(6)) == numbers(6)

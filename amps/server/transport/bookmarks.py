@@ -13,6 +13,8 @@ from amps.server.transport.failures import CommandFailure
 _MESSAGE = re.compile(r"(\d{1,20})\s*\|\s*(\d{1,20})\s*(?:\|(?:[^|,]*\|?)?)?", re.ASCII)
 _TIMESTAMP = re.compile(r"(\d{8}T\d{6})(?:\.(\d{1,9}))?Z?", re.ASCII)
 _U64_MAX = 0xFFFFFFFFFFFFFFFF
+TIME_US_MAX = _U64_MAX // 1000 - 1
+"""In the year 2554, where the times of a log end: whatever is later is as far away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +93,9 @@ def _parse_time(text: str) -> int:
         moment = datetime.datetime.strptime(match[1] + "+0000", "%Y%m%dT%H%M%S%z")
     except ValueError:
         raise CommandFailure("invalid bookmark", repr(text[:100])) from None
+    time_us = int(moment.timestamp()) * 1_000_000 + int((match[2] or "0").ljust(6, "0")[:6])
     # Before 1970 is before every log.
-    return max(0, int(moment.timestamp()) * 1_000_000 + int((match[2] or "0").ljust(6, "0")[:6]))
+    return min(max(0, time_us), TIME_US_MAX)
 
 
 def format_bookmark(publisher_id: int, sequence: int) -> str:

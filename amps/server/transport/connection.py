@@ -10,6 +10,7 @@ The life of a connection: CONNECTED, LOGGING_ON while authentication and the cor
 import asyncio
 import enum
 import time
+import traceback
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
@@ -170,6 +171,9 @@ class Connection(asyncio.BufferedProtocol):
             self.protocol_violation(str(error))
         except UnicodeError as error:
             self.protocol_violation(f"invalid text: {error}")
+        except Exception:
+            # Nobody else shall suffer from it: this may well be called in the middle of a turn.
+            self.failed(traceback.format_exc())
         finally:
             self._pumping = False
         ingress.keep()
@@ -271,6 +275,11 @@ class Connection(asyncio.BufferedProtocol):
         """Something that is no command: the documented answer is to disconnect (protocol.md §3)."""
         self.worker.log.log("02-0001", client=self.shown_name, reason=detail)
         self.close("unknown command")
+
+    def failed(self, trace: str) -> None:
+        """Something that nobody thought of while a command was carried out: half of it may be done."""
+        self.worker.log.log("01-0005", place=f"client[{self.shown_name}] of {self.name}", data=trace)
+        self.close("unexpected failure")
 
     # --- output -------------------------------------------------------------------------------------------
 

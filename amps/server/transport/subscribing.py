@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 AT_THE_END = (1 << 64) - 1
 """A log position that is never reached: the end of a range sends `completed` then."""
+MESSAGES_MAX = 1 << 62
+"""More than a log can hold: a larger `top_n` means the same."""
 
 
 def ids_of(header: Header) -> list[str]:
@@ -158,6 +160,7 @@ class Subscribing:
             messages_max = header["top_n"]
             if not isinstance(messages_max, int) or isinstance(messages_max, bool) or messages_max < 1:
                 raise CommandFailure("invalid options", f"top_n is {messages_max!r}")
+            messages_max = min(messages_max, MESSAGES_MAX)
         if command == "sow_and_subscribe" and start is not None and not start.is_now:
             raise CommandFailure("invalid bookmark", "a topic without History can only start now")
         try:

@@ -13,7 +13,9 @@ import itertools
 import signal
 import socket
 import time
+import traceback
 from dataclasses import dataclass
+from typing import Any
 
 import msgpack
 import uvloop
@@ -147,6 +149,7 @@ class Worker:
 
     async def _main(self) -> int:
         self.loop = asyncio.get_running_loop()
+        self.loop.set_exception_handler(self._callback_failed)
         self._stopped = self.loop.create_future()
         control = self.runtime.control
         self.feeds.release_transient()
@@ -323,6 +326,15 @@ class Worker:
         self.log.log("01-0005", place=f"transport {self.index}", data=trace)
         if not self._stopped.done():
             self._stopped.set_result(EXIT_FAILED_TURN)
+
+    def _callback_failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """A callback of the event loop raised: it has closed the connection, if it was one's."""
+        error = context.get("exception")
+        trace = "" if error is None else "\n" + "".join(traceback.format_exception(error))
+        protocol = context.get("protocol")
+        whose = f", connection {protocol.name}" if isinstance(protocol, Connection) else ""
+        place = f"transport {self.index}{whose}"
+        self.log.log("01-0005", place=place, data=f"{context.get('message', '')}{trace}")
 
     def _take_answers(self) -> None:
         for kind, slot, serial, *rest in self.core.answers():

@@ -112,6 +112,8 @@ def test_versions(text: str, version: tuple[int, ...]) -> None:
         (units.read_interval, "-5s", "negative"),
         (units.read_interval, "", "interval"),
         (units.read_interval, "1MB", "interval"),
+        (units.read_interval, "50000w", "hundred years"),
+        (units.read_interval, "9" * 30 + "w", "hundred years"),
         (units.read_size, "12 bananas", "kb mb gb tb"),
         (units.read_size, "1e9", "size"),
         (units.read_size, "9" * 60, "too large"),

@@ -199,6 +199,19 @@ def test_options_intervals(text: str, seconds: float) -> None:
     assert parse_interval(text) == pytest.approx(seconds)
 
 
+@pytest.mark.parametrize("text", ["5300w", "50000w", "9" * 30, "9" * 400 + "d"])
+def test_options_intervals_beyond_a_bound_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="longer than a hundred years"):
+        parse_interval(text)
+    conflation = f"conflation={text},conflation_key=[/k]"
+    for option in (f"rate=1X,rate_max_gap={text}", conflation):
+        with pytest.raises(CommandFailure, match="longer than a hundred years") as caught:
+            parse_options(option, "subscribe", True)
+        assert caught.value.reason == "invalid options"
+    with pytest.raises(CommandFailure, match="longer than a hundred years"):
+        parse_logon_options(f"ack_conflation={text}")
+
+
 @pytest.mark.parametrize("text", ["", "s", "1y", "-1s", "1 2s", "1e3s", "1ss", "nan", "inf", "1,5s", "٣s"])
 def test_options_no_intervals(text: str) -> None:
     with pytest.raises(ValueError, match="no interval"):
