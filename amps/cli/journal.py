@@ -208,7 +208,10 @@ def compress(
 def remove(
     directory: Path, archive: Path | None, age: str | None, up_to: int | None, name: str | None
 ) -> None:
-    """Remove the oldest full journals, while no server runs on them. Their messages are gone for good."""
+    """Remove the oldest full journals, while no server runs on them. Their messages are gone for good.
+
+    With -up-to it also makes known that journals which are gone already were removed on purpose.
+    """
     from amps.journal.disk import Disk
     from amps.journal.moving import remove_journal
 
@@ -256,6 +259,8 @@ def _manage(
         chosen = _chosen(directory, archive, instance_name, age, up_to)
         if done == "removed" and chosen:
             _write_publishers(directory, archive, instance_name)
+        elif done == "removed" and up_to is not None:
+            _note_removal(directory, instance_name, up_to)
         with _Bar(done, passes * sum(entry.header.size for entry in chosen)) as bar:
             count = 0
             for entry in chosen:
@@ -292,3 +297,12 @@ def _write_publishers(directory: Path, archive: Path | None, instance_name: str)
     from amps.server.core.offline import write_publishers
 
     write_publishers(directory, archive, instance_name)
+
+
+def _note_removal(directory: Path, instance_name: str, number: int) -> None:
+    """That journal and those before it are gone already, and shall be. Raises OSError."""
+    from amps.journal.disk import Disk
+    from amps.journal.removals import note_removal
+
+    if not note_removal(Disk(), directory, instance_name, number):
+        raise OSError(f"nothing can be written in {directory}")

@@ -21,6 +21,7 @@ from amps.journal.names import (
     topic_index_path,
     topic_index_places,
 )
+from amps.journal.removals import note_removal
 
 STEP_BYTES = 1 << 20
 SYNC_BYTES = 16 << 20
@@ -78,7 +79,12 @@ def _copy(disk: Disk, source: Path, target: Path) -> Iterator[int]:
 def remove_journal(
     disk: Disk, directory: Path, archive: Path | None, instance_name: str, number: int
 ) -> None:
-    """Remove a journal, then its indexes. The caller removes the oldest first. Raises OSError."""
+    """Remove a journal, then its indexes. The caller removes the oldest first. Raises OSError.
+
+    That it was done on purpose is written down before: a crash must not make a loss of it. Unless there is no room for
+    that before it is gone.
+    """
+    noted = note_removal(disk, directory, instance_name, number)
     for prefix, suffix in reversed(reading_places(directory, archive, instance_name)):
         path = Path(f"{prefix}{number:010d}{suffix}")
         if path.exists():
@@ -88,3 +94,5 @@ def remove_journal(
     for places in (index_places, topic_index_places):
         for path in places(directory, archive, instance_name, number):
             disk.unlink(path)
+    if not noted:
+        note_removal(disk, directory, instance_name, number)

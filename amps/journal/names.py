@@ -3,7 +3,8 @@
 `<instance>.<ten digits>.journal` holds messages. Full ones may be compressed, then `.journal.gz` is their name (the
 documented one; the content is zstd, as its magic number says), and may lie in the archive directory. Beside a journal
 lie its index, `.index`, and its topic index, `.topic.index`. What ends in `.new` is not finished.
-`<instance>.durable` is the watermark file, `<instance>.clients.ack` tells the last message of each publisher.
+`<instance>.durable` is the watermark file, `<instance>.clients.ack` tells the last message of each publisher,
+`<instance>.removed` which journals were removed on purpose.
 
 A file only moves *forward*: from plain to compressed, from the journal directory to the archive. It is whole at its
 new place before it leaves the old one. So `PLACES` looked at in order always find it, and a crash leaves it at both
@@ -66,6 +67,11 @@ def clients_ack_path(directory: Path, instance_name: str) -> Path:
     return directory / f"{instance_name}.clients.ack"
 
 
+def removals_path(directory: Path, instance_name: str) -> Path:
+    """Path of the file that tells which journals were removed on purpose."""
+    return directory / f"{instance_name}.removed"
+
+
 def unfinished_path(path: Path) -> Path:
     """What a file is called until it is whole and on the device."""
     return path.with_name(path.name + UNFINISHED_SUFFIX)
@@ -75,7 +81,7 @@ def unfinished_files(directory: Path, instance_name: str) -> list[Path]:
     """Files of an instance that were being made. Raises OSError."""
     pattern = re.compile(
         re.escape(instance_name)
-        + r"\.(?:\d{10}\.(?:journal|journal\.gz|index|topic\.index)|clients\.ack)\.new"
+        + r"\.(?:\d{10}\.(?:journal|journal\.gz|index|topic\.index)|clients\.ack|removed)\.new"
     )
     return sorted(entry for entry in directory.iterdir() if pattern.fullmatch(entry.name))
 

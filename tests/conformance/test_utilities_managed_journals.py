@@ -124,3 +124,14 @@ def test_transaction_log_39_clients_ack_dump(written: Written, tmp_path: Path) -
     assert ran.status == 1
     assert str(damaged) in ran.errors
     assert str(path) in ran.out.decode()
+
+
+def test_journals_that_were_removed_by_hand_can_be_made_known(written: Written, tmp_path: Path) -> None:
+    """transaction_log.md §12: a start tells of them until then."""
+    directory = tmp_path / "journal"
+    shutil.copytree(written.directory, directory)
+    (directory / written.first.name).unlink()
+    manage("remove", directory, "-up-to", 0)
+    assert (directory / f"{written.first.name.split('.')[0]}.removed").read_text() == (
+        "journals before 1 were removed\n"
+    )

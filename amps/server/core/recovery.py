@@ -40,6 +40,7 @@ from amps.journal.names import (
     unfinished_files,
     watermark_path,
 )
+from amps.journal.removals import first_kept, forget_removals
 from amps.journal.watermark import WATERMARK_FORMAT, read_watermark
 from amps.server.core.older import (
     REPAIR_HINT,
@@ -102,6 +103,7 @@ def recover(
                 f"{' and '.join(map(str, directories))} while later ones exist; put it back: its messages are part "
                 "of the log"
             )
+    _tell_of_missing(directory, archive, instance_name, numbers[0], report)
     journals = {number: _only_place(disk, places, report) for number, places in found.items()}
     headers: dict[int, JournalHeader | None] = {}
     torn: dict[int, LogDamaged] = {}
@@ -147,6 +149,23 @@ def recover(
     return result
 
 
+def _tell_of_missing(
+    directory: Path, archive: Path | None, instance_name: str, first_number: int, report: Report
+) -> None:
+    """A log without its oldest journals is one, so it is used; but who did not remove them shall know."""
+    expected = first_kept(directory, instance_name)
+    if first_number <= expected:
+        return
+    where = f"not in {directory}" if archive is None else f"neither in {directory} nor in {archive}"
+    report(
+        "1D-0021",
+        f"the log begins with journal {first_number:010d}: journals {expected:010d} to {first_number - 1:010d} are "
+        f"{where}, and were not removed by the server; replays do without their messages. If the archive was not "
+        "mounted, mount it and start again; if they were removed on purpose, 'amps journal remove "
+        f"{directory} -name {instance_name} -up-to {first_number - 1}' makes it known",
+    )
+
+
 def _only_place(disk: Disk, places: list[JournalPlace], report: Report) -> JournalPlace:
     """The place that counts. A crash while the journal was moved left it at two: both are whole, one goes."""
     first = places[0]
@@ -187,6 +206,7 @@ def _remove_indexes_before(
 def _begin_anew(disk: Disk, directory: Path, instance_name: str, report: Report) -> None:
     """No journals at all: somebody removed them, or there were none. What was promised before is void."""
     _forget_publishers(disk, directory, instance_name)
+    forget_removals(disk, directory, instance_name)
     path = watermark_path(directory, instance_name)
     if read_watermark(path):
         report(

@@ -180,6 +180,11 @@ CATALOGUE: Mapping[str, Entry] = {
         "index {path} cannot be used: {reason}; bookmarks in its journal are searched without it. The next start "
         "makes a new one.",
     ),
+    "1D-0021": Entry(
+        "critical",
+        "the log begins with journal {first}: earlier ones are missing and were not removed by the server; replays do "
+        "without their messages.",
+    ),
     "1F-0004": Entry(
         "info",
         "[{connection}] AMPS client session logon for: {client}\n"

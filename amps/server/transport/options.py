@@ -146,7 +146,10 @@ def split_options(text: str) -> Iterator[str]:
 
 
 def parse_interval(text: str) -> float:
-    """Seconds of an interval such as `500ms`, up to INTERVAL_S_MAX; a bare number is seconds (D34). Raises ValueError."""
+    """Seconds of an interval such as `500ms`, at most INTERVAL_S_MAX; a bare number is seconds (D34).
+
+    Raises ValueError.
+    """
     match = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)", text.strip().lower(), re.ASCII)
     if match is None or (match[2] and match[2] not in _INTERVAL_S):
         raise ValueError(f"{text[:100]!r} is no interval")

@@ -1,5 +1,6 @@
 """Recovery of a journal directory, against a plain list of what was written, and of what a crash may leave there."""
 
+import errno
 import os
 import random
 import shutil
@@ -18,15 +19,17 @@ from amps.journal.clients_ack import ClientsAck, summary_of, write_clients_ack
 from amps.journal.compression import compress_journal
 from amps.journal.disk import Disk
 from amps.journal.files import JournalHeader, read_header
-from amps.journal.moving import archive_journal
+from amps.journal.moving import archive_journal, remove_journal
 from amps.journal.names import (
     JournalPlace,
     clients_ack_path,
     compressed_path,
     index_path,
     journal_path,
+    removals_path,
     watermark_path,
 )
+from amps.journal.removals import note_removal
 from amps.journal.watermark import WatermarkFile, read_watermark
 from amps.server.core import older
 from amps.server.core.older import RecoveryRefused
@@ -459,6 +462,60 @@ def test_recovery_finds_journals_wherever_they_lie(directory: Directory, tmp_pat
     (directory.archive / directory.journal(2).name).unlink()
     with pytest.raises(RecoveryRefused, match=directory.journal(2).name):
         directory.recover()
+
+
+def test_recovery_tells_of_an_archive_that_is_not_there(directory: Directory, tmp_path: Path) -> None:
+    """transaction_log.md §12: the log can be used without its oldest journals; nobody shall think that it is whole."""
+    directory.archive = tmp_path / "archive"
+    directory.archive.mkdir()
+    for number in (0, 1):
+        place = JournalPlace(number, directory.journal(number), False, False)
+        sum(archive_journal(Disk(), NAME, place, directory.archive))
+    directory.recover()
+    mounted = directory.archive.rename(tmp_path / "elsewhere")
+    directory.archive.mkdir()
+    for _ in range(2):
+        directory.recover()
+        ((event, text),) = directory.reports
+        assert event == "1D-0021"
+        assert "begins with journal 0000000002: journals 0000000000 to 0000000001 are" in text
+        assert str(directory.archive) in text
+    directory.archive.rmdir()
+    mounted.rename(directory.archive)
+    check(directory.recover(), directory, directory.records, directory.end)
+    assert not directory.reports
+
+
+def test_recovery_knows_what_was_removed_on_purpose(directory: Directory) -> None:
+    for number in (0, 1):
+        remove_journal(Disk(), directory.path, None, NAME, number)
+        directory.recover()
+        assert not directory.reports
+    directory.journal(2).unlink()
+    index_path(directory.path, NAME, 2).unlink()
+    directory.recover()
+    assert "journals 0000000002 to 0000000002 are not in" in directory.reports[0][1]
+    # As 'amps journal remove' does it when they are gone already.
+    assert note_removal(Disk(), directory.path, NAME, 2)
+    assert note_removal(Disk(), directory.path, NAME, 0)
+    directory.recover()
+    assert not directory.reports
+    for number in directory.numbers:
+        directory.journal(number).unlink()
+    directory.recover()
+    assert not removals_path(directory.path, NAME).exists()
+
+
+def test_a_removal_on_a_full_disk_is_noted_when_there_is_room(directory: Directory) -> None:
+    class Full(Disk):
+        def open(self, path: Path, flags: int) -> int:
+            if directory.journal(0).exists():
+                raise OSError(errno.ENOSPC, "no space left on device")
+            return super().open(path, flags)
+
+    remove_journal(Full(), directory.path, None, NAME, 0)
+    directory.recover()
+    assert not directory.reports
 
 
 def test_recovery_keeps_one_of_two_forms(directory: Directory) -> None:

@@ -1,0 +1,46 @@
+"""`<instance>.removed`: which journals were removed on purpose, so that a start can tell when others are missing.
+
+Journals are removed from the oldest on, by the server or by `amps journal remove`, so one number is enough: of the
+first journal that stays. A log that begins later than that has lost journals to somebody else: an archive directory
+that is not mounted, or a hand. The file is a line of text. It is a witness, nothing depends on it: without it, nothing
+was removed.
+"""
+
+import contextlib
+import re
+from pathlib import Path
+
+from amps.journal.disk import Disk, whole_file
+from amps.journal.names import removals_path
+
+_LINE = re.compile(rb"journals before (\d{1,10}) were removed\n")
+_LINE_BYTES_MAX = 64
+
+
+def first_kept(directory: Path, instance_name: str) -> int:
+    """Number of the first journal that was not removed on purpose; 0 if none was, or nothing can be read."""
+    with contextlib.suppress(OSError), removals_path(directory, instance_name).open("rb") as file:
+        match = _LINE.fullmatch(file.read(_LINE_BYTES_MAX))
+        if match is not None:
+            return int(match[1])
+    return 0
+
+
+def note_removal(disk: Disk, directory: Path, instance_name: str, number: int) -> bool:
+    """Write down that this journal and all before it are removed. False: that cannot be written now."""
+    if first_kept(directory, instance_name) > number:
+        return True
+    try:
+        with whole_file(disk, removals_path(directory, instance_name)) as descriptor:
+            disk.write(descriptor, memoryview(b"journals before %d were removed\n" % (number + 1)), 0)
+    except OSError:
+        return False
+    return True
+
+
+def forget_removals(disk: Disk, directory: Path, instance_name: str) -> None:
+    """The log begins anew, with journal 0. Raises OSError."""
+    path = removals_path(directory, instance_name)
+    if path.exists():
+        disk.unlink(path)
+        disk.sync_directory(directory)
