@@ -61,11 +61,14 @@ def _fail(text: str) -> click.ClickException:
 def list_(directory: Path, archive: Path | None) -> None:
     """Show the journals, oldest first: number, where it lies, size, and the times of its messages."""
     from amps._core.frames import LogDamaged
-    from amps.journal.listing import list_journals
+    from amps.journal.listing import list_journals, read_times
 
     for name in _names(directory, archive):
         try:
             entries = list_journals(directory, archive, name)
+            for entry in entries:
+                if not entry.min_timestamp_ns:
+                    read_times(entry)
         except (LogDamaged, OSError) as problem:
             raise _fail(str(problem)) from None
         click.echo(f"{name}: {len(entries)} journals")

@@ -1,12 +1,14 @@
 """What there is to say about a full journal, without reading its messages: for listings and for managing by age."""
 
+import contextlib
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from amps._core.bookmark_index import IndexDamaged, IndexReader
+from amps._core.bookmark_index import IndexBuilder, IndexDamaged, IndexReader
 from amps._core.frames import LogDamaged
-from amps.journal.files import JournalHeader, read_header
+from amps._core.log_scan import scan_file
+from amps.journal.files import JournalHeader, open_journal, read_header
 from amps.journal.names import JournalPlace, find_journals, index_places
 
 
@@ -72,6 +74,17 @@ def list_journals(directory: Path, archive: Path | None, instance_name: str) -> 
     if entries:
         entries[-1].full = False
     return entries
+
+
+def read_times(entry: JournalEntry) -> None:
+    """Find the times of a journal that has no index, such as the current one, by reading it; as far as it can be."""
+    header = entry.header
+    index = IndexBuilder(None, header.number, header.start_position, header.size)
+    # A server may take it away meanwhile; of what is damaged there are the times before the damage.
+    with contextlib.suppress(OSError, LogDamaged):
+        scan_file(open_journal(entry.place.path), header.start_position, index)
+    found = IndexReader(index.to_bytes(), True)
+    entry.min_timestamp_ns, entry.max_timestamp_ns = found.first_timestamp_ns, found.last_timestamp_ns
 
 
 def _open_index(

@@ -1,5 +1,6 @@
 """`amps journal verify` against journals that a real core wrote, sound and damaged."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -67,3 +68,17 @@ def test_a_directory_without_journals_is_an_error(tmp_path: Path) -> None:
     code, output = run(tmp_path)
     assert code == 1
     assert "no journals" in output
+
+
+def test_the_list_tells_the_times_of_every_journal_with_messages(written: Path, tmp_path: Path) -> None:
+    """The one in use has no index file; another one may have lost its."""
+    directory = copy_of(written, tmp_path)
+    sorted(directory.glob("*.index"))[0].unlink()
+    result = CliRunner().invoke(amps, ["journal", "list", str(directory)])
+    assert result.exit_code == 0, result.output
+    lines = result.output.splitlines()[1:]
+    assert lines[-1].endswith("current")
+    for line in lines:
+        assert re.search(r" bytes  \d{4}-\d\d-\d\dT[\d:]+Z to \d{4}-\d\d-\d\dT[\d:]+Z  ", line), line
+    # Of the same machine, within minutes.
+    assert len({line.split()[3][:10] for line in lines}) <= 2
