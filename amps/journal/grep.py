@@ -3,7 +3,8 @@
 A record of an event log is a line that begins with a time, and the lines up to the next one. What the utilities print
 for journals is understood too: there a record is what stands between lines of underscores. In other texts every line
 is a record. An entry of a journal is searched as the text that `layout` makes of it, so that a topic, a client's hash
-or a payload finds it alike.
+or a payload finds it alike. Every entry has the same labels: an exact text that could be a part of one is searched for
+in the values alone.
 
 Making that text costs; so where nothing but exact texts are searched for, `RecordSearch` leaves out the entries that
 cannot hold one. A term that has no bracket is either inside one of the bracketed texts, which are in the record as
@@ -12,13 +13,13 @@ they are, or between them; there, all that is not a digit is the same for all en
 
 import functools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from amps._core.identity import derived_publisher_id, publisher_id
 from amps._core.record_search import TOPIC_HOLDS_TEXT, TOPIC_WANTED, RecordSearch
 from amps.journal.entries import FLAG_NUMBERED_BY_SERVER, KIND_NAMES, Entry
-from amps.journal.layout import entry_text
+from amps.journal.layout import PREFIXES, entry_text, entry_values
 from amps.journal.opening import Stream
 
 LINE_BYTES_MAX = 1 << 24
@@ -66,41 +67,49 @@ class Query:
     clients: Sequence[str] = ()
     ignore_case: bool = False
     invert: bool = False
-    _patterns: list[re.Pattern[str]] = field(default_factory=list)
+    _patterns: list[tuple[re.Pattern[str], bool]] = field(default_factory=list)
+    """Expressions, and whether only values are searched."""
 
     def __post_init__(self) -> None:
         """Raises re.error."""
-        flags = re.IGNORECASE if self.ignore_case else re.NOFLAG
-        expressions = list(self.expressions)
+        case = re.IGNORECASE if self.ignore_case else re.NOFLAG
+        self._patterns.extend(
+            (re.compile(expression, case | re.MULTILINE), False) for expression in self.expressions
+        )
         if self.ignore_case:
-            expressions += [re.escape(_decoded(term)) for term in self.terms]
-        self._patterns.extend(re.compile(expression, flags) for expression in expressions)
+            self._patterns.extend(
+                (re.compile(re.escape(_decoded(term)), case), _fits_label(term.lower(), ignore_case=True))
+                for term in self.terms
+            )
 
     def finds_text(self, text: bytes) -> bool:
         """Whether a record of an event log is wanted. It is a client's if it has the name or its hash in it."""
-        found = self._holds(text)
+        found = self._holds(text, lambda: text)
         if found and self.clients:
             found = any(name in text for client in self.clients for name in _client_texts(client))
         return found is not self.invert
 
     def finds_entry(self, entry: Entry, text: bytes, publishers: Sequence[int]) -> bool:
         """Whether an entry is wanted; `publishers` are the ids of the clients in its journal, `text` its full text."""
-        found = self._holds(text)
+        found = self._holds(text, functools.cache(lambda: entry_values(entry)))
         if found and self.clients:
             found = entry.publisher_id in publishers or (
                 bool(entry.flags & FLAG_NUMBERED_BY_SERVER) and entry.source_txid in publishers
             )
         return found is not self.invert
 
-    def _holds(self, text: bytes) -> bool:
+    def _holds(self, text: bytes, values: Callable[[], bytes]) -> bool:
+        """`values`: what is searched for texts that could be a part of a label."""
         if not (self.terms or self.expressions):
             return True
-        if not self.ignore_case and any(term in text for term in self.terms):
+        if not self.ignore_case and any(
+            term in text and (not _fits_label(term) or term in values()) for term in self.terms
+        ):
             return True
-        if not self._patterns:
-            return False
-        decoded = _decoded(text)
-        return any(pattern.search(decoded) is not None for pattern in self._patterns)
+        return any(
+            pattern.search(_decoded(values() if in_values else text)) is not None
+            for pattern, in_values in self._patterns
+        )
 
     def publishers(self, instance_name: str) -> list[int]:
         """Ids under which the clients may have published on an instance."""
@@ -134,6 +143,12 @@ class Query:
             topic_flags=topic_flags,
             include_noops=include_noops,
         )
+
+
+@functools.cache
+def _fits_label(term: bytes, *, ignore_case: bool = False) -> bool:
+    """Whether the label of a value could hold a text, with what stands between them."""
+    return any(term in (prefix.lower() if ignore_case else prefix) for prefix in PREFIXES)
 
 
 def _hash(client: str) -> int | None:

@@ -49,6 +49,8 @@ ENTRY_LABELS = (
 )
 _WIDTH = max(map(len, ENTRY_LABELS))
 _PREFIXES = {label: f"{label:<{_WIDTH}} : ".encode() for label in (*ENTRY_LABELS, "sow key")}
+PREFIXES = tuple(_PREFIXES.values())
+"""What the lines of an entry begin with, before their values."""
 
 
 def iso8601(timestamp_ns: int, *, local: bool = False) -> str:
@@ -102,6 +104,20 @@ def entry_text(entry: Entry, *, local: bool = False, with_data: bool = True) -> 
     `sow expiration time` is the time at which it expires, on the scale of `timestamp`; 0 = never. A SOW key, which the
     documented layout does not know, follows at the end where there is one.
     """
+    return b"".join(
+        b"%b%b\n" % (_PREFIXES[label], value)
+        for label, value in _lines(entry, local)
+        if with_data or label != "data"
+    )
+
+
+def entry_values(entry: Entry) -> bytes:
+    """What stands behind the labels in an entry's text, a line each."""
+    return b"".join(b"%b\n" % value for _, value in _lines(entry, False))
+
+
+def _lines(entry: Entry, local: bool) -> list[tuple[str, bytes]]:
+    """Labels and values of an entry's text."""
     expires = raw_timestamp(entry.timestamp_ns) + entry.expiration_s * 1_000_000 if entry.expiration_s else 0
     numbers: tuple[object, ...] = (
         entry.number,
@@ -126,15 +142,11 @@ def entry_text(entry: Entry, *, local: bool = False, with_data: bool = True) -> 
         len(entry.topic),
     )
     labelled = zip(ENTRY_LABELS[: len(numbers)], numbers, strict=True)
-    parts = [b"%b%b\n" % (_PREFIXES[label], str(value).encode()) for label, value in labelled]
-    texts = [("topic", entry.topic)]
-    if with_data:
-        texts.append(("data", entry.payload))
-    parts += [b"%b[%b]\n" % (_PREFIXES[label], text) for label, text in texts]
+    lines = [(label, str(value).encode()) for label, value in labelled]
+    lines += [("topic", b"[%b]" % entry.topic), ("data", b"[%b]" % entry.payload)]
     rest = [("correlation id", entry.correlation_id), ("auth id", entry.user_id), ("rep path", b"")]
     for label, text in rest:
-        parts.append(b"%b%d\n" % (_PREFIXES[f"{label} byte count"], len(text)))
-        parts.append(b"%b[%b]\n" % (_PREFIXES[label], text))
+        lines += [(f"{label} byte count", b"%d" % len(text)), (label, b"[%b]" % text)]
     if entry.sow_key:
-        parts.append(b"%b[%b]\n" % (_PREFIXES["sow key"], entry.sow_key))
-    return b"".join(parts)
+        lines.append(("sow key", b"[%b]" % entry.sow_key))
+    return lines

@@ -123,6 +123,42 @@ def test_transaction_log_16_3_any_part_of_an_entry_finds_it(written: Written, ar
     assert numbers(grep(*arguments, written.first)) == [5]
 
 
+@pytest.mark.parametrize(
+    "label", ["cor", "correlation id", "corr", "byte count ", "topic", " : ", "key", "sow key"]
+)
+@pytest.mark.parametrize("ignoring_case", [False, True])
+def test_transaction_log_16_3_labels_are_not_searched(
+    written: Written, label: str, ignoring_case: bool
+) -> None:
+    """transaction_log.md §16.3: every entry has them, so a text of theirs would find all."""
+    arguments = ("-i", label.upper()) if ignoring_case else (label,)
+    expected = [5] if label in ("cor", "corr", "key") else []
+    assert numbers(grep("--no-data", *arguments, written.first)) == expected
+
+
+def test_transaction_log_16_3_expressions_know_lines(written: Written, log: Path) -> None:
+    """transaction_log.md §16.3: `^` and `$` match at each line of a record of several."""
+    lines = LOG.splitlines(keepends=True)
+    assert grep("-E", "^client name", log).out == b"".join(lines[1:4])
+    assert grep("-E", "= 17$", log).out == b"".join(lines[1:4])
+    assert grep("-E", "^name hash", log).out == b""
+    assert numbers(grep("-E", r"^topic +: \[t2\]$", written.first)) == [5]
+
+
+@pytest.mark.parametrize("name", ["x.journal", "x.0000000000.journal.gz"])
+@pytest.mark.parametrize("content", [b"", b"XMPSOJNL" + bytes(8000), bytes(8192), b"text\n", b"AMPS"])
+def test_transaction_log_16_3_what_is_called_a_journal_must_be_one(
+    tmp_path: Path, name: str, content: bytes
+) -> None:
+    """operations.md §11.2: it is damaged, whatever is left of it."""
+    path = tmp_path / name
+    path.write_bytes(content)
+    ran = run("grep", "text", path)
+    assert ran.status == 2
+    assert str(path) in ran.errors
+    assert not ran.out
+
+
 def test_transaction_log_16_3_numbers_find_entries(written: Written) -> None:
     """transaction_log.md §16.3"""
     (entry,) = entries_of(run("journal_search", written.first, written.bookmarks[5]).out)

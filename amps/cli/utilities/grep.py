@@ -20,6 +20,7 @@ from amps.cli.utilities.common import (
 from amps.journal.entries import JournalFile, Survey
 from amps.journal.grep import Query, text_records
 from amps.journal.layout import SEPARATOR, entry_text, header_text
+from amps.journal.names import COMPRESSED_SUFFIX, JOURNAL_SUFFIX
 from amps.journal.opening import READ_ERRORS, Stream, uncompressed
 
 NOTHING_FOUND = 1
@@ -60,7 +61,9 @@ class Grep:
             raw: Stream = sys.stdin.buffer if path is None else stack.enter_context(path.open("rb"))  # type: ignore[assignment]
             stream = uncompressed(raw)
             try:
-                is_journal = stream.peek(len(MAGIC))[: len(MAGIC)] == MAGIC
+                # What is called a journal must be one: then it is said what is wrong with it.
+                called = path is not None and path.name.endswith((JOURNAL_SUFFIX, COMPRESSED_SUFFIX))
+                is_journal = called or stream.peek(len(MAGIC))[: len(MAGIC)] == MAGIC
                 if not is_journal:
                     self._search_text(stream, name if name_in_logs else "")
             except READ_ERRORS as error:
@@ -193,7 +196,8 @@ def main(
     """Find whole records: of event logs, over all their lines, and of journals; compressed or not; standard input if no
     FILES are given.
 
-    TERM is an exact text, unless -e, -f, -E or --client is given. Of several terms one must match. Exit status 0 if
+    TERM is an exact text, unless -e, -f, -E or --client is given. Of several terms one must match. In journals a text
+    that could be a part of a label is searched for in the values alone. Exit status 0 if
     something was found, 1 if not, 2 if a file cannot be read or is damaged.
     """
     files = list(arguments)
