@@ -1,5 +1,7 @@
 """`amps storage-test`: is this device fit for a transaction log, and at which sizes of writes?"""
 
+import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +16,7 @@ from amps.journal.storage_test import Latencies, TestFile, mean_ns, measure_sync
 SIZES_BYTES = tuple(4096 << 2 * step for step in range(6))
 PERCENTILES = (50.0, 90.0, 99.0, 99.9, 100.0)
 PLOT_FILE = Path("amps-storage-test.svg")
+SECONDS_MAX = 86400.0
 BUFFERED, DIRECT = "buffered", "O_DIRECT"
 
 
@@ -56,6 +59,7 @@ def measured(mode: str, write_bytes: int, latencies_ns: Latencies) -> Point:
     show_default=True,
     help="SVG file for the plot of the latencies.",
 )
+@click.option("-overwrite", "--overwrite", is_flag=True, help="Overwrite the plot's file without asking.")
 def storage_test(
     batch_size: int,
     message_size: int,
@@ -64,6 +68,7 @@ def storage_test(
     path: Path,
     seconds: float,
     plot_path: Path,
+    overwrite: bool,
 ) -> None:
     """Measure the device on which a journal is to lie: what amps_bio_perf_test measures, then, for writes of 4 KiB to
     4 MiB, how long it takes until they are durable (fdatasync), through the page cache and past it.
@@ -71,8 +76,9 @@ def storage_test(
     What a publisher waits for its acknowledgement is such a write, at best.
     """
     settings = settings_of(batch_size, message_size, file_size_mb, read_mix, path)
-    if plot_path.exists():
-        click.confirm(f"{plot_path} exists already. Overwrite it?", abort=True, err=True)
+    if seconds > SECONDS_MAX:
+        raise click.UsageError(f"-seconds {seconds:g} is more than a day for each size: measure for less")
+    check_plot(plot_path, overwrite)
     with (
         bytes_progress() as begin,
         TestFile(path, settings.file_bytes, begin("preallocating", settings.file_bytes)) as file,
@@ -83,6 +89,25 @@ def storage_test(
     show(points)
     write_plot(plot_path, path, points)
     click.echo(f"The plot is in {plot_path}.")
+
+
+def check_plot(plot_path: Path, overwrite: bool) -> None:
+    """Before minutes of measuring: whether the plot can be written then, and may be. Raises UsageError, Abort."""
+    existed = os.path.exists(plot_path)  # of a name that no file can have, too
+    if existed and not overwrite:
+        if not sys.stdin.isatty():
+            raise click.UsageError(
+                f"{plot_path} exists already; allow that it is overwritten with -overwrite, or name another with -plot"
+            )
+        click.confirm(f"{plot_path} exists already. Overwrite it?", abort=True, err=True)
+    try:
+        plot_path.open("ab").close()
+        if not existed:
+            plot_path.unlink()
+    except OSError as error:
+        raise click.UsageError(
+            f"the plot cannot be written to {plot_path} ({error.strerror}); name another file with -plot"
+        ) from None
 
 
 def sweep(settings: Settings, file: TestFile, seconds: float, begin: Begin) -> list[Point]:

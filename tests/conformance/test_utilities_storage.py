@@ -115,8 +115,8 @@ def test_nothing_that_is_there_is_overwritten(tmp_path: Path) -> None:
     plot = tmp_path / "plot.svg"
     plot.write_text("precious")
     ran = run("amps.cli.main", tmp_path, "storage-test", "-s", 1, "-plot", plot)
-    assert ran.status == 1
-    assert "Overwrite it?" in ran.errors
+    assert ran.status == 2
+    assert "-overwrite" in ran.errors
     assert data.read_text() == plot.read_text() == "precious"
     assert perf_test(tmp_path, "-s", 1, "-f", tmp_path / "none" / "x").status == 1
 
@@ -135,6 +135,28 @@ def test_storage_test_sweeps_over_sizes(tmp_path: Path) -> None:
     lines = [element for element in picture.iter() if element.tag.endswith("polyline")]
     assert {len(line.attrib["points"].split()) for line in lines} == {6}
     assert len(lines) in (2, 4)
+
+
+def test_a_plot_is_overwritten_when_that_is_said(tmp_path: Path) -> None:
+    arguments = ("storage-test", "-s", 1, "-seconds", 0.01, "-plot", "p.svg")
+    assert run("amps.cli.main", tmp_path, *arguments).status == 0
+    (tmp_path / "p.svg").write_text("of yesterday")
+    ran = run("amps.cli.main", tmp_path, *arguments, "-overwrite")
+    assert ran.status == 0, ran.errors
+    assert "<svg" in (tmp_path / "p.svg").read_text()
+
+
+@pytest.mark.parametrize("plot", ["none/p.svg", "file/p.svg", "p" * 300])
+def test_a_plot_that_cannot_be_written_is_noticed_before_anything_is_measured(
+    tmp_path: Path, plot: str
+) -> None:
+    (tmp_path / "file").touch()
+    ran = run("amps.cli.main", tmp_path, "storage-test", "-s", 1, "-plot", plot)
+    assert ran.status == 2
+    assert "cannot be written" in ran.errors
+    assert ran.out == b""
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert run("amps.cli.main", tmp_path, "storage-test", "-s", 1, "-seconds", "1e300").status == 2
 
 
 def test_nothing_is_left_when_it_is_interrupted(tmp_path: Path) -> None:
