@@ -257,7 +257,7 @@ cdef class JournalTailer:
 cdef class LiveTailer:
     """Reads journal and transient log together, in the order of the instance, for ordinary subscriptions."""
 
-    cdef LogCursor journal         # None without a transaction log
+    cdef readonly LogCursor journal   # None without a transaction log
     cdef LogCursor transient
     cdef readonly Group group
 

@@ -96,7 +96,9 @@ class Reader:
     def may(self, permission: str, topic: str) -> bool:
         return True
 
-    def send_completed(self, subscription: Subscription, bookmark: tuple[int, int]) -> None:
+    def send_completed(
+        self, subscription: Subscription, command_id: str | None, bookmark: tuple[int, int]
+    ) -> None:
         self._take()
         self.events.append((subscription.sub_id, bookmark))
 
@@ -163,7 +165,8 @@ class Reading:
             )
             member.filter = None if filter_text is None else compile_filter(filter_text)
             member.messages_max = messages_max
-            member.completed_at = completed_at
+            if completed_at is not None:
+                member.completions.append((completed_at, None))
             members.append(member)
         if start is None:
             bookmark = at_once(self.view.last_bookmark_before(position))

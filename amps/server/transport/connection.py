@@ -310,11 +310,13 @@ class Connection(asyncio.BufferedProtocol):
         bookmark = f"{self.publisher_id}|{sequence}|"
         self.acknowledge("persisted", None, reason, seq=sequence, bookmark=bookmark)
 
-    def send_completed(self, subscription: Subscription, bookmark: tuple[int, int]) -> None:
-        """The replay of a subscription has reached the point where the subscribe arrived."""
+    def send_completed(
+        self, subscription: Subscription, command_id: str | None, bookmark: tuple[int, int]
+    ) -> None:
+        """The replay of a subscription has reached the point where that command arrived."""
         self.acknowledge(
             "completed",
-            self.commands.subscribing.completed_ids.pop(subscription.sub_id, None),
+            command_id,
             sub_id=subscription.sub_id,
             bookmark=format_bookmark(*bookmark),
         )

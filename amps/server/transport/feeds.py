@@ -330,13 +330,7 @@ class Feeds:
 
     def _leave_to_replay(self, subscription: Subscription) -> Replay:
         """Take a bookmark subscription out of what it shares with others, to where it stands now."""
-        if subscription.replay is None:
-            start = Start(*self._durable.where())
-            self._durable.remove(subscription)
-            return self._replay_from(subscription, start)
-        start = subscription.replay.place()
-        subscription.replay.leave(subscription)
-        return self._replay_from(subscription, start)
+        return self._replay_from(subscription, self._leave(subscription))
 
     def pause(self, subscription: Subscription) -> None:
         """Send nothing more for a bookmark subscription, and keep its place (transaction_log.md §9)."""
@@ -376,21 +370,27 @@ class Feeds:
             self._queue(first)
         self._schedule()
 
-    def replace(self, existing: Subscription, replacement: Subscription, then: Callable[[], None]) -> None:
-        """Topic and options change at this point of the order; the place in the log stays (protocol.md §8.2). `then`
-        is run when they have changed.
+    def replace(
+        self,
+        existing: Subscription,
+        replacement: Subscription,
+        found: Start | None,
+        completes: bool,
+        then: Callable[[Replay | None], None],
+    ) -> None:
+        """Topic and options change at this point of the order (protocol.md §8.2), and as subscribing.py says it the
+        place and the end. `found`: what the bookmark of the replacement stands for; None: it has none. `completes`: it
+        has to say when it has come to where the log ends now. `then` is run when all has changed, with a replay that
+        is to be started, if it needs one.
         """
 
         def change() -> None:
-            # It may have become a replay meanwhile.
-            feed = self._feed_of(existing)
-            if feed is not None and not (existing.place is Place.DURABLE and replacement.has_own_terms):
-                feed.replace(existing, replacement)
-            elif existing.place is Place.DURABLE or existing.replay is not None:
-                self._replace_terms(existing, replacement)
+            try:
+                replay = self._change(existing, replacement, found, completes)
+            except LogDamaged as damage:
+                self.journal_damaged(existing.connection, damage)
             else:
-                existing.become(replacement)
-            then()
+                then(replay)
 
         self._core.view.read()
         feed = self._feed_of(existing)
@@ -399,21 +399,58 @@ class Feeds:
         else:
             feed.enter(existing.connection, change)
 
-    def _replace_terms(self, existing: Subscription, replacement: Subscription) -> None:
-        """The same for one with a replay, which goes on from its place on the new terms, and to the end it had."""
-        replay = existing.replay
+    def _change(
+        self, existing: Subscription, replacement: Subscription, found: Start | None, completes: bool
+    ) -> Replay | None:
+        # It may have become a replay since the command came.
+        feed = self._feed_of(existing)
+        stays = replacement.bookmark is None or (
+            feed is (self._live if replacement.options.live else self._durable)
+            and existing.bookmark is not None
+            and (found is None or found.bounds is None)
+            and not (replacement.has_own_terms or replacement.paused or completes)
+        )
+        if feed is not None and stays:
+            feed.replace(existing, replacement)
+            return None
+        if self._journal is None:
+            if feed is not None:
+                feed.remove(existing)
+            existing.become(replacement)
+            existing.place = Place.REPLAY
+            return None
+        start = self._leave(existing)
+        if found is not None:
+            goes_on = found.now or (
+                existing.bookmark is not None and found.cursor.position <= start.cursor.position
+            )
+            start = Start(start.cursor, start.bookmark, found.bounds) if goes_on else found
+        if not existing.wants_persisted:
+            existing.persisted_sent = start.bookmark
+        existing.become(replacement)
+        replay = self._replay_from(existing, start)
+        if not replay.has_end:
+            # Acknowledgements that were due at the end of the old range.
+            written = self._core.written()
+            existing.completions = [(min(due, written), of) for due, of in existing.completions]
+        return replay
+
+    def _leave(self, subscription: Subscription) -> Start:
+        """Take a subscription out of what serves it, together with others or not. Returns where that stands."""
+        replay = subscription.replay
         if replay is not None:
             replay.release_held()
             start = replay.place()
-            replay.leave(existing)
-        else:
+            replay.leave(subscription)
+            subscription.replay = None
+        elif subscription.place is Place.DURABLE:
             start = Start(*self._durable.where())
-            self._durable.remove(existing)
-        existing.become(replacement)
-        replay = self._replay_from(existing, start)
-        replay.paused = existing.paused
-        self._queue(replay)
-        self._schedule()
+            self._durable.remove(subscription)
+        else:
+            assert self._journal is not None
+            start = Start(*self._live.where(self._journal))
+            self._live.remove(subscription)
+        return start
 
     def _feed_of(self, subscription: Subscription) -> LiveFeed | DurableFeed | None:
         if subscription.place is Place.LIVE:

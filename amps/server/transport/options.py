@@ -122,6 +122,10 @@ class Options:
     conflating: Conflating | None = None
     ack_conflation_s: float = 1.0
 
+    def on_same_terms(self, other: "Options") -> bool:
+        """Whether other options ask for no rate and conflation than these."""
+        return other.rate in (None, self.rate) and other.conflating in (None, self.conflating)
+
 
 def split_options(text: str) -> Iterator[str]:
     """The items of an option string, without blanks; brackets, parentheses and quotes keep commas together."""
@@ -179,7 +183,9 @@ def tokenize(text: str, command: str) -> dict[str, str]:
 
 
 def parse_options(text: str, command: str, bookmark: bool) -> Options:
-    """Options of a subscription or query command. `bookmark`: the command has one. Raises CommandFailure."""
+    """Options of a subscription or query command. `bookmark`: the command has one, or is about a subscription that
+    does. Raises CommandFailure.
+    """
     found = tokenize(text, command)
     _check_conflicts(found, bookmark)
     not_found = found.get("bookmark_not_found", "now")

@@ -115,6 +115,12 @@ class Replay:
         return bounds.end_us if bounds is not None and bounds.has_end and bounds.end_us else None
 
     @property
+    def has_end(self) -> bool:
+        """Whether it is of a range that ends."""
+        bounds = None if self._terms is None else self._terms.bounds
+        return bounds is not None and bounds.has_end
+
+    @property
     def due_ns(self) -> int:
         """Monotonic time at which it may go on, after a run that said so."""
         assert self._terms is not None
@@ -230,10 +236,9 @@ class Replay:
     def _complete(self, reached: int | None) -> None:
         """Send the `completed` acknowledgements that are due at a place; all of them if the range has ended."""
         for member in self.members:
-            due = member.completed_at
-            if due is not None and (reached is None or due <= reached):
-                member.completed_at = None
-                self.connection.send_completed(member, self.last_bookmark)
+            due = member.completions
+            while due and (reached is None or due[0][0] <= reached):
+                self.connection.send_completed(member, due.pop(0)[1], self.last_bookmark)
 
 
 def make_tailer(

@@ -139,6 +139,13 @@ class LiveFeed(SharedFeed[LiveTailer]):
         self.tailer = LiveTailer(recorded, passing, self._members.group)
         view.set_transient_read(self.tailer.transient_position)
 
+    def where(self, journal: JournalView) -> tuple[LogCursor, tuple[int, int]]:
+        """For a replay that goes on from here: a cursor, and the bookmark of the last message before it."""
+        assert self.tailer is not None
+        assert self.tailer.journal is not None
+        cursor = _copy_of(self.tailer.journal, True)
+        return cursor, at_once(journal.last_bookmark_before(cursor.position))
+
     def _watermark(self) -> tuple[int, ...]:
         return self._core.view.journal_written, self._core.view.transient_written
 
@@ -157,22 +164,18 @@ class DurableFeed(SharedFeed[JournalTailer]):
     def begin(self, caught_up: JournalTailer) -> None:
         """Make the tailer, where a replay's tailer stands at the watermark."""
         self.tailer = JournalTailer(
-            self._cursor_at(caught_up, False), self._members.group, *_bookmark(caught_up)
+            _copy_of(caught_up.cursor, False), self._members.group, *_bookmark(caught_up)
         )
 
     def where(self) -> tuple[LogCursor, tuple[int, int]]:
         """For a replay that goes on from here: a cursor, and the bookmark of the last message evaluated."""
         assert self.tailer is not None
-        return self._cursor_at(self.tailer, True), _bookmark(self.tailer)
+        return _copy_of(self.tailer.cursor, True), _bookmark(self.tailer)
 
     @property
     def last_bookmark(self) -> tuple[int, int] | None:
         """Bookmark of the last message evaluated; None if there is no tailer."""
         return None if self.tailer is None else _bookmark(self.tailer)
-
-    @staticmethod
-    def _cursor_at(tailer: JournalTailer, verify: bool) -> LogCursor:
-        return LogCursor(tailer.cursor.directory_of(), *tailer.cursor.place(), verify)
 
     def _watermark(self) -> tuple[int, ...]:
         return (self._core.view.durable,)
@@ -180,6 +183,10 @@ class DurableFeed(SharedFeed[JournalTailer]):
     def _advance(self, place: tuple[int, ...], bytes_max: int) -> bool:
         assert self.tailer is not None
         return self.tailer.run(place[0], bytes_max)
+
+
+def _copy_of(cursor: LogCursor, verify: bool) -> LogCursor:
+    return LogCursor(cursor.directory_of(), *cursor.place(), verify)
 
 
 def _bookmark(tailer: JournalTailer) -> tuple[int, int]:

@@ -5,7 +5,7 @@ decompressed, so a StartSearch goes on in steps, one per turn of the worker.
 """
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from amps._core.bookmark_index import IndexReader
 from amps._core.log_reader import LogCursor
@@ -18,12 +18,13 @@ from amps.server.transport.journal_view import JournalView, Steps
 @dataclass(frozen=True, slots=True)
 class Start:
     """What a search has found: a cursor where the subscription begins, the bookmark just before it, and what its reader
-    has to look at (None: nothing).
+    has to look at (None: nothing). `now`: none of what is in the log was asked for, or found.
     """
 
     cursor: LogCursor
     bookmark: tuple[int, int]
     bounds: ReplayBounds | None = None
+    now: bool = False
 
 
 class StartSearch:
@@ -117,7 +118,7 @@ class StartSearch:
                 return self._from_epoch(end)
         elif inclusive:
             position = yield from journal.last_position_before(position)
-        return (yield from self._from(position, bounds))
+        return replace((yield from self._from(position, bounds)), now=True)
 
     def _from(self, position: int, bounds: ReplayBounds | None) -> Steps[Start]:
         cursor = yield from self._journal.cursor_at(position, True)

@@ -3,9 +3,20 @@
 A subscribe is a barrier: its filter is compiled, then it takes effect when the core has consumed what was published
 before it, when the tailer has come to that place, and, for a list of bookmarks, when the place to begin was found. The
 connection's input is held meanwhile. Pausing and resuming name subscriptions that are there, and take effect at once.
+
+What `replace` keeps and what it takes anew (protocol.md §8.2, transaction_log.md §7.4):
+- Topic, filter and all options are those of the replacing command, from the place on where it finds the subscription;
+  a number of messages (`top_n`) is counted from there. One that is paused stays paused, unless it says `resume`.
+- The place stays: nothing is delivered again and nothing is passed over, except that a bookmark which lies further on
+  (NOW does not) takes the subscription there. The end stays without a bookmark; with one, it is the end of that.
+- A bookmark subscription stays one, without a bookmark too; what an ordinary subscription could not have is possible
+  then. An ordinary one becomes one by a bookmark, as if it were made at that moment; by NOW it goes on where it is.
+- `completed` and `persisted` acknowledgements that were asked for still come, besides those of the replacing command. A
+  `completed` that was due at an end which is there no more is due where the log ended then.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from amps._core.filter_set import Filter
@@ -41,14 +52,17 @@ class Subscribing:
     def __init__(self, connection: "Connection") -> None:
         self._connection = connection
         self._worker = connection.worker
-        self.completed_ids: dict[str, str | None] = {}  # subscription id -> command id of its `completed` ack
         self._generated_ids = 0
 
     def subscribe(self, header: Header) -> None:
         """A subscribe command of any kind. Raises CommandFailure."""
         connection, worker = self._connection, self._worker
         command = text_of(header, "cmd")
-        options = parse_options(text_of(header, "opts"), command, header.get("bookmark") is not None)
+        named = [connection.subscriptions.get(sub_id) for sub_id in ids_of(header)]
+        recorded = header.get("bookmark") is not None or any(s is not None and s.bookmark for s in named)
+        options = parse_options(text_of(header, "opts"), command, recorded)
+        if options.replace and (options.pause or options.resume) and not recorded:
+            raise CommandFailure("invalid options", "pause and resume are for bookmark subscriptions")
         if self._is_about_existing(header, options):
             self._pause_or_resume(header, options)
             return
@@ -58,6 +72,7 @@ class Subscribing:
             connection.acknowledge("received", header.get("cmd_id"))
         connection.hold()
         unanswered = {**header, "ack_type": ",".join(wanted - {"received"})}
+        completes = "completed" in wanted and not command.startswith("sow_and")
 
         def failed(failure: CommandFailure) -> None:
             if connection.phase.value != "closed":
@@ -68,27 +83,31 @@ class Subscribing:
             if connection.phase.value == "closed":
                 return
             try:
-                self._enter(subscription, start, search, entered)
+                self._enter(subscription, start, search, completes, entered)
             except CommandFailure as failure:
                 failed(failure)
             except LogDamaged as damage:
                 worker.feeds.journal_damaged(connection, damage)
 
         def entered(replay: Replay | None) -> None:
-            self._answer(header, command, subscription, start, replay, wanted)
+            self._answer(header, command, subscription, replay, wanted)
             connection.release()
+
+        def wait(search: StartSearch | None = None) -> None:
+            existing = connection.subscriptions.get(subscription.sub_id)
+            if existing is not None and existing.place is Place.DURABLE:
+                # What was published before is delivered as the old topic and options say, once it is durable.
+                worker.core.when_durable(worker.core.written(), partial(enter, search))
+            else:
+                enter(search)
 
         def activate() -> None:
             if connection.phase.value == "closed":
                 return
-            existing = connection.subscriptions.get(subscription.sub_id)
-            if existing is None and start is not None and worker.has_journal:
-                worker.feeds.search(subscription, start, enter)
-            elif existing is not None and existing.place is Place.DURABLE:
-                # What was published before is delivered as the old topic and options say, once it is durable.
-                worker.core.when_durable(worker.core.written(), enter)
+            if start is not None and worker.has_journal:
+                worker.feeds.search(subscription, start, wait)
             else:
-                enter()
+                wait()
 
         def filtered(filter_: Filter) -> None:
             if subscription.options.oof and not filter_.deterministic:
@@ -106,7 +125,9 @@ class Subscribing:
             worker.core.when_consumed(worker.core.ring.pushed, activate)
 
     def _is_about_existing(self, header: Header, options: Options) -> bool:
-        """Whether a command pauses or resumes what is there already, as opposed to entering something paused."""
+        """Whether a command only pauses or resumes what is there already."""
+        if options.replace:
+            return False
         if options.resume or not options.pause:
             return options.resume
         known = any(sub_id in self._connection.subscriptions for sub_id in ids_of(header))
@@ -119,11 +140,14 @@ class Subscribing:
         connection, feeds = self._connection, self._worker.feeds
         wanted = wanted_acks(header)
         sub_ids = ids_of(header)
-        if options.replace or not sub_ids:
-            raise CommandFailure("invalid options", "pause and resume name subscriptions, and replace none")
+        if not sub_ids:
+            raise CommandFailure("invalid options", "pause and resume name subscriptions")
+        found = {sub_id: connection.subscriptions.get(sub_id) for sub_id in sub_ids}
+        for subscription in found.values():
+            if subscription is not None and not subscription.options.on_same_terms(options):
+                raise CommandFailure("invalid options", "pause and resume change nothing else, replace does")
         if "received" in wanted:
             connection.acknowledge("received", header.get("cmd_id"))
-        found = {sub_id: connection.subscriptions.get(sub_id) for sub_id in sub_ids}
         replays = [s for s in found.values() if s is not None and s.may_pause]
         for subscription in replays if options.pause else ():
             feeds.pause(subscription)
@@ -152,10 +176,14 @@ class Subscribing:
         if bookmark is not None and command in ("delta_subscribe", "sow_and_delta_subscribe"):
             raise CommandFailure("invalid options", "a delta subscription takes no bookmark")
         start = parse_bookmark(str(bookmark)) if bookmark is not None else None
+        sub_id = text_of(header, "sub_id") or text_of(header, "cmd_id")
+        existing = connection.subscriptions.get(sub_id)
+        if bookmark is None and existing is not None and options.replace:
+            bookmark = existing.bookmark
         check_batch_size(header)
         messages_max = None
         if header.get("top_n") is not None and command == "subscribe":
-            if start is None or start.is_now:
+            if bookmark is None or (start is not None and start.is_now):
                 raise CommandFailure("invalid options", "top_n is for replays")
             messages_max = header["top_n"]
             if not isinstance(messages_max, int) or isinstance(messages_max, bool) or messages_max < 1:
@@ -169,14 +197,16 @@ class Subscribing:
             )
         except BadTopicExpression as error:
             raise CommandFailure("bad regex topic", str(error)) from error
-        sub_id = text_of(header, "sub_id") or text_of(header, "cmd_id")
         if not sub_id:
             self._generated_ids += 1
             sub_id = f"SAMPS-{connection.serial}-{self._generated_ids}"
         if "," in sub_id:
             raise CommandFailure("invalid sub id", "an id holds no comma")
-        if sub_id in connection.subscriptions and not options.replace:
+        if existing is not None and not options.replace:
             raise CommandFailure("subscription already exists")
+        paused = options.pause or (existing is not None and existing.paused and not options.resume)
+        if paused and options.live:
+            raise CommandFailure("invalid options", "live with a paused subscription: resume it before")
         # A topic whose only regex character is the dot may well be meant as a name: then it must be permitted.
         permitted = True
         as_name = predicate is None or not has_regex_characters(topic.replace(".", ""))
@@ -184,7 +214,7 @@ class Subscribing:
             if not options.replace:
                 raise CommandFailure("not entitled", f"to read {topic!r}")
             permitted = False
-        by_name = predicate is None and permitted and start is not None
+        by_name = predicate is None and permitted and bookmark is not None
         if by_name and not worker.matcher.is_logged(topic, connection.message_type):
             raise CommandFailure("invalid topic", f"{topic!r} is not recorded in the transaction log")
         subscription = Subscription(
@@ -197,7 +227,7 @@ class Subscribing:
             send_ids=header.get("send_matching_ids") is not False,
             permitted=permitted,
             messages_max=messages_max,
-            paused=options.pause,
+            paused=paused,
             wants_persisted=bookmark is not None
             and command == "subscribe"
             and "persisted" in wanted_acks(header),
@@ -209,13 +239,17 @@ class Subscribing:
         subscription: Subscription,
         start: BookmarkRange | None,
         search: StartSearch | None,
+        completes: bool,
         entered: Callable[[Replay | None], None],
     ) -> None:
         """Enter the subscription at this point of the order of the instance. Raises CommandFailure."""
         feeds = self._worker.feeds
         existing = self._connection.subscriptions.get(subscription.sub_id)
         if existing is not None:
-            feeds.replace(existing, subscription, lambda: entered(None))
+            found = None if search is None else search.result()
+            feeds.replace(existing, subscription, found, completes, entered)
+        elif start is None and subscription.bookmark is not None:
+            raise CommandFailure("invalid sub id", "the subscription that was to be replaced has ended")
         elif start is None:
             feeds.enter_live(subscription, lambda: entered(None))
         elif search is not None:
@@ -230,11 +264,10 @@ class Subscribing:
         header: Header,
         command: str,
         subscription: Subscription,
-        start: BookmarkRange | None,
         replay: Replay | None,
         wanted: set[str],
     ) -> None:
-        """The subscription is entered: say so, and begin its replay if it has one."""
+        """A subscription is entered, or has replaced another one: say so, and begin its replay if it has one."""
         connection, worker = self._connection, self._worker
         command_id = header.get("cmd_id")
         query = command.startswith("sow_and")
@@ -252,10 +285,9 @@ class Subscribing:
             if query:
                 connection.acknowledge("completed", command_id, **extra)
             elif replay is not None:
-                self.completed_ids[subscription.sub_id] = command_id
-                ends = start is not None and start.end is not None
-                subscription.completed_at = AT_THE_END if ends else worker.core.written()
-            elif start is not None:
+                due = AT_THE_END if replay.has_end else worker.core.written()
+                replay.members[0].completions.append((due, command_id))
+            elif subscription.bookmark is not None:
                 connection.acknowledge("completed", command_id, **extra, bookmark=format_bookmark(0, 0))
         if replay is not None:
             worker.feeds.start_replay(replay)

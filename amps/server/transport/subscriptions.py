@@ -13,7 +13,7 @@ which each topic asks, when it is met, who came and went since it asked last.
 import enum
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from amps._core.delivery import Group
@@ -43,8 +43,9 @@ class Subscription:
     """One subscription. `predicate`, a function of `topic`, is None for a literal topic.
 
     `permitted`: False after a replacement by a topic that the client may not read; it gets nothing then.
-    `messages_max`: how many messages it gets at most (header `top_n`). `completed_at`: log position at which its
-    `completed` acknowledgement is due; None: it was sent, or nobody wants it.
+    `bookmark`: None for an ordinary one; a replacement without a bookmark has that of what it replaces.
+    `messages_max`: how many messages it gets at most (header `top_n`). `completions`: `completed` acknowledgements
+    that are due, in the order of the log: at which log position, and for which command.
     """
 
     connection: "Connection"
@@ -60,7 +61,7 @@ class Subscription:
     filter: Filter | None = None
     membership: "Membership | None" = None
     messages_max: int | None = None
-    completed_at: int | None = None
+    completions: list[tuple[int, str | None]] = field(default_factory=list)
     paused: bool = False
     # periodic persisted acknowledgements of bookmark subscriptions
     wants_persisted: bool = False
@@ -102,15 +103,23 @@ class Subscription:
             or self.messages_max is not None
         )
 
+    @property
+    def completed_at(self) -> int | None:
+        """Log position at which its next `completed` acknowledgement is due; None: no one is."""
+        return self.completions[0][0] if self.completions else None
+
     def become(self, other: "Subscription") -> None:
-        """Take over topic and options of a replacing command; the place stays."""
+        """Take over topic and options of a replacing command. Place and acknowledgements that are due stay."""
         self.topic = other.topic
         self.predicate = other.predicate
         self.options = other.options
+        self.bookmark = other.bookmark
         self.send_ids = other.send_ids
         self.permitted = other.permitted
         self.filter = other.filter
         self.messages_max = other.messages_max
+        self.paused = other.paused
+        self.wants_persisted |= other.wants_persisted
 
 
 @dataclass(slots=True, eq=False)
