@@ -310,3 +310,44 @@ def test_transaction_log_16_a_replacement_has_the_end_of_its_own_range(
     assert received[-1].is_ack("completed", "1")
     publisher.publish(recorded_topic, b"x")
     assert subscriber.receive().body == b"x"
+
+
+def test_transaction_log_9_4_who_is_replaced_leaves_those_it_was_resumed_with(
+    publisher: RawClient, subscriber: RawClient, recorded_topic: str
+) -> None:
+    """transaction_log.md §9 4, §7.4: it goes on on its own terms from there, the others as they were."""
+    publisher.publish_persisted(recorded_topic, numbers(1, 30), 1)
+    for sub_id in ("s", "other"):
+        subscriber.subscribe(recorded_topic, sub_id, bm="0", o="pause,rate=20")
+    assert subscriber.request({"c": "subscribe", "sub_id": "s,other", "o": "resume"}).succeeded
+    received = [subscriber.receive(), subscriber.receive()]
+    assert all(message.subscriptions == {"s", "other"} for message in received)
+    assert replace(subscriber, recorded_topic, f="/n > 28").succeeded
+    while sum("other" in message.subscriptions for message in received) < 30:
+        received.append(subscriber.receive(20))
+    for sub_id, expected in (("other", numbers(1, 30)), ("s", numbers(29, 30))):
+        got = [message.body for message in received if sub_id in message.subscriptions]
+        assert got[-len(expected) :] == expected
+    # Both of its last ones came long before those of the other one.
+    assert [message.subscriptions for message in received].index({"s"}) < 15
+    subscriber.expect_silence()
+
+
+def test_transaction_log_5_a_replacement_by_bookmark_where_nothing_is_recorded(
+    peers: Peers, plain_server: ServerProcess, topic: str
+) -> None:
+    """transaction_log.md §20 5 and 19: an expression is accepted, completes with `0` and delivers nothing."""
+    client = peers.logged_on(plain_server)
+    client.subscribe(f"^{topic}", "s")
+    assert replace(client, topic, bm="0").reason == "invalid topic"
+    client.publish(topic, b"1")
+    assert client.receive().body == b"1"
+    ack = client.request(
+        {"c": "subscribe", "t": f"^{topic}", "sub_id": "s", "o": "replace,rate=5", "bm": "0"}, ack="completed"
+    )
+    assert (ack.succeeded, ack["bm"]) == (True, "0")
+    client.publish(topic, b"2")
+    client.expect_silence()
+    assert replace(client, f"^{topic}", "pause").succeeded
+    assert client.request({"c": "subscribe", "sub_id": "s", "o": "resume"}).succeeded
+    client.expect_silence()
