@@ -4,12 +4,14 @@
 through its records, and `cursor_over` gives a cursor over one file alone.
 """
 
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from amps._core.frames import FRAME_MAGIC, FrameCache, FrameMap, LogDamaged
 from amps._core.log_reader import FILE_HEADER_SIZE, LogCursor, LogFile, read_file_header
+from amps.journal.names import COMPRESSED_SUFFIX, JOURNAL_SUFFIX
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,18 @@ def read_header(path: Path) -> JournalHeader:
     if file_size != size:
         raise LogDamaged(str(path), size, f"it has {size} bytes, its header says {file_size}")
     return JournalHeader(number, size, start, first_txid, name, in_use)
+
+
+def seek_table_remedy(damage: LogDamaged) -> str | None:
+    """What to do about a compressed journal of which only the seek table is known to be damaged; None for others."""
+    if not damage.path.endswith(COMPRESSED_SUFFIX) or "seek table" not in damage.detail:
+        return None
+    plain = damage.path.removesuffix(COMPRESSED_SUFFIX) + JOURNAL_SUFFIX
+    return (
+        f"its messages may be whole. Restore it with: zstd -dc {shlex.quote(damage.path)} > {shlex.quote(plain)} "
+        "(a complaint about the file's end means nothing); then move the compressed file away, and see what 'amps "
+        "journal verify' says"
+    )
 
 
 class _OneFile:

@@ -20,7 +20,7 @@ from pathlib import Path
 from amps._core.frames import LogDamaged
 from amps._core.log_reader import LogFile
 from amps._core.log_scan import ScanResult, scan_file
-from amps.journal.files import JournalHeader, read_header
+from amps.journal.files import JournalHeader, read_header, seek_table_remedy
 from amps.journal.names import JournalPlace, find_journals, reading_places, watermark_path
 from amps.journal.watermark import read_watermark
 
@@ -131,7 +131,9 @@ def _read(
         except FileNotFoundError:
             continue  # not there, or removed or moved to a later place just now
         except LogDamaged as damage:
+            remedy = seek_table_remedy(damage)
             reading.failure = f"damaged at offset {damage.offset}: {damage.detail}"
+            reading.failure += f"; {remedy}" if remedy else ""
         except OSError as problem:
             reading.failure = f"it cannot be read: {problem.strerror}"
         readings.append(reading)

@@ -29,7 +29,7 @@ from amps._core.log_reader import FILE_HEADER_SIZE, LogFile
 from amps._core.log_scan import ScanResult, scan_file
 from amps.journal.clients_ack import ClientsAck, summary_of
 from amps.journal.disk import Disk
-from amps.journal.files import JournalHeader, read_header
+from amps.journal.files import JournalHeader, read_header, seek_table_remedy
 from amps.journal.listing import JournalEntry
 from amps.journal.names import (
     JournalPlace,
@@ -235,7 +235,7 @@ def _header(instance_name: str, place: JournalPlace) -> JournalHeader | None:
         header = read_header(path)
     except LogDamaged as damage:
         if damage.offset or place.compressed or place.archived:
-            raise RecoveryRefused(f"{damage}; {REPAIR_HINT}") from damage
+            raise RecoveryRefused(f"{damage}; {seek_table_remedy(damage) or REPAIR_HINT}") from damage
         raise
     if header.instance_name != instance_name:
         raise RecoveryRefused(f"{path} belongs to instance {header.instance_name!r}; move it away")

@@ -1,14 +1,17 @@
 """Recovery of a journal directory, against a plain list of what was written, and of what a crash may leave there."""
 
+import contextlib
 import errno
 import os
 import random
+import re
 import shutil
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -30,6 +33,7 @@ from amps.journal.names import (
     watermark_path,
 )
 from amps.journal.removals import note_removal
+from amps.journal.verify import verify_instance
 from amps.journal.watermark import WatermarkFile, read_watermark
 from amps.server.core import older
 from amps.server.core.older import RecoveryRefused
@@ -516,6 +520,37 @@ def test_a_removal_on_a_full_disk_is_noted_when_there_is_room(directory: Directo
     remove_journal(Full(), directory.path, None, NAME, 0)
     directory.recover()
     assert not directory.reports
+
+
+@pytest.mark.parametrize("damage", ["footer", "entry", "end", "beginning"])
+def test_the_remedy_for_a_damaged_seek_table_restores_the_journal(directory: Directory, damage: str) -> None:
+    """transaction_log.md §12: its frames are whole, so nothing is lost."""
+    content = directory.journal(1).read_bytes()
+    packed = compress(directory, 1)
+    data = bytearray(packed.read_bytes())
+    table = data.rindex(b"\x5e\x2a\x4d\x18")
+    if damage == "end":
+        del data[-3:]
+    else:
+        data[{"footer": len(data) - 2, "entry": table + 10, "beginning": table}[damage]] ^= 0xFF
+    packed.write_bytes(data)
+    with pytest.raises(RecoveryRefused, match="zstd -dc") as refused:
+        directory.recover()
+    (report,) = (report for report in verify_instance(directory.path, NAME) if report.path == packed)
+    found = re.search(r"(zstd -dc .* > .*) \(a complaint", str(refused.value))
+    assert found is not None
+    assert found[1] in report.problems[0]
+    assert found[1] == f"zstd -dc {packed} > {directory.journal(1)}"
+    # What that does: frame after frame is written, until there is none.
+    left = bytes(data)
+    with directory.journal(1).open("wb") as target, contextlib.suppress(zstandard.ZstdError):
+        while left:
+            frame = zstandard.ZstdDecompressor().decompressobj()
+            target.write(frame.decompress(left))
+            left = frame.unused_data
+    assert directory.journal(1).read_bytes() == content
+    packed.unlink()
+    check(directory.recover(), directory, directory.records, directory.end)
 
 
 def test_recovery_keeps_one_of_two_forms(directory: Directory) -> None:
