@@ -71,12 +71,16 @@ def list_(directory: Path, archive: Path | None) -> None:
                     read_times(entry)
         except (LogDamaged, OSError) as problem:
             raise _fail(str(problem)) from None
-        click.echo(f"{name}: {len(entries)} journals")
+        click.echo(f"{name}: {_counted(len(entries), 'journal')}")
         for entry in entries:
             form = ["archived"] * entry.place.archived + ["compressed"] * entry.place.compressed
             state = ", ".join(["full" if entry.full else "current", *form])
             times = f"{_utc(entry.min_timestamp_ns)} to {_utc(entry.max_timestamp_ns)}"
             click.echo(f"  {entry.number:010d}  {entry.size_bytes:>15,} bytes  {times}  {state}")
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _utc(timestamp_ns: int) -> str:
@@ -125,7 +129,7 @@ def verify(context: click.Context, directory: Path, archive: Path | None, jobs: 
                 lines = report.problems or [f"sound, {report.records:,} records{note}"]
                 for line in lines:
                     click.echo(f"{report.path}: {line}")
-    click.echo(f"{files} files, {records:,} records, {problems} problems")
+    click.echo(f"{_counted(files, 'file')}, {_counted(records, 'record')}, {_counted(problems, 'problem')}")
     if problems:
         context.exit(1)
 
@@ -272,7 +276,7 @@ def _manage(
                     bar.run(steps)
                     count += 1
                     click.echo(f"{entry.place.path}: {done}")
-        click.echo(f"{count} journals {done}")
+        click.echo(f"{_counted(count, 'journal')} {done}")
     except (OSError, LogDamaged, ValueError) as problem:
         raise _fail(f"{problem}; the journal stays as it is") from None
     finally:

@@ -54,6 +54,7 @@ def test_a_flipped_byte_is_named_with_file_and_offset(written: Path, tmp_path: P
     code, output = run(directory)
     assert code == 1
     assert f"{first}: damaged at offset " in output
+    assert output.endswith(" 1 problem\n")
 
 
 def test_a_missing_journal_is_named(written: Path, tmp_path: Path) -> None:

@@ -99,7 +99,11 @@ def test_transaction_log_61_journals_are_left_alone(directory: Path, step: str) 
 def test_a_journal_is_protected_whatever_its_age(directory: Path) -> None:
     """That the pattern is wrong is said at once, not when the journals are old enough."""
     make(directory, "n.0000000000.journal")
-    assert "left alone" in problem(run("remove-files", Age="365d", Pattern="*.journal"))
+    assert "left alone; use" in problem(run("remove-files", Age="365d", Pattern="*.journal"))
+    make(directory, "n.0000000001.journal")
+    assert "left alone, as is another one; use" in problem(
+        run("remove-files", Age="365d", Pattern="*.journal")
+    )
 
 
 def test_operations_9_3_open_files_are_skipped(directory: Path) -> None:

@@ -67,8 +67,10 @@ class _FileStep(Step):
             except OSError as error:
                 problems.append(f"{file.path}: {error.strerror or error}")
         if forbidden:
+            count = len(forbidden) - 1
+            others = f", as {'is another one' if count == 1 else f'are {count} others'}" if count else ""
             problems.append(
-                f"{forbidden[0]} belongs to a transaction log and is left alone, as are {len(forbidden) - 1} others; "
+                f"{forbidden[0]} belongs to a transaction log and is left alone{others}; "
                 "use the actions for journals, and another Pattern here"
             )
         if problems:
