@@ -79,8 +79,11 @@ def once_each(names: str) -> str:
     return f"{', '.join(spelled)} {metavar}".strip()
 
 
+_NUMBER_MAX = 1e9
+
+
 class PositiveNumber(click.ParamType[float]):
-    """A positive decimal number."""
+    """A positive decimal number, within what waiting for that long, or that often, can be computed with."""
 
     name = "number"
 
@@ -91,6 +94,8 @@ class PositiveNumber(click.ParamType[float]):
             number = 0.0
         if not 0 < number < float("inf"):
             self.fail(f"{value!r} is no positive number", param, ctx)
+        if not 1 / _NUMBER_MAX <= number <= _NUMBER_MAX:
+            self.fail(f"{value!r} does not lie between {1 / _NUMBER_MAX:g} and {_NUMBER_MAX:g}", param, ctx)
         return number
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 SHOW_EVERY_S = 0.1
+SLEEP_S_MAX = 3600.0  # a sleep of centuries cannot be asked for
 LOOK_EVERY = 64  # messages between two looks at the clock
 
 
@@ -31,9 +32,8 @@ class Pace:
     def wait(self, number: int) -> None:
         """Returns when message `number` (from 0) is due."""
         if self.rate is not None:
-            ahead_s = self.started + number / self.rate - time.monotonic()
-            if ahead_s > 0:
-                time.sleep(ahead_s)
+            while (ahead_s := self.started + number / self.rate - time.monotonic()) > 0:
+                time.sleep(min(ahead_s, SLEEP_S_MAX))
 
 
 class Meter:

@@ -233,3 +233,14 @@ def test_java_options_are_ignored_with_a_note(monkeypatch: pytest.MonkeyPatch) -
 def test_a_second_spelling_is_not_shown() -> None:
     assert once_each("-topic, --topic TEXT") == "-topic TEXT"
     assert once_each("-proto, --proto, -prot, --prot [amps|json]") == "-proto, -prot [amps|json]"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("publish", "-topic", "t", "-rate"), ("ping", "-timeout"), ("subscribe", "-topic", "t", "-timeout")],
+)
+@pytest.mark.parametrize("number", ["0", "-1", "nan", "inf", "x", "1e10", "1e300", "1e-12", "1e-300"])
+def test_numbers_that_cannot_be_waited_for_are_refused(arguments: tuple[str, ...], number: str) -> None:
+    result = invoke(arguments[0], "-server", "127.0.0.1:9", *arguments[1:], number)
+    assert result.exit_code == 2, result.output
+    assert "positive number" in result.output or "does not lie between" in result.output
