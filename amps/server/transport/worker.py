@@ -361,8 +361,15 @@ class Worker:
                     connection.listener.pool.check(connection)
 
     def _tick(self) -> None:
+        try:
+            self._look_around(self.now_s())
+        except Exception:
+            self._failed(traceback.format_exc())
+            return
+        self.loop.call_later(TICK_S, self._tick)
+
+    def _look_around(self, now: float) -> None:
         self.runtime.control.transport_beat(self.index, time.monotonic_ns())
-        now = self.now_s()
         self.feeds.release_journals()
         self.feeds.send_persisted(list(self._connections.values()), now)
         for listener in self._listeners.values():
@@ -370,7 +377,6 @@ class Worker:
         if now >= self._next_report_s:
             self._next_report_s = now + REPORT_INTERVAL_S
             self._benches.report()
-        self.loop.call_later(TICK_S, self._tick)
 
 
 def run_transport(
