@@ -331,9 +331,9 @@ class Worker:
         """A callback of the event loop raised: it has closed the connection, if it was one's."""
         error = context.get("exception")
         trace = "" if error is None else "\n" + "".join(traceback.format_exception(error))
-        protocol = context.get("protocol")
-        whose = f", connection {protocol.name}" if isinstance(protocol, Connection) else ""
-        place = f"transport {self.index}{whose}"
+        # A connection whose TLS handshake failed has no name.
+        name = getattr(context.get("protocol"), "name", None)
+        place = f"transport {self.index}" + (f", connection {name}" if name else "")
         self.log.log("01-0005", place=place, data=f"{context.get('message', '')}{trace}")
 
     def _take_answers(self) -> None:
