@@ -6,6 +6,7 @@ from typing import Any
 from perf.peers.base import Peer
 from perf.scenarios.base import Scenario
 from perf.scenarios.filters import FilterLibraries, FilterSubscriptions, FilterTypes
+from perf.scenarios.journal_scan import JournalScan
 from perf.scenarios.live_latency import LiveLatency
 from perf.scenarios.many_replays import ManyReplays
 from perf.scenarios.publish_persist import PublishPersist
@@ -20,6 +21,7 @@ SCENARIOS: dict[str, Scenario[Any]] = {
         Replay(),
         ManyReplays(),
         Recovery(),
+        JournalScan(),
         FilterLibraries(),
         FilterTypes(),
         FilterSubscriptions(),

@@ -49,12 +49,7 @@ class Recovery(ServerScenario):
         assert isinstance(server, SmallJournals)
         messages = settings.messages or DEFAULT_MESSAGES
         began_s = time.perf_counter()
-        for first in range(0, messages, MESSAGES_PER_LOAD):
-            count = min(MESSAGES_PER_LOAD, messages - first)
-            lanes = server.publish_lanes(1, count)
-            if pump(lanes, LOADING_LIMIT_S).acknowledged != count:
-                raise PeerError(f"{count} messages could not be stored in {LOADING_LIMIT_S:g} s")
-            lanes[0].sock.close()
+        fill(server, messages)
         cpu = server.cpu()
         directory = server.directory / "journal"
         values: dict[str, float] = {}
@@ -108,6 +103,16 @@ class Recovery(ServerScenario):
             f"median of {settings.repetitions}"
         )
         return tables.lines(f"**{self.name}** ({details})", ["", "figure"], rows)
+
+
+def fill(server: AmpsPeer, messages: int) -> None:
+    """Publish that many messages. Raises PeerError."""
+    for first in range(0, messages, MESSAGES_PER_LOAD):
+        count = min(MESSAGES_PER_LOAD, messages - first)
+        lanes = server.publish_lanes(1, count)
+        if pump(lanes, LOADING_LIMIT_S).acknowledged != count:
+            raise PeerError(f"{count} messages could not be stored in {LOADING_LIMIT_S:g} s")
+        lanes[0].sock.close()
 
 
 def forget(paths: Sequence[Path]) -> None:
