@@ -17,6 +17,7 @@ from amps.journal.names import compressed_path, journal_path
 from amps.journal.verify import FileReport, bytes_to_verify, verify_instance
 from tests.support.feed import Feed, Feeder
 from tests.support.records import RecordParts
+from tests.support.server import package_path
 
 NAME = "journal"
 FILE_BYTES = 256 << 10
@@ -148,10 +149,10 @@ def test_ctrl_c_ends_the_command_at_once(tmp_path: Path) -> None:
             file.seek(FILE_HEADER_SIZE)
             file.write(bytes(8) + b"x")
     process = subprocess.Popen(
-        [sys.executable, "-m", "amps.cli.main", "journal", "verify", "-jobs", "2", str(tmp_path)],
+        [sys.executable, "-P", "-m", "amps.cli.main", "journal", "verify", "-jobs", "2", str(tmp_path)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        env={**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": package_path()},
     )
     assert process.stdout is not None
     process.stdout.readline()
