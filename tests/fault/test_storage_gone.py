@@ -265,6 +265,28 @@ def test_fault_a_removed_older_journal_ends_replays_that_need_it_and_nothing_els
     server.stop()
 
 
+def test_fault_a_removed_lock_file_lets_no_second_server_in(
+    start_server: StartServer, make_server: StartServer, peers: Peers
+) -> None:
+    """It would write into the same journals. Whether the first has changed its journal since or not."""
+    server = start_server(log_topics=("t1",))
+    publisher = peers.logged_on(server)
+    bodies = numbered_bodies(1500, padding_bytes=10_000)
+    publisher.publish_persisted("t1", bodies[:10], 1)
+    ports = make_server(log_topics=("t1",))
+    mine, theirs = (f"<JournalDirectory>{one.journal_directory}<" for one in (ports, server))
+    second = make_server(config_xml=ports.config_xml().replace(mine, theirs))
+    for count in (10, 1500):
+        publisher.publish_persisted("t1", bodies[10:count], 11) if count > 10 else None
+        (server.journal_directory / "Test.lock").unlink()
+        said = second.start_refused()
+        assert "another server uses" in said
+        assert ".journal is held by" in said
+    publisher.publish_persisted("t1", [b"goes on"], 1501)
+    server.restart()
+    assert [body for _, body in replay(server, "t1")] == [*bodies, b"goes on"]
+
+
 def test_fault_removed_spares_are_made_again(start_server: StartServer, peers: Peers) -> None:
     server = start_server(
         log_topics=("t1",), journal_xml="<PreallocatedJournalFiles>3</PreallocatedJournalFiles>"

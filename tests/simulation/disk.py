@@ -12,6 +12,7 @@ are written again: the kernel takes the pages for clean although they never reac
 """
 
 import errno
+import fcntl
 import itertools
 import mmap
 import os
@@ -132,6 +133,8 @@ class SimulatedDisk(Disk):
 
     def close(self, descriptor: int) -> None:
         if self._open.pop(descriptor, None) is not None:
+            # The machine holds the file open too (`_inodes`): what was locked would stay so.
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
             os.close(descriptor)
 
     def allocate(self, descriptor: int, size_bytes: int) -> None:

@@ -46,6 +46,7 @@ from amps.journal.topic_index import topic_index_file_steps
 from amps.server.core.flusher import Flusher
 from amps.server.core.journal_guard import JournalGuard
 from amps.server.core.journal_keeper import WAIT_S, JournalKeeper
+from amps.server.core.lock import hold_journal
 from amps.server.core.spare_journals import MIB, SpareJournals, make_spare
 from amps.server.runtime import Runtime
 
@@ -265,6 +266,7 @@ class JournalFiles:
     def _use(self, number: int, descriptor: int) -> None:
         self._descriptor = descriptor
         self._number = number
+        hold_journal(descriptor)
         self._flusher.use_file(descriptor)
         self.guard.use(number, descriptor)
 

@@ -4,6 +4,9 @@ The lock is the kernel's (flock), so it goes with the process that holds it, how
 the file the holder writes one line about itself, for the message that a second server gives. That line counts only
 while somebody holds the lock.
 
+The core also holds the journal that it writes to (`hold_journal`). So a second one is stopped even if somebody removes
+the lock file under the first: it would get a lock of its own, on another file of the same name.
+
 A predecessor that is just dying holds the lock for a moment longer: killed processes give their memory back first, a
 core without supervisor drains, and one that was told to stop makes everything durable. Such a holder is waited for;
 any other is reported after GRACE_S, which covers the time until its dying shows.
@@ -18,6 +21,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+from amps.journal.names import find_journals
 
 GRACE_S = 1.0
 ENDING_WAIT_S = 30.0
@@ -100,9 +105,14 @@ def lock_directory(directory: Path, instance_name: str, report: Callable[..., No
     began_s = time.monotonic()
     waiting_for: int | None = None
     while True:
+        held = path
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return DirectoryLock(descriptor)
+            journal = _held_journal(directory, instance_name)
+            if journal is None:
+                return DirectoryLock(descriptor)
+            # The lock file is not its.
+            held, holder = journal, Holder()
         except BlockingIOError:
             holder = _read_holder(descriptor)
         ending = holder.is_ending()
@@ -112,7 +122,7 @@ def lock_directory(directory: Path, instance_name: str, report: Callable[..., No
         if time.monotonic() - began_s > (ENDING_WAIT_S if ending else GRACE_S):
             os.close(descriptor)
             raise DirectoryInUse(
-                f"another server uses {directory}: {path} is held by {holder}; "
+                f"another server uses {directory}: {held} is held by {holder}; "
                 + (
                     f"stop that server first (kill {holder.supervisor}), or "
                     if holder.pid
@@ -122,6 +132,30 @@ def lock_directory(directory: Path, instance_name: str, report: Callable[..., No
                 holder,
             )
         time.sleep(_POLL_S)
+
+
+def hold_journal(descriptor: int) -> None:
+    """The journal in use, open: as long as it is, no other core begins on its directory."""
+    # A file system without such locks has the lock file at most.
+    with contextlib.suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _held_journal(directory: Path, instance_name: str) -> Path | None:
+    """A journal that a core writes to."""
+    for places in find_journals(directory, None, instance_name).values():
+        for place in places:
+            with contextlib.suppress(FileNotFoundError):
+                descriptor = os.open(place.path, os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    return place.path
+                except OSError:
+                    return None  # there are no such locks here
+                finally:
+                    os.close(descriptor)
+    return None
 
 
 def _read_holder(descriptor: int) -> Holder:

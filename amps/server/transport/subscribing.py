@@ -6,7 +6,8 @@ connection's input is held meanwhile. Pausing and resuming name subscriptions th
 
 What `replace` keeps and what it takes anew (protocol.md §8.2, transaction_log.md §7.4):
 - Topic, filter and all options are those of the replacing command, from the place on where it finds the subscription;
-  a number of messages (`top_n`) is counted from there. One that is paused stays paused, unless it says `resume`.
+  a number of messages (`top_n`) is counted from there. One that is paused stays paused, unless it says `resume`;
+  only what conflation holds already goes out, as it would be nowhere else.
 - The place stays: nothing is delivered again and nothing is passed over, except that a bookmark which lies further on
   (NOW does not) takes the subscription there. The end stays without a bookmark; with one, it is the end of that.
 - A bookmark subscription stays one, without a bookmark too; what an ordinary subscription could not have is possible
