@@ -46,6 +46,7 @@ from amps._core.record cimport (
 cdef extern from "sys/mman.h" nogil:
     int madvise(void* address, size_t length, int advice)
     const int MADV_DONTNEED
+    const int MADV_RANDOM
 
 cdef uint64_t PAGE_BYTES = mmap.PAGESIZE
 cdef enum:
@@ -194,6 +195,14 @@ cdef class LogFile:
         """Whether it is stored compressed; `size` is that of the content all the same."""
         return self.frames is not None
 
+    def expect_jumps(self):
+        """It will be read here and there: a page that is missing is read without what lies around it.
+
+        Devices may be set to bring megabytes for each. Who reads on from a place asks for that (read_ahead.pyx).
+        """
+        if self.frames is None:
+            madvise(<void*>self.data, self.size, MADV_RANDOM)
+
     cdef int need(self, uint64_t offset, uint64_t length) except -1:
         """Have a part of the file in memory, until a part of any compressed file is needed."""
         if offset > self.size or length > self.size - offset:
@@ -313,7 +322,9 @@ class LogDirectory:
     def _open(self, number):
         for prefix, suffix in self._places * 2:
             try:
-                return LogFile(f"{prefix}{number:010d}{suffix}", number, self._cache)
+                file = LogFile(f"{prefix}{number:010d}{suffix}", number, self._cache)
+                file.expect_jumps()
+                return file
             except FileNotFoundError:
                 pass
             except OSError as error:

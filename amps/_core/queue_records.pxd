@@ -1,12 +1,12 @@
 # What transports and core tell each other about queues, besides msgpack control records (amps/server/records.py).
 #
-# A queue acknowledgement (KIND_QUEUE_ACKNOWLEDGEMENT) goes the way of a publish: a transport lays it out in its ring,
+# An acknowledgement (KIND_QUEUE_ACKNOWLEDGEMENT) goes the way of a publish: a transport lays it out in its ring,
 # with the publisher id and sequence of the client's command, under the topic of the queue's name; the core applies it,
 # and writes it to the journal if it changed anything. What removes messages without a client's doing
 # (KIND_QUEUE_EXPIRY, and acknowledgements by which messages leave an at-most-once queue) the core lays out itself.
 # The payload of both is a QueueAcknowledgementHeader, then `count` QueueEntry.
 #
-# Deliveries go the other way: one record (KIND_QUEUE_DELIVERIES) per turn and transport, payload a QueueDeliveriesHeader,
+# Deliveries go the other way: one record (KIND_QUEUE_DELIVERIES) per turn and transport, a QueueDeliveriesHeader,
 # then `count` QueueDelivery. The transport sends them when the journal is durable up to `durable_needed`, so that
 # nobody works on what a crash of the machine could take back.
 

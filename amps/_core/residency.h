@@ -42,10 +42,11 @@ static inline void read_pages(const uint8_t *address, uint64_t length, uint64_t 
     volatile uint8_t seen;
     uint64_t at;
 
+    /* All of it in one go; then wait for it. */
+    begin_reading_pages(address, length);
     if (madvise((void *)address, (size_t)length, MADV_POPULATE_READ) == 0)
         return;
-    /* Older kernels: begin reading all of it, then wait for each page. */
-    begin_reading_pages(address, length);
+    /* Older kernels. */
     for (at = 0; at < length; at += page_bytes) {
         seen = address[at];
         (void)seen;

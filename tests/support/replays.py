@@ -190,7 +190,7 @@ def run_replay(
     """
     turn = 0
     while True:
-        work = replay.work_ahead(limit)
+        work = replay.work_ahead(limit, now_ns)
         if work is not None:
             work()
             continue

@@ -167,7 +167,7 @@ class Feeds:
             return False
         replay.client_is_behind(False)
         limit = self._core.view.journal_written if replay.live else self._core.view.durable
-        work = replay.work_ahead(limit)
+        work = replay.work_ahead(limit, clocks.now_ns)
         if work is not None:
             self._read_ahead.have_done(work, lambda: self._was_read(replay, ticket))
             return False

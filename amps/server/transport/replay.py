@@ -20,12 +20,13 @@ from amps._core.conflation import Conflation
 from amps._core.delivery import Group, JournalTailer
 from amps._core.log_reader import LogCursor
 from amps._core.pace import Pace
-from amps._core.read_ahead import read, resident_bytes
+from amps._core.read_ahead import read
 from amps._core.replaying import REPLAY_ENDED, REPLAY_REACHED, REPLAY_UNFINISHED, ReplayTailer
 from amps._core.routes import TopicRoutes
 from amps._core.topic_table import TopicEntry
 from amps.server.transport.filters import Benches
 from amps.server.transport.options import Rate
+from amps.server.transport.read_window import ReadWindow
 from amps.server.transport.start_search import Start
 from amps.server.transport.subscriptions import NO_ROUTES, Subscription, enter_routes
 from amps.server.transport.topic_indexes import Stepping, TopicIndexes
@@ -59,7 +60,7 @@ class Replay:
         self.paused = False
         self.ticket = 0  # of its newest place in a queue; older ones are void
         self.wakes_at_ns = 0  # monotonic time at which it is to be run at the latest; 0 = none
-        self._resident_until = 0  # log position up to which the log was in memory when it was looked at
+        self._window = ReadWindow()
         self._benches = benches
         self.group = Group(self._routes)
         self._terms = make_tailer(members[0], start, self.group, benches)
@@ -133,22 +134,15 @@ class Replay:
         conflation = None if self._terms is None else self._terms.conflation
         return None if conflation is None else conflation.due_ns
 
-    def work_ahead(self, limit: int) -> Callable[[], None] | None:
+    def work_ahead(self, limit: int, now_ns: int) -> Callable[[], None] | None:
         """What a thread that may wait has to do before the next run: mostly to read from the disk. None: nothing."""
         if self._stepping is not None:
             work = self._stepping.work_ahead(limit)
             if work is not None or self.tailer.chooses or self.tailer.steps_ahead:
                 return work
         cursor = self.tailer.cursor
-        position = self.tailer.position
-        if position + self.LOG_BYTES_MIN < self._resident_until:
-            return None
-        resident, wanted = resident_bytes(cursor, limit, self.LOG_BYTES_PER_TURN)
-        self._resident_until = position + wanted
-        if resident == wanted:
-            return None
-        offset = position - cursor.file.start_position
-        return partial(read, cursor.file, offset + resident, wanted - resident)
+        missing = self._window.missing(cursor, limit, now_ns, self.LOG_BYTES_PER_TURN)
+        return None if missing is None else partial(read, cursor.file, *missing)
 
     def place(self) -> Start:
         """For another replay that goes on from here."""
@@ -211,7 +205,7 @@ class Replay:
     def _advance(self, stop: int, clocks: Clocks) -> int:
         outlet = self.connection.outlet
         # What is known to be in memory, and a little more: a file ends, and the next one begins.
-        log_bytes = max(self._resident_until - self.tailer.position, self.LOG_BYTES_MIN)
+        log_bytes = max(self._window.resident_until - self.tailer.position, self.LOG_BYTES_MIN)
         if self._stepping is not None and self.tailer.steps_ahead:
             log_bytes = self.LOG_BYTES_PER_TURN  # and no more than what was looked for
         if self._terms is None:

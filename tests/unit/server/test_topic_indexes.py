@@ -356,7 +356,7 @@ def test_only_what_is_wanted_is_asked_of_the_disk(large: StoredLog) -> None:
     forget(path)
     asked: set[int] = set()
     while file is replay.tailer.cursor.file:
-        work = replay.work_ahead(large.end)
+        work = replay.work_ahead(large.end, 10**9)
         if work is None:
             replay.run(large.end, Clocks(10**9, 1))
             reader.take(1)
@@ -380,10 +380,10 @@ def test_where_most_is_wanted_everything_is_read(large: StoredLog) -> None:
     for topic, steps in (("common/1", True), ("common/[01]", False), (".*", False), ("nobody's", True)):
         reading = Reading(large, with_indexes=True)
         replay, _ = reading.replay([(topic, None)])
-        work = replay.work_ahead(large.end)
+        work = replay.work_ahead(large.end, 10**9)
         assert work is not None
         work()
-        replay.work_ahead(large.end)
+        replay.work_ahead(large.end, 10**9)
         assert replay.tailer.chooses
         replay.run(large.end, Clocks(10**9, 1))
         assert not replay.tailer.chooses
@@ -424,13 +424,13 @@ def test_an_index_is_held_while_it_is_used(large: StoredLog) -> None:
     reading = Reading(large, with_indexes=True)
     assert reading.indexes is not None
     replays = [reading.replay([("rare", None)])[0] for _ in range(2)]
-    work = replays[0].work_ahead(large.end)
+    work = replays[0].work_ahead(large.end, 10**9)
     assert work is not None
     work()
-    replays[0].work_ahead(large.end)
+    replays[0].work_ahead(large.end, 10**9)
     opened = reading.indexes.opened(0)
     assert opened is not None
-    assert replays[1].work_ahead(large.end) is None
+    assert replays[1].work_ahead(large.end, 10**9) is None
     assert replays[1].tailer.steps is not None
     assert replays[1].tailer.steps.index is opened
     del opened, work
