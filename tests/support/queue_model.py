@@ -1,0 +1,488 @@
+"""Message queues, the plain and slow way: what an engine for them is compared with (queues.md).
+
+The model is written from queues.md §19 (states) and §20 (delivery decision) alone: lists in log order, walked from the
+beginning, nothing indexed. Tests drive it and another subject (`queue_subject`) with the same inputs.
+
+An input is treated in this order:
+
+1. Time passes, in all queues: deferred acknowledgements that are too old are dropped; leases that have ended return
+   their messages; unleased messages whose time is over expire. All of it is due when `now >= moment`.
+2. The input itself is done.
+3. Queue by queue, in order of definition: messages are delivered until nothing more can be sent.
+
+After 1, after 2, and after each removal in 3, inactive messages become active up to the target depth. So an
+acknowledgement of several bookmarks finds active what was active before it.
+
+What queues.md leaves open is decided like this:
+
+- A waiting barrier counts as an unleased message for acknowledgements: one removes it, `expire` expires it.
+- `expire` for an inactive or unknown message is deferred as a plain acknowledgement; `cancel` for one does nothing. In
+  an at-most-once queue neither is deferred, and neither does anything to a message that was not delivered (D-06).
+- Another acknowledgement of a deferred one begins its time anew. A deferred one whose message passes without entering
+  the queue stays until its time is over.
+- Counts by bookmark (D-10): `matches` are the messages that the command did something to. An at-most-once message that
+  was delivered matches, but has been deleted before. A bookmark that is given twice is found once.
+- Counts by filter (§8.3): `topic_matches` are all active messages, `matches` those that the filter takes, also where
+  `strict` or the option leaves them alone. Messages delivered at most once are out of reach of filters.
+- A message that is acknowledged before it is published never enters: it counts nowhere, and there is no `Removed`. One
+  that is acknowledged while inactive has its `Removed`, without reasons, when it would become active.
+- `insert_count` counts messages that became active, `delete_count` those that were active and have left, in any way. So
+  their difference is the depth. A restart begins both anew.
+- An inactive message has no timer. If its time is over when it becomes active, it expires then.
+- Round-robin goes on behind the previous receiver's place in the order of creation, also when that has ended or moved.
+- A barrier that nobody's filter takes is sent to nobody: an empty `BarrierSent`, and it is gone.
+- `extend` sets a deadline also where the queue has no lease period, and may bring one forward (D-31).
+- A subscription that matches no queue (after a replace) has the limit that it asked for.
+- A restart ends all subscriptions. Deferred acknowledgements survive with their age.
+"""
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from tests.support.queue_subject import (
+    SECOND_NS,
+    Action,
+    BarrierSent,
+    Bookmark,
+    Counts,
+    Delivered,
+    Entry,
+    Event,
+    Filter,
+    QueueSettings,
+    Removed,
+)
+
+
+class State(enum.Enum):
+    """The states of queues.md §19 without other instances; X is the absence of the message."""
+
+    INACTIVE = "I"
+    AVAILABLE = "A"
+    LEASED = "L"
+    BARRIER = "B"
+    DELIVERED = "U"
+
+
+ACTIVE = (State.AVAILABLE, State.LEASED, State.BARRIER)
+UNLEASED = (State.AVAILABLE, State.BARRIER)
+
+
+@dataclass(eq=False)
+class Subscription:
+    number: int
+    created: int  # the how manieth subscription of the instance it is
+    client: int
+    queues: dict[int, Filter]
+    effective_backlog: int
+    outstanding: int = 0
+
+    def takes(self, queue: int, kind: int) -> bool:
+        if queue not in self.queues:
+            return False
+        kinds = self.queues[queue]
+        return kinds is None or kind in kinds
+
+
+@dataclass(eq=False)
+class Message:
+    position: int
+    bookmark: Bookmark
+    kind: int
+    entry: Entry
+    expiry_ns: int | None
+    state: State = State.INACTIVE
+    holder: Subscription | None = None
+    deadline_ns: int | None = None
+    deliveries: int = 0
+    cancels: int = 0
+
+    def is_due(self, now_ns: int) -> bool:
+        return self.expiry_ns is not None and now_ns >= self.expiry_ns
+
+
+@dataclass(eq=False)
+class Queue:
+    index: int
+    settings: QueueSettings
+    messages: list[Message] = field(default_factory=list)  # in log order; all but those that are gone
+    deferred: dict[Bookmark, int] = field(default_factory=dict)  # with the time of the acknowledgement
+    last_receiver: int = -1  # by creation
+    expired_leases: int = 0
+    insert_count: int = 0
+    delete_count: int = 0
+
+    @property
+    def depth(self) -> int:
+        return sum(message.state in ACTIVE for message in self.messages)
+
+    @property
+    def outstanding(self) -> int:
+        return sum(message.holder is not None for message in self.messages)
+
+    def find(self, bookmark: Bookmark) -> Message | None:
+        return next((message for message in self.messages if message.bookmark == bookmark), None)
+
+
+class QueueModel:
+    """See the module. Small methods, so that tests of the tests can break one rule at a time."""
+
+    def __init__(self, settings: Sequence[QueueSettings]) -> None:
+        self._queues = [Queue(index, one) for index, one in enumerate(settings)]
+        self._subscriptions: dict[int, Subscription] = {}  # in order of creation
+        self._subscriptions_created = 0
+        self._seen: set[Bookmark] = set()  # all that the log has
+        self._events: list[Event] = []
+
+    # Inputs
+
+    def publish(
+        self,
+        now_ns: int,
+        position: int,
+        bookmark: Bookmark,
+        expiration_s: int | None,
+        entries: Mapping[int, Entry],
+        kind: int,
+    ) -> None:
+        self._pass_time(now_ns)
+        self._seen.add(bookmark)
+        for index, entry in entries.items():
+            queue = self._queues[index]
+            if queue.deferred.pop(bookmark, None) is None:
+                expiry_ns = self._expiry_ns(queue.settings, now_ns, expiration_s)
+                queue.messages.append(Message(position, bookmark, kind, entry, expiry_ns))
+        self._settle(now_ns)
+
+    def subscribe(
+        self, now_ns: int, subscription: int, client: int, queues: Mapping[int, Filter], max_backlog: int
+    ) -> int:
+        assert subscription not in self._subscriptions
+        self._pass_time(now_ns)
+        effective = self._effective_backlog(queues, max_backlog)
+        created = self._subscriptions_created
+        self._subscriptions[subscription] = Subscription(
+            subscription, created, client, dict(queues), effective
+        )
+        self._subscriptions_created += 1
+        self._settle(now_ns)
+        return effective
+
+    def replace(self, now_ns: int, subscription: int, queues: Mapping[int, Filter], max_backlog: int) -> int:
+        self._pass_time(now_ns)
+        replaced = self._subscriptions[subscription]
+        replaced.queues = dict(queues)
+        replaced.effective_backlog = self._effective_backlog(queues, max_backlog)
+        self._settle(now_ns)
+        return replaced.effective_backlog
+
+    def unsubscribe(self, now_ns: int, subscription: int) -> None:
+        self._pass_time(now_ns)
+        self._end(now_ns, [self._subscriptions[subscription]])
+        self._settle(now_ns)
+
+    def disconnect(self, now_ns: int, client: int) -> None:
+        self._pass_time(now_ns)
+        self._end(now_ns, [one for one in self._subscriptions.values() if one.client == client])
+        self._settle(now_ns)
+
+    def acknowledge(
+        self, now_ns: int, client: int, queue: int, bookmarks: Sequence[Bookmark], action: Action
+    ) -> Counts:
+        self._pass_time(now_ns)
+        on = self._queues[queue]
+        matches = records_deleted = 0
+        for bookmark in bookmarks:
+            message = on.find(bookmark)
+            if message is None or message.state is State.INACTIVE:
+                self._defer(now_ns, on, bookmark, message, action)
+            elif self._has_effect(on, message, client, action):
+                matches += 1
+                records_deleted += self._apply(now_ns, on, message, action)
+        self._settle(now_ns)
+        return Counts(len(bookmarks), matches, records_deleted)
+
+    def acknowledge_matching(
+        self, now_ns: int, client: int, queue: int, kinds: frozenset[int], action: Action
+    ) -> Counts:
+        self._pass_time(now_ns)
+        on = self._queues[queue]
+        active = [message for message in on.messages if message.state in ACTIVE]
+        matching = [message for message in active if message.kind in kinds]
+        records_deleted = sum(
+            self._apply(now_ns, on, message, action)
+            for message in matching
+            if self._has_effect(on, message, client, action)
+        )
+        self._settle(now_ns)
+        return Counts(len(active), len(matching), records_deleted)
+
+    def extend(
+        self, now_ns: int, client: int, queue: int, bookmarks: Sequence[Bookmark], extension_ns: int
+    ) -> None:
+        self._pass_time(now_ns)
+        for message in self._queues[queue].messages:
+            if (
+                message.bookmark in bookmarks
+                and message.state is State.LEASED
+                and message.holder is not None
+                and message.holder.client == client
+            ):
+                message.deadline_ns = now_ns + extension_ns
+        self._settle(now_ns)
+
+    def tick(self, now_ns: int) -> None:
+        self._pass_time(now_ns)
+        self._settle(now_ns)
+
+    def restart(self, now_ns: int) -> None:
+        self._subscriptions = {}
+        for queue in self._queues:
+            queue.messages = [
+                Message(message.position, message.bookmark, message.kind, message.entry, message.expiry_ns)
+                for message in queue.messages
+                if message.state is not State.DELIVERED
+            ]
+            queue.last_receiver = -1
+            queue.expired_leases = queue.insert_count = queue.delete_count = 0
+        self._pass_time(now_ns)
+
+    # What can be asked
+
+    def take_events(self) -> list[Event]:
+        events, self._events = self._events, []
+        return events
+
+    def depth(self, queue: int) -> int:
+        return self._queues[queue].depth
+
+    def backlog(self, queue: int) -> int:
+        return self._queues[queue].outstanding
+
+    def deferred(self, queue: int) -> int:
+        return len(self._queues[queue].deferred)
+
+    def expired_leases(self, queue: int) -> int:
+        return self._queues[queue].expired_leases
+
+    def inactive(self, queue: int) -> int:
+        return sum(message.state is State.INACTIVE for message in self._queues[queue].messages)
+
+    def insert_count(self, queue: int) -> int:
+        return self._queues[queue].insert_count
+
+    def delete_count(self, queue: int) -> int:
+        return self._queues[queue].delete_count
+
+    def available(self, queue: int) -> list[int]:
+        return [message.position for message in self._queues[queue].messages if message.state in UNLEASED]
+
+    def outstanding(self, subscription: int) -> int:
+        return self._subscriptions[subscription].outstanding
+
+    # Time (queues.md §10)
+
+    def _expiry_ns(self, settings: QueueSettings, now_ns: int, expiration_s: int | None) -> int | None:
+        """When a message expires, None = never; the table of §10, with D-13."""
+        queue_ns = None if settings.expiration_ns is None else now_ns + settings.expiration_ns
+        if expiration_s is None or settings.expiration_model == "queue":
+            return queue_ns
+        own_ns = now_ns + expiration_s * SECOND_NS if expiration_s else None
+        if settings.expiration_model == "default":
+            return own_ns
+        both = [moment for moment in (queue_ns, own_ns) if moment is not None]
+        if settings.expiration_model == "latest":
+            return max(both) if len(both) == 2 else None
+        return min(both, default=None)
+
+    def _pass_time(self, now_ns: int) -> None:
+        for queue in self._queues:
+            kept_ns = queue.settings.deferred_ack_expiration_ns
+            queue.deferred = {mark: at for mark, at in queue.deferred.items() if now_ns < at + kept_ns}
+            for message in list(queue.messages):
+                if message.deadline_ns is not None and now_ns >= message.deadline_ns:
+                    queue.expired_leases += 1
+                    self._return(now_ns, queue, message, is_cancelled=False)
+            for message in list(queue.messages):
+                if message.state in UNLEASED and message.is_due(now_ns):
+                    self._remove(queue, message, ("time_limit",))
+            self._refill(now_ns, queue)
+
+    def _refill(self, now_ns: int, queue: Queue) -> None:
+        """Rows 1 to 4 and 6 of §19: what has come in becomes active, oldest first, up to the target depth (§13)."""
+        target = queue.settings.target_depth
+        for message in list(queue.messages):
+            if message.state is not State.INACTIVE or (target is not None and queue.depth >= target):
+                continue
+            if queue.deferred.pop(message.bookmark, None) is not None:
+                queue.messages.remove(message)
+                self._events.append(Removed(queue.index, message.position, ()))
+                continue
+            is_barrier = queue.settings.has_barriers and message.entry.is_barrier
+            message.state = State.BARRIER if is_barrier else State.AVAILABLE
+            queue.insert_count += 1
+            if message.is_due(now_ns):
+                self._remove(queue, message, ("time_limit",))
+
+    # Leaving and returning (queues.md §8, §11)
+
+    def _has_effect(self, queue: Queue, message: Message, client: int, action: Action) -> bool:
+        """Whether the rules of leasing (§8.4) and the message's state let a command do something to it."""
+        if message.holder is not None:
+            return self._may_touch(queue.settings, message.holder, client)
+        if action == "cancel":
+            return False
+        return action == "acknowledge" or queue.settings.at_least_once
+
+    def _may_touch(self, settings: QueueSettings, holder: Subscription, client: int) -> bool:
+        return not settings.strict or holder.client == client
+
+    def _apply(self, now_ns: int, queue: Queue, message: Message, action: Action) -> bool:
+        """Rows 9, 10, 12, 14 and 15 of §19. Returns whether the message left the queue."""
+        if message.state is State.DELIVERED:
+            self._release(message)
+            queue.messages.remove(message)
+            return False
+        if action == "cancel":
+            message.cancels += 1
+            return self._return(now_ns, queue, message, is_cancelled=True)
+        self._remove(queue, message, ("forced_expire",) if action == "expire" else ())
+        return True
+
+    def _defer(
+        self, now_ns: int, queue: Queue, bookmark: Bookmark, message: Message | None, action: Action
+    ) -> None:
+        """§8.5 and D-11: keeps the acknowledgement of a message that has not come, or is inactive."""
+        if message is None and bookmark in self._seen:
+            return
+        if action == "acknowledge" or (action == "expire" and queue.settings.at_least_once):
+            queue.deferred[bookmark] = now_ns
+
+    def _return(self, now_ns: int, queue: Queue, message: Message, is_cancelled: bool) -> bool:
+        """`ret(m)` of §19: back to its place, or out if a limit is reached. Returns whether it left the queue."""
+        self._release(message)
+        reasons = self._limits_reached(now_ns, queue.settings, message, is_cancelled)
+        if reasons:
+            self._remove(queue, message, reasons)
+            return True
+        message.state = State.AVAILABLE
+        return False
+
+    def _limits_reached(
+        self, now_ns: int, settings: QueueSettings, message: Message, is_cancelled: bool
+    ) -> tuple[str, ...]:
+        """The reasons, in the order of D-25, for which a message that was delivered may not be again."""
+        reasons = []
+        if message.is_due(now_ns):
+            reasons.append("time_limit")
+        if is_cancelled and 0 < settings.max_cancels <= message.cancels:
+            reasons.append("max_cancels")
+        if 0 < settings.max_deliveries <= message.deliveries:
+            reasons.append("max_deliveries")
+        return tuple(reasons)
+
+    def _release(self, message: Message) -> None:
+        """Ends the lease, if there is one, and frees its holder's backlog."""
+        if message.holder is not None:
+            message.holder.outstanding -= 1
+        message.holder = message.deadline_ns = None
+
+    def _remove(self, queue: Queue, message: Message, reasons: tuple[str, ...]) -> None:
+        self._release(message)
+        queue.messages.remove(message)
+        queue.delete_count += 1
+        self._events.append(Removed(queue.index, message.position, reasons))
+
+    # Subscriptions (queues.md §5)
+
+    def _effective_backlog(self, queues: Mapping[int, Filter], max_backlog: int) -> int:
+        return min([max_backlog, *(self._queues[index].settings.max_per_subscription for index in queues)])
+
+    def _end(self, now_ns: int, ended: Sequence[Subscription]) -> None:
+        """§5.6, rows 9 and 17 of §19."""
+        for subscription in ended:
+            del self._subscriptions[subscription.number]
+        for queue in self._queues:
+            for message in list(queue.messages):
+                if message.holder not in ended:
+                    continue
+                if message.state is State.LEASED:
+                    self._return(now_ns, queue, message, is_cancelled=False)
+                else:
+                    queue.messages.remove(message)
+
+    # Delivery (queues.md §20)
+
+    def _settle(self, now_ns: int) -> None:
+        for queue in self._queues:
+            self._refill(now_ns, queue)
+        for queue in self._queues:
+            while self._send_one(now_ns, queue):
+                self._refill(now_ns, queue)
+
+    def _in_order(self, queue: Queue) -> list[Message]:
+        """The highest priority first, none last, then the oldest first (§9)."""
+        if not queue.settings.has_priority:
+            return queue.messages
+
+        def rank(message: Message) -> tuple[bool, int]:
+            priority = message.entry.priority
+            return priority is None, -(priority or 0)
+
+        return sorted(queue.messages, key=rank)
+
+    def _send_one(self, now_ns: int, queue: Queue) -> bool:
+        on_queue = [one for one in self._subscriptions.values() if queue.index in one.queues]
+        for message in self._in_order(queue):
+            if message.state is State.BARRIER:
+                return self._send_barrier(queue, message, on_queue)
+            if message.state is not State.AVAILABLE:
+                continue
+            limit = queue.settings.max_backlog
+            if limit is not None and queue.outstanding >= limit:
+                continue
+            candidates = [
+                one
+                for one in on_queue
+                if one.outstanding < one.effective_backlog and one.takes(queue.index, message.kind)
+            ]
+            if candidates:
+                self._send(now_ns, queue, message, self._pick(queue, candidates))
+                return True
+        return False
+
+    def _send_barrier(self, queue: Queue, barrier: Message, on_queue: Sequence[Subscription]) -> bool:
+        """§12: not before all that came earlier has been acknowledged, and nothing later before it."""
+        if not on_queue or queue.messages[0] is not barrier:
+            return False
+        takers = frozenset(one.number for one in on_queue if one.takes(queue.index, barrier.kind))
+        self._events.append(BarrierSent(queue.index, barrier.position, takers))
+        self._remove(queue, barrier, ())
+        return True
+
+    def _send(self, now_ns: int, queue: Queue, message: Message, receiver: Subscription) -> None:
+        queue.last_receiver = receiver.created
+        lease_ns = queue.settings.lease_ns
+        if queue.settings.at_least_once and lease_ns is not None:
+            message.deadline_ns = now_ns + lease_ns
+        until_ns = message.deadline_ns
+        self._events.append(Delivered(receiver.number, queue.index, message.position, until_ns))
+        message.holder = receiver
+        receiver.outstanding += 1
+        message.deliveries += 1
+        if queue.settings.at_least_once:
+            message.state = State.LEASED
+        else:
+            message.state = State.DELIVERED
+            queue.delete_count += 1
+            self._events.append(Removed(queue.index, message.position, ()))
+
+    def _pick(self, queue: Queue, candidates: Sequence[Subscription]) -> Subscription:
+        """§7, with D-07. Candidates are in the order of creation."""
+        if queue.settings.fairness == "fast":
+            return candidates[0]
+        if queue.settings.fairness == "round-robin":
+            return min(candidates, key=lambda one: (one.created <= queue.last_receiver, one.created))
+        return min(candidates, key=lambda one: Fraction(one.outstanding, one.effective_backlog))

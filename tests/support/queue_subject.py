@@ -1,0 +1,163 @@
+"""What a set of message queues can be asked to do, in tests: the interface of the model and of an engine.
+
+There is no log, no network and no clock here. Times are UNIX ns and come from outside, as do log positions (ascending)
+and bookmarks (never twice). A message's content is a *kind*, a small number; a filter is a set of kinds.
+What the methods mean in every detail is said by the plainest subject, `queue_model`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+SECOND_NS = 1_000_000_000
+
+Bookmark = tuple[int, int]
+"""Publisher id and sequence, both up to 64 bits."""
+
+Filter = frozenset[int] | None
+"""The kinds of messages that it takes; None takes all."""
+
+Action = Literal["acknowledge", "cancel", "expire"]
+Fairness = Literal["proportional", "round-robin", "fast"]
+ExpirationModel = Literal["default", "queue", "latest", "earliest"]
+
+
+@dataclass(frozen=True)
+class QueueSettings:
+    """The elements of a queue's definition that matter here (queues.md §2); None is an element that was not given."""
+
+    name: str
+    at_least_once: bool = True
+    fairness: Fairness = "proportional"
+    strict: bool = False
+    lease_ns: int | None = None
+    max_backlog: int | None = None
+    max_per_subscription: int = 1
+    expiration_ns: int | None = None
+    expiration_model: ExpirationModel = "default"
+    max_deliveries: int = 0
+    max_cancels: int = 0
+    has_priority: bool = False
+    has_barriers: bool = False
+    target_depth: int | None = None
+    deferred_ack_expiration_ns: int = 86_400 * SECOND_NS
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What the queue's own expressions say about a message that enters it. No priority is the lowest one."""
+
+    priority: int | None = None
+    is_barrier: bool = False
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What a statistics acknowledgement reports (queues.md §8.3, D-10)."""
+
+    topic_matches: int
+    matches: int
+    records_deleted: int
+
+
+@dataclass(frozen=True)
+class Delivered:
+    subscription: int
+    queue: int
+    position: int
+    lease_until_ns: int | None
+
+
+@dataclass(frozen=True)
+class BarrierSent:
+    queue: int
+    position: int
+    subscriptions: frozenset[int]
+
+
+@dataclass(frozen=True)
+class Removed:
+    """A message has left for good. No reasons: it was acknowledged, or delivered once and for all."""
+
+    queue: int
+    position: int
+    reasons: tuple[str, ...]
+
+
+Event = Delivered | BarrierSent | Removed
+
+
+class Subject(Protocol):
+    """What can be done to a set of queues, and what can be asked. `queue` is an index into the settings."""
+
+    def publish(
+        self,
+        now_ns: int,
+        position: int,
+        bookmark: Bookmark,
+        expiration_s: int | None,
+        entries: Mapping[int, Entry],
+        kind: int,
+    ) -> None:
+        """A message has been recorded, and enters the queues of `entries`.
+
+        Its own expiration is None if it was not given, and 0 if it never expires.
+        """
+
+    def subscribe(
+        self, now_ns: int, subscription: int, client: int, queues: Mapping[int, Filter], max_backlog: int
+    ) -> int:
+        """Begins one subscription to one queue or several, and returns its effective backlog."""
+
+    def replace(
+        self, now_ns: int, subscription: int, queues: Mapping[int, Filter], max_backlog: int
+    ) -> int: ...
+
+    def unsubscribe(self, now_ns: int, subscription: int) -> None: ...
+
+    def disconnect(self, now_ns: int, client: int) -> None:
+        """Ends all subscriptions of a client."""
+
+    def acknowledge(
+        self, now_ns: int, client: int, queue: int, bookmarks: Sequence[Bookmark], action: Action
+    ) -> Counts: ...
+
+    def acknowledge_matching(
+        self, now_ns: int, client: int, queue: int, kinds: frozenset[int], action: Action
+    ) -> Counts:
+        """Acknowledges by filter."""
+
+    def extend(
+        self, now_ns: int, client: int, queue: int, bookmarks: Sequence[Bookmark], extension_ns: int
+    ) -> None: ...
+
+    def tick(self, now_ns: int) -> None:
+        """Only time has passed."""
+
+    def restart(self, now_ns: int) -> None:
+        """The instance was down, and is up again now (queues.md §17)."""
+
+    def take_events(self) -> list[Event]:
+        """What has happened since the last call, in order."""
+
+    def depth(self, queue: int) -> int:
+        """Active messages that are in the queue, leased ones included."""
+
+    def backlog(self, queue: int) -> int:
+        """Messages that were delivered and hold a place in a backlog."""
+
+    def deferred(self, queue: int) -> int: ...
+
+    def expired_leases(self, queue: int) -> int: ...
+
+    def inactive(self, queue: int) -> int: ...
+
+    def insert_count(self, queue: int) -> int: ...
+
+    def delete_count(self, queue: int) -> int: ...
+
+    def available(self, queue: int) -> list[int]:
+        """Positions of what a query shows: active and unleased, barriers included, in log order."""
+
+    def outstanding(self, subscription: int) -> int:
+        """Messages that count toward a subscription's backlog, of all its queues."""
