@@ -313,9 +313,9 @@ class QueueModel:
     def _refill(self, now_ns: int, queue: Queue) -> None:
         """Rows 1 to 4 and 6 of §19: what has come in becomes active, oldest first, up to the target depth (§13)."""
         target = queue.settings.target_depth
-        for message in list(queue.messages):
-            if message.state is not State.INACTIVE or (target is not None and queue.depth >= target):
-                continue
+        for message in [one for one in queue.messages if one.state is State.INACTIVE]:
+            if target is not None and queue.depth >= target:
+                break
             if queue.deferred.pop(message.bookmark, None) is not None:
                 queue.messages.remove(message)
                 self._events.append(Removed(queue.index, message.position, ()))
