@@ -35,6 +35,7 @@ cdef packed struct QueueAcknowledgementHeader:
     uint32_t action                # QueueAction
     uint32_t count                 # of entries
     uint64_t extension_ns          # of QUEUE_EXTEND_LEASE
+    uint64_t searched_until        # the journal was searched up to here for entries without a position; later 0
     uint32_t token                 # not 0: the transport wants to hear the counts; 0 in the journal
     uint32_t unused
 

@@ -1,0 +1,330 @@
+"""All queues of an instance: who subscribes to what, acknowledgements, and the turn in which everything is decided.
+
+A subscription has one backlog over all the queues that it is for. Replacing it changes queues, filter and limit; what
+it holds, it holds (queues.md §5.5). Its end, and that of its connection or transport, gives everything back.
+
+A turn begins with `pass_time`, for the queues whose timer rings; then comes what clients do; then `serve`, for those in
+which anything changed, in the order of the configuration. What is decided lies in `output`.
+"""
+
+from libc.stdint cimport uint32_t, uint64_t
+
+from amps._core.queue_heap cimport HeapEntry, heap_pop
+from amps._core.queue_list import COUNTERS_BYTES
+from amps._core.queue_machine cimport (
+    OUTCOME_DEFERRED,
+    OUTCOME_EXPIRED,
+    OUTCOME_NOT_FOUND,
+    OUTCOME_REMOVED,
+    OUTCOME_RETURNED,
+    NewMessage,
+)
+from amps._core.queue_records cimport QUEUE_EXPIRE, REASON_FORCED_EXPIRE
+from amps._core.queue_slots cimport (
+    NEVER,
+    NO_SLOT,
+    SLOT_AVAILABLE,
+    SLOT_BARRIER,
+    SLOT_GONE,
+    QueueArena,
+)
+from amps._core.record cimport NO_EXPIRATION
+
+TIME_NEVER = NEVER
+
+
+cdef class QueueBook:
+
+    def __init__(self, QueueArena arena not None, counters, settings, uint32_t transports):
+        """settings: QueueSettings, in the order of the configuration. counters: writable, COUNTERS_BYTES for each."""
+        cdef uint32_t number
+        rows = memoryview(counters)
+        self.arena = arena
+        self.output = QueueOutput(transports)
+        self.shared = QueueShared(self.output)
+        for number, of_queue in enumerate(settings):
+            row = rows[number * COUNTERS_BYTES : (number + 1) * COUNTERS_BYTES]
+            self.shared.queues.append(Queue(arena, number, row, of_queue, self.shared))
+        self.subscribers = {}
+        self.by_client = {}
+        self.cursors = {}
+        self.next_order = 1
+        self.next_cursor = 1
+
+    @property
+    def queues(self):
+        """The queues by number."""
+        return self.shared.queues
+
+    # --- subscriptions --------------------------------------------------------------------------------
+
+    def subscribe(self, uint32_t transport, uint32_t number, uint64_t client, wanted, uint64_t max_backlog):
+        """Enter a subscription, or replace the one of that number. Returns its effective backlog.
+
+        wanted: {number of a queue: key of the filter, None = everything}. Subscriptions with the same key on the same
+        queue and transport share the evaluation of their filter.
+        """
+        cdef Subscriber subscriber = self.subscribers.get((transport, number))
+        cdef Membership member
+        cdef Queue queue
+        cdef uint64_t limit = max_backlog
+        cdef dict held
+        if subscriber is None:
+            subscriber = Subscriber(transport, number, client, self.next_order)
+            self.next_order += 1
+            self.subscribers[transport, number] = subscriber
+            self.by_client.setdefault(client, {})[transport, number] = None
+        else:
+            self._leave_queues(subscriber)
+        for queue_number in wanted:
+            limit = min(limit, (<Queue>self.shared.queues[queue_number]).member_limit)
+        subscriber.limit = limit
+        held = {member.queue: member for member in subscriber.alive}
+        for queue_number, key in wanted.items():
+            queue = self.shared.queues[queue_number]
+            cursor = self._cursor(queue, transport, key)
+            member = held.get(queue_number)
+            if member is None:
+                member = Membership(self._membership_number(), subscriber, queue_number, cursor)
+                self.shared.memberships[member.number] = member
+            member.cursor = cursor
+            subscriber.memberships.append(member)
+            queue.add_member(member)
+        return limit
+
+    def _membership_number(self):
+        if self.shared.free_memberships:
+            return self.shared.free_memberships.pop()
+        self.shared.memberships.append(None)
+        return len(self.shared.memberships) - 1
+
+    def _cursor(self, Queue queue, uint32_t transport, key):
+        cdef Cursor cursor
+        if key is None:
+            return queue.everything
+        for cursor in queue.cursors:
+            if cursor.key == (transport, key):
+                return cursor
+        cursor = Cursor(self.arena, (transport, key), self.next_cursor)
+        self.next_cursor += 1
+        queue.cursors.append(cursor)
+        self.cursors[cursor.number] = (queue, cursor)
+        return cursor
+
+    def _leave_queues(self, Subscriber subscriber):
+        cdef Membership member
+        cdef Queue queue
+        memberships = subscriber.memberships
+        subscriber.memberships = []
+        for member in memberships:
+            queue = self.shared.queues[member.queue]
+            queue.drop_member(member)
+            if member.cursor.members == 0:
+                self.cursors.pop(member.cursor.number, None)
+
+    def unsubscribe(self, uint32_t transport, uint32_t number, uint64_t now_ns):
+        """End a subscription; what it holds is given back. False: there is none of that number."""
+        cdef Subscriber subscriber = self.subscribers.pop((transport, number), None)
+        cdef Membership member
+        if subscriber is None:
+            return False
+        of_client = self.by_client[subscriber.client]
+        del of_client[transport, number]
+        if not of_client:
+            del self.by_client[subscriber.client]
+        self._leave_queues(subscriber)
+        for member in list(subscriber.alive):
+            (<Queue>self.shared.queues[member.queue]).return_all(member, now_ns)
+        return True
+
+    def end_client(self, uint64_t client, uint64_t now_ns):
+        """A connection has ended, and all its subscriptions with it."""
+        for key in list(self.by_client.get(client, ())):
+            self.unsubscribe(key[0], key[1], now_ns)
+
+    def end_transport(self, uint32_t transport, uint64_t now_ns):
+        """A transport has died, and all its connections with it."""
+        for key in [key for key in self.subscribers if key[0] == transport]:
+            self.unsubscribe(key[0], key[1], now_ns)
+
+    # --- filters --------------------------------------------------------------------------------------
+
+    @property
+    def filters(self):
+        """{cursor number: (queue number, transport, key, log position up to which it is evaluated)}."""
+        return {
+            number: (queue.number, cursor.key[0], cursor.key[1], cursor.evaluated_until)
+            for number, (queue, cursor) in self.cursors.items()
+        }
+
+    def hear(self, uint32_t cursor_number, matching, uint64_t evaluated_until, uint64_t now_ns):
+        """A transport tells which messages match a filter, [(log position, slot)], and up to where it has looked."""
+        cdef Queue queue
+        cdef Cursor cursor
+        found = self.cursors.get(cursor_number)
+        if found is None:
+            return
+        queue, cursor = found
+        for position, slot in matching:
+            queue.hear_match(cursor, position, slot)
+        queue.heard(cursor, evaluated_until, now_ns)
+
+    # --- acknowledgements -----------------------------------------------------------------------------
+
+    cdef int acknowledge_entries(
+        self, Queue queue, uint64_t client, const QueueAcknowledgementHeader* header, QueueEntry* entries,
+        const uint64_t* last_sequences, uint64_t now_ns, AcknowledgedCounts* counts
+    ) except -1:
+        """Apply an acknowledgement of several messages; the entries that the journal must know come to the front.
+
+        last_sequences: of the publishers of entries without a position, the highest sequence in the log.
+        """
+        cdef QueueEntry* entry
+        cdef uint32_t at
+        cdef uint32_t slot
+        cdef int outcome
+        counts.matches = 0
+        counts.removed = 0
+        counts.kept = 0
+        for at in range(header.count):
+            entry = &entries[at]
+            if entry.position:
+                slot = queue.find(entry.position, entry.slot)
+            else:
+                # It may have come while the transport was looking for it.
+                slot = queue.find_since(
+                    self.shared.publisher(entry.publisher_id), entry.sequence, header.searched_until
+                )
+            if slot != NO_SLOT:
+                entry.position = queue.slots[slot].position
+                outcome = queue.acknowledge_slot(client, slot, header.action, header.extension_ns, now_ns)
+            else:
+                outcome = OUTCOME_NOT_FOUND
+                if entry.position == 0 and entry.sequence > last_sequences[at] and queue.defers(header.action):
+                    queue.defer(entry.publisher_id, entry.sequence, now_ns)
+                    outcome = OUTCOME_DEFERRED
+            if outcome >= OUTCOME_RETURNED and outcome != OUTCOME_DEFERRED:
+                counts.matches += 1
+            if outcome == OUTCOME_REMOVED or outcome == OUTCOME_EXPIRED:
+                counts.removed += 1
+            if outcome == OUTCOME_REMOVED or outcome == OUTCOME_DEFERRED:
+                entry.slot = 0
+                entry.reasons = REASON_FORCED_EXPIRE if header.action == QUEUE_EXPIRE else 0
+                entries[counts.kept] = entry[0]
+                counts.kept += 1
+        return 0
+
+    def acknowledge(
+        self, uint32_t queue_number, uint64_t client, bookmarks, uint32_t action, uint64_t extension_ns,
+        uint64_t now_ns, uint64_t last_sequence=0
+    ):
+        """The same from Python: bookmarks are (publisher id, sequence, log position or 0, slot); `last_sequence` is that
+        of all publishers. Returns (matches, removed, [(publisher id, sequence, position) that the journal must know]).
+        """
+        cdef QueueAcknowledgementHeader header
+        cdef AcknowledgedCounts counts
+        cdef uint32_t at
+        cdef bytearray memory = bytearray(len(bookmarks) * sizeof(QueueEntry) + 8)
+        cdef bytearray last = bytearray(len(bookmarks) * sizeof(uint64_t) + 8)
+        cdef QueueEntry* entries = <QueueEntry*><char*>memory
+        for at in range(<uint32_t>len(bookmarks)):
+            entries[at].publisher_id, entries[at].sequence, entries[at].position, entries[at].slot = bookmarks[at]
+            (<uint64_t*><char*>last)[at] = last_sequence
+        header.action = action
+        header.count = <uint32_t>len(bookmarks)
+        header.extension_ns = extension_ns
+        header.searched_until = 0
+        self.acknowledge_entries(
+            self.shared.queues[queue_number], client, &header, entries, <uint64_t*><char*>last, now_ns, &counts
+        )
+        kept = [(entries[at].publisher_id, entries[at].sequence, entries[at].position) for at in range(counts.kept)]
+        return counts.matches, counts.removed, kept
+
+    # --- messages, from Python ------------------------------------------------------------------------
+
+    def enqueue(
+        self, uint32_t queue_number, uint64_t position, bookmark, uint64_t timestamp_ns, expiration_s, uint64_t now_ns,
+        priority=None, is_barrier=False
+    ):
+        """Let a message enter a queue; expiration_s None: none was given."""
+        cdef NewMessage message
+        message.position = position
+        message.publisher_id, message.sequence = bookmark
+        message.publisher = self.shared.publisher(message.publisher_id)
+        message.timestamp_ns = timestamp_ns
+        message.expiration_s = NO_EXPIRATION if expiration_s is None else expiration_s
+        message.has_priority = priority is not None
+        message.priority = priority or 0
+        message.is_barrier = is_barrier
+        (<Queue>self.shared.queues[queue_number]).enqueue(&message, now_ns)
+
+    def remove_recorded(self, uint32_t queue_number, uint64_t position):
+        """The journal says that a message has left the queue. False: it was not there."""
+        return (<Queue>self.shared.queues[queue_number]).remove_recorded(position) == 1
+
+    def available(self, uint32_t queue_number):
+        """Log positions of what a query shows: active, not leased, in the order of the log (queues.md §14.1)."""
+        cdef Queue queue = self.shared.queues[queue_number]
+        cdef uint32_t slot = queue.head
+        found = []
+        while slot != NO_SLOT:
+            if queue.slots[slot].state == SLOT_AVAILABLE or queue.slots[slot].state == SLOT_BARRIER:
+                found.append(queue.slots[slot].position)
+            slot = queue.next_slot(slot)
+        return found
+
+    def states(self, uint32_t queue_number):
+        """[(log position, SlotState)] of all messages, in the order of the log."""
+        cdef Queue queue = self.shared.queues[queue_number]
+        cdef uint32_t slot = queue.head
+        found = []
+        while slot != NO_SLOT:
+            if queue.slots[slot].state != SLOT_GONE:
+                found.append((queue.slots[slot].position, queue.slots[slot].state))
+            slot = queue.next_slot(slot)
+        return found
+
+    def subscriber(self, uint32_t transport, uint32_t number):
+        """The subscription of that number, or None."""
+        return self.subscribers.get((transport, number))
+
+    # --- the turn -------------------------------------------------------------------------------------
+
+    @property
+    def due_ns(self):
+        """When `pass_time` has something to do at the latest, if nothing else happens; TIME_NEVER: it has not."""
+        return self.shared.timers.entries[0].rank if self.shared.timers.count else NEVER
+
+    @property
+    def has_work(self):
+        """Whether anything has changed since `serve`."""
+        return bool(self.shared.dirty)
+
+    def pass_time(self, uint64_t now_ns):
+        """Leases end and messages expire. To be called before anything else happens at that time."""
+        cdef Queue queue
+        cdef HeapEntry entry
+        while self.shared.timers.count and self.shared.timers.entries[0].rank <= now_ns:
+            entry = self.shared.timers.entries[0]
+            heap_pop(&self.shared.timers)
+            queue = self.shared.queues[entry.slot]
+            if queue.expected_ns == entry.rank:
+                queue.expected_ns = NEVER
+                queue.pass_time(now_ns)
+                self.shared.expects(queue, queue.due_ns())
+
+    def serve(self, uint64_t now_ns):
+        """Deliver what can be delivered since something changed."""
+        cdef Queue queue
+        while self.shared.dirty:
+            dirty = self.shared.dirty
+            self.shared.dirty = []
+            if len(dirty) > 1:
+                dirty.sort(key=number_of)
+            for queue in dirty:
+                queue.serve(now_ns)
+
+
+def number_of(Queue queue):
+    """The place of a queue in the configuration."""
+    return queue.number

@@ -1,0 +1,13 @@
+from amps._core.queue_slots import QueueArena
+
+COUNTERS_BYTES: int
+COUNTER_NAMES: tuple[str, ...]
+
+class MessageList:
+    @property
+    def number(self) -> int: ...
+    @property
+    def block_count(self) -> int: ...
+    @property
+    def live(self) -> int: ...
+    def __init__(self, arena: QueueArena, number: int, counters: object) -> None: ...

@@ -1,0 +1,330 @@
+"""The engine of the queues as a subject for what is compared with the model (queue_subject.py)."""
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy
+
+from amps._core.queue_book import QueueBook
+from amps._core.queue_list import COUNTER_NAMES, COUNTERS_BYTES
+from amps._core.queue_slots import QueueArena, arena_bytes
+from tests.support.queue_subject import (
+    Action,
+    BarrierSent,
+    Bookmark,
+    Counts,
+    Delivered,
+    Entry,
+    Event,
+    Filter,
+    QueueSettings,
+    Removed,
+)
+
+BLOCKS = 64
+DELIVERY = struct.Struct("<QQIIII")
+NO_SUBSCRIPTION = 0xFFFFFFFF
+ACTIONS = {"acknowledge": 0, "cancel": 1, "expire": 2, "extend": 3}
+REASONS = {1: "time_limit", 2: "forced_expire", 4: "max_cancels", 8: "max_deliveries"}
+BARRIER_SENT = 16
+LEASED, INACTIVE, DELIVERED = 3, 1, 5
+TRANSPORTS = 2
+
+
+@dataclass
+class EngineSettings:
+    """The settings as the engine wants them."""
+
+    of: QueueSettings
+
+    def __post_init__(self) -> None:
+        of = self.of
+        self.at_least_once = of.at_least_once
+        self.strict_leasing = of.strict
+        self.has_priority = of.has_priority
+        self.fairness_model = of.fairness
+        self.expiration_model = of.expiration_model
+        self.lease_period_ns = of.lease_ns
+        self.max_backlog = of.max_backlog
+        self.max_per_subscription_backlog = of.max_per_subscription
+        self.expiration_ns = of.expiration_ns
+        self.max_deliveries = of.max_deliveries
+        self.max_cancels = of.max_cancels
+        self.target_queue_depth = of.target_depth
+        self.deferred_ack_expiration_ns = of.deferred_ack_expiration_ns
+
+
+@dataclass
+class Message:
+    bookmark: Bookmark
+    published_ns: int
+    expiration_s: int | None
+    kind: int
+    entries: dict[int, Entry]
+
+
+class QueueEngine:
+    """Filters are evaluated at once, as if the transports were infinitely fast."""
+
+    def __init__(self, settings: Sequence[QueueSettings]) -> None:
+        self._settings = [EngineSettings(one) for one in settings]
+        self._log: dict[int, Message] = {}
+        self._positions: dict[Bookmark, int] = {}
+        self._clients: dict[int, int] = {}  # by subscription
+        self._queues: dict[int, Mapping[int, Filter]] = {}  # by subscription
+        self._gone: list[set[int]] = [set() for _ in settings]
+        self._deferred: list[list[tuple[int, Bookmark]]] = [[] for _ in settings]
+        self._events: list[Event] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        memory = numpy.zeros(arena_bytes(BLOCKS), "u1")
+        self._counters = numpy.zeros(len(self._settings) * COUNTERS_BYTES, "u1")
+        self.book = QueueBook(QueueArena(memory, BLOCKS), self._counters.data, self._settings, TRANSPORTS)
+        self._known: list[set[int]] = [set() for _ in self._settings]
+
+    # Inputs
+
+    def publish(
+        self,
+        now_ns: int,
+        position: int,
+        bookmark: Bookmark,
+        expiration_s: int | None,
+        entries: Mapping[int, Entry],
+        kind: int,
+    ) -> None:
+        self.book.pass_time(now_ns)
+        message = Message(bookmark, now_ns, expiration_s, kind, dict(entries))
+        self._log[position] = message
+        self._positions[bookmark] = position
+        for index in entries:
+            self._enter(index, position, message, now_ns)
+        self._settle(now_ns)
+
+    def _enter(self, index: int, position: int, message: Message, now_ns: int) -> None:
+        entry = message.entries[index]
+        settings = self._settings[index].of
+        self.book.enqueue(
+            index,
+            position,
+            message.bookmark,
+            message.published_ns,
+            message.expiration_s,
+            now_ns,
+            entry.priority if settings.has_priority else None,
+            entry.is_barrier and settings.has_barriers,
+        )
+
+    def subscribe(
+        self, now_ns: int, subscription: int, client: int, queues: Mapping[int, Filter], max_backlog: int
+    ) -> int:
+        self.book.pass_time(now_ns)
+        self._clients[subscription] = client
+        return self._enter_subscription(now_ns, subscription, queues, max_backlog)
+
+    def replace(self, now_ns: int, subscription: int, queues: Mapping[int, Filter], max_backlog: int) -> int:
+        self.book.pass_time(now_ns)
+        return self._enter_subscription(now_ns, subscription, queues, max_backlog)
+
+    def _enter_subscription(
+        self, now_ns: int, subscription: int, queues: Mapping[int, Filter], max_backlog: int
+    ) -> int:
+        client = self._clients[subscription]
+        self._queues[subscription] = dict(queues)
+        limit = self.book.subscribe(client % TRANSPORTS, subscription, client, queues, max_backlog)
+        self._settle(now_ns)
+        return limit
+
+    def unsubscribe(self, now_ns: int, subscription: int) -> None:
+        self.book.pass_time(now_ns)
+        client = self._clients.pop(subscription)
+        del self._queues[subscription]
+        assert self.book.unsubscribe(client % TRANSPORTS, subscription, now_ns)
+        self._settle(now_ns)
+
+    def disconnect(self, now_ns: int, client: int) -> None:
+        self.book.pass_time(now_ns)
+        for subscription in [number for number, of in self._clients.items() if of == client]:
+            del self._clients[subscription], self._queues[subscription]
+        self.book.end_client(client, now_ns)
+        self._settle(now_ns)
+
+    def acknowledge(
+        self, now_ns: int, client: int, queue: int, bookmarks: Sequence[Bookmark], action: Action
+    ) -> Counts:
+        self.book.pass_time(now_ns)
+        matches = deleted = 0
+        for bookmark in bookmarks:
+            found, removed = self._acknowledge(now_ns, client, queue, bookmark, action)
+            matches += found
+            deleted += removed
+        self._settle(now_ns)
+        return Counts(len(bookmarks), matches, deleted)
+
+    def _acknowledge(
+        self, now_ns: int, client: int, queue: int, bookmark: Bookmark, action: str, extension_ns: int = 0
+    ) -> tuple[int, int]:
+        seen = 2**64 - 1 if bookmark in self._positions else 0
+        position = self._positions.get(bookmark, 0)
+        before = dict(self.book.states(queue))
+        matches, removed, kept = self.book.acknowledge(
+            queue, client, [(*bookmark, position, 0)], ACTIONS[action], extension_ns, now_ns, seen
+        )
+        for _, _, at in kept:
+            if before.get(at, INACTIVE) != INACTIVE:
+                self._leaves(queue, at, ("forced_expire",) if action == "expire" else ())
+            else:
+                self._deferred[queue].append((now_ns, bookmark))
+        return matches, removed
+
+    def acknowledge_matching(
+        self, now_ns: int, client: int, queue: int, kinds: frozenset[int], action: Action
+    ) -> Counts:
+        self.book.pass_time(now_ns)
+        active = [
+            position for position, state in self.book.states(queue) if state not in (INACTIVE, DELIVERED)
+        ]
+        matching = [position for position in active if self._log[position].kind in kinds]
+        deleted = 0
+        for position in matching:
+            deleted += self._acknowledge(now_ns, client, queue, self._log[position].bookmark, action)[1]
+        self._settle(now_ns)
+        return Counts(len(active), len(matching), deleted)
+
+    def extend(
+        self, now_ns: int, client: int, queue: int, bookmarks: Sequence[Bookmark], extension_ns: int
+    ) -> None:
+        self.book.pass_time(now_ns)
+        for bookmark in bookmarks:
+            self._acknowledge(now_ns, client, queue, bookmark, "extend", extension_ns)
+        self._settle(now_ns)
+
+    def tick(self, now_ns: int) -> None:
+        self.book.pass_time(now_ns)
+        self._settle(now_ns)
+
+    def restart(self, now_ns: int) -> None:
+        """A new engine reads the log, and which messages have left."""
+        self._clients.clear()
+        self._queues.clear()
+        deferred = [
+            [(at, mark) for at, mark in marks if now_ns < at + one.deferred_ack_expiration_ns]
+            for marks, one in zip(self._deferred, self._settings, strict=True)
+        ]
+        self._deferred = [[] for _ in self._settings]
+        self._begin()
+        for position, message in self._log.items():
+            for index in message.entries:
+                if position not in self._gone[index]:
+                    self._enter(index, position, message, message.published_ns)
+        for index, marks in enumerate(deferred):
+            for at, bookmark in marks:
+                position = self._positions.get(bookmark, 0)
+                if position == 0 or dict(self.book.states(index)).get(position) == INACTIVE:
+                    self._acknowledge(at, 0, index, bookmark, "acknowledge")
+        self.book.pass_time(now_ns)
+        self._settle(now_ns)
+
+    # What came out
+
+    def _leaves(self, queue: int, position: int, reasons: tuple[str, ...]) -> None:
+        self._gone[queue].add(position)
+        self._events.append(Removed(queue, position, reasons))
+
+    def _settle(self, now_ns: int) -> None:
+        while True:
+            self._evaluate(now_ns)
+            self._take_removals()
+            self.book.serve(now_ns)
+            self._take_deliveries()
+            self._take_removals()
+            if not self._evaluate(now_ns):
+                break
+        for index, known in enumerate(self._known):
+            now = {position for position, _ in self.book.states(index)}
+            for position in sorted(known - now - self._gone[index]):
+                self._leaves(index, position, ())  # its acknowledgement had been deferred
+            self._known[index] = now
+
+    def _evaluate(self, now_ns: int) -> bool:
+        """Tell the engine what matches. True: something was missing."""
+        missing = False
+        end = max(self._log, default=0) + 1
+        for cursor, (queue, _, kinds, until) in self.book.filters.items():
+            if until < end:
+                missing = True
+                matching = [
+                    (position, 0)
+                    for position, message in self._log.items()
+                    if position >= until and message.kind in kinds  # type: ignore[operator]
+                ]
+                self.book.hear(cursor, matching, end, now_ns)
+            assert queue < len(self._settings)
+        return missing
+
+    def _take_deliveries(self) -> None:
+        barriers: dict[tuple[int, int], None] = {}
+        for transport in range(TRANSPORTS):
+            for position, until_ns, subscription, _, queue, flags in DELIVERY.iter_unpack(
+                self.book.output.take_deliveries(transport, 1 << 30)
+            ):
+                if flags:
+                    assert subscription == NO_SUBSCRIPTION
+                    barriers[queue, position] = None
+                else:
+                    self._events.append(Delivered(subscription, queue, position, until_ns or None))
+        for queue, position in barriers:
+            kind = self._log[position].kind
+            takers = {
+                subscription
+                for subscription, queues in self._queues.items()
+                if queue in queues and (queues[queue] is None or kind in queues[queue])  # type: ignore[operator]
+            }
+            self._events.append(BarrierSent(queue, position, frozenset(takers)))
+
+    def _take_removals(self) -> None:
+        for queue, _, publisher, sequence, position, bits in self.book.output.take_removals():
+            assert self._log[position].bookmark == (publisher, sequence)
+            reasons = tuple(name for bit, name in REASONS.items() if bits & bit)
+            self._leaves(queue, position, reasons)
+
+    def take_events(self) -> list[Event]:
+        events, self._events = self._events, []
+        return events
+
+    # What can be asked
+
+    def counter(self, queue: int, name: str) -> int:
+        row = self._counters[queue * COUNTERS_BYTES : (queue + 1) * COUNTERS_BYTES].view("<u8")
+        return int(row[COUNTER_NAMES.index(name)])
+
+    def depth(self, queue: int) -> int:
+        return self.counter(queue, "depth")
+
+    def backlog(self, queue: int) -> int:
+        return self.counter(queue, "leased") + self.counter(queue, "delivered")
+
+    def deferred(self, queue: int) -> int:
+        return self.counter(queue, "deferred")
+
+    def expired_leases(self, queue: int) -> int:
+        return self.counter(queue, "expired_leases")
+
+    def inactive(self, queue: int) -> int:
+        return self.counter(queue, "inactive")
+
+    def insert_count(self, queue: int) -> int:
+        return self.counter(queue, "insert_count")
+
+    def delete_count(self, queue: int) -> int:
+        return self.counter(queue, "delete_count")
+
+    def available(self, queue: int) -> list[int]:
+        return self.book.available(queue)
+
+    def outstanding(self, subscription: int) -> int:
+        found = self.book.subscriber(self._clients[subscription] % TRANSPORTS, subscription)
+        assert found is not None
+        return found.outstanding
