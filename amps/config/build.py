@@ -38,6 +38,7 @@ from amps.config.modules import (
 from amps.config.readers import read_pattern
 from amps.config.schema import Checker, Section
 from amps.config.tls import read_tls
+from amps.config.topics import has_regex_characters
 from amps.config.units import shown
 from amps.expressions import ExpressionError, Functions, compile_expression
 from amps.messages import TypeSettings
@@ -46,7 +47,6 @@ COMPATIBLE_RELEASE = (5, 3, 4)
 """The release whose documented behaviour this server has: what the minimum version elements refer to."""
 
 MEBIBYTE = 2**20
-REGEX_CHARACTERS = frozenset(".*+?^$|()[]{}\\")
 _LONGEST_SOCKET_PATH_BYTES = 107
 _LEGACY_PROTOCOLS = ("fix", "nvfix", "xml", "soap", "fix-session")
 
@@ -293,7 +293,7 @@ def _transaction_log(
         name = topic.first("Name")
         if name is None or topic.first("MessageType") is None:
             continue
-        if regex_topic_support and REGEX_CHARACTERS & set(name):
+        if regex_topic_support and has_regex_characters(name):
             try:
                 read_pattern(name)
             except ValueError as error:

@@ -1,89 +1,26 @@
-"""Topics: which names are expressions, what they match, which topics are recorded.
+"""The rule for topics (`amps.config.topics`), and what the transaction log of a configuration takes."""
 
-A topic that holds one of `^ $ . * ? + | ( ) [ ] { } \\` is a PCRE expression, unanchored and case-sensitive
-(protocol.md §8), unless RegexTopicSupport is off or the command says `non_regex_topic`. Core and transports use the
-same rule, so that they agree on what is recorded.
-"""
+from amps.config import ServerConfig
+from amps.config.topics import (
+    RESERVED_PREFIX,
+    BadTopicExpression,
+    LoggedTopics,
+    has_regex_characters,
+    topic_predicate,
+)
 
-from collections.abc import Callable
-
-import pcre2
-
-from amps.config import LoggedTopic, ServerConfig
-
-REGEX_CHARACTERS = frozenset("^$.*?+|()[]{}\\")
-# Topics that begin so belong to the server.
-RESERVED_PREFIX = "/AMPS"
-
-
-class BadTopicExpression(ValueError):
-    """A topic with regex characters that is no valid expression."""
+__all__ = [
+    "RESERVED_PREFIX",
+    "BadTopicExpression",
+    "TopicMatcher",
+    "has_regex_characters",
+    "topic_predicate",
+]
 
 
-def has_regex_characters(topic: str) -> bool:
-    """Whether a topic would be taken as an expression."""
-    return not REGEX_CHARACTERS.isdisjoint(topic)
-
-
-def topic_predicate(
-    topic: str, regex_allowed: bool, *, when_too_hard: bool = False
-) -> Callable[[str], bool] | None:
-    """A test for topic names, or None if the topic is literal. Raises BadTopicExpression.
-
-    `when_too_hard`: the answer for a name on which the expression runs into the engine's limits. What denies must
-    say True there.
-    """
-    if not regex_allowed or not has_regex_characters(topic):
-        return None
-    try:
-        pattern = pcre2.compile(topic)
-    except (pcre2.PatternError, UnicodeError, ValueError) as error:
-        raise BadTopicExpression(f"{topic!r}: {error}") from error
-
-    def matches(name: str) -> bool:
-        try:
-            return pattern.search(name) is not None
-        except (pcre2.LibraryError, UnicodeError):
-            return when_too_hard
-
-    return matches
-
-
-class TopicMatcher:
-    """What the transaction log takes."""
+class TopicMatcher(LoggedTopics):
+    """What the transaction log takes; nothing, if there is none."""
 
     def __init__(self, config: ServerConfig) -> None:
-        self._literal: dict[tuple[str, str], list[LoggedTopic]] = {}
-        self._predicates: list[tuple[LoggedTopic, Callable[[str], bool]]] = []
         log = config.transaction_log
-        for entry in log.topics if log is not None else ():
-            predicate = topic_predicate(entry.name, config.regex_topic_support)
-            if predicate is None:
-                self._literal.setdefault((entry.name, entry.message_type), []).append(entry)
-            else:
-                self._predicates.append((entry, predicate))
-
-    @property
-    def records_anything(self) -> bool:
-        """Whether any topic can be recorded: then persisted acknowledgements are conflated (protocol.md §5.3)."""
-        return bool(self._literal or self._predicates)
-
-    def is_logged(self, topic: str, message_type: str) -> bool:
-        """Whether messages of that topic go to the journal. Topics of the server itself never do."""
-        return bool(self._matching(topic, message_type))
-
-    def content_filters(self, topic: str, message_type: str) -> tuple[str, ...]:
-        """Filters of which a message must match one to go to the journal; none: all messages go there."""
-        texts = [entry.filter for entry in self._matching(topic, message_type)]
-        return () if None in texts else tuple(text for text in texts if text is not None)
-
-    def _matching(self, topic: str, message_type: str) -> list[LoggedTopic]:
-        if topic.startswith(RESERVED_PREFIX):
-            return []
-        found = list(self._literal.get((topic, message_type), ()))
-        found += [
-            entry
-            for entry, predicate in self._predicates
-            if entry.message_type == message_type and predicate(topic)
-        ]
-        return found
+        super().__init__(log.topics if log is not None else (), config.regex_topic_support)
