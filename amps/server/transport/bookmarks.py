@@ -4,17 +4,10 @@ A bookmark is a list of points, or a range between two of them. Points are messa
 they mean in a log is found out by `start_search.py`; nothing here knows one.
 """
 
-import datetime
-import re
 from dataclasses import dataclass
 
+from amps.journal.bookmark_text import read_message_bookmark, read_moment_us
 from amps.server.transport.failures import CommandFailure
-
-_MESSAGE = re.compile(r"(\d{1,20})\s*\|\s*(\d{1,20})\s*(?:\|(?:[^|,]*\|?)?)?", re.ASCII)
-_TIMESTAMP = re.compile(r"(\d{8}T\d{6})(?:\.(\d{1,9}))?Z?", re.ASCII)
-_U64_MAX = 0xFFFFFFFFFFFFFFFF
-TIME_US_MAX = _U64_MAX // 1000 - 1
-"""In the year 2554, where the times of a log end: whatever is later is as far away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,30 +65,23 @@ def _parse_list(text: str) -> Points:
     times_us: list[int] = []
     for item in text.split(","):
         point = item.strip()
-        match = _MESSAGE.fullmatch(point)
+        message = read_message_bookmark(point)
         if point == "0":
             epoch = True
         elif point.replace(" ", "") in ("0|1", "0|1|"):
             now = True
-        elif match is not None and int(match[1]) <= _U64_MAX and int(match[2]) <= _U64_MAX:
-            messages.append(MessagePoint(int(match[1]), int(match[2])))
+        elif message is not None:
+            messages.append(MessagePoint(*message))
         else:
             times_us.append(_parse_time(point))
     return Points(epoch, now, tuple(messages), tuple(times_us))
 
 
 def _parse_time(text: str) -> int:
-    """UNIX microseconds. What is finer is cut off (transaction_log.md §20, 10)."""
-    match = _TIMESTAMP.fullmatch(text)
     try:
-        if match is None:
-            raise ValueError
-        moment = datetime.datetime.strptime(match[1] + "+0000", "%Y%m%dT%H%M%S%z")
+        return read_moment_us(text)
     except ValueError:
         raise CommandFailure("invalid bookmark", repr(text[:100])) from None
-    time_us = int(moment.timestamp()) * 1_000_000 + int((match[2] or "0").ljust(6, "0")[:6])
-    # Before 1970 is before every log.
-    return min(max(0, time_us), TIME_US_MAX)
 
 
 def format_bookmark(publisher_id: int, sequence: int) -> str:
