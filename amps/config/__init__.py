@@ -30,6 +30,7 @@ from amps.config.model import (
     TransportConfig,
     TuningConfig,
 )
+from amps.config.model_queues import QueueConfig, RecoveryPoint
 from amps.config.samples import embedded_default_text, sample_config
 from amps.config.schema import Checker
 from amps.config.text import expand
@@ -45,6 +46,8 @@ __all__ = [
     "LogTargetConfig",
     "LoggedTopic",
     "ModuleUse",
+    "QueueConfig",
+    "RecoveryPoint",
     "ServerConfig",
     "Severity",
     "TlsConfig",

@@ -15,9 +15,10 @@ from amps.config.actions import ActionReader
 from amps.config.admin import read_admin
 from amps.config.document import Node
 from amps.config.elements import LEVELS
+from amps.config.elements_queues import QUEUE_DELIVERY_FLUSH_INTERVAL_S
 from amps.config.findings import Severity
 from amps.config.functions import read_functions
-from amps.config.message_types import read_message_types
+from amps.config.message_types import check_message_type, read_message_types
 from amps.config.model import (
     AdminConfig,
     LoggedTopic,
@@ -35,6 +36,7 @@ from amps.config.modules import (
     declared_modules,
     resolve_use,
 )
+from amps.config.queues import QueueReader
 from amps.config.readers import read_pattern
 from amps.config.schema import Checker, Section
 from amps.config.tls import read_tls
@@ -65,16 +67,18 @@ def build(root: Section, checker: Checker) -> ServerConfig | None:
     functions = read_functions(root.first("UserDefinedFunctions"), declared, checker)
     regex_topic_support = root.first("RegexTopicSupport")
     transports = _transports(root, message_types, declared, checker)
+    log = _transaction_log(
+        root.first("TransactionLog"), message_types, functions, regex_topic_support, checker
+    )
+    group = root.first("Group") or name
     return ServerConfig(
         name=name,
-        group=root.first("Group") or name,
+        group=group,
         process_name=root.first("ProcessName"),
         description=root.first("Description"),
         environment=root.first("Environment"),
         transports=transports,
-        transaction_log=_transaction_log(
-            root.first("TransactionLog"), message_types, functions, regex_topic_support, checker
-        ),
+        transaction_log=log,
         logging=_log_targets(root.first("Logging"), checker),
         authentication=_authentication(root, declared, checker),
         entitlement=_entitlement(root, declared, checker),
@@ -85,6 +89,7 @@ def build(root: Section, checker: Checker) -> ServerConfig | None:
         client_max_capacity=root.first("ClientMaxCapacity"),
         client_message_age_limit_s=root.first("ClientMessageAgeLimit"),
         tuning=_tuning(root.first("Tuning")),
+        queues=QueueReader(root, group, log, message_types, functions, checker).read(),
         actions=ActionReader(root, message_types, functions, checker).read(),
         admin=_admin(root.first("Admin"), transports, declared, checker),
     )
@@ -155,15 +160,6 @@ def _admin(
     return read_admin(section, authentication, entitlement, transports, checker)
 
 
-def _check_message_type(section: Section, known: Mapping[str, TypeSettings], checker: Checker) -> None:
-    name = section.first("MessageType")
-    if name is not None and name not in known:
-        checker.error(
-            section.where("MessageType"),
-            f"unknown message type {shown(name)}; write one of {', '.join(known)}",
-        )
-
-
 def _transports(
     root: Section,
     message_types: Mapping[str, TypeSettings],
@@ -174,7 +170,7 @@ def _transports(
     container = root.first("Transports")
     transports: list[TransportConfig] = []
     for section in container.all("Transport") if container is not None else []:
-        _check_message_type(section, message_types, checker)
+        check_message_type(section, message_types, checker)
         _check_protocol(section, protocols, checker)
         transport = _transport(section, declared, checker)
         if transport is None:
@@ -289,7 +285,7 @@ def _transaction_log(
         return None
     topics = []
     for topic in section.all("Topic"):
-        _check_message_type(topic, message_types, checker)
+        check_message_type(topic, message_types, checker)
         name = topic.first("Name")
         if name is None or topic.first("MessageType") is None:
             continue
@@ -391,8 +387,14 @@ def _tuning(section: Section | None) -> TuningConfig:
     numa = section.first("NUMA") if section is not None else None
     log = section.first("TransactionLog") if section is not None else None
     topic_index = log.first("TopicIndex") if log is not None else None
+    queue = section.first("Queue") if section is not None else None
     return TuningConfig(
         transport_workers=transport.first("Workers") if transport is not None else None,
         numa_enabled=numa.first("Enabled") if numa is not None else True,
         topic_index=topic_index.first("Enabled") if topic_index is not None else False,
+        queue_delivery_flush_interval_s=(
+            queue.first("QueueDeliveryFlushInterval")
+            if queue is not None
+            else QUEUE_DELIVERY_FLUSH_INTERVAL_S
+        ),
     )

@@ -1,13 +1,14 @@
 """Every element of a configuration: instance, transports, logging, transaction log, tuning.
 
 The tables are the documentation of what is accepted. An element with `later` is known and refused with
-`not supported yet: …`. Elements of features that do not exist yet in bulk (SOW, queues, replication) are in
-`amps.config.elements_later`; actions and administration have modules of their own.
+`not supported yet: …`. Elements of features that do not exist yet in bulk (SOW topics, replication) are in
+`amps.config.elements_later`; message queues, actions and administration have modules of their own.
 """
 
 from amps.config.actions import ACTIONS
 from amps.config.admin import ADMIN
-from amps.config.elements_later import REPLICATION, SOW
+from amps.config.elements_later import REPLICATION, SOW_TOPICS
+from amps.config.elements_queues import QUEUE_DELIVERY_FLUSH_INTERVAL_S, QUEUES
 from amps.config.readers import (
     disabled_or_later,
     list_of,
@@ -271,7 +272,11 @@ TUNING = Block(
         ),
         "Replication": Block({"MinSyncDestinations": Leaf(read_text, repeatable=True, later="replication")}),
         "Queue": Block(
-            {"QueueDeliveryFlushInterval": Leaf(read_interval, at_least=(1e-6, "1us"), later="queues")}
+            {
+                "QueueDeliveryFlushInterval": Leaf(
+                    read_interval, default=QUEUE_DELIVERY_FLUSH_INTERVAL_S, at_least=(1e-6, "1us")
+                )
+            }
         ),
         "Admin": Block(
             {
@@ -327,7 +332,7 @@ ROOT = Block(
         "Transports": Block({"Transport": TRANSPORT}),
         "Admin": ADMIN,
         "Logging": Block({"Target": LOG_TARGET}),
-        "SOW": SOW,
+        "SOW": Block({**SOW_TOPICS, **QUEUES}),
         "TransactionLog": TRANSACTION_LOG,
         "Replication": REPLICATION,
         "Actions": ACTIONS,

@@ -1,4 +1,4 @@
-"""Elements of features that are known but not built: SOW, queues, replication.
+"""Elements of features that are known but not built: SOW topics, views, conflated topics, replication.
 
 They are described in full so that a file can be checked as a whole, and so that building a feature starts
 with removing its mark here. Until then each use is refused, by name and line.
@@ -88,49 +88,14 @@ _CONFLATED_TOPIC = Block(
     later="conflated topics",
 )
 
-_QUEUE: dict[str, Leaf | Block | Options | Synonym] = {
-    "Name": _REQUIRED,
-    "Topic": Synonym("Name"),
-    "MessageType": _REQUIRED,
-    "UnderlyingTopic": _TEXT,
-    "DefaultPublishTarget": _TEXT,
-    "Semantics": Leaf(one_of("at-least-once", "at-most-once")),
-    "LeasePeriod": Leaf(read_interval),
-    "MaxBacklog": Leaf(read_count),
-    "MaxPerSubscriptionBacklog": Leaf(read_count),
-    "Expiration": Leaf(read_interval),
-    "ExpirationModel": Leaf(one_of("default", "queue", "latest", "earliest")),
-    "Filter": _TEXT,
-    "RecoveryPoint": _TEXT,
-    "FairnessModel": Leaf(one_of("fast", "round-robin", "proportional")),
-    "Leasing": Leaf(one_of("strict", "sublet")),
-    "MaxDeliveries": Leaf(read_count),
-    "MaxCancels": Leaf(read_count),
-    "Priority": _TEXT,
-    "BarrierExpression": _TEXT,
-    "FileBackedMetadata": Leaf(read_boolean),
-    "TargetQueueDepth": Leaf(read_count, at_least=(1000, "1000")),
-    "DeferredAckExpiration": Leaf(read_interval),
+SOW_TOPICS: dict[str, Block | Synonym] = {
+    "Topic": _SOW_TOPIC,
+    "TopicDefinition": Synonym("Topic"),
+    "View": _VIEW,
+    "ViewDefinition": Synonym("View"),
+    "ConflatedTopic": _CONFLATED_TOPIC,
+    "ReplicaDefinition": Synonym("ConflatedTopic"),
 }
-_PLAIN_QUEUE = Block(_QUEUE, repeatable=True, later="queues")
-_GROUP_QUEUE = Block(
-    {**_QUEUE, "InitialOwner": _REQUIRED, "GroupLocalQueueDomain": _TEXT}, repeatable=True, later="queues"
-)
-
-SOW = Block(
-    {
-        "Topic": _SOW_TOPIC,
-        "TopicDefinition": Synonym("Topic"),
-        "View": _VIEW,
-        "ViewDefinition": Synonym("View"),
-        "ConflatedTopic": _CONFLATED_TOPIC,
-        "ReplicaDefinition": Synonym("ConflatedTopic"),
-        "Queue": _PLAIN_QUEUE,
-        "QueueDefinition": Synonym("Queue"),
-        "LocalQueue": _PLAIN_QUEUE,
-        "GroupLocalQueue": _GROUP_QUEUE,
-    }
-)
 
 _COMPRESSION = Leaf(one_of("none", "zlib", "zstd", "lz4"))
 

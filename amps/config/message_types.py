@@ -5,6 +5,7 @@ them again, for itself. Standard types are there without a declaration. A declar
 settings.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -37,6 +38,16 @@ _ELEMENTS: Final = {
     "Field": ("struct",),
 }
 _REQUIRED: Final = ("MessageType", "ProtoPath", "ProtoFile", "Type", "Field")
+
+
+def check_message_type(section: Section, known: Mapping[str, TypeSettings], checker: Checker) -> None:
+    """Refuses the MessageType of an element if there is none of that name."""
+    name = section.first("MessageType")
+    if name is not None and name not in known:
+        checker.error(
+            section.where("MessageType"),
+            f"unknown message type {shown(name)}; write one of {', '.join(known)}",
+        )
 
 
 def read_message_types(section: Section | None, checker: Checker) -> dict[str, TypeSettings]:

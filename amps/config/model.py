@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from amps.config.findings import Finding
+from amps.config.model_queues import QueueConfig
 from amps.expressions import SHIPPED, Functions
 from amps.messages import TypeSettings, standard_settings
 
@@ -173,12 +174,14 @@ class AdminConfig:
 class TuningConfig:
     """Knobs whose effect may change between versions. `transport_workers` None: from the CPU count.
 
-    `topic_index`: full journals get a topic index each, and replays use them.
+    `topic_index`: full journals get a topic index each, and replays use them. `queue_delivery_flush_interval_s`: the
+    longest that a queue's delivery waits for others to be sent together with it.
     """
 
     transport_workers: int | None = None
     numa_enabled: bool = True
     topic_index: bool = False
+    queue_delivery_flush_interval_s: float = 250e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +189,8 @@ class ServerConfig:
     """One instance. `authentication` and `entitlement` None mean the default modules without options.
 
     `message_types` are all there are, by name: the standard ones and those declared, in an order in which each
-    can be made of earlier ones. `functions` are what expressions may call.
+    can be made of earlier ones. `functions` are what expressions may call. `queues` are in the order of the file: a
+    queue's place among them is its number everywhere.
     """
 
     name: str
@@ -206,6 +210,7 @@ class ServerConfig:
     client_max_capacity: float = 0.5
     client_message_age_limit_s: float | None = None
     tuning: TuningConfig = field(default_factory=TuningConfig)
+    queues: tuple[QueueConfig, ...] = ()
     actions: tuple[ActionConfig, ...] = ()
     admin: AdminConfig | None = None
 

@@ -312,7 +312,6 @@ def test_what_is_wrong_and_what_would_be_right(inner: str, path: str, text: str)
             "<SOW><TopicDefinition><Topic>a</Topic><MessageType>json</MessageType></TopicDefinition></SOW>",
             "SOW topics",
         ),
-        ("<SOW><Queue><Name>q</Name><MessageType>json</MessageType></Queue></SOW>", "queues"),
         (
             "<SOW><View><Name>v</Name><MessageType>json</MessageType><UnderlyingTopic>a</UnderlyingTopic>"
             "<Projection><Field>/a</Field></Projection><Grouping><Field>/a</Field></Grouping></View></SOW>",

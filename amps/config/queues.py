@@ -1,0 +1,318 @@
+"""Message queues: from the elements in `SOW` to what the server works by, and every rule between them (queues.md §2.2).
+
+A queue that breaks a rule would lose messages, or hand out others than its operator thinks, without anybody noticing.
+So each rule is an error (D-01), whatever `ConfigValidation` says; only what the element tables check by themselves
+follows it. What cannot be known before messages come is no error: whether the topics that an expression will match
+are recorded, and whether the instance that `InitialOwner` names exists.
+
+A topic that is written with regex characters is an expression, here as everywhere (`amps.config.topics`). One that is
+the queue's own name, written out or not, is that name.
+"""
+
+from collections.abc import Callable, Mapping
+from itertools import chain
+
+from amps.config.document import Node
+from amps.config.findings import Severity
+from amps.config.message_types import check_message_type
+from amps.config.model import TransactionLogConfig
+from amps.config.model_queues import QueueConfig, QueueKind
+from amps.config.schema import Checker, Section
+from amps.config.topics import RESERVED_PREFIX, BadTopicExpression, LoggedTopics, topic_predicate
+from amps.config.units import shown
+from amps.expressions import ExpressionError, Functions, Usage, compile_expression
+from amps.messages import TypeSettings
+
+_KINDS: tuple[QueueKind, ...] = ("Queue", "LocalQueue", "GroupLocalQueue")
+_NEVER_RECORDED = ("View", "ConflatedTopic")
+_OF_GROUPS = ("InitialOwner", "GroupLocalQueueDomain")
+_EXCLUSIVE = (
+    ("Priority", "BarrierExpression"),
+    ("TargetQueueDepth", "Priority"),
+    ("TargetQueueDepth", "BarrierExpression"),
+)
+_AT_LEAST_ONCE_ONLY = ("LeasePeriod", "Leasing", "MaxDeliveries", "MaxCancels")
+_EXPRESSIONS = (
+    ("Filter", Usage.FILTER, "this filter"),
+    ("BarrierExpression", Usage.FILTER, "this barrier expression"),
+    ("Priority", Usage.FIELD, "this priority"),
+)
+
+
+class QueueReader:
+    """Reads the queues of one configuration."""
+
+    def __init__(
+        self,
+        root: Section,
+        group: str,
+        log: TransactionLogConfig | None,
+        message_types: Mapping[str, TypeSettings],
+        functions: Functions,
+        checker: Checker,
+    ) -> None:
+        """`log`: None as well if it could not be read, which has been told then."""
+        self._root = root
+        self._group = group
+        self._message_types = message_types
+        self._functions = functions
+        self._checker = checker
+        self._regex_topic_support: bool = root.first("RegexTopicSupport")
+        self._definitions = _definitions(root.first("SOW"))
+        self._queues = [
+            (known, section) for kind, section in self._definitions for known in _KINDS if kind == known
+        ]
+        self._logged = _logged_topics(log, self._regex_topic_support)
+
+    def read(self) -> tuple[QueueConfig, ...]:
+        """The queues, in the order of the file."""
+        queues: dict[tuple[str, str], QueueConfig] = {}
+        self._check_names()
+        for kind, section in self._queues:
+            queue = self._queue(kind, section)
+            if queue is not None:
+                queues[queue.name, queue.message_type] = queue
+                self._check_replication(queue)
+        for _, section in self._queues:
+            self._warn_of_detour(section, queues)
+        return tuple(queues.values())
+
+    def _check_names(self) -> None:
+        """D-32: what a name means in a message type is said once in SOW, if one who says it is a queue."""
+        earlier: dict[tuple[str, str], tuple[str, Section]] = {}
+        for kind, section in self._definitions:
+            key = section.first("Name"), section.first("MessageType")
+            if None in key:
+                continue
+            first_kind, first = earlier.setdefault(key, (kind, section))
+            if first is not section and (kind in _KINDS or first_kind in _KINDS):
+                self._checker.error(
+                    section.where("Name"),
+                    f"{shown(key[0])} of the message type {key[1]} is defined at {_place(first.node)} as well "
+                    f"({first_kind}); give each its own name",
+                )
+
+    def _queue(self, kind: QueueKind, section: Section) -> QueueConfig | None:
+        checker = self._checker
+        check_message_type(section, self._message_types, checker)
+        self._check_owner(kind, section)
+        self._check_combinations(section)
+        for element, usage, what in _EXPRESSIONS:
+            self._check_expression(section, element, usage, what)
+        name, message_type = section.first("Name"), section.first("MessageType")
+        if name is None or message_type not in self._message_types:
+            return None
+        if name.startswith(RESERVED_PREFIX):
+            checker.error(
+                section.where("Name"),
+                f"names that begin with {RESERVED_PREFIX} belong to the server; choose another",
+            )
+            return None
+        underlying_topic, is_regex, target = self._topics(section, name)
+        if target is None:
+            return None
+        self._check_recorded(
+            section, target, message_type, "DefaultPublishTarget" if is_regex else "UnderlyingTopic"
+        )
+        at_least_once = section.first("Semantics") == "at-least-once"
+        return QueueConfig(
+            name=name,
+            message_type=message_type,
+            kind=kind,
+            underlying_topic=underlying_topic,
+            underlying_is_regex=is_regex,
+            default_publish_target=target,
+            semantics=section.first("Semantics"),
+            lease_period_s=section.first("LeasePeriod"),
+            max_backlog=section.first("MaxBacklog"),
+            max_per_subscription_backlog=section.first("MaxPerSubscriptionBacklog"),
+            expiration_s=section.first("Expiration"),
+            expiration_model=section.first("ExpirationModel"),
+            filter=section.first("Filter"),
+            recovery_point=section.first("RecoveryPoint"),
+            fairness_model=section.first("FairnessModel")
+            or ("proportional" if at_least_once else "round-robin"),
+            leasing=section.first("Leasing"),
+            max_deliveries=section.first("MaxDeliveries"),
+            max_cancels=section.first("MaxCancels"),
+            priority=section.first("Priority"),
+            barrier_expression=section.first("BarrierExpression"),
+            file_backed_metadata=section.first("FileBackedMetadata"),
+            target_queue_depth=section.first("TargetQueueDepth"),
+            deferred_ack_expiration_s=section.first("DeferredAckExpiration"),
+            initial_owner=section.first("InitialOwner"),
+            domain=(section.first("GroupLocalQueueDomain") or self._group)
+            if kind == "GroupLocalQueue"
+            else None,
+            place=_place(section.node),
+        )
+
+    def _check_owner(self, kind: QueueKind, section: Section) -> None:
+        if kind == "GroupLocalQueue":
+            if not section.nodes.get("InitialOwner"):
+                self._checker.error(
+                    section.node,
+                    "a GroupLocalQueue needs InitialOwner; add it, with the Name of the instance that owns what is new",
+                )
+            return
+        for element in _OF_GROUPS:
+            if section.nodes.get(element):
+                self._checker.error(
+                    section.where(element),
+                    f"{element} belongs to a GroupLocalQueue only; remove it, or make this {kind} one",
+                )
+
+    def _check_combinations(self, section: Section) -> None:
+        checker = self._checker
+        for one, other in _EXCLUSIVE:
+            if section.nodes.get(one) and section.nodes.get(other):
+                checker.error(
+                    section.where(one), f"{one} cannot be used together with {other}; remove one of them"
+                )
+        if section.first("Semantics") != "at-most-once":
+            return
+        if section.first("FairnessModel") not in (None, "round-robin"):
+            checker.error(
+                section.where("FairnessModel"),
+                "an at-most-once queue is always round-robin; write that, or leave the element out",
+            )
+        for element in _AT_LEAST_ONCE_ONLY:
+            if section.has(element):
+                checker.note(
+                    section.where(element),
+                    Severity.WARNING,
+                    f"{element} has no effect with at-most-once: a message is gone when it is sent; leave it out",
+                )
+
+    def _check_expression(self, section: Section, element: str, usage: Usage, what: str) -> None:
+        text = section.first(element)
+        if text is None:
+            return
+        try:
+            compile_expression(text, usage | Usage.DETERMINISTIC, self._functions)
+        except ExpressionError as error:
+            self._checker.error(section.where(element), f"{what} cannot be used: {error}")
+
+    def _topics(self, section: Section, name: str) -> tuple[str, bool, str | None]:
+        """The underlying topic, whether it is an expression, and where a publish to the queue goes: None after an
+        error.
+        """
+        underlying_topic: str = section.first("UnderlyingTopic") or name
+        target: str | None = section.first("DefaultPublishTarget")
+        where = section.where("UnderlyingTopic")
+        matches: Callable[[str], bool] | None = None
+        if underlying_topic != name:
+            try:
+                matches = topic_predicate(underlying_topic, self._regex_topic_support)
+            except BadTopicExpression as error:
+                self._checker.error(where, f"this is not a regular expression: {error}; correct it")
+                return underlying_topic, True, None
+        if matches is None:
+            if target not in (None, underlying_topic):
+                self._checker.error(
+                    section.where("DefaultPublishTarget"),
+                    f"{shown(str(target))} is not the one topic of this queue, {shown(underlying_topic)}; "
+                    "leave DefaultPublishTarget out",
+                )
+                return underlying_topic, False, None
+            return underlying_topic, False, underlying_topic
+        if target is None:
+            self._checker.error(
+                where,
+                f"{shown(underlying_topic)} has regex characters and may match several topics; add "
+                "DefaultPublishTarget, with the one that a publish to the queue's name goes to",
+            )
+        elif not matches(target):
+            self._checker.error(
+                section.where("DefaultPublishTarget"),
+                f"{shown(target)} is not matched by UnderlyingTopic, {shown(underlying_topic)}; "
+                "name a topic that the queue takes",
+            )
+            return underlying_topic, True, None
+        return underlying_topic, True, target
+
+    def _check_recorded(self, section: Section, topic: str, message_type: str, element: str) -> None:
+        """A topic that the queue takes by name is one that the transaction log takes (queues.md §1.7, D-03)."""
+        checker, node = self._checker, section.where(element)
+        for kind, definition in self._definitions:
+            named = definition.first("Name"), definition.first("MessageType")
+            if kind in _NEVER_RECORDED and named == (topic, message_type):
+                checker.error(
+                    node,
+                    f"{shown(topic)} is a {kind}, which is never recorded; name a topic that publishers write to",
+                )
+                return
+        if self._root.first("TransactionLog") is None:
+            checker.error(
+                section.node,
+                f"a queue is kept in the transaction log; add TransactionLog, with a Topic for {shown(topic)}",
+            )
+        elif self._logged is not None and not self._logged.is_logged(topic, message_type):
+            checker.error(
+                node,
+                f"the topic {shown(topic)} of the message type {message_type} is not recorded; add a Topic for it to "
+                "TransactionLog, or name another",
+            )
+
+    def _check_replication(self, queue: QueueConfig) -> None:
+        """A local queue is not replicated (queues.md §2); its underlying topic may be."""
+        replication = self._root.first("Replication")
+        if queue.kind != "LocalQueue" or replication is None:
+            return
+        for topic in chain.from_iterable(one.all("Topic") for one in replication.all("Destination")):
+            listed = topic.first("Name")
+            if listed is None or topic.first("MessageType") != queue.message_type:
+                continue
+            if self._is_or_matches(listed, queue.name):
+                self._checker.error(
+                    topic.where("Name"),
+                    f"{shown(listed)} takes the LocalQueue {shown(queue.name)} ({queue.place}), which cannot be "
+                    "replicated; leave it out, or make it a Queue",
+                )
+
+    def _is_or_matches(self, listed: str, name: str) -> bool:
+        try:
+            matches = topic_predicate(listed, self._regex_topic_support)
+        except BadTopicExpression:
+            return False
+        return listed == name if matches is None else matches(name)
+
+    def _warn_of_detour(self, section: Section, queues: Mapping[tuple[str, str], QueueConfig]) -> None:
+        """Publishes to the name of a queue are recorded under its target: under its name nothing ever is."""
+        queue = queues.get((section.first("Name"), section.first("MessageType")))
+        other = queues.get((queue.default_publish_target, queue.message_type)) if queue is not None else None
+        if queue is None or other is None or other is queue:
+            return
+        if other.default_publish_target != other.name:
+            self._checker.note(
+                section.where("DefaultPublishTarget" if queue.underlying_is_regex else "UnderlyingTopic"),
+                Severity.WARNING,
+                f"{shown(other.name)} is a queue ({other.place}), and what is published to it is recorded as "
+                f"{shown(other.default_publish_target)}, so that it never comes here; name that topic",
+            )
+
+
+def _definitions(container: Section | None) -> list[tuple[str, Section]]:
+    """Everything that `SOW` defines, with the element's proper name, in the order of the file."""
+    if container is None:
+        return []
+    found = {
+        id(section.node): (kind, section)
+        for kind, sections in container.values.items()
+        for section in sections
+    }
+    return [found[id(node)] for node in container.node.children if id(node) in found]
+
+
+def _logged_topics(log: TransactionLogConfig | None, regex_topic_support: bool) -> LoggedTopics | None:
+    """None if nothing can be said, because of errors that have been told."""
+    if log is None:
+        return None
+    try:
+        return LoggedTopics(log.topics, regex_topic_support)
+    except BadTopicExpression:
+        return None
+
+
+def _place(node: Node) -> str:
+    return f"{node.origin.file}:{node.origin.line}"
