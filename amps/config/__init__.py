@@ -1,9 +1,9 @@
 """Configuration: from an AMPSConfig file to validated, typed, immutable dataclasses.
 
 The stages, one module each: `text` (variables, includes, origin of every line) → `document` (XML tree) →
-`schema` (check against the tables in `elements` and `elements_later`, values read by `units` and
-`readers`) → `build` (rules between elements, `model`). Everything there is to complain about is a
-`Finding` with file, line and element path; nothing but ConfigError is raised for a bad configuration.
+`schema` (check against the tables in `elements` and its neighbours, values read by `units` and `readers`) →
+`build` (rules between elements, `model`; those of message queues in `queues`). Everything there is to complain about
+is a `Finding` with file, line and element path; nothing but ConfigError is raised for a bad configuration.
 
 This package reads files and the environment. It starts nothing, binds nothing and logs nothing.
 """

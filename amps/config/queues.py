@@ -9,7 +9,7 @@ A topic that is written with regex characters is an expression, here as everywhe
 the queue's own name, written out or not, is that name.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 
 from amps.config.document import Node
@@ -62,6 +62,11 @@ class QueueReader:
         self._queues = [
             (known, section) for kind, section in self._definitions for known in _KINDS if kind == known
         ]
+        self._never_recorded = {
+            (section.first("Name"), section.first("MessageType")): kind
+            for kind, section in self._definitions
+            if kind in _NEVER_RECORDED
+        }
         self._logged = _logged_topics(log, self._regex_topic_support)
 
     def read(self) -> tuple[QueueConfig, ...]:
@@ -72,7 +77,7 @@ class QueueReader:
             queue = self._queue(kind, section)
             if queue is not None:
                 queues[queue.name, queue.message_type] = queue
-                self._check_replication(queue)
+        self._check_replication([queue for queue in queues.values() if queue.kind == "LocalQueue"])
         for _, section in self._queues:
             self._warn_of_detour(section, queues)
         return tuple(queues.values())
@@ -149,7 +154,7 @@ class QueueReader:
 
     def _check_owner(self, kind: QueueKind, section: Section) -> None:
         if kind == "GroupLocalQueue":
-            if not section.nodes.get("InitialOwner"):
+            if section.first("InitialOwner") is None:
                 self._checker.error(
                     section.node,
                     "a GroupLocalQueue needs InitialOwner; add it, with the Name of the instance that owns what is new",
@@ -234,15 +239,13 @@ class QueueReader:
     def _check_recorded(self, section: Section, topic: str, message_type: str, element: str) -> None:
         """A topic that the queue takes by name is one that the transaction log takes (queues.md §1.7, D-03)."""
         checker, node = self._checker, section.where(element)
-        for kind, definition in self._definitions:
-            named = definition.first("Name"), definition.first("MessageType")
-            if kind in _NEVER_RECORDED and named == (topic, message_type):
-                checker.error(
-                    node,
-                    f"{shown(topic)} is a {kind}, which is never recorded; name a topic that publishers write to",
-                )
-                return
-        if self._root.first("TransactionLog") is None:
+        kind = self._never_recorded.get((topic, message_type))
+        if kind is not None:
+            checker.error(
+                node,
+                f"{shown(topic)} is a {kind}, which is never recorded; name a topic that publishers write to",
+            )
+        elif self._root.first("TransactionLog") is None:
             checker.error(
                 section.node,
                 f"a queue is kept in the transaction log; add TransactionLog, with a Topic for {shown(topic)}",
@@ -254,28 +257,25 @@ class QueueReader:
                 "TransactionLog, or name another",
             )
 
-    def _check_replication(self, queue: QueueConfig) -> None:
+    def _check_replication(self, local_queues: Sequence[QueueConfig]) -> None:
         """A local queue is not replicated (queues.md §2); its underlying topic may be."""
         replication = self._root.first("Replication")
-        if queue.kind != "LocalQueue" or replication is None:
-            return
-        for topic in chain.from_iterable(one.all("Topic") for one in replication.all("Destination")):
+        destinations = replication.all("Destination") if replication is not None else []
+        for topic in chain.from_iterable(destination.all("Topic") for destination in destinations):
             listed = topic.first("Name")
-            if listed is None or topic.first("MessageType") != queue.message_type:
+            try:
+                matches = None if listed is None else topic_predicate(listed, self._regex_topic_support)
+            except BadTopicExpression:
                 continue
-            if self._is_or_matches(listed, queue.name):
-                self._checker.error(
-                    topic.where("Name"),
-                    f"{shown(listed)} takes the LocalQueue {shown(queue.name)} ({queue.place}), which cannot be "
-                    "replicated; leave it out, or make it a Queue",
-                )
-
-    def _is_or_matches(self, listed: str, name: str) -> bool:
-        try:
-            matches = topic_predicate(listed, self._regex_topic_support)
-        except BadTopicExpression:
-            return False
-        return listed == name if matches is None else matches(name)
+            for queue in local_queues:
+                if topic.first("MessageType") != queue.message_type:
+                    continue
+                if queue.name == listed if matches is None else matches(queue.name):
+                    self._checker.error(
+                        topic.where("Name"),
+                        f"{shown(listed)} takes the LocalQueue {shown(queue.name)} ({queue.place}), which cannot be "
+                        "replicated; leave it out, or make it a Queue",
+                    )
 
     def _warn_of_detour(self, section: Section, queues: Mapping[tuple[str, str], QueueConfig]) -> None:
         """Publishes to the name of a queue are recorded under its target: under its name nothing ever is."""

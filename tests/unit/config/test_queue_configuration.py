@@ -1,9 +1,14 @@
 """Elements of message queues, their defaults, and what becomes of them (queues.md §2)."""
 
+import contextlib
+from collections.abc import Callable
+
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from amps.config import QueueConfig, RecoveryPoint, Severity, load
-from amps.config.elements_queues import read_recovery_point
+from amps.config.elements_queues import read_limit, read_period, read_recovery_point, read_tries
 from tests.support.queue_configurations import configuration, element, logged, read, read_queue, refusal
 
 
@@ -304,6 +309,16 @@ def test_a_flush_interval_has_a_minimum() -> None:
     """queues.md §2, instance tuning"""
     rest = "<Tuning><Queue><QueueDeliveryFlushInterval>999ns</QueueDeliveryFlushInterval></Queue></Tuning>"
     assert "below the minimum of 1us" in refusal("", rest)[2]
+
+
+@pytest.mark.parametrize("reader", [read_period, read_limit, read_tries, read_recovery_point])
+@given(text=st.text(max_size=40) | st.text("0123456789|,TZ. -smk", max_size=30))
+@example(text="00010101T000000")
+@example(text="99991231T235959.999999999Z")
+@example(text="1|" * 3)
+def test_whatever_is_written_is_read_or_refused(reader: Callable[[str], object], text: str) -> None:
+    with contextlib.suppress(ValueError):
+        reader(text)
 
 
 # --- configurations as the documents show them --------------------------------------------------------------

@@ -273,6 +273,11 @@ def test_a_queue_and_another_definition_of_one_name(tag: str, rest: str, queue_f
     assert not any("as well" in found[2] for found in refusals(others))
 
 
+def test_names_that_concern_no_queue_are_left_to_others() -> None:
+    topics = element("T", tag="Topic") + element("T", tag="Topic")
+    assert not any("as well" in found[2] for found in refusals(configuration(topics + element("Q"))))
+
+
 @pytest.mark.parametrize("tag", ["View", "ConflatedTopic"])
 @pytest.mark.parametrize(
     ("inner", "path"),
@@ -419,6 +424,13 @@ def test_without_validation_a_queue_without_a_name_is_left_out() -> None:
     loaded = read("<Queue><MessageType>json</MessageType></Queue>" + element("Q"), LENIENT)
     assert [queue.name for queue in loaded.config.queues] == ["Q"]
     assert [finding.severity for finding in loaded.findings] == [Severity.WARNING]
+
+
+def test_an_owner_is_needed_without_validation() -> None:
+    """queues.md §22, D-01."""
+    sow = element("Q", "<InitialOwner></InitialOwner>", tag="GroupLocalQueue")
+    ((_, path, _),) = refusals(configuration(sow, LENIENT))
+    assert path == "GroupLocalQueue"
 
 
 def test_rules_between_elements_hold_without_validation() -> None:
