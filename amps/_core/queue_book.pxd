@@ -28,5 +28,5 @@ cdef class QueueBook:
 
     cdef int acknowledge_entries(
         self, Queue queue, uint64_t client, const QueueAcknowledgementHeader* header, QueueEntry* entries,
-        const uint64_t* last_sequences, uint64_t now_ns, AcknowledgedCounts* counts
+        object last_sequence, uint64_t now_ns, AcknowledgedCounts* counts
     ) except -1

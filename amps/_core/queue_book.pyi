@@ -8,7 +8,7 @@ from amps._core.queue_slots import QueueArena
 
 TIME_NEVER: int
 
-class QueueSettings(Protocol):
+class _QueueSettings(Protocol):
     """What the engine must know of a queue; None: without a limit, or never."""
 
     @property
@@ -40,7 +40,7 @@ class QueueSettings(Protocol):
 
 class QueueBook:
     def __init__(
-        self, arena: QueueArena, counters: object, settings: Sequence[QueueSettings], transports: int
+        self, arena: QueueArena, counters: object, settings: Sequence[_QueueSettings], transports: int
     ) -> None: ...
     @property
     def queues(self) -> list[Queue]: ...

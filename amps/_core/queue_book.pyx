@@ -10,7 +10,7 @@ which anything changed, in the order of the configuration. What is decided lies 
 from libc.stdint cimport uint32_t, uint64_t
 
 from amps._core.queue_heap cimport HeapEntry, heap_pop
-from amps._core.queue_list import COUNTERS_BYTES
+from amps._core.queue_list cimport QueueCounters
 from amps._core.queue_machine cimport (
     OUTCOME_DEFERRED,
     OUTCOME_EXPIRED,
@@ -36,14 +36,14 @@ TIME_NEVER = NEVER
 cdef class QueueBook:
 
     def __init__(self, QueueArena arena not None, counters, settings, uint32_t transports):
-        """settings: QueueSettings, in the order of the configuration. counters: writable, COUNTERS_BYTES for each."""
+        """settings: as in the stub, in the order of the configuration. counters: writable, a QueueCounters for each."""
         cdef uint32_t number
         rows = memoryview(counters)
         self.arena = arena
         self.output = QueueOutput(transports)
         self.shared = QueueShared(self.output)
         for number, of_queue in enumerate(settings):
-            row = rows[number * COUNTERS_BYTES : (number + 1) * COUNTERS_BYTES]
+            row = rows[number * sizeof(QueueCounters) : (number + 1) * sizeof(QueueCounters)]
             self.shared.queues.append(Queue(arena, number, row, of_queue, self.shared))
         self.subscribers = {}
         self.by_client = {}
@@ -173,11 +173,11 @@ cdef class QueueBook:
 
     cdef int acknowledge_entries(
         self, Queue queue, uint64_t client, const QueueAcknowledgementHeader* header, QueueEntry* entries,
-        const uint64_t* last_sequences, uint64_t now_ns, AcknowledgedCounts* counts
+        object last_sequence, uint64_t now_ns, AcknowledgedCounts* counts
     ) except -1:
         """Apply an acknowledgement of several messages; the entries that the journal must know come to the front.
 
-        last_sequences: of the publishers of entries without a position, the highest sequence in the log.
+        last_sequence(publisher id): the highest sequence in the log; asked for entries without a position.
         """
         cdef QueueEntry* entry
         cdef uint32_t at
@@ -200,7 +200,10 @@ cdef class QueueBook:
                 outcome = queue.acknowledge_slot(client, slot, header.action, header.extension_ns, now_ns)
             else:
                 outcome = OUTCOME_NOT_FOUND
-                if entry.position == 0 and entry.sequence > last_sequences[at] and queue.defers(header.action):
+                if (
+                    entry.position == 0 and queue.defers(header.action)
+                    and entry.sequence > <uint64_t>last_sequence(entry.publisher_id)
+                ):
                     queue.defer(entry.publisher_id, entry.sequence, now_ns)
                     outcome = OUTCOME_DEFERRED
             if outcome >= OUTCOME_RETURNED and outcome != OUTCOME_DEFERRED:
@@ -218,24 +221,23 @@ cdef class QueueBook:
         self, uint32_t queue_number, uint64_t client, bookmarks, uint32_t action, uint64_t extension_ns,
         uint64_t now_ns, uint64_t last_sequence=0
     ):
-        """The same from Python: bookmarks are (publisher id, sequence, log position or 0, slot); `last_sequence` is that
-        of all publishers. Returns (matches, removed, [(publisher id, sequence, position) that the journal must know]).
+        """The same from Python: bookmarks are (publisher id, sequence, log position or 0, slot); `last_sequence` is
+        that of all publishers. Returns matches, removed, and what the journal must know: [(publisher id, sequence,
+        log position)].
         """
         cdef QueueAcknowledgementHeader header
         cdef AcknowledgedCounts counts
         cdef uint32_t at
         cdef bytearray memory = bytearray(len(bookmarks) * sizeof(QueueEntry) + 8)
-        cdef bytearray last = bytearray(len(bookmarks) * sizeof(uint64_t) + 8)
         cdef QueueEntry* entries = <QueueEntry*><char*>memory
         for at in range(<uint32_t>len(bookmarks)):
             entries[at].publisher_id, entries[at].sequence, entries[at].position, entries[at].slot = bookmarks[at]
-            (<uint64_t*><char*>last)[at] = last_sequence
         header.action = action
         header.count = <uint32_t>len(bookmarks)
         header.extension_ns = extension_ns
         header.searched_until = 0
         self.acknowledge_entries(
-            self.shared.queues[queue_number], client, &header, entries, <uint64_t*><char*>last, now_ns, &counts
+            self.shared.queues[queue_number], client, &header, entries, lambda _: last_sequence, now_ns, &counts
         )
         kept = [(entries[at].publisher_id, entries[at].sequence, entries[at].position) for at in range(counts.kept)]
         return counts.matches, counts.removed, kept

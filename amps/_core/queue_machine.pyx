@@ -11,8 +11,8 @@ Invariants
 - A message has one state, and only a message that is LEASED or DELIVERED has a holder; it is in that member's list, and
   counts once in the subscription's `outstanding`.
 - `ready` counts the members whose subscription may get one more; the same for each cursor.
-- What is AVAILABLE is at or behind `fresh` of the cursor without a filter, or in its heap; for a cursor with a filter it
-  is in the heap if it is known to match. Heaps may hold more than that, which is dropped when it comes to the top.
+- What is AVAILABLE is at or behind `fresh` of the cursor without a filter, or in its heap; for a cursor with a filter
+  it is in the heap if it is known to match. Heaps may hold more than that, which is dropped when it comes to the top.
 - Nothing behind a barrier is delivered before the barrier.
 """
 
@@ -145,7 +145,7 @@ cdef class Queue(MessageList):
         self.expiries.capacity = 0
 
     def __init__(self, QueueArena arena not None, uint32_t number, counters, settings, QueueShared shared not None):
-        """settings: see QueueSettings in queue_book.pyi."""
+        """settings: see _QueueSettings in queue_book.pyi."""
         MessageList.__init__(self, arena, number, counters)
         self.settings = settings
         self.at_least_once = settings.at_least_once
@@ -199,9 +199,12 @@ cdef class Queue(MessageList):
             return 0
         self.counters.last_queued_position = message.position
         self.now_ns = now_ns
-        if self.deferred and self.deferred.pop((message.publisher_id, message.sequence), None) is not None:
-            self.counters.deferred = len(self.deferred)
-            return 0
+        if self.deferred:
+            until = self.deferred.pop((message.publisher_id, message.sequence), None)
+            if until is not None:
+                self.counters.deferred = len(self.deferred)
+                if until > now_ns:
+                    return 0
         number = self.append(message.position)
         slot = &self.slots[number]
         slot.sequence = message.sequence

@@ -8,18 +8,24 @@ already; until the journal has them, a restart would bring the messages back. Wh
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 
+from amps._core.queue_records cimport QUEUE_DELIVERED
+
 cdef enum:
     FIRST_CAPACITY = 256
 
 
 cdef class QueueOutput:
 
-    def __cinit__(self, uint32_t transports):
+    def __cinit__(self):
+        self.deliveries = NULL
+        self.transport_count = 0
+        self.removals = NULL
+
+    def __init__(self, uint32_t transports):
         self.deliveries = <DeliveryBuffer*>calloc(max(transports, <uint32_t>1), sizeof(DeliveryBuffer))
         if self.deliveries == NULL:
             raise MemoryError()
         self.transport_count = transports
-        self.removals = NULL
         self.removal_count = 0
         self.removal_capacity = 0
         self.frozen = False
@@ -80,6 +86,15 @@ cdef class QueueOutput:
         item.entry.reasons = reasons
         self.removal_count += 1
         return 0
+
+    @property
+    def has_unwritten_deliveries(self):
+        """Whether something was delivered at most once of which the journal does not know yet."""
+        cdef uint64_t at
+        for at in range(self.removal_count):
+            if self.removals[at].action == QUEUE_DELIVERED:
+                return True
+        return False
 
     @property
     def transports(self):

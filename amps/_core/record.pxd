@@ -36,6 +36,9 @@ cdef enum RecordKind:
     KIND_LOGON = 258
     KIND_DISCONNECT = 259
     KIND_SPILLED_PUBLISH = 260     # the record lies in a spill file named by the payload
+    KIND_QUEUE_SUBSCRIBE = 261     # a subscription to queues begins, or changes
+    KIND_QUEUE_UNSUBSCRIBE = 262
+    KIND_QUEUE_DELIVERIES = 513    # from the core: queue_records.pxd
 
 
 cdef enum RecordFlag:

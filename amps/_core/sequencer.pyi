@@ -2,14 +2,21 @@
 
 import mmap
 from collections.abc import Callable, Container, Mapping
-from typing import Literal
+from typing import Literal, Protocol
 
 from amps._core.log_writer import LogWriter
+from amps._core.queue_desk import QueueDesk
 from amps._core.shared import ControlPage, Ring
 
 _LogonReply = tuple[Literal["logon"], int, int, bool, int, int]
 _KickReply = tuple[Literal["kick"], int, int, str, str]
 _RefusedReply = tuple[Literal["refused"], int, int]
+
+class _QueueTopics(Protocol):
+    """amps.config.queue_topics has one."""
+
+    def feeds(self, topic: str, message_type: str) -> tuple[int, ...]: ...
+    def queue(self, name: str, message_type: str) -> int | None: ...
 
 class Topic:
     @property
@@ -35,6 +42,7 @@ class Sequencer:
         next_txid: int,
         publishers: Mapping[int, int],
         now_ns: int,
+        queues: tuple[QueueDesk, _QueueTopics] | None = None,
     ) -> None: ...
     @property
     def journal(self) -> LogWriter | None: ...
@@ -70,4 +78,8 @@ class Sequencer:
     def pending(self) -> bool: ...
     def ring_is_empty(self, index: int) -> bool: ...
     def publish_watermarks(self, control: ControlPage) -> None: ...
-    def take_replies(self) -> list[tuple[int, _LogonReply | _KickReply | _RefusedReply]]: ...
+    @property
+    def desk(self) -> QueueDesk | None: ...
+    @property
+    def queues_due_ns(self) -> int | None: ...
+    def take_replies(self) -> list[tuple[int, _LogonReply | _KickReply | _RefusedReply | bytes]]: ...

@@ -16,7 +16,7 @@ Invariants
   sees its record consumed and then reads the watermarks has an upper bound of the record's position.
 """
 
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memset
 
@@ -27,6 +27,8 @@ from amps._core.identity import publisher_id as publisher_id_of
 from amps._core.identity import topic_hash
 from amps._core.log_writer cimport LogWriter
 from amps._core.platform cimport load_acquire, store_release
+from amps._core.queue_desk cimport QueueDesk
+from amps._core.queue_desk import client_key
 from amps._core.record cimport (
     FLAG_DERIVED_PUBLISHER,
     FLAG_UNRECORDED,
@@ -34,6 +36,9 @@ from amps._core.record cimport (
     KIND_DISCONNECT,
     KIND_FIRST_CONTROL,
     KIND_LOGON,
+    KIND_QUEUE_ACKNOWLEDGEMENT,
+    KIND_QUEUE_SUBSCRIBE,
+    KIND_QUEUE_UNSUBSCRIBE,
     KIND_SPILLED_PUBLISH,
     RECORD_HEADER_BYTES,
     TOPIC_PREFIX_BYTES,
@@ -76,6 +81,8 @@ cdef class Topic:
     cdef readonly bytes message_type
     cdef readonly uint64_t hash
     cdef readonly bint logged
+    cdef tuple feeds               # queues that its messages enter
+    cdef int64_t queue             # number of the queue with this name, -1 = there is none
 
 
 cdef class TransportState:
@@ -114,13 +121,15 @@ cdef class Sequencer:
 
     journal: LogWriter of the journal, None without a transaction log. transient: LogWriter for topics that are not
     recorded. is_logged(topic, message_type) tells which topics the journal takes. publishers: {publisher id: highest
-    sequence} from recovery.
+    sequence} from recovery. queues: a QueueDesk, and `feeds` and `queue` of amps.config.queue_topics; None: no queues.
     """
 
     cdef readonly LogWriter journal
     cdef readonly LogWriter transient
     cdef object is_logged
     cdef object open_spill
+    cdef readonly QueueDesk desk
+    cdef object queue_topics
     cdef readonly uint64_t next_txid
     cdef readonly uint64_t now_ns
     cdef readonly uint64_t durable
@@ -147,11 +156,16 @@ cdef class Sequencer:
     def __cinit__(self):
         self.publishers = NULL
 
-    def __init__(self, journal, transient, is_logged, open_spill, uint64_t next_txid, publishers, uint64_t now_ns):
+    def __init__(
+        self, journal, transient, is_logged, open_spill, uint64_t next_txid, publishers, uint64_t now_ns, queues=None
+    ):
         self.journal = journal
         self.transient = transient
         self.is_logged = is_logged
         self.open_spill = open_spill
+        self.desk, self.queue_topics = queues or (None, None)
+        if self.desk is not None:
+            self.desk.last_sequence = self.last_sequence
         self.next_txid = next_txid
         self.now_ns = now_ns
         self.durable = 0
@@ -192,6 +206,8 @@ cdef class Sequencer:
         self.transports[index] = state
         for key in [key for key in self.names if key[0] == index]:
             self._give_up_name(key)
+        if self.desk is not None:
+            self.desk.book.end_transport(index, self.now_ns)
 
     def topic_number(self, str topic, str message_type):
         """The core's number of a topic; made when first asked for."""
@@ -210,6 +226,15 @@ cdef class Sequencer:
             type_text = message_type.decode()
             topic.hash = topic_hash(text, type_text)
             topic.logged = self.journal is not None and self.is_logged(text, type_text)
+            topic.feeds = ()
+            topic.queue = -1
+            if self.desk is not None:
+                if topic.logged:
+                    topic.feeds = tuple([
+                        self.desk.book.queues[number] for number in self.queue_topics.feeds(text, type_text)
+                    ])
+                number = self.queue_topics.queue(text, type_text)
+                topic.queue = -1 if number is None else number
             self.topics.append(topic)
             self.topics_by_key[key] = topic
         return topic
@@ -251,11 +276,15 @@ cdef class Sequencer:
         if now_ns > self.now_ns:
             self.now_ns = now_ns
         self.durable = durable
+        if self.desk is not None:
+            self.desk.book.pass_time(self.now_ns)
         for index in range(len(self.transports)):
             state = <TransportState>self.transports[index]
             if state.taken == 0:
                 state.taken = self._process(index, state, bytes_max)
                 worked = worked or state.taken > 0
+        if self.desk is not None and self._serve_queues():
+            worked = True
         if worked:
             self.publish_watermarks(control)
         return worked
@@ -352,7 +381,12 @@ cdef class Sequencer:
             if record.sequence <= publisher.last_sequence:
                 self.duplicates += 1
                 return 0
-        writer = self.journal if topic.logged and not record.flags & FLAG_UNRECORDED else self.transient
+        if record.kind == KIND_QUEUE_ACKNOWLEDGEMENT:
+            if topic.queue < 0:
+                raise ValueError("a transport pushed an acknowledgement of messages of no queue")
+            writer = self.journal
+        else:
+            writer = self.journal if topic.logged and not record.flags & FLAG_UNRECORDED else self.transient
         if record.length >= self._refused_from_bytes and writer is self.journal:
             return self._refuse(session, slot, state)
         if self.run_writer is not writer:
@@ -376,6 +410,8 @@ cdef class Sequencer:
             new_topic = True
         if publisher != NULL:
             publisher.last_sequence = record.sequence
+        if record.kind == KIND_QUEUE_ACKNOWLEDGEMENT and not self._acknowledge(record, topic, state.index):
+            return 0
         if new_topic:
             self.flush_run()
             writer.name_topic(
@@ -399,6 +435,94 @@ cdef class Sequencer:
         if writer.index is not None:
             writer.index.add(record, record.position - writer.start_position)
         self.run_length += align8(record.length)
+        if topic.feeds and writer is self.journal and record.kind != KIND_QUEUE_ACKNOWLEDGEMENT:
+            self.desk.enqueue(record, topic.feeds, self.now_ns)
+        return 0
+
+    # --- queues ---------------------------------------------------------------------------------------
+
+    cdef bint _acknowledge(self, RecordHeader* record, Topic topic, int index) except -1:
+        """Apply an acknowledgement. False: the journal need not know."""
+        cdef uint32_t slot = <uint32_t>record.position
+        cdef uint32_t serial = <uint32_t>(record.position >> 32)
+        cdef uint32_t token = 0
+        cdef uint32_t matches = 0
+        cdef uint32_t removed = 0
+        cdef uint32_t kept = self.desk.acknowledge(
+            record, <uint32_t>topic.queue, client_key(index, slot, serial), self.now_ns, &token, &matches, &removed
+        )
+        if token:
+            self.replies.append((index, ("queue_acknowledged", slot, serial, token, matches, removed)))
+        return kept > 0
+
+    cdef bint _serve_queues(self) except -1:
+        """Decide what is delivered, write down what has left, hand the deliveries over. True: there were any."""
+        cdef bint recorded
+        self.desk.book.output.frozen = self.refuses or self.desk.book.output.removal_count > 0
+        self.desk.book.serve(self.now_ns)
+        recorded = self._write_removals()
+        if self.desk.book.output.has_unwritten_deliveries:
+            return recorded
+        for transport, record in self.desk.take_deliveries(self.journal.position):
+            self.replies.append((transport, record))
+            recorded = True
+        return recorded
+
+    cdef bint _write_removals(self) except -1:
+        """Give the journal what has left the queues without a client's doing. True: it took some of it."""
+        cdef bytearray memory
+        cdef uint32_t queue = 0
+        cdef uint64_t count = 0
+        cdef bint written = False
+        while self.desk.book.output.removal_count:
+            memory = self.desk.removal_record(&queue, &count)
+            message_type, name = self.desk.names[queue]
+            if not self._append(<RecordHeader*><char*>memory, self._topic(name, message_type)):
+                break
+            self.desk.removals_written(count)
+            written = True
+        return written
+
+    cdef bint _append(self, RecordHeader* record, Topic topic) except -1:
+        """Write a record of the core's own to the journal, under a topic. False: the journal cannot take it."""
+        cdef LogWriter writer = self.journal
+        cdef uint64_t need = align8(record.length) + topic_record_bytes(topic)
+        self.flush_run()
+        if self.refuses:
+            return False
+        if writer.position - writer.start_position + need + RECORD_HEADER_BYTES > writer.size:
+            if not writer.may_rotate(need):
+                self._refused_from_bytes = 0
+                return False
+            writer.rotate(need, self.next_txid, self.now_ns, self.durable)
+        if (
+            topic.number >= writer.place_capacity
+            or writer.places[topic.number].file_plus_one != writer.number + 1
+        ):
+            writer.name_topic(
+                topic.number, topic.message_type, topic.name, topic.hash, self.next_txid, self.now_ns, self.durable
+            )
+        record.position = writer.position
+        record.txid = self.next_txid
+        record.timestamp_ns = self.now_ns
+        record.durable_position = self.durable
+        record.topic_id = writer.places[topic.number].topic_id
+        record.checksum = record_checksum(record)
+        self.next_txid += 1
+        if writer.index is not None:
+            writer.index.add(record, record.position - writer.start_position)
+        writer.write(<const uint8_t*>record, align8(record.length))
+        return True
+
+    cdef int _subscribe(self, int index, TransportState state, uint32_t slot, uint32_t serial, tuple wanted) except -1:
+        """A subscription to queues begins, or changes; one of a connection that is no more does nothing."""
+        cdef Session* session = state.session(slot)
+        number, queues, max_backlog, filter_key = wanted
+        if session.serial == serial and session.state == SESSION_ACTIVE:
+            backlog = self.desk.book.subscribe(
+                index, number, client_key(index, slot, serial), dict.fromkeys(queues, filter_key), max_backlog
+            )
+            self.replies.append((index, ("queue_entered", slot, serial, number, backlog)))
         return 0
 
     cdef int _refuse(self, Session* session, uint32_t slot, TransportState state) except -1:
@@ -443,6 +567,12 @@ cdef class Sequencer:
             self._disconnect(index, state, slot, serial)
         elif record.kind == KIND_SPILLED_PUBLISH:
             self._take_spill(payload, state)
+        elif record.kind == KIND_QUEUE_SUBSCRIBE:
+            self._subscribe(index, state, slot, serial, tuple(msgpack.unpackb(payload)))
+        elif record.kind == KIND_QUEUE_UNSUBSCRIBE:
+            number = msgpack.unpackb(payload)
+            self.desk.book.unsubscribe(index, number, self.now_ns)
+            self.replies.append((index, ("queue_ended", slot, serial, number)))
         else:
             raise ValueError(f"transport {index} pushed a record of unknown kind {record.kind}")
         return 0
@@ -497,6 +627,8 @@ cdef class Sequencer:
         if session.serial == serial:
             session.state = SESSION_NONE
             self._give_up_name((index, slot))
+        if self.desk is not None:
+            self.desk.book.end_client(client_key(index, slot, serial), self.now_ns)
         return 0
 
     cdef int _give_up_name(self, tuple key) except -1:
@@ -507,12 +639,17 @@ cdef class Sequencer:
         return 0
 
     @property
+    def queues_due_ns(self):
+        """UNIX time at which a queue has something to do at the latest; None: there are no queues."""
+        return None if self.desk is None else self.desk.book.due_ns
+
+    @property
     def has_replies(self):
         """Whether `take_replies` has anything."""
         return len(self.replies) > 0
 
     def take_replies(self):
-        """[(transport index, tuple)] since the last call: logon answers and connections to close."""
+        """[(transport index, tuple or whole record)] since the last call: answers, connections to close, deliveries."""
         replies = self.replies
         self.replies = []
         return replies

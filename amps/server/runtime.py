@@ -172,6 +172,16 @@ class Runtime:
         """Who has logged on at a transport worker (transport/publishers.py)."""
         return self.directory.path / f"publishers.{transport}"
 
+    @property
+    def queue_slots_path(self) -> Path:
+        """What the core knows of the messages in queues (`amps._core.queue_slots`)."""
+        return self.directory.path / "queue.slots"
+
+    @property
+    def queue_counters_path(self) -> Path:
+        """What the queues say of themselves, a row of `amps._core.queue_list` each."""
+        return self.directory.path / "queue.counters"
+
     def spill_path(self, token: str) -> Path:
         """A large message on its way from a transport to the core."""
         return self.directory.path / f"spill.{token}"

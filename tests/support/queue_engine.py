@@ -29,7 +29,7 @@ ACTIONS = {"acknowledge": 0, "cancel": 1, "expire": 2, "extend": 3}
 REASONS = {1: "time_limit", 2: "forced_expire", 4: "max_cancels", 8: "max_deliveries"}
 BARRIER_SENT = 16
 LEASED, INACTIVE, DELIVERED = 3, 1, 5
-TRANSPORTS = 2
+TRANSPORTS = 1  # so that all deliveries have one order
 
 
 @dataclass
@@ -116,6 +116,8 @@ class QueueEngine:
             entry.priority if settings.has_priority else None,
             entry.is_barrier and settings.has_barriers,
         )
+        if all(at != position for at, _ in self.book.states(index)):
+            self._gone[index].add(position)  # its acknowledgement came before it
 
     def subscribe(
         self, now_ns: int, subscription: int, client: int, queues: Mapping[int, Filter], max_backlog: int
@@ -222,7 +224,10 @@ class QueueEngine:
         for index, marks in enumerate(deferred):
             for at, bookmark in marks:
                 position = self._positions.get(bookmark, 0)
-                if position == 0 or dict(self.book.states(index)).get(position) == INACTIVE:
+                if position == 0 or index not in self._log[position].entries:
+                    self.book.acknowledge(index, 0, [(*bookmark, 0, 0)], 0, 0, at)
+                    self._deferred[index].append((at, bookmark))
+                elif dict(self.book.states(index)).get(position) == INACTIVE:
                     self._acknowledge(at, 0, index, bookmark, "acknowledge")
         self.book.pass_time(now_ns)
         self._settle(now_ns)
@@ -265,17 +270,12 @@ class QueueEngine:
         return missing
 
     def _take_deliveries(self) -> None:
-        barriers: dict[tuple[int, int], None] = {}
-        for transport in range(TRANSPORTS):
-            for position, until_ns, subscription, _, queue, flags in DELIVERY.iter_unpack(
-                self.book.output.take_deliveries(transport, 1 << 30)
-            ):
-                if flags:
-                    assert subscription == NO_SUBSCRIPTION
-                    barriers[queue, position] = None
-                else:
-                    self._events.append(Delivered(subscription, queue, position, until_ns or None))
-        for queue, position in barriers:
+        deliveries = self.book.output.take_deliveries(0, 1 << 30)
+        for position, until_ns, subscription, _, queue, flags in DELIVERY.iter_unpack(deliveries):
+            if not flags:
+                self._events.append(Delivered(subscription, queue, position, until_ns or None))
+                continue
+            assert subscription == NO_SUBSCRIPTION
             kind = self._log[position].kind
             takers = {
                 subscription

@@ -50,6 +50,7 @@ from amps.server.core.flusher import Flusher
 from amps.server.core.journal_files import JournalFiles, StorageFailure
 from amps.server.core.lock import DirectoryInUse, DirectoryLock, lock_directory
 from amps.server.core.older import RecoveryRefused
+from amps.server.core.queues import CoreQueues
 from amps.server.core.recovery import Recovered, recover
 from amps.server.core.refusing import Refusing
 from amps.server.core.transient_files import TransientFiles
@@ -219,11 +220,19 @@ class Core:
         transient.open_first(0, 0, next_txid)
         if journal is not None and self._journal_files is not None and self._flusher is not None:
             self._open_journal(journal, index, recovered, next_txid)
+        queues = self._recover_queues(recovered) if config.queues and journal is not None else None
         matcher = TopicMatcher(config)
         # Times in the log rise, also over a restart with a clock that was set back.
         began_ns = max(now_ns, recovered.last_timestamp_ns)
         self.sequencer = Sequencer(
-            journal, transient, matcher.is_logged, self._open_spill, next_txid, recovered.publishers, began_ns
+            journal,
+            transient,
+            matcher.is_logged,
+            self._open_spill,
+            next_txid,
+            recovered.publishers,
+            began_ns,
+            None if queues is None else (queues.desk, queues.topics),
         )
         for topic_id, (topic, message_type) in enumerate(recovered.topics):
             if journal is not None and not recovered.finished:
@@ -248,6 +257,23 @@ class Core:
                 make_directory(self._disk, directory)
             known = self._directories.get(str(directory))
             self._directories[str(directory)] = self._disk.expect(directory, known)
+
+    def _recover_queues(self, recovered: Recovered) -> CoreQueues:
+        """Make the queues of the log that was recovered. Raises RecoveryRefused, OSError."""
+        settings, active = self._config.transaction_log, recovered.active
+        assert settings is not None
+        queues = CoreQueues(self._config, self._runtime)
+        if active is not None:
+            limit = active.start_position + active.size if recovered.finished else recovered.position
+            queues.recover(
+                settings.journal_directory,
+                settings.journal_archive_directory,
+                self._config.name,
+                recovered.first_number,
+                limit,
+                self._report,
+            )
+        return queues
 
     def _open_journal(
         self, journal: LogWriter, index: IndexBuilder | None, recovered: Recovered, next_txid: int
@@ -330,7 +356,7 @@ class Core:
                     waits_for = select.POLLOUT if self._waiting_answers else select.POLLIN
                     poller.modify(self._runtime.core_requests, waits_for)
                 if not self._pending():
-                    events = poller.poll(ANSWER_WAIT_MS if self._blocked else IDLE_WAIT_MS)
+                    events = poller.poll(ANSWER_WAIT_MS if self._blocked else self._idle_ms())
                 control.set_core_sleeping(False)
                 if any(descriptor == bell for descriptor, _ in events):
                     self._runtime.core_bell.clear()
@@ -348,6 +374,15 @@ class Core:
         control, transports = self._runtime.control, range(self._runtime.transports)
         return now_ns < self._orphaned_until_ns and any(
             control.transport_alive(index) for index in transports
+        )
+
+    def _idle_ms(self) -> int:
+        """How long nothing has to be done if nobody asks for anything."""
+        due_ns = self.sequencer.queues_due_ns
+        return (
+            IDLE_WAIT_MS
+            if due_ns is None
+            else min(IDLE_WAIT_MS, max(0, (due_ns - self._now_ns()) // 1_000_000 + 1))
         )
 
     def _pending(self) -> bool:
@@ -387,7 +422,7 @@ class Core:
 
     def _send_replies(self) -> None:
         for index, reply in self.sequencer.take_replies():
-            self._waiting_replies[index].append(control_record(reply))
+            self._waiting_replies[index].append(reply if isinstance(reply, bytes) else control_record(reply))
         for index, waiting in enumerate(self._waiting_replies):
             if index in self._replacing:
                 waiting.clear()

@@ -252,6 +252,8 @@ CATALOGUE: Mapping[str, Entry] = {
         "process[{process}] with pid {pid} has made no progress for {seconds} seconds and is killed, to be "
         "started again.",
     ),
+    "31-0001": Entry("info", "queues: {text}."),
+    "31-0002": Entry("info", "queues: {text}."),
     "31-0010": Entry("info", "queue diagnostics:\n{data}"),
     "70-0004": Entry("error", "client[{client}] is not consuming messages, disconnecting slow client"),
     "70-0011": Entry("warning", "client[{client}] slow consumption detected, offline messages."),

@@ -1,0 +1,21 @@
+# See queue_desk.pyx.
+
+from libc.stdint cimport uint32_t, uint64_t
+
+from amps._core.queue_book cimport QueueBook
+from amps._core.record cimport RecordHeader
+
+
+cdef class QueueDesk:
+    cdef readonly QueueBook book
+    cdef readonly list names               # by queue: (message type, name), both as bytes
+    cdef public object last_sequence       # publisher id -> the highest sequence in the log
+
+    cdef int enqueue(self, const RecordHeader* record, tuple queues, uint64_t now_ns) except -1
+    cdef uint32_t acknowledge(
+        self, RecordHeader* record, uint32_t queue, uint64_t client, uint64_t now_ns, uint32_t* token,
+        uint32_t* matches, uint32_t* removed
+    ) except? 0xFFFFFFFF
+    cdef int apply_recorded(self, const RecordHeader* record, uint32_t queue) except -1
+    cdef bytearray removal_record(self, uint32_t* queue, uint64_t* count)
+    cdef int removals_written(self, uint64_t count) except -1
