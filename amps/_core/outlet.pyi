@@ -7,6 +7,7 @@ from _typeshed import ReadableBuffer
 WANT_BOOKMARK: int
 WANT_TIMESTAMP: int
 PACED: int
+WANT_LEASE: int
 
 class Outlet:
     def __init__(self, on_first: Callable[[], object]) -> None: ...

@@ -22,11 +22,13 @@ cdef enum:
 WANT_BOOKMARK = 1
 WANT_TIMESTAMP = 2
 PACED = 4                          # delivered at the client's own pace: replays, and who has caught up
+WANT_LEASE = 8                     # of a queue, and its lease ends: when, `lease_until_ns` says
 
 cdef enum:
     BOOKMARK = 1
     TIMESTAMP = 2
     IS_PACED = 4
+    LEASE = 8
 
 
 cdef const char* TWO_DIGITS = (
@@ -115,6 +117,7 @@ cdef class Outlet:
         self.pending_bytes = 0
         self.taken_bytes = 0
         self.paced_until = 0
+        self.lease_until_ns = 0
         self.on_first = on_first
         self.closed = False
         self.begin_bookmarks(0)
@@ -218,6 +221,12 @@ cdef class Outlet:
             at += write_u64(at, record.sequence)
             memcpy(at, b'|"', 2)
             at += 2
+        if flags & LEASE:
+            memcpy(at, b',"lp":"', 7)
+            at += 7
+            at += write_timestamp(at, self.lease_until_ns)
+            at[0] = c'"'
+            at += 1
         if flags & TIMESTAMP:
             memcpy(at, b',"ts":"', 7)
             at += 7

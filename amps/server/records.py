@@ -1,5 +1,14 @@
 """Control records: what transports and core tell each other through the rings besides messages.
 
+Of queues (`number`: the transport's number of a subscription to them; replies as others, msgpack):
+    KIND_QUEUE_SUBSCRIBE     [number, [queue numbers], max_backlog, client token, filter id | None]; or replaces one
+        answer               ["queue_entered", slot, serial, number, effective backlog], before any delivery to it
+    KIND_QUEUE_UNSUBSCRIBE   [number]; a KIND_DISCONNECT ends all of a connection
+        answer               ["queue_ended", slot, serial, number]
+    KIND_QUEUE_ACKNOWLEDGEMENT (4) goes the way of a publish (queue_records.pxd); if its token is not 0:
+        answer               ["queue_acknowledged", slot, serial, token, matches, deleted]
+    KIND_QUEUE_DELIVERIES    from the core, in binary (queue_records.pxd)
+
 The layout is that of `amps._core.record` (80-byte header, then a msgpack payload), because a ring carries nothing
 else. Both sides build them here.
 """
@@ -10,6 +19,8 @@ import msgpack
 
 # length, checksum, connection slot, serial, 40 bytes of zeros, topic number, expiration, kind, 10 bytes, payload length
 _HEADER = struct.Struct("<IIII40xIIH10xI")
+_KIND = struct.Struct("<H")
+_KIND_OFFSET = 64
 HEADER_BYTES = _HEADER.size
 NO_EXPIRATION = 0xFFFFFFFF
 
@@ -17,7 +28,10 @@ KIND_DECLARE_TOPIC = 257
 KIND_LOGON = 258
 KIND_DISCONNECT = 259
 KIND_SPILLED_PUBLISH = 260
+KIND_QUEUE_SUBSCRIBE = 261
+KIND_QUEUE_UNSUBSCRIBE = 262
 KIND_REPLY = 512
+KIND_QUEUE_DELIVERIES = 513
 
 
 def control_record(
@@ -31,6 +45,12 @@ def raw_control_record(payload: bytes, kind: int, slot: int = 0, serial: int = 0
     """One control record with a payload of plain bytes."""
     length = HEADER_BYTES + len(payload)
     return _HEADER.pack(length, 0, slot, serial, topic, NO_EXPIRATION, kind, len(payload)) + payload
+
+
+def record_kind(record: bytes) -> int:
+    """Kind of a record."""
+    kind: int = _KIND.unpack_from(record, _KIND_OFFSET)[0]
+    return kind
 
 
 def control_payload(record: bytes) -> object:

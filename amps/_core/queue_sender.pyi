@@ -1,0 +1,50 @@
+"""Types of what sends queue messages; see queue_sender.pyx."""
+
+from collections.abc import Callable, Collection, Mapping
+
+from amps._core.frames import LogDamaged
+from amps._core.log_reader import LogDirectory, LogFile
+from amps._core.outlet import Outlet
+from amps._core.queue_leases import LeaseTable
+from amps._core.shared import ControlPage
+
+NUMBERS_END: int
+
+class QueueReceiver:
+    def __init__(
+        self,
+        number: int,
+        owner: object,
+        outlet: Outlet,
+        leases: LeaseTable,
+        flags: int,
+        sub_id: bytes | None,
+        queues: Mapping[int, bytes],
+    ) -> None: ...
+    @property
+    def number(self) -> int: ...
+    @property
+    def owner(self) -> object: ...
+    def change(self, flags: int, sub_id: bytes | None, queues: Mapping[int, bytes]) -> None: ...
+
+class Batch: ...
+
+class QueueSender:
+    def __init__(
+        self,
+        directory: LogDirectory,
+        control: ControlPage,
+        read_ahead: Callable[[LogFile, int, int, Callable[[], object]], object],
+        schedule: Callable[[], object],
+        damaged: Callable[[object, LogDamaged], object],
+    ) -> None: ...
+    def add(self, receiver: QueueReceiver) -> None: ...
+    def remove(self, number: int) -> None: ...
+    def set_queues(self, number: int, queues: Collection[int]) -> None: ...
+    def take(self, record: bytes) -> None: ...
+    def when_sent(self, action: Callable[[], object]) -> None: ...
+    @property
+    def durable_needed(self) -> int: ...
+    def run(self, durable: int, bytes_max: int) -> bool: ...
+    def wake(self, receiver: QueueReceiver) -> None: ...
+    def release(self) -> None: ...
