@@ -1,9 +1,10 @@
 """What a connection sends: frames cut out of the byte stream, publishes put into the ring without a Python object.
 
 One Ingress per client connection. The event loop asks it for memory to receive into, then tells how much came;
-`parse` then works through the frames. A plain publish is scanned, checked and laid out in the ring right here. Anything
-else (other commands, and the rarer forms of publish) is returned to Python as a COMMAND, and so are the moments where
-policy has to decide (a new topic, a permission, a full ring).
+`parse` then works through the frames. A plain publish is scanned, checked and laid out in the ring right here, and so
+is a plain acknowledgement of queue messages that this connection was given. Anything else (other commands, and the
+rarer forms of these two) is returned to Python as a COMMAND, and so are the moments where policy has to decide (a new
+topic, a permission, a full ring).
 
 Memory: idle connections hold none. Bytes are received into a scratch buffer shared by all connections of the
 process and parsed there; only the piece of a frame whose rest has not come is kept, in memory that grows as the
@@ -27,6 +28,16 @@ from libc.string cimport memcmp, memcpy, memmove, memset
 from amps._core.filter_set cimport FilterBench, FilterSet
 from amps._core.message_facts cimport tell_facts
 from amps._core.platform cimport debug_assert, load_relaxed
+from amps._core.queue_acks cimport (
+    ENTRIES_PER_RECORD,
+    AckList,
+    Acknowledging,
+    acknowledgement_length,
+    lay_out,
+)
+from amps._core.queue_leases cimport LeaseTable
+from amps._core.queue_acks import make_records
+from amps._core.queue_records cimport QUEUE_ACKNOWLEDGE, QUEUE_CANCEL, QUEUE_EXPIRE
 from amps._core.record cimport (
     FLAG_DELTA,
     FLAG_DERIVED_PUBLISHER,
@@ -41,9 +52,12 @@ from amps._core.shared cimport ControlPage, Ring
 from amps._core.topic_table cimport TopicEntry, TopicTable
 from amps._core.wire cimport (
     FIELD_ACK_TYPE,
+    FIELD_BOOKMARK,
     FIELD_CMD,
+    FIELD_CMD_ID,
     FIELD_CORRELATION_ID,
     FIELD_EXPIRATION,
+    FIELD_OPTS,
     FIELD_SEQ,
     FIELD_SOW_KEY,
     FIELD_TOPIC,
@@ -72,7 +86,15 @@ cdef enum:
     ORIGIN_BYTES = 16
     PART_LIMIT = 65535     # longest correlation id, user id or SOW key: records count them in 16 bits
 
+# Fields of an acknowledgement that needs nothing else than to be passed on.
+cdef uint64_t ACKNOWLEDGEMENT_FIELDS = (
+    (<uint64_t>1 << <int>FIELD_CMD) | (<uint64_t>1 << <int>FIELD_CMD_ID) | (<uint64_t>1 << <int>FIELD_TOPIC)
+    | (<uint64_t>1 << <int>FIELD_BOOKMARK) | (<uint64_t>1 << <int>FIELD_OPTS) | (<uint64_t>1 << <int>FIELD_SEQ)
+    | (<uint64_t>1 << <int>FIELD_ACK_TYPE)
+)
+
 cdef uint8_t* scratch = <uint8_t*>malloc(SCRATCH_BYTES)
+cdef AckList scratch_acks = AckList()      # of the current frame
 
 
 cdef class Ingress:
@@ -106,7 +128,8 @@ cdef class Ingress:
     cdef TopicEntry last_entry
     cdef bint has_refused                  # a publish with a number was refused for want of storage
     cdef bint wants_ack                    # the current publish takes part in conflated acknowledgements
-    cdef uint8_t* permissions              # by topic number: 0 unknown, 1 allowed, 2 denied
+    cdef uint8_t* permissions              # by topic number: 0 unknown, 1 allowed, 2 denied; 4: may be read
+    cdef LeaseTable leases                 # what the connection was given of queues; None = nothing yet
     cdef uint32_t permission_count
     # what acknowledgements are made of
     cdef readonly uint64_t sequence        # of the last publish with a number
@@ -137,6 +160,7 @@ cdef class Ingress:
         self.kept_capacity = 0
         self.permission_count = 0
         self.last_entry = None
+        self.leases = None
         self.has_refused = False
         self.user_id = b""
         self.sequence = 0
@@ -280,6 +304,13 @@ cdef class Ingress:
                 return BAD_HEADER
             self.header_length = <uint32_t>header_length
             if not self.ready or not self.is_plain_publish():
+                if self.leases is not None and self.ready:
+                    result = self.put_acknowledgement()
+                    if result == RING_FULL:
+                        return RING_FULL
+                    if result == 0:
+                        self.at += 4 + length
+                        continue
                 self.at += 4 + length
                 return COMMAND
             result = self.put_publish()
@@ -293,7 +324,6 @@ cdef class Ingress:
     cdef inline bint is_plain_publish(self) noexcept nogil:
         """A publish that needs no acknowledgement of its own."""
         cdef const Slice* command = &self.view.field[<int>FIELD_CMD]
-        cdef const Slice* ack
         cdef uint64_t number
         if not (
             (command.length == 1 and command.data[0] == c'p')
@@ -314,27 +344,40 @@ cdef class Ingress:
         if self.view.present & (<uint64_t>1 << <int>FIELD_EXPIRATION):
             if field_u64(&self.view, FIELD_EXPIRATION, &number) < 0 or number >= NO_EXPIRATION:
                 return False
-        if self.view.present & (<uint64_t>1 << <int>FIELD_ACK_TYPE):
-            ack = &self.view.field[<int>FIELD_ACK_TYPE]
-            if ack.length == 4 and memcmp(ack.data, b"none", 4) == 0:
-                return True
-            return (
-                self.conflated
-                and ack.length == 9
-                and memcmp(ack.data, b"persisted", 9) == 0
-                and self.view.present & (<uint64_t>1 << <int>FIELD_SEQ) != 0
-            )
-        return True
+        return self.wants_plain_ack()
+
+    cdef inline bint wants_plain_ack(self) noexcept nogil:
+        """Nothing, `none`, or `persisted` for a command with a sequence."""
+        cdef const Slice* ack = &self.view.field[<int>FIELD_ACK_TYPE]
+        if not self.view.present & (<uint64_t>1 << <int>FIELD_ACK_TYPE):
+            return True
+        if ack.length == 4 and memcmp(ack.data, b"none", 4) == 0:
+            return True
+        return (
+            self.conflated
+            and ack.length == 9
+            and memcmp(ack.data, b"persisted", 9) == 0
+            and self.view.present & (<uint64_t>1 << <int>FIELD_SEQ) != 0
+        )
 
     cdef int put_publish(self) except -1:
         """Lay the current frame out in the ring. 0 = done; else what `parse` returns."""
-        cdef const Slice* topic = &self.view.field[<int>FIELD_TOPIC]
-        cdef TopicEntry entry = self.last_entry
-        cdef uint64_t hash_
-        if not self.view.present & (<uint64_t>1 << <int>FIELD_TOPIC) or topic.length == 0:
+        cdef TopicEntry entry
+        if self.part_length(<int>FIELD_TOPIC) == 0:
             self.topic_entry = None
             field_u64(&self.view, FIELD_SEQ, &self.sequence)
             return DENIED
+        entry = self.find_entry()
+        if entry is None:
+            return NEW_TOPIC
+        # A plain publish asks for nothing, for `none`, or for `persisted`.
+        return self.put_publish_to(entry, self.part_length(<int>FIELD_ACK_TYPE) == 9)
+
+    cdef TopicEntry find_entry(self):
+        """The entry of the current frame's topic; None if it is new to the core."""
+        cdef const Slice* topic = &self.view.field[<int>FIELD_TOPIC]
+        cdef TopicEntry entry = self.last_entry
+        cdef uint64_t hash_
         if (
             entry is None
             or <uint32_t>len(entry.raw_name) != topic.length
@@ -343,17 +386,16 @@ cdef class Ingress:
             hash_ = self.table.hash_of(self.message_type_id, <const uint8_t*>topic.data, topic.length)
             entry = self.table.find(self.message_type_id, <const uint8_t*>topic.data, topic.length, hash_)
             if entry is None or not entry.declared:
-                return NEW_TOPIC
+                return None
             self.last_entry = entry
-        # A plain publish asks for nothing, for `none`, or for `persisted`.
-        return self.put_publish_to(entry, self.part_length(<int>FIELD_ACK_TYPE) == 9)
+        return entry
 
     cdef int put_publish_to(self, TopicEntry entry, bint wants_ack) except -1:
         cdef uint64_t sequence = 0
         cdef uint64_t length
         cdef uint8_t* room
         cdef uint32_t permission
-        cdef uint64_t refused_from_bytes
+        cdef int refusal
         self.topic_entry = entry
         self.wants_ack = wants_ack
         field_u64(&self.view, FIELD_SEQ, &sequence)
@@ -361,23 +403,23 @@ cdef class Ingress:
             self.sequence = sequence
             return DENIED
         if self.checked:
-            permission = self.permissions[entry.number] if entry.number < self.permission_count else 0
+            permission = self.permissions[entry.number] & 3 if entry.number < self.permission_count else 0
             if permission == 0:
                 return PERMISSION
             if permission == 2:
                 self.sequence = sequence
                 return DENIED
+        if entry.target is not None:
+            # A queue's name, for which the permission was: recorded under another one (queues.md §4, §14.5).
+            entry = entry.target
+            self.topic_entry = entry
         if not entry.discarded:
             length = self.record_length(sequence)
             # Of a topic that is recorded by content all messages: what would not be recorded is known too late.
-            refused_from_bytes = load_relaxed(&self.control.data.refused_from_bytes)
-            if entry.logged and length >= refused_from_bytes:
-                self.has_refused = self.has_refused or sequence != 0
+            refusal = self.storage_refusal(length, sequence, entry.logged)
+            if refusal:
                 self.sequence = sequence
-                return NO_STORAGE
-            if self.has_refused and sequence:
-                self.sequence = sequence
-                return NO_STORAGE if refused_from_bytes == 0 else AFTER_REFUSAL
+                return refusal
             if align8(length) > self.ring.capacity // 8:
                 return SPILL
             room = self.ring.reserve(<uint32_t>length)
@@ -388,8 +430,95 @@ cdef class Ingress:
         self.note_publish(sequence)
         return 0
 
+    cdef int storage_refusal(self, uint64_t length, uint64_t sequence, bint recorded) except -1:
+        """Whether a record of that length, with that number, cannot be taken: NO_STORAGE, AFTER_REFUSAL; 0 = it can."""
+        cdef uint64_t refused_from_bytes = load_relaxed(&self.control.data.refused_from_bytes)
+        if recorded and length >= refused_from_bytes:
+            self.has_refused = self.has_refused or sequence != 0
+            return NO_STORAGE
+        if self.has_refused and sequence:
+            return NO_STORAGE if refused_from_bytes == 0 else AFTER_REFUSAL
+        return 0
+
+    cdef int put_acknowledgement(self) except -1:
+        """Lay the current frame out in the ring if it is a plain acknowledgement of messages that are held here.
+
+        0 = done, RING_FULL = later, COMMAND = it is something else, or needs more than this.
+        """
+        cdef const Slice* bookmarks = &self.view.field[<int>FIELD_BOOKMARK]
+        cdef Acknowledging about
+        cdef TopicEntry entry
+        cdef uint64_t length
+        cdef uint8_t* room
+        if not self.is_plain_acknowledgement(&about):
+            return COMMAND
+        entry = self.find_entry()
+        if entry is None or entry.queue < 0:
+            return COMMAND
+        if self.checked and not (
+            entry.number < self.permission_count and self.permissions[entry.number] & 4
+        ):
+            return COMMAND
+        if not scratch_acks.parse(
+            <const uint8_t*>bookmarks.data, bookmarks.length, self.leases, <uint32_t>entry.queue
+        ):
+            return COMMAND
+        if scratch_acks.unknown or scratch_acks.count > ENTRIES_PER_RECORD:
+            return COMMAND
+        about.topic = entry.number
+        length = acknowledgement_length(&about, scratch_acks.count)
+        if length >= load_relaxed(&self.control.data.refused_from_bytes) or (self.has_refused and about.sequence):
+            return COMMAND  # to be refused there
+        room = self.ring.reserve(<uint32_t>length)
+        if room == NULL:
+            return RING_FULL
+        lay_out(<RecordHeader*>room, &about, scratch_acks.entries, scratch_acks.count)
+        self.ring.commit(<uint32_t>length)
+        scratch_acks.end_leases(self.leases, <uint32_t>entry.queue)
+        self.wants_ack = self.part_length(<int>FIELD_ACK_TYPE) == 9
+        self.note_sequence(about.sequence)
+        return 0
+
+    cdef inline bint is_plain_acknowledgement(self, Acknowledging* about) noexcept nogil:
+        """A `sow_delete` by bookmarks that needs no acknowledgement of its own; `about` is filled but for the topic."""
+        cdef const Slice* command = &self.view.field[<int>FIELD_CMD]
+        cdef const Slice* options = &self.view.field[<int>FIELD_OPTS]
+        if command.length != 10 or memcmp(command.data, b"sow_delete", 10) != 0:
+            return False
+        if self.view.present & ~ACKNOWLEDGEMENT_FIELDS or self.view.escaped or self.frame_length > self.header_length:
+            return False
+        if self.part_length(<int>FIELD_TOPIC) == 0 or not self.wants_plain_ack():
+            return False
+        about.action = QUEUE_ACKNOWLEDGE
+        if self.part_length(<int>FIELD_OPTS):
+            if options.length != 6:
+                return False
+            if memcmp(options.data, b"cancel", 6) == 0:
+                about.action = QUEUE_CANCEL
+            elif memcmp(options.data, b"expire", 6) == 0:
+                about.action = QUEUE_EXPIRE
+            else:
+                return False
+        about.sequence = 0
+        if self.view.present & (<uint64_t>1 << <int>FIELD_SEQ):
+            if field_u64(&self.view, FIELD_SEQ, &about.sequence) < 0 or about.sequence == 0:
+                return False
+        about.slot = self.slot
+        about.serial = self.serial
+        about.extension_ns = 0
+        about.searched_until = 0
+        about.token = 0
+        about.numbered = self.numbered
+        about.publisher_id = self.publisher_id
+        about.derived_id = self.derived_id
+        return True
+
     cdef inline int note_publish(self, uint64_t sequence) noexcept:
         self.messages += 1
+        return self.note_sequence(sequence)
+
+    cdef inline int note_sequence(self, uint64_t sequence) noexcept:
+        """A command with that number (0: none) is in the ring."""
         if sequence:
             self.sequence = sequence
             if self.wants_ack:
@@ -523,19 +652,53 @@ cdef class Ingress:
         """Make the current frame the next one again."""
         self.at -= 4 + self.frame_length
 
-    def set_permission(self, TopicEntry entry, bint allowed):
-        """Remember whether this connection may publish to a topic."""
+    cdef int make_room_for_permission(self, uint32_t number) except -1:
         cdef uint8_t* grown
         cdef uint32_t count
-        if entry.number >= self.permission_count:
-            count = max(64, entry.number + 1, self.permission_count * 2)
+        if number >= self.permission_count:
+            count = max(64, number + 1, self.permission_count * 2)
             grown = <uint8_t*>realloc(self.permissions, count)
             if grown == NULL:
                 raise MemoryError()
             memset(grown + self.permission_count, 0, count - self.permission_count)
             self.permissions = grown
             self.permission_count = count
-        self.permissions[entry.number] = 1 if allowed else 2
+        return 0
+
+    def set_permission(self, TopicEntry entry, bint allowed):
+        """Remember whether this connection may publish to a topic."""
+        self.make_room_for_permission(entry.number)
+        self.permissions[entry.number] = (self.permissions[entry.number] & 4) | (1 if allowed else 2)
+
+    def allow_acknowledging(self, TopicEntry entry):
+        """Remember that this connection may read a queue: then it may acknowledge its messages."""
+        self.make_room_for_permission(entry.number)
+        self.permissions[entry.number] |= 4
+
+    def set_leases(self, LeaseTable leases):
+        """What the connection is given of queues is noted there from now on."""
+        self.leases = leases
+
+    def acknowledgement_records(
+        self, AckList acks, TopicEntry entry, uint32_t action, uint64_t extension_ns, uint64_t searched_until,
+        uint32_t token, uint64_t sequence,
+    ):
+        """Records, as bytes, for acknowledgements that Python has dealt with; an int says why they cannot be taken:
+        NO_STORAGE, AFTER_REFUSAL.
+
+        entry: of the queue's name. The rest: see queue_acks.make_records.
+        """
+        cdef list records = make_records(
+            acks, self.slot, self.serial, entry.number, action, extension_ns, searched_until, token,
+            self.publisher_id, self.derived_id, self.numbered, sequence,
+        )
+        cdef int refusal = self.storage_refusal(max(map(len, records), default=0), sequence, True)
+        return refusal if refusal else records
+
+    def note_acknowledgement(self, uint64_t sequence, bint wants_ack):
+        """The last of these records is in the ring. `wants_ack`: as for `publish_current`."""
+        self.wants_ack = wants_ack
+        self.note_sequence(sequence)
 
     def forget_permissions(self):
         """Ask for every permission anew."""

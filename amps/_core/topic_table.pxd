@@ -1,6 +1,6 @@
 # See topic_table.pyx.
 
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from amps._core.filter_set cimport FilterSet
 
@@ -20,6 +20,9 @@ cdef class TopicEntry:
     cdef readonly bint declared            # the core knows the number
     cdef readonly FilterSet recorded_if    # of a recorded topic: messages that match none are not; None = all are
     cdef readonly TopicEntry unrecorded    # of such a topic: what stands for messages that are not recorded
+    cdef readonly int64_t queue            # number of the queue that has this name; -1 = none has
+    cdef readonly bint is_own_topic        # of such a queue: it takes what is published under its own name
+    cdef readonly TopicEntry target        # of another one: the topic under which publishes to it are recorded
 
 
 cdef struct TableSlot:
@@ -32,6 +35,7 @@ cdef class TopicTable:
     cdef TableSlot* slots
     cdef uint64_t capacity
     cdef object classify
+    cdef object queues
     cdef dict _message_types
 
     cdef TopicEntry _new_entry(self, str name, bytes raw, str message_type, uint32_t type_id)

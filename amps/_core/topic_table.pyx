@@ -2,6 +2,9 @@
 
 Publishing looks a topic up by its bytes in the receive buffer; delivery gets the entry from the log's topic records.
 Numbers are dense and never reused, so other modules keep per-topic state in arrays.
+
+A queue's name is a topic too. What is published to it is recorded under the queue's publish target, whose entry hangs
+on the name's, so that the way there costs a publish nothing (queues.md §4).
 """
 
 from libc.stdlib cimport calloc, free
@@ -26,6 +29,7 @@ cdef class TopicTable:
     """All topics met so far.
 
     classify(topic, message_type) -> (logged, discarded, refusal | None, FilterSet | None), asked once per topic.
+    queues: the names of the queues (amps.config.queue_topics.QueueTopics), None if there are none.
     """
 
     def __cinit__(self):
@@ -34,9 +38,10 @@ cdef class TopicTable:
         if self.slots == NULL:
             raise MemoryError()
 
-    def __init__(self, classify):
+    def __init__(self, classify, queues=None):
         self.entries = []
         self.classify = classify
+        self.queues = queues
         self._message_types = {}
 
     def __dealloc__(self):
@@ -88,7 +93,25 @@ cdef class TopicTable:
         self._insert(
             self.hash_of(type_id, <const uint8_t*><const char*>raw, <uint32_t>len(raw)), entry.number
         )
+        if self.queues is not None:
+            self._find_queue(entry)
         return entry
+
+    def _find_queue(self, TopicEntry entry):
+        """Note whether a queue has that name, and where publishes to it go."""
+        number = self.queues.queue(entry.name, entry.message_type)
+        if number is None:
+            return
+        entry.queue = number
+        entry.is_own_topic = self.queues.is_own_topic(number)
+        if entry.is_own_topic:
+            if entry.unrecorded is not None:
+                entry.unrecorded.queue = entry.queue
+                entry.unrecorded.is_own_topic = True
+            return
+        target = self.queues.publish_target(entry.name, entry.message_type)
+        if target != entry.name:
+            entry.target = self.entry(target, entry.message_type)
 
     def unrecorded_entry(self, str name, str message_type):
         """The same for messages in the transient log: of a topic that is recorded in part, the other part."""
@@ -104,6 +127,8 @@ cdef class TopicTable:
         entry.message_type_id = type_id
         entry.json_name = json.dumps(name, ensure_ascii=False).encode("utf-8", "surrogatepass")
         entry.declared = False
+        entry.queue = -1
+        entry.is_own_topic = False
         self.entries.append(entry)
         return entry
 

@@ -28,7 +28,7 @@ from amps.server.transport.core_link import CoreLink
 from amps.server.transport.filters import Benches, FilterCompiler
 from amps.server.transport.logons import NAME_BYTES_MAX
 from amps.server.transport.spilling import write_spill
-from amps.server.transport.topic_classes import make_topic_table
+from amps.server.transport.topic_classes import make_topic_table, queue_topics
 
 MESSAGE_BYTES_MAX = 200 * 2**20
 _SLOT = 0
@@ -64,7 +64,7 @@ class Publisher:
             functions=config.functions,
         )
         filters = FilterCompiler(config.functions)
-        self._topics = make_topic_table(matcher, has_journal, benches.bench, filters)
+        self._topics = make_topic_table(matcher, has_journal, benches.bench, filters, queue_topics(config))
         self._core = CoreLink(runtime, index, has_journal, self._schedule)
         self._bell = runtime.transport_bells[index]
         self._ingresses: dict[str, Ingress] = {}
@@ -122,6 +122,7 @@ class Publisher:
                 f"there is no message type {message_type[:100]!r}; give one that is configured"
             )
         entry = self._topics.entry(topic, message_type)
+        entry = entry.target or entry
         if entry.refusal is not None:
             raise PublishFailure(f"the topic {topic[:100]!r} is refused: {entry.refusal}")
         frame = encode_frame({"cmd": "publish", "topic": topic}, data)

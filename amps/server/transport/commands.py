@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from amps.server.transport import queries
+from amps.server.transport.acknowledging import Acknowledging
 from amps.server.transport.answering import SUBSCRIBE_COMMANDS, Header, refuse, text_of, wanted_acks
 from amps.server.transport.failures import CommandFailure
 from amps.server.transport.heartbeats import Heartbeat
@@ -41,6 +42,7 @@ class Commands:
         self.logon = Logon(connection)
         self.publishing = Publishing(connection)
         self.subscribing = Subscribing(connection)
+        self.acknowledging = Acknowledging(connection)
         self.heartbeat = Heartbeat(connection)
         self._handlers: dict[str, Callable[[Header], None]] = {
             "logon": self.logon.do,
@@ -50,7 +52,7 @@ class Commands:
             "d": self.publishing.do,
             "unsubscribe": self.subscribing.unsubscribe,
             "sow": lambda header: queries.query(connection, header),
-            "sow_delete": lambda header: queries.delete(connection, header),
+            "sow_delete": self.acknowledging.do,
             "flush": self._do_flush,
             "heartbeat": self.heartbeat.do,
             "start_timer": self._do_timer,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from amps._core import ingress as inbound
 from amps._core.outlet import Outlet
+from amps._core.queue_leases import LeaseTable
 from amps._core.wire import HeaderError, build_header, encode_frame
 from amps.server.records import KIND_DISCONNECT, control_record
 from amps.server.transport import preflight
@@ -65,6 +66,7 @@ class Connection(asyncio.BufferedProtocol):
         self.address = ""
         self.publisher_id = 0
         self.subscriptions: dict[str, Subscription] = {}
+        self.leases: LeaseTable | None = None  # what it was given of queues; none yet
         self.ingress = inbound.Ingress(
             self.slot,
             self.serial,
@@ -232,14 +234,14 @@ class Connection(asyncio.BufferedProtocol):
     def declare_topic(self, name: str) -> bool:
         """Make a topic known to the core. False: the ring is full, input is held."""
         entry = self.worker.topics.entry(name, self.message_type)
-        if entry.declared or entry.discarded or entry.refusal is not None:
-            entry.mark_declared()
-            return True
-        if not self.worker.core.declare(entry):
-            self.hold()
-            self.worker.core.release_later(self)
-            return False
-        entry.mark_declared()
+        # Of a queue's name first the topic that publishes go to: the other one says that both are known.
+        for each in (entry,) if entry.target is None else (entry.target, entry):
+            known = each.declared or each.discarded or each.refusal is not None
+            if not known and not self.worker.core.declare(each):
+                self.hold()
+                self.worker.core.release_later(self)
+                return False
+            each.mark_declared()
         return True
 
     def hold(self) -> None:
@@ -352,7 +354,10 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def has_live_subscriptions(self) -> bool:
         """Whether messages come whatever the client's pace is."""
-        return any(subscription.place is Place.LIVE for subscription in self.subscriptions.values())
+        return any(
+            subscription.place is Place.LIVE or subscription.queues
+            for subscription in self.subscriptions.values()
+        )
 
     def unsent_age_s(self, now_s: float) -> float:
         """How long messages have waited for the client; 0 while it keeps up, or sets the pace itself."""

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from amps._core.shared import InstanceView
 from amps._core.topic_table import TopicEntry
-from amps.server.records import KIND_DECLARE_TOPIC, control_payload, control_record
+from amps.server.records import (
+    KIND_DECLARE_TOPIC,
+    KIND_QUEUE_DELIVERIES,
+    control_payload,
+    control_record,
+    record_kind,
+)
 from amps.server.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -33,7 +39,9 @@ class CoreLink:
         self._runtime = runtime
         self._has_journal = has_journal
         self._schedule = schedule
-        self._controls: deque[bytes] = deque()
+        self.deliveries: Callable[[bytes], object] | None = None
+        """Takes the core's deliveries of queue messages, as they came."""
+        self._controls: deque[tuple[bytes, Callable[[], None] | None]] = deque()
         self._held: dict[Connection, None] = {}
         self._barriers: deque[tuple[int, Callable[[], None]]] = deque()
         self._durable_waiters: list[tuple[int, int, Callable[[], None]]] = []
@@ -48,12 +56,15 @@ class CoreLink:
             self._runtime.core_bell.ring()
         return published
 
-    def push_control(self, record: bytes) -> None:
-        """Push a control record, now or as soon as there is room; order is kept."""
+    def push_control(self, record: bytes, then: Callable[[], None] | None = None) -> None:
+        """Push a control record, now or as soon as there is room; order is kept. `then` is run when it is there."""
         if self._controls or not self.ring.push(record):
-            self._controls.append(record)
-        elif self._runtime.control.core_needs_bell():
+            self._controls.append((record, then))
+            return
+        if self._runtime.control.core_needs_bell():
             self._runtime.core_bell.ring()
+        if then is not None:
+            then()
 
     def declare(self, entry: TopicEntry) -> bool:
         """Tell the core a topic's number. False: no room in the ring."""
@@ -69,8 +80,10 @@ class CoreLink:
 
     def push_waiting(self) -> None:
         """Push the control records that found no room, then let held connections try again."""
-        while self._controls and self.ring.push(self._controls[0]):
-            self._controls.popleft()
+        while self._controls and self.ring.push(self._controls[0][0]):
+            _, then = self._controls.popleft()
+            if then is not None:
+                then()
         if self._held and not self._controls:
             held = list(self._held)
             self._held.clear()
@@ -94,9 +107,15 @@ class CoreLink:
     # --- from the core ----------------------------------------------------------------------------------------
 
     def answers(self) -> Iterator[list[Any]]:
-        """The core's answers: kind, slot, serial number, and what belongs to the kind."""
+        """The core's answers: kind, slot, serial number, and what belongs to the kind. Deliveries that come between two
+        of them are passed on between them.
+        """
         if self.view.has_answers():
             for record in self._egress.pop_all():
+                if record_kind(record) == KIND_QUEUE_DELIVERIES:
+                    assert self.deliveries is not None
+                    self.deliveries(record)
+                    continue
                 message = control_payload(record)
                 assert isinstance(message, list)
                 yield message

@@ -30,9 +30,10 @@ from amps.server.transport.bookmarks import BookmarkRange, format_bookmark
 from amps.server.transport.connection import Connection
 from amps.server.transport.core_link import CoreLink
 from amps.server.transport.filters import Benches
-from amps.server.transport.journal_view import PagesMissing, make_journal_view
+from amps.server.transport.journal_view import JournalView, make_journal_view
 from amps.server.transport.read_ahead import ReadAhead
 from amps.server.transport.replay import Clocks, Replay
+from amps.server.transport.searches import Search, Searches
 from amps.server.transport.settled_time import SettledTime
 from amps.server.transport.shared_feeds import DurableFeed, LiveFeed
 from amps.server.transport.start_search import Start, StartSearch
@@ -81,12 +82,12 @@ class Feeds:
         self._later: list[tuple[int, int, Replay]] = []  # by monotonic time, ns
         self._number = itertools.count()
         self._settled = SettledTime(runtime.control)
-        self._read_ahead = ReadAhead(call_soon)
-        self._searches: deque[tuple[StartSearch, Connection, Callable[[StartSearch], None]]] = deque()
+        self.read_ahead = ReadAhead(call_soon)
+        self._searches = Searches(self.read_ahead, schedule, self.journal_damaged)
         self._next_persisted_s = 0.0
         self._transient = LogDirectory(runtime.transient_prefix, ".log", topics.unrecorded_entry)
-        self._journal = make_journal_view(config, runtime, core.index, topics.entry, log)
-        self._topic_indexes = make_topic_indexes(config, runtime, self._journal, log)
+        self.journal = make_journal_view(config, runtime, core.index, topics.entry, log)
+        self._topic_indexes = make_topic_indexes(config, runtime, self.journal, log)
 
     @property
     def has_live(self) -> bool:
@@ -104,9 +105,7 @@ class Feeds:
 
     def run(self) -> bool:
         """One turn. True: there is more to do at once."""
-        if self._searches:
-            # One step per turn, whoever searches: everybody else is served in between.
-            self._search_on(*self._searches.popleft())
+        self._searches.run()
         more = bool(self._searches)
         more |= not self._live.run()
         self.release_transient()
@@ -123,8 +122,8 @@ class Feeds:
 
     def release_journals(self) -> None:
         """Tell the core which journals are not needed here any more."""
-        if self._journal is not None:
-            self._journal.release_unused()
+        if self.journal is not None:
+            self.journal.release_unused()
 
     def _queue(self, replay: Replay) -> None:
         """Have a replay run, from the next turn on."""
@@ -169,7 +168,7 @@ class Feeds:
         limit = self._core.view.journal_written if replay.live else self._core.view.durable
         work = replay.work_ahead(limit, clocks.now_ns)
         if work is not None:
-            self._read_ahead.have_done(work, lambda: self._was_read(replay, ticket))
+            self.read_ahead.have_done(work, lambda: self._was_read(replay, ticket))
             return False
         try:
             state = replay.run(limit, clocks)
@@ -232,7 +231,7 @@ class Feeds:
             if not feed.is_at_watermark():
                 return False
         elif replay.live:
-            self._live.begin(self._journal, self._transient)
+            self._live.begin(self.journal, self._transient)
         else:
             self._durable.begin(replay.tailer)
         for subscription in list(replay.members):
@@ -254,7 +253,7 @@ class Feeds:
 
         self._core.view.read()
         if self._live.tailer is None:
-            self._live.begin(self._journal, self._transient)
+            self._live.begin(self.journal, self._transient)
         self._live.enter(subscription.connection, enter)
 
     def enter_idle(self, subscription: Subscription) -> None:
@@ -262,43 +261,27 @@ class Feeds:
         subscription.place = Place.REPLAY
         subscription.connection.subscriptions[subscription.sub_id] = subscription
 
+    def enter_nowhere(self, subscription: Subscription) -> None:
+        """A subscription to queues only: they serve it."""
+        subscription.connection.subscriptions[subscription.sub_id] = subscription
+
     def search(
         self, subscription: Subscription, bookmark: BookmarkRange, then: Callable[[StartSearch], None]
     ) -> None:
         """Find where a bookmark subscription begins: now, or over several turns if it names many bookmarks."""
-        if self._journal is None:
+        if self.journal is None:
             raise AssertionError("a bookmark subscription without a journal")
-        search = StartSearch(self._journal, bookmark, subscription.options.bookmark_not_found)
-        self._search_on(search, subscription.connection, then)
+        search = StartSearch(self.journal, bookmark, subscription.options.bookmark_not_found)
+        self._searches.begin(search, subscription.connection, lambda: then(search))
 
-    def _search_on(
-        self, search: StartSearch, connection: Connection, then: Callable[[StartSearch], None]
+    def look_up(
+        self, make: Callable[[JournalView], Search], connection: Connection, then: Callable[[], None]
     ) -> None:
-        if connection.phase.value == "closed":
-            return
-        try:
-            finished = search.step()
-        except PagesMissing as missing:
-            self._read_ahead.ask(
-                missing.file,
-                missing.offset,
-                missing.length,
-                lambda: self._search_again(search, connection, then),
-            )
-            return
-        except LogDamaged as damage:
-            self.journal_damaged(connection, damage)
-            return
-        if finished:
-            then(search)
+        """Look something else up in the journal for a connection, if there is a journal; `then` is run after that."""
+        if self.journal is None:
+            then()
         else:
-            self._search_again(search, connection, then)
-
-    def _search_again(
-        self, search: StartSearch, connection: Connection, then: Callable[[StartSearch], None]
-    ) -> None:
-        self._searches.append((search, connection, then))
-        self._schedule()
+            self._searches.begin(make(self.journal), connection, then)
 
     def prepare(self, subscription: Subscription, search: StartSearch) -> Replay:
         """Make the replay that begins where a finished search says. Raises CommandFailure, LogDamaged."""
@@ -413,7 +396,7 @@ class Feeds:
         if feed is not None and stays:
             feed.replace(existing, replacement)
             return None
-        if self._journal is None:
+        if self.journal is None:
             if feed is not None:
                 feed.remove(existing)
             existing.become(replacement)
@@ -447,8 +430,8 @@ class Feeds:
             start = Start(*self._durable.where())
             self._durable.remove(subscription)
         else:
-            assert self._journal is not None
-            start = Start(*self._live.where(self._journal))
+            assert self.journal is not None
+            start = Start(*self._live.where(self.journal))
             self._live.remove(subscription)
         return start
 

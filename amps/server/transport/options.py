@@ -64,6 +64,9 @@ TOKENS: dict[str, tuple[str, bool]] = {
 INTERVAL_S_MAX = 100 * 365 * 86400.0
 """Longer than anybody waits, and in nanoseconds it still fits into whatever counts them."""
 
+BACKLOG_MAX = 0xFFFFFFFF
+"""More than a subscription can ever hold."""
+
 _INTERVAL_S = {
     "ns": 1e-9,
     "us": 1e-6,
@@ -121,6 +124,7 @@ class Options:
     rate: Rate | None = None
     conflating: Conflating | None = None
     ack_conflation_s: float = 1.0
+    max_backlog: int = 1
 
     def on_same_terms(self, other: "Options") -> bool:
         """Whether other options ask for no rate and conflation than these."""
@@ -215,6 +219,48 @@ def parse_options(text: str, command: str, bookmark: bool) -> Options:
         resume="resume" in found,
         rate=_rate(found),
         conflating=conflating,
+        max_backlog=min(int(found.get("max_backlog", "1")), BACKLOG_MAX),
+    )
+
+
+def check_queue_options(found: dict[str, str]) -> None:
+    """What an ordinary subscription may have and one to a queue may not (queues.md §22, D-24), of what `tokenize`
+    found. Raises CommandFailure.
+    """
+    for name in ("conflation", "conflation_key", "pause", "resume"):
+        if name in found and (name, found[name].lower()) != ("conflation", "none"):
+            raise CommandFailure("invalid options", f"{name} is not for queues")
+
+
+class Acknowledgement(enum.Enum):
+    """What an acknowledgement does with messages of a queue (queues.md §8.2)."""
+
+    ACKNOWLEDGE = ""
+    CANCEL = "cancel"
+    EXPIRE = "expire"
+    EXTEND_LEASE = "lease_extension"
+
+
+@dataclass(frozen=True, slots=True)
+class AcknowledgementOptions:
+    """Options of a `sow_delete`. `extension_s`: how long the lease lasts from now on, if it is extended."""
+
+    action: Acknowledgement = Acknowledgement.ACKNOWLEDGE
+    extension_s: float = 0.0
+    non_regex_topic: bool = False
+
+
+def parse_acknowledgement_options(text: str) -> AcknowledgementOptions:
+    """Options of a `sow_delete` on a queue: at most one of what it can do (D-08, D-31). Raises CommandFailure."""
+    found = tokenize(text, "sow_delete")
+    actions = [action for action in Acknowledgement if action.value in found]
+    if len(actions) > 1:
+        raise CommandFailure("invalid options", " with ".join(action.value for action in actions))
+    extends = actions == [Acknowledgement.EXTEND_LEASE]
+    return AcknowledgementOptions(
+        actions[0] if actions else Acknowledgement.ACKNOWLEDGE,
+        _interval(found, Acknowledgement.EXTEND_LEASE.value) if extends else 0.0,
+        "non_regex_topic" in found,
     )
 
 

@@ -59,7 +59,7 @@ class Publishing:
             ingress.unread()
             if not connection.spilling.spill():
                 return
-        self._acknowledge(header, wanted, sequence, conflated, entry.logged)
+        self._acknowledge(header, wanted, sequence, conflated, (entry.target or entry).logged)
 
     def _target(self, header: Header) -> TopicEntry | None:
         """The topic's entry; None if the ring had no room to declare it. Raises CommandFailure."""

@@ -1,11 +1,11 @@
-"""Queries and deletes (protocol.md §9, §11): checked in full, and answered as befits topics without a SOW."""
+"""Queries (protocol.md §9): checked in full, and answered as befits topics without a SOW."""
 
 from typing import TYPE_CHECKING
 
 from amps._core.filter_set import Filter
 from amps.server.topics import BadTopicExpression, topic_predicate
 from amps.server.transport.answering import Header, check_batch_size, refuse, text_of, wanted_acks
-from amps.server.transport.failures import CommandFailure
+from amps.server.transport.failures import CommandFailure, not_supported_yet
 from amps.server.transport.options import parse_options
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ def query(connection: "Connection", header: Header) -> None:
         predicate = topic_predicate(topic, regex)
     except BadTopicExpression as error:
         raise CommandFailure("bad regex topic", str(error)) from error
+    if connection.worker.queues.names.matching(topic, connection.message_type, options.non_regex_topic):
+        raise not_supported_yet("queries of queues")
     if predicate is None:
         raise CommandFailure("invalid topic", f"{topic!r} has no SOW")
     text = text_of(header, "filter")
@@ -60,17 +62,3 @@ def _answer(connection: "Connection", header: Header) -> None:
         connection.acknowledge("completed", command_id, **sent_id)
     if "stats" in wanted:
         connection.acknowledge("stats", command_id, **sent_id, topic_matches=0, matches=0, records_returned=0)
-
-
-def delete(connection: "Connection", header: Header) -> None:
-    """The command `sow_delete`. Raises CommandFailure, always for now."""
-    selectors = [name for name in ("sow_keys", "filter", "bookmark") if header.get(name) is not None]
-    if connection.ingress.body_length:
-        selectors.append("body")
-    if not text_of(header, "topic"):
-        raise CommandFailure("no topic")
-    if not selectors:
-        raise CommandFailure("no filter or bookmark")
-    if len(selectors) > 1:
-        raise CommandFailure("invalid options", "selectors exclude each other: " + ", ".join(selectors))
-    raise CommandFailure("invalid topic", f"{text_of(header, 'topic')!r} has no SOW")

@@ -14,6 +14,11 @@ What `replace` keeps and what it takes anew (protocol.md §8.2, transaction_log.
   then. An ordinary one becomes one by a bookmark, as if it were made at that moment; by NOW it goes on where it is.
 - `completed` and `persisted` acknowledgements that were asked for still come, besides those of the replacing command. A
   `completed` that was due at an end which is there no more is due where the log ended then.
+
+A topic that stands for queues makes the subscription one to these, unless it has a bookmark (queues.md §5, §14.4). Then
+it is entered in the feeds only if it is an expression, which ordinary topics may match too, and is announced to the
+core after that, whose answer says how many messages may be unacknowledged. A bookmark makes it one to what the queues
+are over.
 """
 
 from collections.abc import Callable
@@ -25,8 +30,8 @@ from amps._core.log_reader import LogDamaged
 from amps.server.topics import BadTopicExpression, has_regex_characters, topic_predicate
 from amps.server.transport.answering import Header, check_batch_size, refuse, text_of, wanted_acks
 from amps.server.transport.bookmarks import BookmarkRange, format_bookmark, parse_bookmark
-from amps.server.transport.failures import CommandFailure
-from amps.server.transport.options import Options, parse_options
+from amps.server.transport.failures import CommandFailure, not_supported_yet
+from amps.server.transport.options import Options, check_queue_options, parse_options, tokenize
 from amps.server.transport.replay import Replay
 from amps.server.transport.start_search import StartSearch
 from amps.server.transport.subscriptions import Place, Subscription
@@ -61,6 +66,8 @@ class Subscribing:
         command = text_of(header, "cmd")
         named = [connection.subscriptions.get(sub_id) for sub_id in ids_of(header)]
         recorded = header.get("bookmark") is not None or any(s is not None and s.bookmark for s in named)
+        if not recorded:
+            self._check_queue_options(header, command)
         options = parse_options(text_of(header, "opts"), command, recorded)
         if options.replace and (options.pause or options.resume) and not recorded:
             raise CommandFailure("invalid options", "pause and resume are for bookmark subscriptions")
@@ -91,8 +98,17 @@ class Subscribing:
                 worker.feeds.journal_damaged(connection, damage)
 
         def entered(replay: Replay | None) -> None:
-            self._answer(header, command, subscription, replay, wanted)
-            connection.release()
+            # Who was replaced goes on as what it was, with what the other one says.
+            current = connection.subscriptions[subscription.sub_id]
+            if current.queues or current.queue_number is not None:
+                worker.queues.enter(current, lambda backlog: announced(replay, backlog))
+            else:
+                announced(replay, None)
+
+        def announced(replay: Replay | None, backlog: int | None) -> None:
+            if connection.phase.value != "closed":
+                self._answer(header, command, subscription, replay, wanted, backlog)
+                connection.release()
 
         def wait(search: StartSearch | None = None) -> None:
             existing = connection.subscriptions.get(subscription.sub_id)
@@ -165,6 +181,34 @@ class Subscribing:
         elif "processed" in wanted:
             connection.acknowledge("processed", header.get("cmd_id"), sub_id=header.get("sub_id"))
 
+    def _check_queue_options(self, header: Header, command: str) -> None:
+        """A subscription without a bookmark: if it is to queues, it must not ask for what these cannot do. Raises
+        CommandFailure.
+        """
+        found = tokenize(text_of(header, "opts"), command)
+        try:
+            queues = self._worker.queues.names.matching(
+                text_of(header, "topic"), self._connection.message_type, "non_regex_topic" in found
+            )
+        except BadTopicExpression:
+            return  # to be refused as that
+        if queues:
+            check_queue_options(found)
+
+    def _queues_of(self, header: Header, command: str, topic: str, options: Options) -> tuple[int, ...]:
+        """The queues that a topic stands for. Raises CommandFailure."""
+        try:
+            queues = self._worker.queues.names.matching(
+                topic, self._connection.message_type, options.non_regex_topic
+            )
+        except BadTopicExpression as error:
+            raise CommandFailure("bad regex topic", str(error)) from error
+        if queues and command.startswith("sow_and"):
+            raise not_supported_yet("queries of queues")
+        if queues and header.get("bookmark") is None and text_of(header, "filter"):
+            raise not_supported_yet("content filters of queue subscriptions")
+        return queues
+
     def _checked_subscription(
         self, header: Header, command: str, options: Options
     ) -> tuple[Subscription, BookmarkRange | None]:
@@ -192,10 +236,14 @@ class Subscribing:
             messages_max = min(messages_max, MESSAGES_MAX)
         if command == "sow_and_subscribe" and start is not None and not start.is_now:
             raise CommandFailure("invalid bookmark", "a topic without History can only start now")
+        names = worker.queues.names
+        queues = self._queues_of(header, command, topic, options)
+        literal = options.non_regex_topic or not worker.config.regex_topic_support
+        if bookmark is not None:
+            topic, literal = names.bookmark_topic(topic, literal, queues)
+            queues = ()
         try:
-            predicate = topic_predicate(
-                topic, worker.config.regex_topic_support and not options.non_regex_topic
-            )
+            predicate = topic_predicate(topic, not literal)
         except BadTopicExpression as error:
             raise CommandFailure("bad regex topic", str(error)) from error
         if not sub_id:
@@ -215,6 +263,9 @@ class Subscribing:
             if not options.replace:
                 raise CommandFailure("not entitled", f"to read {topic!r}")
             permitted = False
+        queues = tuple(
+            number for number in queues if permitted and connection.may("read", names.queues[number].name)
+        )
         by_name = predicate is None and permitted and bookmark is not None
         if by_name and not worker.matcher.is_logged(topic, connection.message_type):
             raise CommandFailure("invalid topic", f"{topic!r} is not recorded in the transaction log")
@@ -232,7 +283,10 @@ class Subscribing:
             wants_persisted=bookmark is not None
             and command == "subscribe"
             and "persisted" in wanted_acks(header),
+            queues=queues,
         )
+        if queues and predicate is None:
+            subscription.place = Place.QUEUE
         return subscription, start
 
     def _enter(
@@ -246,11 +300,16 @@ class Subscribing:
         """Enter the subscription at this point of the order of the instance. Raises CommandFailure."""
         feeds = self._worker.feeds
         existing = self._connection.subscriptions.get(subscription.sub_id)
-        if existing is not None:
+        if existing is not None and existing.place is Place.QUEUE:
+            subscription.queue_number = existing.queue_number
+        if existing is not None and not self._is_as_new(existing, subscription):
             found = None if search is None else search.result()
             feeds.replace(existing, subscription, found, completes, entered)
         elif start is None and subscription.bookmark is not None:
             raise CommandFailure("invalid sub id", "the subscription that was to be replaced has ended")
+        elif subscription.place is Place.QUEUE:
+            feeds.enter_nowhere(subscription)
+            entered(None)
         elif start is None:
             feeds.enter_live(subscription, lambda: entered(None))
         elif search is not None:
@@ -260,6 +319,10 @@ class Subscribing:
             feeds.enter_idle(subscription)
             entered(None)
 
+    def _is_as_new(self, existing: Subscription, replacement: Subscription) -> bool:
+        """Whether a replacement is entered as a new subscription is, because the feeds don't know the existing one."""
+        return existing.place is Place.QUEUE
+
     def _answer(
         self,
         header: Header,
@@ -267,8 +330,11 @@ class Subscribing:
         subscription: Subscription,
         replay: Replay | None,
         wanted: set[str],
+        backlog: int | None,
     ) -> None:
-        """A subscription is entered, or has replaced another one: say so, and begin its replay if it has one."""
+        """A subscription is entered, or has replaced another one: say so, and begin its replay if it has one.
+        `backlog`: the effective one, if it is known to the core.
+        """
         connection, worker = self._connection, self._worker
         command_id = header.get("cmd_id")
         query = command.startswith("sow_and")
@@ -277,7 +343,8 @@ class Subscribing:
         if query:
             extra["query_id"] = header.get("query_id")
         if "processed" in wanted:
-            connection.acknowledge("processed", command_id, **extra)
+            granted = {"opts": f"max_backlog={backlog}"} if subscription.queues else {}
+            connection.acknowledge("processed", command_id, **extra, **granted)
         if query:
             # No topic has a SOW: the query part is an empty group (protocol.md §9.2).
             connection.send({"cmd": "group_begin", "query_id": query_id})
@@ -316,6 +383,7 @@ class Subscribing:
             subscription = connection.subscriptions.get(name)
             if subscription is not None:
                 worker.feeds.remove(subscription)
+                worker.queues.end(subscription)
                 worker.log.log("14-0002", client=connection.shown_name, sub_id=name, topic=subscription.topic)
         if "processed" in wanted_acks(header):
             connection.acknowledge("processed", header.get("cmd_id"), sub_id=header.get("sub_id"))

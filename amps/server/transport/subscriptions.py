@@ -4,6 +4,7 @@ A Subscription is one entry of one connection. Where it stands:
     LIVE     in the live group: ordinary subscriptions, and bookmark subscriptions with `live` after their replay
     DURABLE  in the durable group: bookmark subscriptions that have caught up
     REPLAY   with a tailer of its own, or one that it shares with few others (replay.py)
+    QUEUE    nowhere here: it is to queues only, whose messages the core hands out (queues.py)
 A SubscriptionSet holds the members of one group, literal topics by name and expressions as patterns (patterns.py), and
 works out the routes of a topic when a tailer meets it first. From then on they only change by who comes and goes: a
 literal subscription enters the routes of its topic and leaves them at once, an expression starts a new generation, in
@@ -36,6 +37,7 @@ class Place(enum.Enum):
     LIVE = "live"
     DURABLE = "durable"
     REPLAY = "replay"
+    QUEUE = "queue"
 
 
 @dataclass(slots=True, eq=False)
@@ -45,7 +47,8 @@ class Subscription:
     `permitted`: False after a replacement by a topic that the client may not read; it gets nothing then.
     `bookmark`: None for an ordinary one; a replacement without a bookmark has that of what it replaces.
     `messages_max`: how many messages it gets at most (header `top_n`). `completions`: `completed` acknowledgements
-    that are due, in the order of the log: at which log position, and for which command.
+    that are due, in the order of the log: at which log position, and for which command. `queues`: those that it gets
+    messages of, besides what its place says. `queue_number`: by which the core knows it; None: it never had queues.
     """
 
     connection: "Connection"
@@ -66,6 +69,8 @@ class Subscription:
     # periodic persisted acknowledgements of bookmark subscriptions
     wants_persisted: bool = False
     persisted_sent: tuple[int, int] = (0, 0)
+    queues: tuple[int, ...] = ()
+    queue_number: int | None = None
 
     def matches(self, entry: TopicEntry) -> bool:
         """Whether it gets messages of that topic."""
@@ -74,8 +79,10 @@ class Subscription:
 
     def takes(self, entry: TopicEntry) -> bool:
         """Whether it gets messages of a topic whose name matches: type, permission; recorded topics only, if by
-        bookmark.
+        bookmark; if not, none of a topic that is a queue (queues.md §1.6).
         """
+        if self.bookmark is None and entry.is_own_topic:
+            return False
         if entry.message_type != self.connection.message_type or (
             self.bookmark is not None and not entry.logged
         ):
@@ -119,6 +126,7 @@ class Subscription:
         self.filter = other.filter
         self.messages_max = other.messages_max
         self.paused = other.paused
+        self.queues = other.queues
         self.wants_persisted |= other.wants_persisted
 
 

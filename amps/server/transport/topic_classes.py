@@ -8,14 +8,22 @@ from collections.abc import Callable
 
 from amps._core.filter_set import FilterBench, FilterSet
 from amps._core.topic_table import TopicTable
+from amps.config import ServerConfig
+from amps.config.queue_topics import QueueTopics
 from amps.server.topics import RESERVED_PREFIX, TopicMatcher
 from amps.server.transport.filters import FilterCompiler
 
 
 def make_topic_table(
-    matcher: TopicMatcher, has_journal: bool, bench: Callable[[str], FilterBench], filters: FilterCompiler
+    matcher: TopicMatcher,
+    has_journal: bool,
+    bench: Callable[[str], FilterBench],
+    filters: FilterCompiler,
+    queues: QueueTopics | None = None,
 ) -> TopicTable:
-    """A table that classifies topics as the configuration says. `bench`: that of a message type."""
+    """A table that classifies topics as the configuration says. `bench`: that of a message type. `queues`: their
+    names, if there are any.
+    """
 
     def classify(topic: str, message_type: str) -> tuple[bool, bool, str | None, FilterSet | None]:
         """Recorded, discarded, refusal, and which messages are recorded, if not all are."""
@@ -33,4 +41,9 @@ def make_topic_table(
             recorded.add(filters.compile(text), text)
         return True, False, None, recorded
 
-    return TopicTable(classify)
+    return TopicTable(classify, queues)
+
+
+def queue_topics(config: ServerConfig) -> QueueTopics | None:
+    """The names of the queues; None if there are none."""
+    return QueueTopics(config) if config.queues else None

@@ -41,8 +41,9 @@ from amps.server.transport.feeds import Feeds
 from amps.server.transport.filters import Benches, FilterCompiler
 from amps.server.transport.listeners import tls_context
 from amps.server.transport.publishers import Publishers
+from amps.server.transport.queues import Queues
 from amps.server.transport.slow_clients import MemoryPool
-from amps.server.transport.topic_classes import make_topic_table
+from amps.server.transport.topic_classes import make_topic_table, queue_topics
 from amps.server.transport.turns import Turns
 
 MESSAGE_BYTES_MAX = 200 * 2**20
@@ -111,7 +112,9 @@ class Worker:
         self.publishers = Publishers(runtime, index)
         self._benches = Benches(types, config.name, config.group, log, self.publishers, config.functions)
         self.filters = FilterCompiler(config.functions)
-        self.topics = make_topic_table(self.matcher, self.has_journal, self._benches.bench, self.filters)
+        self.topics = make_topic_table(
+            self.matcher, self.has_journal, self._benches.bench, self.filters, queue_topics(config)
+        )
         self.feeds = Feeds(
             config,
             runtime,
@@ -125,6 +128,7 @@ class Worker:
             lambda action: self.loop.call_soon_threadsafe(action),
         )
         instance_pool = MemoryPool(self, config.message_memory_limit_bytes // max(1, runtime.workers))
+        self.queues = Queues(config, self.core, runtime.control, self.topics, self.feeds, self.schedule)
         self._listeners = {t.name: self._listener(t, instance_pool) for t in config.transports}
 
     def _listener(self, transport: TransportConfig, instance_pool: MemoryPool) -> Listener:
@@ -267,6 +271,7 @@ class Worker:
         self.publishers.forget(connection.slot)
         self.ack_schedule.forget(connection)
         self.feeds.forget(connection)
+        self.queues.forget(connection)
         self._connections.pop(connection.slot, None)
         self._free_slots.append(connection.slot)
         self._acceptor.lost()
@@ -302,7 +307,7 @@ class Worker:
 
     def input_taken(self) -> None:
         """A connection has worked through its input: let the core see it, and have a turn if one is due."""
-        self.turns.pushed(bool(self.dirty), self.feeds.has_live)
+        self.turns.pushed(bool(self.dirty), self.feeds.has_live or self.queues.has_subscriptions)
 
     def _work(self) -> bool:
         """One turn. True: there is more to do at once."""
@@ -311,13 +316,19 @@ class Worker:
         core.view.read()
         core.push_waiting()
         core.run_waiting()
-        more = self.feeds.run()
+        more = self.queues.run()
+        more |= self.feeds.run()
         if self.ack_schedule:
             self.ack_schedule.send(self.loop, self.now_s())
         if self.dirty:
             self._flush()
         core.publish_pushed()
-        if core.durable_awaited or self.ack_schedule.durable_awaited or self.feeds.durable_awaited:
+        if (
+            core.durable_awaited
+            or self.ack_schedule.durable_awaited
+            or self.feeds.durable_awaited
+            or self.queues.durable_awaited
+        ):
             core.ask_for_durable()
         return more
 
@@ -343,6 +354,10 @@ class Worker:
                 continue
             if kind == "logon":
                 connection.commands.logon.answered(*rest)
+            elif kind == "queue_entered":
+                self.queues.entered(*rest)
+            elif kind == "queue_acknowledged":
+                connection.commands.acknowledging.counted(*rest)
             elif kind == "kick":
                 name, user = rest
                 self.log.log("02-0025", client=name, user=user)
@@ -370,6 +385,7 @@ class Worker:
 
     def _look_around(self, now: float) -> None:
         self.runtime.control.transport_beat(self.index, time.monotonic_ns())
+        self.queues.release_journals()
         self.feeds.release_journals()
         self.feeds.send_persisted(list(self._connections.values()), now)
         for listener in self._listeners.values():

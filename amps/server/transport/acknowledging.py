@@ -1,0 +1,270 @@
+"""`sow_delete` on a queue: acknowledging its messages (queues.md §8).
+
+Plain acknowledgements of what the connection was given don't come here: the ingress passes them on (ingress.pyx). What
+comes here asks for an answer of its own, or names bookmarks that the connection was not given (any more): these are
+looked up in the journal, in turns of the worker, and the connection's input is held meanwhile. A bookmark that is not
+in the log is passed on as well: the message may still come, by replication.
+
+Decisions (§22): D-08 and D-09 say what is refused; an acknowledgement of which some bookmarks stand for nothing
+succeeds (D-27), and its counts say so (D-10).
+"""
+
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from amps._core import ingress as inbound
+from amps._core.bookmark_index import IndexReader
+from amps._core.queue_acks import (
+    ACTION_ACKNOWLEDGE,
+    ACTION_CANCEL,
+    ACTION_EXPIRE,
+    ACTION_EXTEND_LEASE,
+    AckList,
+)
+from amps._core.topic_table import TopicEntry
+from amps.server.transport.answering import Header, text_of, wanted_acks
+from amps.server.transport.failures import TX_STORE_FAILED, CommandFailure, not_supported_yet
+from amps.server.transport.journal_view import JournalView, Steps
+from amps.server.transport.options import Acknowledgement, parse_acknowledgement_options
+
+if TYPE_CHECKING:
+    from amps.server.transport.connection import Connection
+
+SELECTORS = ("sow_keys", "filter", "bookmark")
+TOKEN_MASK = 0xFFFFFFFF
+_ACTIONS = {
+    Acknowledgement.ACKNOWLEDGE: ACTION_ACKNOWLEDGE,
+    Acknowledgement.CANCEL: ACTION_CANCEL,
+    Acknowledgement.EXPIRE: ACTION_EXPIRE,
+    Acknowledgement.EXTEND_LEASE: ACTION_EXTEND_LEASE,
+}
+
+
+class PositionSearch:
+    """Looks up where in the log the messages of an acknowledgement are, a few at a time."""
+
+    LOOKUPS_PER_STEP = 50
+    STEP_S = 0.001
+
+    def __init__(self, journal: JournalView, acks: AckList) -> None:
+        self._journal = journal
+        self._acks = acks
+        self.searched_until = journal.end
+        """Log position: what is not found is not before it."""
+        self._indexes: dict[int, IndexReader | None] = {}
+        self._lookups = 0
+        self._steps = self._search()
+
+    def step(self) -> bool:
+        """Go on for a millisecond. True: that was all. Raises LogDamaged; PagesMissing: call it again then."""
+        self._indexes.clear()  # of a journal in use, or just become full, there may be another one
+        self._lookups = 0
+        until_s = time.perf_counter() + self.STEP_S
+        for missing in self._steps:
+            if missing is not None:
+                raise missing
+            if self._lookups >= self.LOOKUPS_PER_STEP or time.perf_counter() >= until_s:
+                return False
+        return True
+
+    def _search(self) -> Steps[None]:
+        for number, publisher_id, sequence in self._acks.unknown_bookmarks():
+            if self._lookups >= self.LOOKUPS_PER_STEP:
+                yield None
+            self._lookups += 1
+            found = yield from self._journal.find(publisher_id, sequence, self._indexes)
+            if found is not None:
+                self._acks.set_position(number, found[0])
+
+
+@dataclass(slots=True)
+class _Counting:
+    """An acknowledgement whose counts are awaited: `parts` records have not been answered."""
+
+    header: Header
+    bookmarks: int
+    parts: int
+    matches: int = 0
+    deleted: int = 0
+
+
+@dataclass(slots=True)
+class _Accepted:
+    """A command that is being carried out."""
+
+    header: Header
+    wanted: set[str]
+    queue: int
+    entry: TopicEntry
+    acknowledgement: Acknowledgement
+    extension_ns: int
+    sequence: int
+    acks: AckList
+    searched_until: int = 0
+
+
+class Acknowledging:
+    """The `sow_delete` commands of one connection."""
+
+    def __init__(self, connection: "Connection") -> None:
+        self._connection = connection
+        self._worker = connection.worker
+        self._counting: dict[int, _Counting] = {}
+        self._token = 0
+
+    def do(self, header: Header) -> None:
+        """The command `sow_delete`. Raises CommandFailure."""
+        accepted = self._checked(header)
+        if accepted is None:
+            self._connection.ingress.unread()
+            return
+        connection, worker = self._connection, self._worker
+        if "received" in accepted.wanted:
+            connection.acknowledge("received", header.get("cmd_id"), **_query_id(header))
+        connection.hold()
+        if accepted.acks.unknown:
+
+            def search(journal: JournalView) -> PositionSearch:
+                positions = PositionSearch(journal, accepted.acks)
+                accepted.searched_until = positions.searched_until
+                return positions
+
+            worker.feeds.look_up(search, connection, partial(self._push, accepted))
+        else:
+            self._push(accepted)
+
+    def _checked(self, header: Header) -> _Accepted | None:
+        """None: its topic could not be declared yet, the ring is full. Raises CommandFailure."""
+        connection, names = self._connection, self._worker.queues.names
+        topic = text_of(header, "topic")
+        selectors = [name for name in SELECTORS if header.get(name) is not None]
+        if connection.ingress.body_length:
+            selectors.append("body")
+        if not topic:
+            raise CommandFailure("no topic")
+        if not selectors:
+            raise CommandFailure("no filter or bookmark")
+        options = parse_acknowledgement_options(text_of(header, "opts"))
+        queue = names.acknowledged(topic, connection.message_type)
+        if queue is None and not names.matching(topic, connection.message_type, options.non_regex_topic):
+            raise CommandFailure("invalid topic", f"{topic!r} has no SOW and is no queue")
+        if len(selectors) > 1:
+            raise CommandFailure("invalid options", "selectors exclude each other: " + ", ".join(selectors))
+        if selectors[0] in ("sow_keys", "body"):
+            raise CommandFailure("invalid options", "messages of a queue are known by bookmark or filter")
+        if selectors[0] == "filter":
+            raise not_supported_yet("acknowledging by filter")
+        if queue is None:
+            raise CommandFailure("invalid options", "bookmarks are of one queue, named literally")
+        if not connection.may("read", topic):
+            raise CommandFailure("not entitled", f"to read {topic!r}")
+        sequence = header.get("seq") or 0
+        if not isinstance(sequence, int) or sequence != connection.ingress.frame_sequence:
+            raise CommandFailure("parse error", "the sequence is no number")
+        acks = AckList()
+        if not acks.parse_text(
+            text_of(header, "bookmark").encode(errors="replace"), connection.leases, queue
+        ):
+            raise CommandFailure("invalid bookmark", text_of(header, "bookmark")[:100])
+        if not connection.declare_topic(topic):
+            return None
+        entry = self._worker.topics.entry(topic, connection.message_type)
+        connection.ingress.allow_acknowledging(entry)
+        extension_ns = int(options.extension_s * 1e9)
+        return _Accepted(
+            header, wanted_acks(header), queue, entry, options.action, extension_ns, sequence, acks
+        )
+
+    def _push(self, accepted: _Accepted) -> None:
+        """All positions are known that there are: have the core apply it."""
+        connection, core = self._connection, self._worker.core
+        if connection.phase.value == "closed":
+            return
+        token = 0
+        if "stats" in accepted.wanted:
+            token = self._token = self._token % TOKEN_MASK + 1
+        acks, sequence = accepted.acks, accepted.sequence
+        records = connection.ingress.acknowledgement_records(
+            acks,
+            accepted.entry,
+            _ACTIONS[accepted.acknowledgement],
+            accepted.extension_ns,
+            accepted.searched_until,
+            token,
+            sequence,
+        )
+        if isinstance(records, int):
+            self._refuse(accepted, records)
+            return
+        if connection.leases is not None and accepted.acknowledgement is not Acknowledgement.EXTEND_LEASE:
+            acks.end_leases_of(connection.leases, accepted.queue)
+        if token:
+            self._counting[token] = _Counting(accepted.header, acks.count, len(records))
+        for record in records[:-1]:
+            core.push_control(record)
+        core.push_control(records[-1], partial(self._pushed, accepted))
+
+    def _pushed(self, accepted: _Accepted) -> None:
+        """It is in the ring."""
+        connection, worker = self._connection, self._worker
+        if connection.phase.value == "closed":
+            return
+        core, header, wanted = worker.core, accepted.header, accepted.wanted
+        command_id, sequence = header.get("cmd_id"), accepted.sequence
+        conflated = "persisted" in wanted and sequence > 0 and worker.conflated
+        connection.ingress.note_acknowledgement(sequence, conflated)
+        if connection.acks.pending:
+            worker.ack_schedule.expect(connection)
+        if "processed" in wanted:
+            connection.acknowledge("processed", command_id, **_query_id(header))
+        if "persisted" in wanted and not conflated:
+
+            def stored() -> None:
+                connection.acknowledge("persisted", command_id, seq=sequence or None, **_query_id(header))
+
+            core.when_consumed(core.ring.pushed, lambda: core.when_durable(core.written(), stored))
+        connection.release()
+
+    def _refuse(self, accepted: _Accepted, refusal: int) -> None:
+        """The transaction log cannot take it now, as with a publish: who cannot be told is disconnected."""
+        connection, wanted = self._connection, accepted.wanted
+        if refusal == inbound.AFTER_REFUSAL or not wanted & {"processed", "persisted"}:
+            connection.close(TX_STORE_FAILED)
+            return
+        command_id, sequence = accepted.header.get("cmd_id"), accepted.sequence
+        if "processed" in wanted:
+            connection.acknowledge("processed", command_id, TX_STORE_FAILED, **_query_id(accepted.header))
+        if "persisted" in wanted and sequence and self._worker.conflated:
+            # Behind the success of what was published before.
+            connection.acks.refuse(self._worker.core.ring.pushed, sequence, TX_STORE_FAILED)
+            self._worker.ack_schedule.expect(connection)
+        elif "persisted" in wanted:
+            connection.acknowledge("persisted", command_id, TX_STORE_FAILED, seq=sequence or None)
+        if connection.acks.crowded:
+            self._worker.core.release_later(connection)
+        else:
+            connection.release()
+
+    def counted(self, token: int, matches: int, deleted: int) -> None:
+        """The core's answer `queue_acknowledged` to one record."""
+        counting = self._counting[token]
+        counting.parts -= 1
+        counting.matches += matches
+        counting.deleted += deleted
+        if counting.parts == 0:
+            del self._counting[token]
+            header = counting.header
+            self._connection.acknowledge(
+                "stats",
+                header.get("cmd_id"),
+                **_query_id(header),
+                topic_matches=counting.bookmarks,
+                matches=counting.matches,
+                records_deleted=counting.deleted,
+            )
+
+
+def _query_id(header: Header) -> Header:
+    return {"query_id": header["query_id"]} if header.get("query_id") else {}

@@ -1,0 +1,165 @@
+"""The queues of one worker: whose subscriptions the core gives messages to, and sending what it gives.
+
+The core decides who gets which message (queues.md §20). Here subscriptions are announced to it under numbers of the
+worker's own, and its deliveries are sent, in frames that `amps._core.queue_sender` makes. A subscription exists here
+from the core's answer to its announcement on, so that a delivery never meets one that is older or newer than it was
+when the core decided.
+
+A number lives as long as its subscription, through all replacements, and is never used again. A subscription that is
+replaced by one to no queue at all keeps it: what it holds may still be acknowledged (§5.5).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from amps._core.frames import LogDamaged
+from amps._core.outlet import WANT_TIMESTAMP
+from amps._core.queue_leases import LeaseTable
+from amps._core.queue_sender import NUMBERS_END, QueueReceiver, QueueSender
+from amps._core.shared import ControlPage
+from amps._core.topic_table import TopicTable
+from amps.config import ServerConfig
+from amps.server.records import KIND_QUEUE_SUBSCRIBE, KIND_QUEUE_UNSUBSCRIBE, control_record
+from amps.server.transport.core_link import CoreLink
+from amps.server.transport.feeds import Feeds
+from amps.server.transport.queue_names import QueueNames
+from amps.server.transport.subscriptions import Subscription, shown_id
+
+if TYPE_CHECKING:
+    from amps.server.transport.connection import Connection
+
+LOG_BYTES_PER_TURN = 1 << 20
+LEASES_MIN = 1024
+LEASES_PER_BACKLOG = 4
+"""Of so many deliveries per message that a client may hold positions are kept: acknowledgements may come late."""
+
+
+class Queues:
+    """The queue subscriptions of one worker."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        core: CoreLink,
+        control: ControlPage,
+        topics: TopicTable,
+        feeds: Feeds,
+        schedule: Callable[[], None],
+    ) -> None:
+        """`schedule`: has a turn of the worker soon."""
+        self.names = QueueNames(config)
+        self._core = core
+        self._topics = topics
+        self._next_number = 0
+        self._backlogs: dict[Connection, dict[int, int]] = {}
+        self._entering: dict[int, tuple[Subscription, Callable[[int], None]]] = {}
+        self._receivers: dict[int, QueueReceiver] = {}
+        self._sender: QueueSender | None = None
+        journal = feeds.journal
+        if self.names.queues and journal is not None:
+
+            def damaged(owner: object, damage: LogDamaged) -> None:
+                connection: Connection = owner  # type: ignore[assignment]
+                feeds.journal_damaged(connection, damage)
+
+            self._sender = QueueSender(journal.directory, control, feeds.read_ahead.ask, schedule, damaged)
+            core.deliveries = self._sender.take
+
+    # --- turns ------------------------------------------------------------------------------------------------
+
+    def run(self) -> bool:
+        """One turn: send what is durable. True: there is more to do at once."""
+        return self._sender is not None and self._sender.run(self._core.view.durable, LOG_BYTES_PER_TURN)
+
+    @property
+    def durable_awaited(self) -> bool:
+        """Whether a delivery waits for the device."""
+        return self._sender is not None and self._sender.durable_needed > self._core.view.durable
+
+    @property
+    def has_subscriptions(self) -> bool:
+        """Whether anybody here gets messages of queues."""
+        return bool(self._receivers)
+
+    def release_journals(self) -> None:
+        """Let journals go that nothing is read of; to be called now and then."""
+        if self._sender is not None:
+            self._sender.release()
+
+    # --- subscriptions ----------------------------------------------------------------------------------------
+
+    def enter(self, subscription: Subscription, then: Callable[[int], None]) -> None:
+        """Announce a subscription to its queues, or that it has changed; `then` is told the effective backlog when the
+        core has it, and has sent all that was for what it was before.
+        """
+        connection = subscription.connection
+        if subscription.queue_number is None:
+            subscription.queue_number = self._next_number
+            self._next_number = (self._next_number + 1) % NUMBERS_END
+        number = subscription.queue_number
+        self._entering[number] = subscription, then
+        payload = [number, list(subscription.queues), subscription.options.max_backlog, None, None]
+        self._core.push_control(
+            control_record(payload, KIND_QUEUE_SUBSCRIBE, connection.slot, connection.serial)
+        )
+
+    def entered(self, number: int, effective_backlog: int) -> None:
+        """The core's answer `queue_entered`."""
+        subscription, then = self._entering.pop(number)
+        assert self._sender is not None
+        connection = subscription.connection
+        names = {queue: self._json_name(queue) for queue in subscription.queues}
+        receiver = self._receivers.get(number)
+        flags = WANT_TIMESTAMP if subscription.options.timestamp else 0
+        backlogs = self._backlogs.setdefault(connection, {})
+        backlogs[number] = effective_backlog
+        leases = self._leases_of(connection, sum(backlogs.values()))
+        if receiver is None:
+            receiver = QueueReceiver(
+                number, connection, connection.outlet, leases, flags, shown_id(subscription), names
+            )
+            self._receivers[number] = receiver
+            self._sender.add(receiver)
+        else:
+            receiver.change(flags, shown_id(subscription), names)
+        self._sender.set_queues(number, subscription.queues)
+        self._sender.when_sent(lambda: then(effective_backlog))
+
+    def _leases_of(self, connection: "Connection", backlog: int) -> LeaseTable:
+        leases = connection.leases
+        if leases is None:
+            leases = connection.leases = LeaseTable()
+            connection.ingress.set_leases(leases)
+        leases.set_bound(max(LEASES_MIN, LEASES_PER_BACKLOG * backlog))
+        return leases
+
+    def _json_name(self, number: int) -> bytes:
+        queue = self.names.queues[number]
+        return self._topics.entry(queue.name, queue.message_type).json_name
+
+    def end(self, subscription: Subscription) -> None:
+        """An unsubscribe: the core gives to others what it held (queues.md §5.6)."""
+        number = subscription.queue_number
+        if number is None:
+            return
+        connection = subscription.connection
+        self._core.push_control(
+            control_record([number], KIND_QUEUE_UNSUBSCRIBE, connection.slot, connection.serial)
+        )
+        self._forget([number])
+        self._backlogs.get(connection, {}).pop(number, None)
+
+    def forget(self, connection: "Connection") -> None:
+        """The connection has ended; the core is told of that, and ends all its subscriptions."""
+        numbers = [*self._backlogs.pop(connection, ())]
+        numbers += [
+            number for number, (entering, _) in self._entering.items() if entering.connection is connection
+        ]
+        self._forget(numbers)
+
+    def _forget(self, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            self._entering.pop(number, None)
+            if self._receivers.pop(number, None) is not None:
+                assert self._sender is not None
+                self._sender.remove(number)

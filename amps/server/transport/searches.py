@@ -1,0 +1,71 @@
+"""Lookups in the journal that may take many turns: where a bookmark subscription begins, where messages are.
+
+One step of one search is done per turn, whoever searches, so that everybody else is served in between; what has to be
+read from the disk for it, threads read.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from amps._core.log_reader import LogDamaged
+from amps.server.transport.connection import Connection
+from amps.server.transport.journal_view import PagesMissing
+from amps.server.transport.read_ahead import ReadAhead
+
+
+class Search(Protocol):
+    """Something that is looked up in steps of about a millisecond."""
+
+    def step(self) -> bool:
+        """Go on. True: that was all. Raises LogDamaged; PagesMissing: call it again when they are there."""
+
+
+class Searches:
+    """The searches of one worker."""
+
+    def __init__(
+        self,
+        read_ahead: ReadAhead,
+        schedule: Callable[[], None],
+        damaged: Callable[[Connection, LogDamaged], None],
+    ) -> None:
+        """`schedule`: has a turn of the worker soon. `damaged`: a search met damage, and is given up."""
+        self._read_ahead = read_ahead
+        self._schedule = schedule
+        self._damaged = damaged
+        self._waiting: deque[tuple[Search, Connection, Callable[[], None]]] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def begin(self, search: Search, connection: Connection, then: Callable[[], None]) -> None:
+        """Begin one for a connection. `then` is run when it has ended, perhaps at once; not if the connection ends."""
+        if connection.phase.value == "closed":
+            return
+        try:
+            finished = search.step()
+        except PagesMissing as missing:
+            self._read_ahead.ask(
+                missing.file,
+                missing.offset,
+                missing.length,
+                lambda: self._go_on_later(search, connection, then),
+            )
+            return
+        except LogDamaged as damage:
+            self._damaged(connection, damage)
+            return
+        if finished:
+            then()
+        else:
+            self._go_on_later(search, connection, then)
+
+    def run(self) -> None:
+        """The next step of the one whose turn it is."""
+        if self._waiting:
+            self.begin(*self._waiting.popleft())
+
+    def _go_on_later(self, search: Search, connection: Connection, then: Callable[[], None]) -> None:
+        self._waiting.append((search, connection, then))
+        self._schedule()
