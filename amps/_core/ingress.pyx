@@ -34,10 +34,10 @@ from amps._core.queue_acks cimport (
     Acknowledging,
     acknowledgement_length,
     lay_out,
+    read_plain,
 )
 from amps._core.queue_leases cimport LeaseTable
 from amps._core.queue_acks import make_records
-from amps._core.queue_records cimport QUEUE_ACKNOWLEDGE, QUEUE_CANCEL, QUEUE_EXPIRE
 from amps._core.record cimport (
     FLAG_DELTA,
     FLAG_DERIVED_PUBLISHER,
@@ -54,10 +54,8 @@ from amps._core.wire cimport (
     FIELD_ACK_TYPE,
     FIELD_BOOKMARK,
     FIELD_CMD,
-    FIELD_CMD_ID,
     FIELD_CORRELATION_ID,
     FIELD_EXPIRATION,
-    FIELD_OPTS,
     FIELD_SEQ,
     FIELD_SOW_KEY,
     FIELD_TOPIC,
@@ -85,13 +83,6 @@ cdef enum:
     SCRATCH_BYTES = 262144
     ORIGIN_BYTES = 16
     PART_LIMIT = 65535     # longest correlation id, user id or SOW key: records count them in 16 bits
-
-# Fields of an acknowledgement that needs nothing else than to be passed on.
-cdef uint64_t ACKNOWLEDGEMENT_FIELDS = (
-    (<uint64_t>1 << <int>FIELD_CMD) | (<uint64_t>1 << <int>FIELD_CMD_ID) | (<uint64_t>1 << <int>FIELD_TOPIC)
-    | (<uint64_t>1 << <int>FIELD_BOOKMARK) | (<uint64_t>1 << <int>FIELD_OPTS) | (<uint64_t>1 << <int>FIELD_SEQ)
-    | (<uint64_t>1 << <int>FIELD_ACK_TYPE)
-)
 
 cdef uint8_t* scratch = <uint8_t*>malloc(SCRATCH_BYTES)
 cdef AckList scratch_acks = AckList()      # of the current frame
@@ -450,7 +441,7 @@ cdef class Ingress:
         cdef TopicEntry entry
         cdef uint64_t length
         cdef uint8_t* room
-        if not self.is_plain_acknowledgement(&about):
+        if not read_plain(&self.view, &about) or self.frame_length > self.header_length or not self.wants_plain_ack():
             return COMMAND
         entry = self.find_entry()
         if entry is None or entry.queue < 0:
@@ -465,7 +456,12 @@ cdef class Ingress:
             return COMMAND
         if scratch_acks.unknown or scratch_acks.count > ENTRIES_PER_RECORD:
             return COMMAND
+        about.slot = self.slot
+        about.serial = self.serial
         about.topic = entry.number
+        about.numbered = self.numbered
+        about.publisher_id = self.publisher_id
+        about.derived_id = self.derived_id
         length = acknowledgement_length(&about, scratch_acks.count)
         if length >= load_relaxed(&self.control.data.refused_from_bytes) or (self.has_refused and about.sequence):
             return COMMAND  # to be refused there
@@ -478,40 +474,6 @@ cdef class Ingress:
         self.wants_ack = self.part_length(<int>FIELD_ACK_TYPE) == 9
         self.note_sequence(about.sequence)
         return 0
-
-    cdef inline bint is_plain_acknowledgement(self, Acknowledging* about) noexcept nogil:
-        """A `sow_delete` by bookmarks that needs no acknowledgement of its own; `about` is filled but for the topic."""
-        cdef const Slice* command = &self.view.field[<int>FIELD_CMD]
-        cdef const Slice* options = &self.view.field[<int>FIELD_OPTS]
-        if command.length != 10 or memcmp(command.data, b"sow_delete", 10) != 0:
-            return False
-        if self.view.present & ~ACKNOWLEDGEMENT_FIELDS or self.view.escaped or self.frame_length > self.header_length:
-            return False
-        if self.part_length(<int>FIELD_TOPIC) == 0 or not self.wants_plain_ack():
-            return False
-        about.action = QUEUE_ACKNOWLEDGE
-        if self.part_length(<int>FIELD_OPTS):
-            if options.length != 6:
-                return False
-            if memcmp(options.data, b"cancel", 6) == 0:
-                about.action = QUEUE_CANCEL
-            elif memcmp(options.data, b"expire", 6) == 0:
-                about.action = QUEUE_EXPIRE
-            else:
-                return False
-        about.sequence = 0
-        if self.view.present & (<uint64_t>1 << <int>FIELD_SEQ):
-            if field_u64(&self.view, FIELD_SEQ, &about.sequence) < 0 or about.sequence == 0:
-                return False
-        about.slot = self.slot
-        about.serial = self.serial
-        about.extension_ns = 0
-        about.searched_until = 0
-        about.token = 0
-        about.numbered = self.numbered
-        about.publisher_id = self.publisher_id
-        about.derived_id = self.derived_id
-        return True
 
     cdef inline int note_publish(self, uint64_t sequence) noexcept:
         self.messages += 1

@@ -6,6 +6,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from amps._core.queue_leases cimport LeaseTable
 from amps._core.queue_records cimport QueueEntry
 from amps._core.record cimport RecordHeader
+from amps._core.wire cimport HeaderView
 
 
 cdef enum:
@@ -40,6 +41,7 @@ cdef class AckList:
     cdef list records(self, Acknowledging* about)
 
 
+cdef bint read_plain(const HeaderView* view, Acknowledging* about) noexcept nogil
 cdef uint64_t acknowledgement_length(const Acknowledging* about, uint32_t count) noexcept nogil
 cdef void lay_out(
     RecordHeader* record, const Acknowledging* about, const QueueEntry* entries, uint32_t count

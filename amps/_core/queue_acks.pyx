@@ -14,7 +14,7 @@ cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memcmp, memcpy, memset
 
 from amps._core.queue_leases cimport Lease, LeaseTable
 from amps._core.queue_records cimport (
@@ -33,6 +33,26 @@ from amps._core.record cimport (
     RecordHeader,
     align8,
 )
+from amps._core.wire cimport (
+    FIELD_ACK_TYPE,
+    FIELD_BOOKMARK,
+    FIELD_CMD,
+    FIELD_CMD_ID,
+    FIELD_OPTS,
+    FIELD_SEQ,
+    FIELD_TOPIC,
+    HeaderView,
+    Slice,
+    field_u64,
+)
+
+cdef uint64_t NEEDED_FIELDS = (
+    (<uint64_t>1 << <int>FIELD_CMD) | (<uint64_t>1 << <int>FIELD_TOPIC) | (<uint64_t>1 << <int>FIELD_BOOKMARK)
+)
+cdef uint64_t PLAIN_FIELDS = (
+    NEEDED_FIELDS | (<uint64_t>1 << <int>FIELD_CMD_ID) | (<uint64_t>1 << <int>FIELD_OPTS)
+    | (<uint64_t>1 << <int>FIELD_SEQ) | (<uint64_t>1 << <int>FIELD_ACK_TYPE)
+)
 
 ACTION_ACKNOWLEDGE = QUEUE_ACKNOWLEDGE
 ACTION_CANCEL = QUEUE_CANCEL
@@ -45,6 +65,10 @@ cdef enum:
     DIGITS_MAX = 20
 
 cdef uint64_t U64_MAX = 0xFFFFFFFFFFFFFFFF
+
+
+cdef inline bint has(const HeaderView* view, int field) noexcept nogil:
+    return view.present & (<uint64_t>1 << field) != 0
 
 
 cdef inline bint is_blank(uint8_t byte) noexcept nogil:
@@ -225,6 +249,36 @@ def make_records(
     about.derived_id = derived_id
     about.sequence = sequence
     return acks.records(&about)
+
+
+cdef bint read_plain(const HeaderView* view, Acknowledging* about) noexcept nogil:
+    """Whether a header is that of a `sow_delete` which says nothing that is not understood here: action and sequence
+    are filled in. Which acknowledgements it asks for, and what its topic is, the caller sees.
+    """
+    cdef const Slice* command = &view.field[<int>FIELD_CMD]
+    cdef const Slice* options = &view.field[<int>FIELD_OPTS]
+    if command.length != 10 or memcmp(command.data, b"sow_delete", 10) != 0:
+        return False
+    if view.present & ~PLAIN_FIELDS or NEEDED_FIELDS & ~view.present or view.escaped:
+        return False
+    about.action = QUEUE_ACKNOWLEDGE
+    if has(view, <int>FIELD_OPTS) and options.length:
+        if options.length != 6:
+            return False
+        if memcmp(options.data, b"cancel", 6) == 0:
+            about.action = QUEUE_CANCEL
+        elif memcmp(options.data, b"expire", 6) == 0:
+            about.action = QUEUE_EXPIRE
+        else:
+            return False
+    about.sequence = 0
+    if has(view, <int>FIELD_SEQ):
+        if field_u64(view, FIELD_SEQ, &about.sequence) < 0 or about.sequence == 0:
+            return False
+    about.extension_ns = 0
+    about.searched_until = 0
+    about.token = 0
+    return True
 
 
 cdef uint64_t acknowledgement_length(const Acknowledging* about, uint32_t count) noexcept nogil:

@@ -94,6 +94,8 @@ class Queues:
         """
         connection = subscription.connection
         if subscription.queue_number is None:
+            while self._next_number in self._receivers or self._next_number in self._entering:
+                self._next_number = (self._next_number + 1) % NUMBERS_END  # after 4 billion
             subscription.queue_number = self._next_number
             self._next_number = (self._next_number + 1) % NUMBERS_END
         number = subscription.queue_number

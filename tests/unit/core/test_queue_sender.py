@@ -1,6 +1,7 @@
 """The core's deliveries become frames: in order, when durable, from wherever in the log the messages are."""
 
 import json
+import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from amps._core.log_reader import LogCursor, LogDirectory, Record
 from amps._core.outlet import WANT_TIMESTAMP, Outlet
 from amps._core.queue_leases import LeaseTable
 from amps._core.queue_sender import NUMBERS_END, QueueReceiver, QueueSender
+from amps._core.read_ahead import read
 from amps.journal.compression import compress_journal
 from amps.journal.disk import Disk
 from amps.journal.names import compressed_path, journal_path
@@ -112,6 +114,16 @@ class Stage:
     def position(self, message: int) -> int:
         position: int = self.log.messages[message - 1].position
         return position
+
+
+def forget(path: Path) -> None:
+    """Have the kernel give up the pages of a file, as far as it will."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(descriptor)
 
 
 @pytest.fixture
@@ -345,3 +357,55 @@ def test_queue_sender_a_record_that_is_cut_off_is_refused(stage: Stage, cut: int
     record = deliveries_record(0, Delivery(4096, 1))
     with pytest.raises(ValueError, match="cut off"):
         stage.sender.take(record[:-cut])
+
+
+def test_queue_sender_what_is_not_in_memory_is_waited_for_by_its_receiver_only(tmp_path: Path) -> None:
+    """Where the file system keeps no pages of its own: not on one in memory. Order stays within a subscription."""
+    log = Log(tmp_path, messages=60, payload_bytes=50_000)
+    last = log.feeder.journal.number
+    log.feeder.control.set_watermarks(log.end, 0, 0, last, 0)
+    forget(log.feeder.journal_storage.path(0))
+    stage = Stage(log)
+    for number in (1, 2):
+        stage.subscribe(number)
+    cold, warm = (1, 2, 3), (58, 59, 60)
+    deliveries = [Delivery(stage.position(number), 1) for number in (*cold, warm[0])]
+    stage.deliver(*deliveries, *(Delivery(stage.position(number), 2) for number in warm))
+    stage.deliver(Delivery(stage.position(warm[1]), NO_SUBSCRIPTION, flags=BARRIER))
+    stage.run()
+    assert stage.numbers(2) == [*warm, warm[1]]
+    if not stage.asked:
+        assert stage.numbers(1) == [*cold, warm[0], warm[1]]  # nothing ever leaves memory here
+        return
+    assert stage.numbers(1) == []
+    assert stage.leases[1].count == 0
+    rounds = 0
+    while stage.asked:
+        rounds += 1
+        assert rounds < 100
+        file, offset, length, done = stage.asked.pop()
+        assert not stage.asked, "one question at a time for a subscription"
+        read(file, offset, length)
+        turns = stage.turns
+        done()
+        assert stage.turns == turns + 1
+        stage.run()
+    assert stage.numbers(1) == [*cold, warm[0], warm[1]]
+    assert rounds < 10
+
+
+def test_queue_sender_who_goes_while_the_disk_is_read_is_forgotten(tmp_path: Path) -> None:
+    log = Log(tmp_path, messages=60, payload_bytes=50_000)
+    log.feeder.control.set_watermarks(log.end, 0, 0, log.feeder.journal.number, 0)
+    forget(log.feeder.journal_storage.path(0))
+    stage = Stage(log)
+    stage.subscribe(1)
+    stage.deliver(*(Delivery(stage.position(number), 1) for number in (1, 2)))
+    stage.run()
+    stage.outlets[1].take()
+    stage.sender.remove(1)
+    for file, offset, length, done in stage.asked:
+        read(file, offset, length)
+        done()
+    stage.run()
+    assert stage.numbers(1) == []
