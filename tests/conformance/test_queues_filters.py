@@ -1,0 +1,104 @@
+"""Content filters and queues over sockets: queues.md §3, §8.1, §9.2, behaviours 11, 17, 18 and 25 to 27 of §24."""
+
+import pytest
+
+from tests.support.peer import RawClient, Value, bodies_of
+from tests.support.peers import Peers
+from tests.support.queues import Queueing, acknowledge, bodies, counts, options, queue_xml, quiet
+from tests.support.server import StartServer
+
+pytestmark = pytest.mark.skip(reason="the core has no queues yet")
+
+
+@pytest.fixture
+def queueing(start_server: StartServer, peers: Peers) -> Queueing:
+    """Q over T, Qs with strict leasing, Qx with a filter of its own."""
+    server = start_server(
+        **options(
+            queue_xml("Q", "T"),
+            queue_xml("Qs", "T", Leasing="strict"),
+            queue_xml("Qx", "T", Filter="/x > 1"),
+        )
+    )
+    return Queueing(server, peers)
+
+
+def keyed(*keys: str) -> list[bytes]:
+    return [b'{"k":"%s","n":%d}' % (key.encode(), number) for number, key in enumerate(keys)]
+
+
+def delete(client: RawClient, filter_: str, queue: str = "Q") -> tuple[Value, Value, Value]:
+    """Acknowledge by filter: topic_matches, matches, records_deleted."""
+    cid = client.new_id()
+    header: dict[str, Value] = {"c": "sow_delete", "t": queue, "f": filter_, "cid": cid}
+    assert client.request({**header, "a": "processed,completed,stats"}).succeeded
+    client.wait_for_ack("completed", cid)
+    return counts(client, cid)
+
+
+def test_queues_a_replaced_filter_keeps_what_is_held(queueing: Queueing) -> None:
+    """queues.md §24, 11."""
+    client = queueing.client()
+    client.subscribe("Q", "s", f="/k = 'a'", o="max_backlog=3")
+    queueing.publish_bodies(keyed("a", "a"))
+    held = client.receive_published(2)
+    client.subscribe("Q", "s", f="/k = 'b'", o="replace,max_backlog=3")
+    later = [b'{"k":"a","n":7}', b'{"k":"b","n":8}', b'{"k":"b","n":9}']
+    queueing.publish_bodies(later)
+    assert bodies_of(client.receive_published(1)) == [later[1]]
+    quiet(client)
+    assert acknowledge(client, *held).succeeded
+    assert bodies_of(client.receive_published(1)) == [later[2]]
+
+
+def test_queues_take_what_their_filter_matches(queueing: Queueing) -> None:
+    """queues.md §24, 17."""
+    published = [b'{"x":%d}' % number for number in range(4)]
+    queueing.publish_bodies(published)
+    assert queueing.waiting("Qx", 2) == published[2:]
+
+
+def test_queues_what_nobody_wants_holds_nobody_up(queueing: Queueing) -> None:
+    """queues.md §24, 18."""
+    clients = [queueing.client() for _ in range(2)]
+    for client, key in zip(clients, "ab", strict=True):
+        client.subscribe("Q", "s", f=f"/k = '{key}'", o="max_backlog=10")
+    published = keyed("c", "a", "b", "a", "b")
+    queueing.publish_bodies(published)
+    assert bodies_of(clients[0].receive_published(2)) == [published[1], published[3]]
+    assert bodies_of(clients[1].receive_published(2)) == [published[2], published[4]]
+    assert queueing.waiting("Q", 1) == [published[0]]
+
+
+def test_queues_acknowledge_what_a_filter_matches(queueing: Queueing) -> None:
+    """queues.md §24, 25: what is held by somebody included."""
+    published = keyed("a", "b", "a", "a")
+    queueing.publish_bodies(published)
+    client = queueing.consumer(2)
+    client.receive_published(2)
+    assert delete(queueing.client(), "/k = 'a'") == (4, 3, 3)
+    client.close()
+    assert queueing.waiting("Q", 1) == [published[1]]
+
+
+def test_queues_are_emptied_whoever_holds_their_messages(queueing: Queueing) -> None:
+    """queues.md §24, 26."""
+    queueing.publish(*range(1, 6))
+    client = queueing.consumer(2)
+    client.receive_published(2)
+    assert delete(queueing.client(), "1=1") == (5, 5, 5)
+    queueing.publish(6, 7)
+    assert bodies_of(client.receive_published(2)) == bodies(6, 7)
+
+
+def test_queues_strict_ones_keep_what_others_hold(queueing: Queueing) -> None:
+    """queues.md §24, 27."""
+    queueing.publish(*range(1, 6))
+    client = queueing.consumer(2, "Qs")
+    held = client.receive_published(2)
+    assert delete(queueing.client(), "1=1", "Qs")[2] == 3
+    cid = client.new_id()
+    acknowledge(client, *held, a="processed,stats", cid=cid)
+    assert counts(client, cid) == (2, 2, 2)
+    client.close()
+    assert queueing.waiting("Qs", 0) == []
