@@ -321,7 +321,7 @@ class Stage:
         self,
         directory: Path,
         *queues: QueueConfig,
-        topics: tuple[str, ...] = ("^T", "^Q"),
+        topics: tuple[str, ...] = ("^T",),
         entitlement: ModuleUse | None = None,
     ) -> None:
         config = ServerConfig(
