@@ -90,9 +90,10 @@ class Bench:
         kinds: Filter = None,
         queues: Sequence[int] | None = None,
         beside: Consumer | None = None,
+        number: int | None = None,
     ) -> Consumer:
         """To all queues, or those given; on a connection of its own, or that of another consumer."""
-        subscription = len(self._consumers) + 1
+        subscription = number or len(self._consumers) + 1
         client = beside.client if beside else 100 + subscription
         matched = self._matched(queues, kinds)
         backlog = self.subject.subscribe(self.now_ns, subscription, client, matched, max_backlog)

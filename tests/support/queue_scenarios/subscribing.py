@@ -1,7 +1,7 @@
 """Examples about subscriptions, their backlogs, their replacement and their end (queues.md §5)."""
 
 from tests.support.queue_scenarios.bench import Bench, MakeSubject, Scenario, queue
-from tests.support.queue_subject import QueueSettings
+from tests.support.queue_subject import Fairness, QueueSettings
 
 
 def published_messages_come_in_order(make_subject: MakeSubject) -> None:
@@ -174,6 +174,17 @@ def a_replaced_subscription_keeps_its_place(make_subject: MakeSubject) -> None:
     assert third not in [consumer for consumer, _ in bench.delivered()]
 
 
+def the_order_of_subscriptions_is_that_of_their_creation(make_subject: MakeSubject) -> None:
+    """queues.md D-07: whatever their numbers are, also those of subscriptions that have ended."""
+    fairness: list[Fairness] = ["fast", "proportional", "round-robin"]
+    for model in fairness:
+        bench = Bench(make_subject, queue(fairness=model))
+        bench.unsubscribe(bench.subscribe(10, number=2))
+        first, second, third = (bench.subscribe(1, number=number) for number in (3, 1, 2))
+        messages = [bench.publish() for _ in range(3)]
+        assert bench.delivered() == list(zip([first, second, third], messages, strict=True))
+
+
 def each_queue_tracks_for_itself(make_subject: MakeSubject) -> None:
     """queues.md §24, 15 and 17, as far as the queues are concerned: the log's messages enter some of them, or none."""
     bench = Bench(make_subject, queue("A"), queue("B"))
@@ -211,6 +222,7 @@ SCENARIOS: list[Scenario] = [
     replacing_the_queue,
     unsubscribing_returns_the_leases_of_one_subscription,
     a_replaced_subscription_keeps_its_place,
+    the_order_of_subscriptions_is_that_of_their_creation,
     each_queue_tracks_for_itself,
     what_nobody_wants_blocks_nobody,
 ]
