@@ -1,11 +1,35 @@
-"""The model of the queues: it does what the examples say."""
+"""The model of the queues does what the examples say, and random comparison with it finds mistakes."""
 
+import hypothesis
 import pytest
 
 from tests.support.queue_model import QueueModel
 from tests.support.queue_scenarios import SCENARIOS, Scenario
+from tests.unit.core.broken_queue_models import BROKEN_MODELS
+from tests.unit.core.queue_rules import check_queue_rules
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
 def test_the_model_does_what_the_example_says(scenario: Scenario) -> None:
     scenario(QueueModel)
+
+
+def test_the_model_keeps_the_laws_of_queues() -> None:
+    """Compared with itself it cannot differ; the laws of `queue_rules` do not come from it."""
+    check_queue_rules(QueueModel, hypothesis.settings(max_examples=60, stateful_step_count=40, deadline=None))
+
+
+@pytest.mark.parametrize("broken", BROKEN_MODELS, ids=lambda model: model.__name__)
+def test_random_comparison_finds_a_broken_rule(broken: type[QueueModel]) -> None:
+    """The test of the test. Always the same examples, so that it is found or not, not sometimes."""
+    settings = hypothesis.settings(
+        max_examples=600,
+        stateful_step_count=40,
+        deadline=None,
+        derandomize=True,
+        phases=[hypothesis.Phase.generate],
+        suppress_health_check=list(hypothesis.HealthCheck),
+        verbosity=hypothesis.Verbosity.quiet,
+    )
+    with pytest.raises(AssertionError):
+        check_queue_rules(broken, settings)

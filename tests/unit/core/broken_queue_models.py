@@ -1,0 +1,253 @@
+"""Models of the queues with one rule broken each, which random comparison with the true model must find out.
+
+They are the test of the test: mistakes that an engine could make, some of them plain, some of them at a boundary.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from tests.support.queue_model import Message, Queue, QueueModel, State, Subscription
+from tests.support.queue_subject import (
+    Action,
+    BarrierSent,
+    Bookmark,
+    Counts,
+    Delivered,
+    Filter,
+    QueueSettings,
+)
+
+
+class IgnoresMaxCancels(QueueModel):
+    def _limits_reached(
+        self, now_ns: int, settings: QueueSettings, message: Message, is_cancelled: bool
+    ) -> tuple[str, ...]:
+        return super()._limits_reached(now_ns, settings, message, is_cancelled=False)
+
+
+class AllowsOneDeliveryMore(QueueModel):
+    def _limits_reached(
+        self, now_ns: int, settings: QueueSettings, message: Message, is_cancelled: bool
+    ) -> tuple[str, ...]:
+        more = replace(settings, max_deliveries=settings.max_deliveries and settings.max_deliveries + 1)
+        return super()._limits_reached(now_ns, more, message, is_cancelled)
+
+
+class NamesOneReasonOnly(QueueModel):
+    def _limits_reached(
+        self, now_ns: int, settings: QueueSettings, message: Message, is_cancelled: bool
+    ) -> tuple[str, ...]:
+        return super()._limits_reached(now_ns, settings, message, is_cancelled)[:1]
+
+
+class ReturnsMessagesToTheEnd(QueueModel):
+    def _return(self, now_ns: int, queue: Queue, message: Message, is_cancelled: bool) -> bool:
+        if super()._return(now_ns, queue, message, is_cancelled):
+            return True
+        queue.messages.remove(message)
+        queue.messages.append(message)
+        return False
+
+
+class ReturnsWithoutFreeingTheBacklog(QueueModel):
+    def _return(self, now_ns: int, queue: Queue, message: Message, is_cancelled: bool) -> bool:
+        if message.holder is not None and not is_cancelled:
+            message.holder.outstanding += 1
+        return super()._return(now_ns, queue, message, is_cancelled)
+
+
+class DeliversToTwo(QueueModel):
+    def _send(self, now_ns: int, queue: Queue, message: Message, receiver: Subscription) -> None:
+        super()._send(now_ns, queue, message, receiver)
+        others = [one for one in self._subscriptions.values() if one.takes(queue.index, message.kind)]
+        if len(others) == 3:
+            last = others[-1].number
+            self._events.append(Delivered(last, queue.index, message.position, message.deadline_ns))
+
+
+class LetsAnybodyTouchLeases(QueueModel):
+    def _may_touch(self, settings: QueueSettings, holder: Subscription, client: int) -> bool:
+        return True
+
+
+class KeepsSubletLeasesToTheHolder(QueueModel):
+    def _may_touch(self, settings: QueueSettings, holder: Subscription, client: int) -> bool:
+        return holder.client == client
+
+
+class DefersWhatIsGone(QueueModel):
+    def _defer(
+        self, now_ns: int, queue: Queue, bookmark: Bookmark, message: Message | None, action: Action
+    ) -> None:
+        self._seen.discard(bookmark)
+        super()._defer(now_ns, queue, bookmark, message, action)
+
+
+class DefersCancels(QueueModel):
+    def _defer(
+        self, now_ns: int, queue: Queue, bookmark: Bookmark, message: Message | None, action: Action
+    ) -> None:
+        super()._defer(now_ns, queue, bookmark, message, "acknowledge")
+
+
+class DropsAcknowledgementsOfInactiveMessages(QueueModel):
+    def _defer(
+        self, now_ns: int, queue: Queue, bookmark: Bookmark, message: Message | None, action: Action
+    ) -> None:
+        if message is None:
+            super()._defer(now_ns, queue, bookmark, message, action)
+
+
+class ForgetsTheRoundRobin(QueueModel):
+    def _pick(self, queue: Queue, candidates: Sequence[Subscription]) -> Subscription:
+        queue.last_receiver = -1
+        return super()._pick(queue, candidates)
+
+
+class ComparesCountsInsteadOfRatios(QueueModel):
+    def _pick(self, queue: Queue, candidates: Sequence[Subscription]) -> Subscription:
+        if queue.settings.fairness == "proportional":
+            return min(candidates, key=lambda one: one.outstanding)
+        return super()._pick(queue, candidates)
+
+
+class PicksByNumber(QueueModel):
+    def _pick(self, queue: Queue, candidates: Sequence[Subscription]) -> Subscription:
+        return super()._pick(queue, sorted(candidates, key=lambda one: one.number))
+
+
+class MovesReplacedSubscriptions(QueueModel):
+    def replace(self, now_ns: int, subscription: int, queues: Mapping[int, Filter], max_backlog: int) -> int:
+        self._subscriptions[subscription] = self._subscriptions.pop(subscription)
+        return super().replace(now_ns, subscription, queues, max_backlog)
+
+
+class LooksAtOneQueueForTheBacklog(QueueModel):
+    def _effective_backlog(self, queues: Mapping[int, Filter], max_backlog: int) -> int:
+        return super()._effective_backlog(dict(list(queues.items())[:1]), max_backlog)
+
+
+class SendsBarriersWhileMessagesAreLeased(QueueModel):
+    def _send_barrier(self, queue: Queue, barrier: Message, on_queue: Sequence[Subscription]) -> bool:
+        held = [one for one in queue.messages if one.state is State.LEASED]
+        queue.messages = [one for one in queue.messages if one not in held] + held
+        sent = super()._send_barrier(queue, barrier, on_queue)
+        queue.messages.sort(key=lambda one: one.position)
+        return sent
+
+
+class SendsBarriersWhileDeliveredMessagesCount(QueueModel):
+    def _send_barrier(self, queue: Queue, barrier: Message, on_queue: Sequence[Subscription]) -> bool:
+        held = [one for one in queue.messages if one.state is State.DELIVERED]
+        queue.messages = [one for one in queue.messages if one not in held] + held
+        sent = super()._send_barrier(queue, barrier, on_queue)
+        queue.messages.sort(key=lambda one: one.position)
+        return sent
+
+
+class SendsBarriersToAll(QueueModel):
+    def _send_barrier(self, queue: Queue, barrier: Message, on_queue: Sequence[Subscription]) -> bool:
+        sent = super()._send_barrier(queue, barrier, on_queue)
+        for at, event in enumerate(self._events):
+            if isinstance(event, BarrierSent) and event.position == barrier.position:
+                self._events[at] = replace(event, subscriptions=frozenset(one.number for one in on_queue))
+        return sent
+
+
+class TakesNoPriorityForZero(QueueModel):
+    def _in_order(self, queue: Queue) -> list[Message]:
+        if not queue.settings.has_priority:
+            return queue.messages
+        return sorted(queue.messages, key=lambda one: -(one.entry.priority or 0))
+
+
+class HasPrioritiesOf63Bits(QueueModel):
+    def _in_order(self, queue: Queue) -> list[Message]:
+        def rank(message: Message) -> int:
+            priority = message.entry.priority
+            return 1 if priority is None else -(priority if priority < 2**63 else priority - 2**64)
+
+        return sorted(queue.messages, key=rank) if queue.settings.has_priority else queue.messages
+
+
+class ExpiresLeasedMessages(QueueModel):
+    def _pass_time(self, now_ns: int) -> None:
+        super()._pass_time(now_ns)
+        for queue in self._queues:
+            for message in list(queue.messages):
+                if message.state is State.LEASED and message.is_due(now_ns):
+                    self._remove(queue, message, ("time_limit",))
+
+
+class EndsLeasesANanosecondLate(QueueModel):
+    def _pass_time(self, now_ns: int) -> None:
+        super()._pass_time(now_ns - 1)
+
+
+class LetsNothingExpireLate(QueueModel):
+    """`latest` without an expiration of the queue takes the message's own."""
+
+    def _expiry_ns(self, settings: QueueSettings, now_ns: int, expiration_s: int | None) -> int | None:
+        if settings.expiration_model == "latest" and settings.expiration_ns is None:
+            settings = replace(settings, expiration_model="default")
+        return super()._expiry_ns(settings, now_ns, expiration_s)
+
+
+class TakesNeverForNotGiven(QueueModel):
+    def _expiry_ns(self, settings: QueueSettings, now_ns: int, expiration_s: int | None) -> int | None:
+        return super()._expiry_ns(settings, now_ns, expiration_s or None)
+
+
+class ActivatesTheYoungest(QueueModel):
+    def _refill(self, now_ns: int, queue: Queue) -> None:
+        queue.messages.reverse()
+        super()._refill(now_ns, queue)
+        queue.messages.reverse()
+
+
+class KeepsCountersOverARestart(QueueModel):
+    def restart(self, now_ns: int) -> None:
+        counters = [{one.position: one.deliveries for one in queue.messages} for queue in self._queues]
+        super().restart(now_ns)
+        for queue, deliveries in zip(self._queues, counters, strict=True):
+            for message in queue.messages:
+                message.deliveries = deliveries[message.position]
+
+
+class ForgetsDeferredAcknowledgementsAtARestart(QueueModel):
+    def restart(self, now_ns: int) -> None:
+        for queue in self._queues:
+            queue.deferred.clear()
+        super().restart(now_ns)
+
+
+class ExtendsLeasesOfOthers(QueueModel):
+    def extend(
+        self, now_ns: int, client: int, queue: int, bookmarks: Sequence[Bookmark], extension_ns: int
+    ) -> None:
+        for holder in {one.client for one in self._subscriptions.values()}:
+            super().extend(now_ns, holder, queue, bookmarks, extension_ns)
+
+
+class CountsDeferredAcknowledgements(QueueModel):
+    def acknowledge(
+        self, now_ns: int, client: int, queue: int, bookmarks: Sequence[Bookmark], action: Action
+    ) -> Counts:
+        before = self.deferred(queue)
+        counts = super().acknowledge(now_ns, client, queue, bookmarks, action)
+        return replace(counts, matches=counts.matches + (self.deferred(queue) > before))
+
+
+class KeepsLeasesOfEndedSubscriptions(QueueModel):
+    """Those of the queues that the subscription has left by a replace."""
+
+    def _end(self, now_ns: int, ended: Sequence[Subscription]) -> None:
+        for queue in self._queues:
+            for message in queue.messages:
+                holder = message.holder
+                if holder is not None and holder in ended and queue.index not in holder.queues:
+                    message.holder = replace(holder)
+        super()._end(now_ns, ended)
+
+
+BROKEN_MODELS: list[type[QueueModel]] = sorted(QueueModel.__subclasses__(), key=lambda model: model.__name__)
