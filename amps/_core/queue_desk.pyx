@@ -91,6 +91,12 @@ cdef class QueueDesk:
             memset(<uint8_t*>record + record.length, 0, align8(record.length) - record.length)
         return counts.kept
 
+    cdef uint32_t token_of(self, const RecordHeader* record) noexcept:
+        """The token of a client's acknowledgement; 0 = nobody wants to hear what it did."""
+        if record.payload_length < sizeof(QueueAcknowledgementHeader):
+            return 0
+        return (<const QueueAcknowledgementHeader*>record_payload(record)).token
+
     cdef int apply_recorded(self, const RecordHeader* record, uint32_t queue) except -1:
         """The recovery has come to a record of a queue. Raises ValueError for one that is malformed."""
         cdef const QueueAcknowledgementHeader* header = <const QueueAcknowledgementHeader*>record_payload(record)

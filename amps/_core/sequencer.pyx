@@ -322,6 +322,7 @@ cdef class Sequencer:
         cdef uint64_t limit = load_acquire(&ring.data.head)
         cdef uint64_t head = limit
         cdef RecordHeader* record
+        cdef uint64_t length
         if limit == start:
             return 0
         if limit - start > bytes_max:
@@ -331,12 +332,13 @@ cdef class Sequencer:
             record = ring.peek(&at, head)
             if record == NULL:
                 break
+            length = align8(record.length)  # an acknowledgement gets shorter when it is applied
             if record.kind < KIND_FIRST_CONTROL:
                 self.take(record, state)
             else:
                 self.flush_run()
                 self.control(record, index, state)
-            at += align8(record.length)
+            at += length
         self.flush_run()
         return at - start
 
@@ -380,7 +382,7 @@ cdef class Sequencer:
             publisher = &self.publishers[session.publisher]
             if record.sequence <= publisher.last_sequence:
                 self.duplicates += 1
-                return 0
+                return self._answer_duplicate(record, state.index)
         if record.kind == KIND_QUEUE_ACKNOWLEDGEMENT:
             if topic.queue < 0:
                 raise ValueError("a transport pushed an acknowledgement of messages of no queue")
@@ -454,6 +456,16 @@ cdef class Sequencer:
         if token:
             self.replies.append((index, ("queue_acknowledged", slot, serial, token, matches, removed)))
         return kept > 0
+
+    cdef int _answer_duplicate(self, RecordHeader* record, int index) except -1:
+        """A message or an acknowledgement came a second time: who wants to hear what it did hears that it did nothing."""
+        if record.kind == KIND_QUEUE_ACKNOWLEDGEMENT:
+            token = self.desk.token_of(record)
+            if token:
+                self.replies.append(
+                    (index, ("queue_acknowledged", <uint32_t>record.position, record.position >> 32, token, 0, 0))
+                )
+        return 0
 
     cdef bint _serve_queues(self) except -1:
         """Decide what is delivered, write down what has left, hand the deliveries over. True: there were any."""
@@ -570,7 +582,7 @@ cdef class Sequencer:
         elif record.kind == KIND_QUEUE_SUBSCRIBE:
             self._subscribe(index, state, slot, serial, tuple(msgpack.unpackb(payload)))
         elif record.kind == KIND_QUEUE_UNSUBSCRIBE:
-            number = msgpack.unpackb(payload)
+            (number,) = msgpack.unpackb(payload)
             self.desk.book.unsubscribe(index, number, self.now_ns)
             self.replies.append((index, ("queue_ended", slot, serial, number)))
         else:

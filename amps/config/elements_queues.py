@@ -104,7 +104,6 @@ _QUEUE = Block(
         "GroupLocalQueueDomain": Leaf(read_text),
     },
     repeatable=True,
-    later="queues",
 )
 
 QUEUES: dict[str, Block | Synonym] = {

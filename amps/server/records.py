@@ -1,7 +1,7 @@
 """Control records: what transports and core tell each other through the rings besides messages.
 
 Of queues (`number`: the transport's number of a subscription to them; replies as others, msgpack):
-    KIND_QUEUE_SUBSCRIBE     [number, [queue numbers], max_backlog, client token, filter id | None]; or replaces one
+    KIND_QUEUE_SUBSCRIBE     [number, [queue numbers], max_backlog, filter id | None]; or replaces one
         answer               ["queue_entered", slot, serial, number, effective backlog], before any delivery to it
     KIND_QUEUE_UNSUBSCRIBE   [number]; a KIND_DISCONNECT ends all of a connection
         answer               ["queue_ended", slot, serial, number]

@@ -7,7 +7,6 @@ from tests.support.peers import Peers
 from tests.support.queues import Queueing, acknowledge, bodies, counts, options, queue_xml, quiet
 from tests.support.server import StartServer
 
-pytestmark = pytest.mark.skip(reason="the core has no queues yet")
 
 
 @pytest.fixture

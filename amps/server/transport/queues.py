@@ -100,7 +100,7 @@ class Queues:
             self._next_number = (self._next_number + 1) % NUMBERS_END
         number = subscription.queue_number
         self._entering[number] = subscription, then
-        payload = [number, list(subscription.queues), subscription.options.max_backlog, None, None]
+        payload = [number, list(subscription.queues), subscription.options.max_backlog, None]
         self._core.push_control(
             control_record(payload, KIND_QUEUE_SUBSCRIBE, connection.slot, connection.serial)
         )

@@ -355,15 +355,15 @@ class QueueRules(RuleBasedStateMachine):
         self.calm_steps = self.calm_steps + 1 if is_calm else 0
         self.now_ns += pause_ns
         answer, expected = do(self.subject, self.now_ns), do(self.model, self.now_ns)
-        assert answer == expected
+        _same("answer", answer, expected)
         events, expected_events = self.subject.take_events(), self.model.take_events()
         for index in range(len(self.settings)):
-            assert _sent(events, index) == _sent(expected_events, index)
-            assert _removed(events, index) == _removed(expected_events, index)
+            _same(f"sent by {index}", _sent(events, index), _sent(expected_events, index))
+            _same(f"removed from {index}", _removed(events, index), _removed(expected_events, index))
         for number in self.live:
-            assert self.subject.outstanding(number) == self.model.outstanding(number)
+            _same(f"outstanding {number}", self.subject.outstanding(number), self.model.outstanding(number))
         for index in range(len(self.settings)):
-            assert _figures(self.subject, index) == _figures(self.model, index)
+            _same(f"figures of {index}", _figures(self.subject, index), _figures(self.model, index))
         self._check_laws(events)
 
     def _check_laws(self, events: Sequence[Event]) -> None:
@@ -421,6 +421,10 @@ class QueueRules(RuleBasedStateMachine):
         limits = [live.backlog, *(self.settings[index].max_per_subscription for index in live.queues)]
         has_room = self.subject.outstanding(number) < min(limits)
         return has_room and live.takes(queue, self.kinds[position])
+
+
+def _same(what: str, got: object, expected: object) -> None:
+    assert got == expected, f"{what}: {got}, but the model has {expected}"
 
 
 def _sent(events: Sequence[Event], queue: int) -> list[Event]:
