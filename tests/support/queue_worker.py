@@ -344,6 +344,7 @@ class Stage:
         self.core = ScriptedCore(self._runtime, directory)
         supervisor: Any = None
         self.worker = Worker(config, self._runtime, 0, log, supervisor, {})
+        self.worker.queues._next_number = 0  # of the first subscription
         loop: Any = FakeLoop()
         self._loop = loop
         self.worker.loop = self.worker.turns._loop = loop

@@ -5,10 +5,12 @@ worker's own, and its deliveries are sent, in frames that `amps._core.queue_send
 from the core's answer to its announcement on, so that a delivery never meets one that is older or newer than it was
 when the core decided.
 
-A number lives as long as its subscription, through all replacements, and is never used again. A subscription that is
-replaced by one to no queue at all keeps it: what it holds may still be acknowledged (§5.5).
+A number lives as long as its subscription, through all replacements, and is never used again: not by a worker either
+that takes the place of one that died, to which deliveries may still be on their way. A subscription that is replaced by
+one to no queue at all keeps its number: what it holds may still be acknowledged (§5.5).
 """
 
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -50,7 +52,7 @@ class Queues:
         self.names = QueueNames(config)
         self._core = core
         self._topics = topics
-        self._next_number = 0
+        self._next_number = time.monotonic_ns() // 1000 % NUMBERS_END
         self._backlogs: dict[Connection, dict[int, int]] = {}
         self._entering: dict[int, tuple[Subscription, Callable[[int], None]]] = {}
         self._receivers: dict[int, QueueReceiver] = {}

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from amps.config import ModuleUse
+from amps.server.transport.queues import Queues
 from tests.support.peer import Message
 from tests.support.queue_worker import BARRIER, NO_SUBSCRIPTION, Delivery, Stage, queue
 
@@ -372,3 +373,24 @@ def test_queue_rerouted_publish_is_pubsub_under_the_targets_name(stage: Stage) -
     client.ask({"c": "subscribe", "t": "T_3", "sub_id": "s", "a": "processed"})
     publish(stage, "Q3", b"1")
     assert summary(client.received()) == [("T_3", "s", b"1")]
+
+
+def test_queue_numbers_are_not_those_of_a_worker_that_died(tmp_path: Path) -> None:
+    """Its deliveries may still be on their way to whoever takes its place."""
+    stage = Stage(tmp_path, queue("Q1"))
+    first = [Queues(*_parts_of(stage))._next_number for _ in range(2)]
+    assert first[0] != first[1]
+    assert all(0 < number < NO_SUBSCRIPTION for number in first)
+    # Numbers begin again after the last one, and pass over those in use.
+    client = stage.client("c")
+    for number in (0, NO_SUBSCRIPTION - 1):
+        stage.worker.queues._next_number = number
+        client.ask({"c": "subscribe", "t": "Q1", "sub_id": f"s{number}", "a": "processed"})
+    client.ask({"c": "subscribe", "t": "Q1", "sub_id": "last", "a": "processed"})
+    assert [payload[0] for _, payload in stage.core.subscribed] == [0, NO_SUBSCRIPTION - 1, 1]
+    stage.close()
+
+
+def _parts_of(stage: Stage) -> tuple[Any, ...]:
+    worker = stage.worker
+    return worker.config, worker.core, worker.runtime.control, worker.topics, worker.feeds, worker.schedule
