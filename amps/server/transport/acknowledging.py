@@ -146,12 +146,12 @@ class Acknowledging:
             raise CommandFailure("no topic")
         if not selectors:
             raise CommandFailure("no filter or bookmark")
+        if len(selectors) > 1:
+            raise CommandFailure("invalid options", "selectors exclude each other: " + ", ".join(selectors))
         options = parse_acknowledgement_options(text_of(header, "opts"))
         queue = names.acknowledged(topic, connection.message_type)
         if queue is None and not names.matching(topic, connection.message_type, options.non_regex_topic):
             raise CommandFailure("invalid topic", f"{topic!r} has no SOW and is no queue")
-        if len(selectors) > 1:
-            raise CommandFailure("invalid options", "selectors exclude each other: " + ", ".join(selectors))
         if selectors[0] in ("sow_keys", "body"):
             raise CommandFailure("invalid options", "messages of a queue are known by bookmark or filter")
         if selectors[0] == "filter":

@@ -257,6 +257,7 @@ def test_queue_ack_that_the_log_cannot_take_is_refused(consumer: Consumer) -> No
         ({"t": "T", "bm": "1|1|"}, b"", "invalid topic"),
         ({"t": "T", "bm": "1|1|", "o": "cancel"}, b"", "invalid topic"),
         ({"t": "T", "f": "1=1"}, b"", "invalid topic"),
+        ({"t": "T", "bm": "1|1|", "f": "1=1"}, b"", "invalid options"),
         ({"t": "^nothing", "bm": "1|1|"}, b"", "invalid topic"),
         ({"t": "^Q", "bm": "1|1|"}, b"", "invalid options"),
         ({"t": "Q1", "bm": "1|1|", "f": "1=1"}, b"", "invalid options"),
