@@ -1,11 +1,15 @@
 """Acknowledging queue messages: the answers to `sow_delete`, and what the core is told (queues.md §8)."""
 
 import json
+import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from amps._core.identity import derived_publisher_id, publisher_id
 from amps.config import ModuleUse
@@ -316,3 +320,74 @@ def test_queue_ack_text_with_escapes(consumer: Consumer) -> None:
     consumer.stage.settle()
     (taken,) = consumer.taken()
     assert taken.entries == (consumer.entry(1, 101),)
+
+
+# --- the short way and the long one -------------------------------------------------------------------------
+
+
+fields = st.fixed_dictionaries(
+    {
+        "t": st.sampled_from(["Q1", "Q1", "Q1", "Q.2", "T", ""]),
+        "bm": st.lists(
+            st.sampled_from(
+                [bookmark(1), bookmark(2), bookmark(3), f" {PUBLISHER} | 3", bookmark(5), "5|5|", "x"]
+            ),
+            min_size=1,
+            max_size=3,
+        ).map(",".join),
+    },
+    optional={
+        "o": st.sampled_from(
+            [
+                "",
+                "cancel",
+                "expire",
+                " cancel",
+                "cancel,",
+                "cancel,expire",
+                "none",
+                "lease_extension=1s",
+                "cancex",
+            ]
+        ),
+        "a": st.sampled_from(["none", "persisted", "processed", "stats", "received,persisted", ""]),
+        "s": st.sampled_from([1, 2, 3, "4", "x", 0]),
+        "cid": st.sampled_from(["", "c"]),
+        "f": st.just("1=1"),
+        "x": st.just("x"),
+        "query_id": st.just("q"),
+        "sow_keys": st.just("1"),
+        "unknown": st.just("y"),
+    },
+)
+commands = st.lists(st.tuples(fields, st.sampled_from([b"", b"", b"", b"{}"])), max_size=6)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(commands)
+def test_queue_ack_the_short_way_is_the_long_one(sent: list[tuple[dict[str, Any], bytes]]) -> None:
+    """Whatever a client sends: what the ingress passes on by itself is what Python would have passed on."""
+    outcomes = []
+    for short in (True, False):
+        with tempfile.TemporaryDirectory() as directory:
+            consumer = Consumer(Path(directory))
+            consumer.consume()
+            connection = consumer.client.connection
+            if not short:
+                connection.ingress.set_leases(None)
+            for header, body in sent:
+                consumer.client.send({"c": "sow_delete", **header}, body)
+            consumer.stage.settle()
+            leases = connection.leases
+            assert leases is not None
+            outcomes.append(
+                (
+                    [replace(each, serial=0, searched_until=0) for each in consumer.taken()],
+                    [{**answer, "bm": None} for answer in consumer.answers()],
+                    [leases.get(PUBLISHER, number, 0) for number in range(1, 6)],
+                    consumer.client.socket.closed,
+                )
+            )
+            assert consumer.stage.failures() == []
+            consumer.stage.close()
+    assert outcomes[0] == outcomes[1]
