@@ -45,6 +45,25 @@ class Lane:
     def done(self) -> bool:
         return self.acknowledged >= self.stop_at
 
+    @property
+    def wants_to_send(self) -> bool:
+        return self.sent_bytes < self.allowed_bytes
+
+    def take_answers(self, buffer: memoryview) -> int:
+        """Receive once; how many more publishes are acknowledged."""
+        size = self.sock.recv_into(buffer)
+        if size == 0:
+            raise PeerError("the server closed the connection")
+        answers = self.count_answers(buffer[:size])
+        self.acknowledged += answers
+        return answers
+
+    def send_some(self) -> None:
+        """One `send` of what may be sent, as far as the socket takes it."""
+        end = min(self.allowed_bytes, self.sent_bytes + SEND_BYTES)
+        with contextlib.suppress(BlockingIOError):
+            self.sent_bytes += self.sock.send(self.load.data[self.sent_bytes : end])
+
 
 @dataclass(frozen=True)
 class Pumped:
@@ -62,8 +81,7 @@ def pump(lanes: list[Lane], limit_s: float) -> Pumped:
     for lane in lanes:
         lane.sock.setblocking(False)
         poll.register(lane.sock.fileno(), select.EPOLLIN | select.EPOLLOUT)
-    buffer = bytearray(RECEIVE_BYTES)
-    received = memoryview(buffer)
+    received = memoryview(bytearray(RECEIVE_BYTES))
     unfinished = len(lanes)
     started = time.perf_counter()
     last_answer = started
@@ -88,26 +106,15 @@ def pump(lanes: list[Lane], limit_s: float) -> Pumped:
                 lane = by_fd[fd]
                 if lane.done:
                     continue
-                if event & (select.EPOLLIN | select.EPOLLHUP):
-                    size = lane.sock.recv_into(received)
-                    if size == 0:
-                        raise PeerError("the server closed the connection")
-                    answers = lane.count_answers(received[:size])
-                    if answers:
-                        lane.acknowledged += answers
-                        last_answer = time.perf_counter()
-                        if lane.done:
-                            unfinished -= 1
-                            poll.unregister(fd)
-                            continue
-                end = lane.allowed_bytes
-                if lane.sent_bytes < end and (event & select.EPOLLOUT or not writing[fd]):
-                    with contextlib.suppress(BlockingIOError):
-                        lane.sent_bytes += lane.sock.send(
-                            lane.load.data[lane.sent_bytes : min(end, lane.sent_bytes + SEND_BYTES)]
-                        )
-                    end = lane.allowed_bytes
-                want_write = lane.sent_bytes < end
+                if event & (select.EPOLLIN | select.EPOLLHUP) and lane.take_answers(received):
+                    last_answer = time.perf_counter()
+                    if lane.done:
+                        unfinished -= 1
+                        poll.unregister(fd)
+                        continue
+                if lane.wants_to_send and (event & select.EPOLLOUT or not writing[fd]):
+                    lane.send_some()
+                want_write = lane.wants_to_send
                 if want_write != writing[fd]:
                     writing[fd] = want_write
                     poll.modify(fd, select.EPOLLIN | (select.EPOLLOUT if want_write else 0))
