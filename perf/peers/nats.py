@@ -6,6 +6,7 @@ stream refuses what exceeds its input queue of 10,000 messages, hence the window
 """
 
 import json
+import re
 import shutil
 import socket
 import subprocess
@@ -18,6 +19,7 @@ from perf.pump import Lane, PeerError, connect, receive_exactly_until
 
 STREAM = "BENCH"
 PULL_BATCH = 10_000
+ANSWER = re.compile(rb"MSG _INBOX\.api 9 (\d+)\r\n")
 
 
 def executable() -> str:
@@ -81,6 +83,7 @@ class NatsJetStream(NatsCore):
     title = "NATS JetStream (default, not synced)"
     window = 8_000
     sync = ""
+    retention = "limits"
 
     def command(self) -> list[str]:
         self.settings = f'jetstream {{ store_dir: "{self.directory}/store"\n{self.sync} }}'
@@ -93,12 +96,14 @@ class NatsJetStream(NatsCore):
             b"SUB _INBOX.api 9\r\nUNSUB 9 1\r\nPUB %s _INBOX.api %d\r\n%s\r\n"
             % (subject.encode(), len(text), text)
         )
-        head = receive_exactly_until(sock, b"\r\n")
-        line, _, rest = head.partition(b"\r\n")
-        size = int(line.split()[-1])
-        while len(rest) < size + 2:
-            rest += sock.recv(65536)
-        answer: dict[str, object] = json.loads(rest[:size])
+        got = b""
+        # The server may say something else first, such as a second INFO.
+        while not (found := ANSWER.search(got)) or len(got) < found.end() + int(found[1]):
+            chunk = sock.recv(65536)
+            if not chunk:
+                raise PeerError(f"{subject}: the server closed the connection after {got!r}")
+            got += chunk
+        answer: dict[str, object] = json.loads(got[found.end() : found.end() + int(found[1])])
         if "error" in answer:
             raise PeerError(f"{subject}: {answer['error']}")
         return answer
@@ -110,7 +115,7 @@ class NatsJetStream(NatsCore):
             "subjects": ["bench.>"],
             "storage": "file",
             "num_replicas": 1,
-            "retention": "limits",
+            "retention": self.retention,
         }
         self.request(sock, f"$JS.API.STREAM.CREATE.{STREAM}", stream)
         sock.close()
