@@ -21,19 +21,23 @@ DEFAULT_OUTPUT = Path(__file__).parent / "results"
 @click.option(
     "--seconds",
     type=click.FloatRange(0, min_open=True),
-    help="Limit of a run; length of a run of latency or filters. [default: 10, filters 2]",
+    help="Limit of a run; length of a run of latency or filters; about how long queue-throughput takes per number of "
+    "consumers. [default: 10, filters 2, queue-throughput 4, queue-depth 30]",
 )
 @click.option(
     "--messages",
     type=click.IntRange(1),
     help="Messages of a throughput run. [default: 4,000,000 publishes, 1,000,000 for replay, "
-    "100,000 different ones for filters, 50,000 per message type]",
+    "100,000 different ones for filters, 50,000 per message type, 10,000,000 for queue-depth; what a peer manages in "
+    "the time of a run for queue-throughput]",
 )
 @click.option(
     "--connections", default=Settings.connections, show_default=True, help="Publishing connections."
 )
 @click.option(
-    "--rate", default=Settings.rate, show_default=True, help="Messages per second of a latency run."
+    "--rate",
+    type=click.IntRange(1),
+    help="Messages per second of a latency run. [default: 10,000, queue-latency 250]",
 )
 @click.option(
     "--repetitions", default=Settings.repetitions, show_default=True, help="Runs per peer, interleaved."
@@ -48,7 +52,7 @@ def main(
     seconds: float | None,
     messages: int | None,
     connections: int,
-    rate: int,
+    rate: int | None,
     repetitions: int,
     directory: Path | None,
     output: Path | None,

@@ -13,7 +13,7 @@ class Settings:
     seconds: float | None = None  # None, here and below: what the scenario finds right
     messages: int | None = None
     connections: int = 2
-    rate: int = 10_000
+    rate: int | None = None
     repetitions: int = 5
 
 

@@ -78,6 +78,8 @@ class AmpsPeer(ServerPeer):
     title = "this server (synced)"
     window = 400_000
     journal_size = "1GB"
+    sow = ""
+    """What else the configuration has."""
     last_client_name = ""
     """Of the newest connection."""
 
@@ -97,6 +99,7 @@ class AmpsPeer(ServerPeer):
     <JournalSize>{self.journal_size}</JournalSize>
     <Topic><Name>.*</Name><MessageType>json</MessageType></Topic>
   </TransactionLog>
+  {self.sow}
   <Logging><Target><Protocol>stdout</Protocol><Level>info</Level></Target></Logging>
 </AMPSConfig>
 """)

@@ -54,6 +54,7 @@ class ServerPeer(Peer):
 
     window: int
     """Unacknowledged publishes over all connections; the best value found for this server."""
+    start_limit_s = START_S
 
     def __init__(self) -> None:
         self.directory = Path()
@@ -106,7 +107,7 @@ class ServerPeer(Peer):
 
     def wait_for_port(self) -> None:
         assert self.process is not None
-        deadline = time.monotonic() + START_S
+        deadline = time.monotonic() + self.start_limit_s
         while True:
             try:
                 socket.create_connection(("127.0.0.1", self.port), timeout=1).close()

@@ -10,6 +10,9 @@ from perf.scenarios.journal_scan import JournalScan
 from perf.scenarios.live_latency import LiveLatency
 from perf.scenarios.many_replays import ManyReplays
 from perf.scenarios.publish_persist import PublishPersist
+from perf.scenarios.queue_depth import QueueDepth
+from perf.scenarios.queue_latency import QueueLatency
+from perf.scenarios.queue_throughput import QueueThroughput
 from perf.scenarios.recovery import Recovery
 from perf.scenarios.replay import Replay
 
@@ -22,6 +25,9 @@ SCENARIOS: dict[str, Scenario[Any]] = {
         ManyReplays(),
         Recovery(),
         JournalScan(),
+        QueueThroughput(),
+        QueueLatency(),
+        QueueDepth(),
         FilterLibraries(),
         FilterTypes(),
         FilterSubscriptions(),

@@ -24,6 +24,7 @@ from perf.peers.server import LivePair, ServerPeer
 from perf.pump import PeerError
 from perf.scenarios.servers import ServerScenario
 
+DEFAULT_RATE = 10_000
 DEFAULT_LENGTH_S = 10.0
 WARM_UP_S = 1.0
 DRAIN_S = 5.0
@@ -122,9 +123,10 @@ class LiveLatency(ServerScenario):
 
     def measure_server(self, server: ServerPeer, settings: Settings) -> Measurement:
         pair = server.live_pair()
-        run(pair, settings.rate, WARM_UP_S)
+        rate = settings.rate or DEFAULT_RATE
+        run(pair, rate, WARM_UP_S)
         cpu_before, load_before, started = server.cpu(), time.process_time(), time.perf_counter()
-        arrivals, sent = run(pair, settings.rate, settings.seconds or DEFAULT_LENGTH_S)
+        arrivals, sent = run(pair, rate, settings.seconds or DEFAULT_LENGTH_S)
         elapsed_s = time.perf_counter() - started
         load_cpu_s = time.process_time() - load_before
         server_cpu = server.cpu().since(cpu_before)
@@ -142,8 +144,9 @@ class LiveLatency(ServerScenario):
 
     def table(self, settings: Settings, results: Sequence[PeerResult]) -> list[str]:
         length_s = settings.seconds or DEFAULT_LENGTH_S
+        rate = settings.rate or DEFAULT_RATE
         return tables.lines(
-            f"**{self.name}** ({settings.rate:,} messages/s for {length_s:g} s, median of {settings.repetitions})",
+            f"**{self.name}** ({rate:,} messages/s for {length_s:g} s, median of {settings.repetitions})",
             ["peer", "p50 µs", "p99 µs", "p99.9 µs", "p50: ours better by", "p99: ours better by"],
             [
                 [

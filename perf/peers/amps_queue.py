@@ -1,0 +1,98 @@
+"""A queue of this project's server: consumers are pushed messages, and acknowledge them by their bookmarks.
+
+Messages and acknowledgements are records of the log, and synced: a message is delivered once it is on the disk. At the
+end a consumer asks with a `flush` for all of its acknowledgements to be there, too.
+"""
+
+import json
+import re
+import time
+from collections.abc import Iterator, Sequence
+
+from perf.consuming import PREFETCH, Consumer
+from perf.load import PAYLOAD_BYTES
+from perf.peers.amps import AmpsPeer, frame, receive_ack
+from perf.peers.queueing import QueuePeer
+from perf.pump import PeerError
+
+QUEUE = "bench-queue"
+ACKNOWLEDGE = b'{"c":"sow_delete","t":"%s","bm":"' % QUEUE.encode()
+SUBSCRIBE = {"c": "subscribe", "cid": "1", "t": QUEUE, "a": "processed", "o": f"max_backlog={PREFETCH}"}
+FLUSH = {"c": "flush", "cid": "2", "a": "persisted"}
+QUIET_S = 0.5
+"""A queue that sends nothing for so long to a consumer with room is empty."""
+
+
+def headers(data: bytes) -> Iterator[dict[str, object]]:
+    """Of the whole frames at the beginning of `data`, which are answers, without payloads."""
+    at = 0
+    while len(data) - at >= 4:
+        end = at + 4 + int.from_bytes(data[at : at + 4], "big")
+        if end > len(data):
+            return
+        yield json.loads(data[at + 4 : end])
+        at = end
+
+
+class BookmarkConsumer(Consumer):
+    """A handle is a bookmark."""
+
+    pattern = re.compile(rb'"bm":"([^"]+)"[^}]*\}.{%d}' % PAYLOAD_BYTES, re.DOTALL)
+
+    def start(self) -> None:
+        self.outgoing += frame(SUBSCRIBE)
+        self.accepted = False
+
+    def see(self, data: bytes) -> None:
+        """The answer to the subscription is the first that comes."""
+        if not self.accepted:
+            if b'"max_backlog=%d"' % PREFETCH not in data:
+                raise PeerError(f"not subscribed to the queue: {data[:300]!r}")
+            self.accepted = True
+
+    def acknowledge(self, handles: Sequence[bytes]) -> None:
+        bookmarks = b",".join(handles)
+        size = len(ACKNOWLEDGE) + len(bookmarks) + len(b'"}')
+        self.outgoing += b'%s%s%s"}' % (size.to_bytes(4, "big"), ACKNOWLEDGE, bookmarks)
+
+    def ask_for_confirmation(self) -> None:
+        self.outgoing += frame(FLUSH)
+
+    def is_confirmed(self) -> bool:
+        for header in headers(self.rest):
+            if header.get("status") != "success":
+                raise PeerError(f"refused: {header}")
+            if header.get("cid") == FLUSH["cid"]:
+                return True
+        return False
+
+
+class AmpsQueue(AmpsPeer, QueuePeer):
+    name = "amps-queue"
+    title = "this server (synced)"
+    pace = 400_000
+    sow = f"""<SOW><Queue>
+    <Name>{QUEUE}</Name><MessageType>json</MessageType><UnderlyingTopic>bench</UnderlyingTopic>
+    <Semantics>at-least-once</Semantics><MaxPerSubscriptionBacklog>{PREFETCH}</MaxPerSubscriptionBacklog>
+  </Queue></SOW>"""
+
+    def consumers(self, count: int, messages: int) -> Sequence[Consumer]:
+        return [BookmarkConsumer(self.open()) for _ in range(count)]
+
+    def left(self) -> int:
+        """What a new consumer is sent, up to its prefetch: whether there is something, not how much."""
+        with self.open() as sock:
+            sock.sendall(frame(SUBSCRIBE))
+            receive_ack(sock, "processed")
+            sock.settimeout(QUIET_S)
+            got = b""
+            quiet_at_s = time.monotonic() + QUIET_S
+            while time.monotonic() < quiet_at_s:
+                try:
+                    chunk = sock.recv(65536)
+                except TimeoutError:
+                    break
+                if not chunk:
+                    raise PeerError("the server closed the connection")
+                got += chunk
+        return len(BookmarkConsumer.pattern.findall(got))

@@ -1,0 +1,110 @@
+"""Redis Streams with a consumer group as a queue.
+
+A consumer asks for as many entries as its prefetch has room for, and blocks until there is one. XACK takes entries from
+the group's list of pending ones and XDEL from the stream: a queue keeps nothing that is done. Both answer how many they
+found, which must be all.
+"""
+
+import re
+import socket
+from collections.abc import Sequence
+
+from perf.consuming import PREFETCH, Consumer, Demand
+from perf.peers.queueing import QueuePeer
+from perf.peers.redis import RedisEverySecond, encode
+from perf.pump import connect, receive_exactly_until
+
+GROUP = b"workers"
+ENTRIES = re.compile(rb"\$5\r\nbench\r\n\*(\d+)\r\n")
+"""How many follow in a reply."""
+COUNT = re.compile(rb"\n:(\d+)(?=\r\n)")
+
+
+def encode_with(words: Sequence[bytes], encoded: Sequence[bytes]) -> bytes:
+    """A command whose last arguments are encoded already, except for their last CRLF."""
+    head = [b"$%d\r\n%s" % (len(word), word) for word in words]
+    return b"*%d\r\n%s\r\n" % (len(words) + len(encoded), b"\r\n".join((*head, *encoded)))
+
+
+class GroupConsumer(Consumer):
+    """A handle is the id of an entry as it stands in replies and in commands: `$15\\r\\n1700000000000-0`."""
+
+    pattern = re.compile(rb"(\$\d+\r\n\d+-\d+)\r\n\*2\r\n\$1\r\nd\r\n\$256\r\n.{256}", re.DOTALL)
+
+    def __init__(self, sock: socket.socket, number: int, demand: Demand) -> None:
+        super().__init__(sock)
+        self.demand = demand
+        self.rest = b"\n"  # every reply stands behind the end of a line
+        self.name = b"c%d" % number
+        self.asked = 0
+        """Entries that the request under way asks for; 0: there is none."""
+        self.coming = 0
+        """Entries of its reply that are still to come."""
+        self.counted = 0
+        self.acknowledged = 0
+
+    def start(self) -> None:
+        self.read()
+
+    def read(self) -> None:
+        self.asked = self.demand.take(PREFETCH - len(self.unacknowledged))
+        if self.asked == 0:
+            return
+        self.outgoing += encode(
+            *(b"XREADGROUP", b"GROUP", GROUP, self.name, b"COUNT", b"%d" % self.asked),
+            *(b"BLOCK", b"0", b"STREAMS", b"bench", b">"),
+        )
+
+    def see(self, data: bytes) -> None:
+        if self.coming == 0 and (found := ENTRIES.search(data)):
+            self.coming = int(found[1])
+            self.demand.give_back(self.asked - self.coming)
+        self.counted += sum(map(int, COUNT.findall(data)))
+
+    def ask_for_more(self, arrived: int) -> None:
+        self.coming -= arrived
+        if self.coming == 0:
+            self.read()
+
+    def acknowledge(self, handles: Sequence[bytes]) -> None:
+        self.acknowledged += len(handles)
+        self.outgoing += encode_with((b"XACK", b"bench", GROUP), handles)
+        self.outgoing += encode_with((b"XDEL", b"bench"), handles)
+
+    def ask_for_confirmation(self) -> None:
+        """Each acknowledgement is answered."""
+
+    def is_confirmed(self) -> bool:
+        return self.counted + sum(map(int, COUNT.findall(self.rest))) == 2 * self.acknowledged
+
+
+class RedisGroup(RedisEverySecond, QueuePeer):
+    name = "redis-group"
+    title = "Redis Streams group (appendfsync everysec)"
+    pace = 60_000
+
+    def prepare(self) -> None:
+        super().prepare()
+        self.ask(b"+OK\r\n", b"XGROUP", b"CREATE", b"bench", GROUP, b"0", b"MKSTREAM")
+
+    def ask(self, end: bytes, *words: bytes) -> bytes:
+        with connect(self.port) as sock:
+            sock.sendall(encode(*words))
+            return receive_exactly_until(sock, end)
+
+    def consumers(self, count: int, messages: int) -> Sequence[Consumer]:
+        demand = Demand(messages)
+        return [GroupConsumer(connect(self.port), number, demand) for number in range(count)]
+
+    def left(self) -> int:
+        """Entries that are pending and deleted would be a mistake of the load, and are counted too."""
+        entries = int(self.ask(b"\r\n", b"XLEN", b"bench")[1:])
+        pending = self.ask(b"\r\n", b"XPENDING", b"bench", GROUP)
+        first_line = pending.split(b"\r\n")[1] if pending.count(b"\r\n") > 1 else b":0"
+        return max(entries, int(first_line[1:]))
+
+
+class RedisGroupAlways(RedisGroup):
+    name = "redis-group-always"
+    title = "Redis Streams group (appendfsync always)"
+    fsync = "always"
