@@ -50,7 +50,9 @@ class NatsCore(ServerPeer):
 
     def command(self) -> list[str]:
         config = self.directory / "nats.conf"
-        config.write_text(f"host: 127.0.0.1\nport: {self.port}\nmax_pending: 1GB\n{self.settings}\n")
+        config.write_text(
+            f"host: 127.0.0.1\nport: {self.port}\nmax_pending: 1GB\nping_interval: 1h\n{self.settings}\n"
+        )
         return [executable(), "-c", str(config)]
 
     def prepare(self) -> None:

@@ -10,6 +10,8 @@ from perf.peers.server import ServerPeer
 class QueuePeer(ServerPeer):
     """A server with one queue, into which the lanes of `publish_lanes` publish."""
 
+    fill_window = 0
+    """The best `window` for publishing while nobody consumes, if that is another."""
     pace: int
     """Messages per second, roughly, from publisher to acknowledgement. Only decides how much load is built."""
 

@@ -198,8 +198,9 @@ class ChannelConsumer(Consumer):
 class RabbitMqClassic(QueuePeer):
     name = "rabbitmq-classic"
     title = "RabbitMQ, classic queue (default)"
-    window = 4_000
-    pace = 15_000
+    window = 100  # the queue writes to disk what is not acknowledged soon: the less is ahead of consumers, the better
+    fill_window = 1_000
+    pace = 10_000
     queue_type = b"classic"
     start_limit_s = 120.0
 
@@ -264,4 +265,5 @@ class RabbitMqQuorum(RabbitMqClassic):
     name = "rabbitmq-quorum"
     title = "RabbitMQ, quorum queue (synced)"
     queue_type = b"quorum"
-    pace = 10_000
+    window = 2_000
+    pace = 15_000

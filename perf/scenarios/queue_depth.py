@@ -36,6 +36,8 @@ class QueueDepth(QueueScenario):
         server.settle()
         memory_before = memory_bytes(server)
         lanes = server.publish_lanes(settings.connections, built)
+        for lane in lanes:
+            lane.window = (server.fill_window or server.window) // len(lanes)
         cpu_before, load_before = server.cpu(), time.process_time()
         filled = pump(lanes, limit_s)
         for lane in lanes:
