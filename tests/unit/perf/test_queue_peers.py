@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from lxml import etree
 
-from perf.consuming import ACK_BATCH, PREFETCH, Consumer, Demand
+from perf.consuming import ACK_BATCH, PREFETCH, Consumer, Demand, exchange
 from perf.load import payload
 from perf.memory import held_bytes, own_part_bytes
 from perf.peers.amps_queue import AmpsQueue, BookmarkConsumer
@@ -248,12 +248,20 @@ PROTOCOLS = {
 
 
 @pytest.fixture
-def sock() -> Iterator[socket.socket]:
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """A consumer's end of a connection, and the server's."""
     with (
         socket.create_server(("127.0.0.1", 0)) as server,
         socket.create_connection(server.getsockname()) as one,
     ):
-        yield one
+        other, _ = server.accept()
+        with other:
+            yield one, other
+
+
+@pytest.fixture
+def sock(pair: tuple[socket.socket, socket.socket]) -> socket.socket:
+    return pair[0]
 
 
 def feed(consumer: Consumer, data: bytes, chunk_bytes: int) -> int:
@@ -308,6 +316,27 @@ def test_a_consumer_that_got_nothing_has_nothing_to_confirm(name: str, sock: soc
     assert consumer.confirmed
 
 
+def test_more_messages_than_there_are_is_an_error(pair: tuple[socket.socket, socket.socket]) -> None:
+    pair[1].sendall(amps_before(0, 3) + b"".join(map(amps_message, (1, 2, 3))))
+    with pytest.raises(PeerError, match="3 messages arrived instead of 2"):
+        exchange([], [BookmarkConsumer(pair[0])], 2)
+
+
+def test_a_server_that_falls_silent_is_an_error(
+    pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perf.consuming.STALL_S", 0.01)
+    pair[1].sendall(amps_before(0, 1) + amps_message(1))
+    with pytest.raises(PeerError, match="1 of 2 messages arrived"):
+        exchange([], [BookmarkConsumer(pair[0])], 2)
+
+
+def test_a_server_that_hangs_up_is_an_error(pair: tuple[socket.socket, socket.socket]) -> None:
+    pair[1].shutdown(socket.SHUT_WR)
+    with pytest.raises(PeerError, match="the server closed a consumer's connection"):
+        exchange([], [BookmarkConsumer(pair[0])], 1)
+
+
 def test_a_redis_consumer_asks_for_what_it_has_room_for_and_others_have_left(sock: socket.socket) -> None:
     """A reply may have less than was asked for. What one has asked for is not another's, unless it did not come."""
     demand = Demand(MESSAGES)
@@ -358,6 +387,8 @@ def test_confirms_of_rabbitmq_are_counted_in_any_order() -> None:
     assert count(memoryview(confirm(1, 0)[9:])) == 1
     assert count(memoryview(confirm(3, 1))) == 1
     assert count(memoryview(confirm(9, 1) + confirm(10, 0))) == 6
+    assert count(memoryview(confirm(12, 0))) == 1
+    assert count(memoryview(confirm(12, 1))) == 1
     refused = b"\1\0\1\0\0\0\x0d\0\x3c\0\x78" + bytes(9) + b"\xce"
     with pytest.raises(PeerError, match="RabbitMQ refused"):
         count(memoryview(refused))
