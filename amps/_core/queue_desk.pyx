@@ -167,8 +167,12 @@ cdef class QueueDesk:
             memmove(removals, removals + count, self.book.output.removal_count * sizeof(Removal))
         return 0
 
-    def take_deliveries(self, uint64_t durable_needed):
-        """[(transport, record)] of all that is to be delivered, when the journal is durable up to that position."""
+    def take_deliveries(self, uint64_t removed_until):
+        """[(transport, record)] of all that is to be delivered: when its messages are durable, and the journal is durable
+        up to `removed_until`, behind the record of what is delivered at most once.
+        """
+        cdef const QueueDelivery* delivery
+        cdef uint32_t at
         cdef uint32_t length
         cdef RecordHeader* record
         cdef QueueDeliveriesHeader* header
@@ -188,9 +192,13 @@ cdef class QueueDesk:
                 record.kind = KIND_QUEUE_DELIVERIES
                 record.payload_length = length - RECORD_HEADER_BYTES
                 header = <QueueDeliveriesHeader*>record_payload(record)
-                header.durable_needed = durable_needed
+                header.durable_needed = removed_until
                 header.count = count
                 memcpy(header + 1, <char*>taken, len(taken))
+                delivery = <const QueueDelivery*>(header + 1)
+                for at in range(count):
+                    # The durable position is always the end of a record.
+                    header.durable_needed = max(header.durable_needed, delivery[at].position + 1)
                 records.append((transport, bytes(memory)))
         return records
 

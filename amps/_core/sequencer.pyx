@@ -475,7 +475,7 @@ cdef class Sequencer:
         recorded = self._write_removals()
         if self.desk.book.output.has_unwritten_deliveries:
             return recorded
-        for transport, record in self.desk.take_deliveries(self.journal.position):
+        for transport, record in self.desk.take_deliveries(self.journal.position if recorded else 0):
             self.replies.append((transport, record))
             recorded = True
         return recorded

@@ -11,7 +11,6 @@ from tests.support.queues import Queueing, acknowledge, bodies, counts, options,
 from tests.support.server import StartServer
 
 
-
 @pytest.fixture
 def queueing(start_server: StartServer, peers: Peers) -> Queueing:
     """Q over T, Qs with strict leasing over T, Qm with a limit of 3 over all, Qo at most once, Ql with leases."""

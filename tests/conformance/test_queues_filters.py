@@ -8,7 +8,6 @@ from tests.support.queues import Queueing, acknowledge, bodies, counts, options,
 from tests.support.server import StartServer
 
 
-
 @pytest.fixture
 def queueing(start_server: StartServer, peers: Peers) -> Queueing:
     """Q over T, Qs with strict leasing, Qx with a filter of its own."""

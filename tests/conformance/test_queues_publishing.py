@@ -7,7 +7,6 @@ from tests.support.peers import Peers
 from tests.support.queues import Queueing, acknowledge, bodies, options, queue_xml, quiet
 from tests.support.server import StartServer, Transport, loaded_module_xml, module_xml
 
-
 TWO_QUEUES = (
     queue_xml("QA", "^T_ORD$|^T_A$", DefaultPublishTarget="T_A"),
     queue_xml("QB", "^T_ORD$|^T_B$", DefaultPublishTarget="T_B"),

@@ -8,7 +8,6 @@ from tests.support.queues import Queueing, acknowledge, bodies, options, queue_x
 from tests.support.server import StartServer
 
 
-
 @pytest.fixture
 def queueing(start_server: StartServer, peers: Peers) -> Queueing:
     """Q over T with limits of 10, Q1 and Q2 over T with 4 and 2, Q5 with 5, Qd with the default, T2 over itself."""

@@ -1,11 +1,23 @@
 """The engine of the queues does what the examples say, and what the model does."""
 
+import hypothesis
 import pytest
 
 from tests.support.queue_engine import QueueEngine
 from tests.support.queue_scenarios import SCENARIOS, Scenario
+from tests.unit.core.queue_rules import check_queue_rules
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
 def test_the_engine_does_what_the_example_says(scenario: Scenario) -> None:
+    """queues.md §24, as far as it is about one engine; the scenarios name the numbers."""
     scenario(QueueEngine)
+
+
+def test_the_engine_does_what_the_model_does() -> None:
+    """queues.md §19 and §20, on random inputs."""
+    examples = max(1, hypothesis.settings.default.max_examples // 3)  # type: ignore[union-attr]
+    check_queue_rules(
+        QueueEngine,
+        hypothesis.settings(max_examples=examples, stateful_step_count=30, deadline=None),
+    )

@@ -1,0 +1,226 @@
+"""Queues of many messages: blocks of the arena are taken, found again, given back and used by others."""
+
+import random
+import struct
+
+import numpy
+import pytest
+
+from amps._core.queue_book import QueueBook
+from amps._core.queue_list import COUNTER_NAMES, COUNTERS_BYTES
+from amps._core.queue_slots import (
+    BLOCK_DTYPE,
+    BLOCK_SLOT_COUNT,
+    SLOT_DTYPE,
+    QueueArena,
+    QueueMemoryFull,
+    arena_bytes,
+    blocks_bytes,
+)
+from tests.support.queue_engine import EngineSettings
+from tests.support.queue_subject import SECOND_NS, QueueSettings
+
+NOW_NS = 1_750_000_000_000_000_000
+DELIVERY = struct.Struct("<QQIIII")
+AVAILABLE, LEASED = 2, 3
+CLIENT = 7
+
+
+class Bench:
+    """Queues in an arena, and what is in them, kept plainly."""
+
+    def __init__(self, queues: int, blocks: int, **settings: object) -> None:
+        self.memory = numpy.zeros(arena_bytes(blocks), "u1")
+        self.counters = numpy.zeros(COUNTERS_BYTES * queues, "u1")
+        made = [EngineSettings(QueueSettings(f"Q{n}", **settings)) for n in range(queues)]  # type: ignore[arg-type]
+        self.room: list[tuple[int, int]] = []
+        arena = QueueArena(self.memory, blocks, lambda offset, length: self.room.append((offset, length)))
+        self.book = QueueBook(arena, self.counters.data, made, 1)
+        self.expected: list[list[int]] = [[] for _ in range(queues)]
+        self.slots: dict[tuple[int, int], int] = {}
+        self.position = 4096
+
+    def publish(self, queue: int, now_ns: int = NOW_NS, expiration_s: int | None = None) -> int:
+        self.position += 144
+        self.book.enqueue(queue, self.position, (1, self.position), now_ns, expiration_s, now_ns)
+        self.expected[queue].append(self.position)
+        return self.position
+
+    def ack(self, queue: int, position: int, hint: int = 0xFFFFFFFF) -> bool:
+        _, removed, _ = self.book.acknowledge(
+            queue, CLIENT, [(1, position, position, hint)], 0, 0, NOW_NS, 2**64 - 1
+        )
+        if removed:
+            self.expected[queue].remove(position)
+        return removed == 1
+
+    def deliver(self) -> list[tuple[int, int]]:
+        self.book.serve(NOW_NS)
+        found = []
+        for position, _, _, slot, queue, _ in DELIVERY.iter_unpack(
+            self.book.output.take_deliveries(0, 1 << 30)
+        ):
+            self.slots[queue, position] = slot
+            found.append((queue, position))
+        return found
+
+    def check(self) -> None:
+        for queue, expected in enumerate(self.expected):
+            assert [position for position, _ in self.book.states(queue)] == expected
+            assert self.read(queue) == expected
+            row = self.counters[queue * COUNTERS_BYTES : (queue + 1) * COUNTERS_BYTES].view("<u8")
+            counters = dict(zip(COUNTER_NAMES, row.tolist(), strict=True))
+            assert counters["depth"] == len(expected)
+            assert counters["oldest_position"] == (expected[0] if expected else 2**64 - 1)
+
+    def read(self, queue: int) -> list[int]:
+        """What another process would find in the memory."""
+        capacity = len(self.memory) // (BLOCK_SLOT_COUNT * SLOT_DTYPE.itemsize)
+        blocks = self.memory[: capacity * BLOCK_DTYPE.itemsize].view(BLOCK_DTYPE)
+        slots = self.memory[blocks_bytes(capacity) :].view(SLOT_DTYPE)
+        row = self.counters[queue * COUNTERS_BYTES : (queue + 1) * COUNTERS_BYTES].view("<u8")
+        block = int(row[COUNTER_NAMES.index("first_block_plus_one")]) - 1
+        found: list[int] = []
+        while block not in (-1, 0xFFFFFFFF):
+            assert blocks[block]["queue_plus_one"] == queue + 1
+            of_block = slots[block * BLOCK_SLOT_COUNT :][: int(blocks[block]["used"])]
+            found += of_block["position"][(of_block["state"] > 0) & (of_block["state"] < 6)].tolist()
+            block = int(blocks[block]["next"])
+        return found
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_queues_share_the_arena(seed: int) -> None:
+    """Whatever leaves wherever, in every queue what is left stands in its order, and is found."""
+    chance = random.Random(seed)
+    bench = Bench(3, 40)
+    for _ in range(30):
+        queue = chance.randrange(3)
+        for _ in range(chance.choice([1, 100, 3000])):
+            bench.publish(queue)
+        for queue, expected in enumerate(bench.expected):
+            left = list(expected)
+            match chance.randrange(5):
+                case 0:  # all
+                    leaving = left
+                case 1:  # all but a few, which hold a block each
+                    leaving = [position for position in left if chance.random() > 0.0005]
+                case 2:  # from the front
+                    leaving = left[: len(left) // 2]
+                case 3:  # from behind
+                    leaving = left[len(left) // 2 :]
+                case _:
+                    leaving = chance.sample(left, len(left) // 3)
+            chance.shuffle(leaving)
+            for position in leaving[:4000]:
+                assert bench.ack(queue, position)
+                assert not bench.ack(queue, position)
+        bench.check()
+
+
+def test_a_message_that_nobody_takes_holds_one_block() -> None:
+    """However many come and go behind it."""
+    bench = Bench(1, 4)
+    stuck = bench.publish(0)
+    for _ in range(20):
+        passing = [bench.publish(0) for _ in range(BLOCK_SLOT_COUNT)]
+        for position in passing:
+            assert bench.ack(0, position)
+    bench.check()
+    assert bench.expected == [[stuck]]
+
+
+def test_an_empty_queue_holds_nothing() -> None:
+    """Its last block goes back, too; the next message begins anew."""
+    bench = Bench(2, 1)
+    for round_ in range(5):
+        for _ in range(10):
+            position = bench.publish(round_ % 2)
+            assert bench.ack(round_ % 2, position)
+        bench.check()
+    assert bench.room == [(blocks_bytes(1), BLOCK_SLOT_COUNT * SLOT_DTYPE.itemsize)]
+
+
+def test_the_memory_is_full() -> None:
+    """That is said; what is there stays, and goes on when something leaves."""
+    bench = Bench(1, 2)
+    positions = [bench.publish(0) for _ in range(2 * BLOCK_SLOT_COUNT)]
+    bench.position += 144
+    with pytest.raises(QueueMemoryFull, match="2048 messages"):
+        bench.book.enqueue(0, bench.position, (1, bench.position), NOW_NS, None, NOW_NS)
+    bench.check()
+    for position in positions[:BLOCK_SLOT_COUNT]:
+        assert bench.ack(0, position)
+    bench.publish(0)
+    bench.check()
+
+
+def test_hints_lead_to_the_message_or_are_ignored() -> None:
+    """A slot may be somebody else's by then, of this queue or of another one."""
+    bench = Bench(2, 8, max_per_subscription=5000)
+    bench.book.subscribe(0, 1, CLIENT, {0: None, 1: None}, 5000)
+    positions = [bench.publish(n % 2) for n in range(4000)]
+    assert sorted(position for _, position in bench.deliver()) == positions
+    wrong = [0, 1, 1023, 1024, 8191, 8192, 0xFFFFFFFE, 0xFFFFFFFF]
+    chance = random.Random(1)
+    for number, position in enumerate(positions):
+        queue = number % 2
+        hint = bench.slots[queue, position] if number % 3 else chance.choice(wrong)
+        assert not bench.ack(1 - queue, position, hint)
+        assert bench.ack(queue, position, hint)
+    bench.check()
+
+
+def test_times_pass_over_blocks() -> None:
+    """What expires in the order of the log, what does not, and what is leased then, in thousands."""
+    bench = Bench(1, 40, expiration_ns=10 * SECOND_NS, max_per_subscription=1)
+    bench.book.subscribe(0, 1, CLIENT, {0: None}, 1)
+    chance = random.Random(3)
+    due: dict[int, int] = {}
+    for number in range(6000):
+        now_ns = NOW_NS + number * SECOND_NS // 1000
+        own = chance.choice([None, None, None, 1, 3, 60])
+        position = bench.publish(0, now_ns, own)
+        due[position] = now_ns + (10 if own is None else own) * SECOND_NS
+    first = bench.expected[0][0]
+    assert bench.deliver() == [(0, first)]
+    for step in range(100):
+        now_ns = NOW_NS + step * SECOND_NS
+        bench.book.pass_time(now_ns)
+        bench.expected[0] = [
+            position for position in bench.expected[0] if due[position] > now_ns or position == first
+        ]
+        bench.check()
+    assert bench.expected[0] == [first]
+    bench.book.unsubscribe(0, 1, now_ns)
+    bench.expected[0] = []
+    bench.check()
+    assert len(bench.book.output.take_removals()) == 6000
+
+
+def test_what_comes_back_is_delivered_first() -> None:
+    """From wherever it was, before what was never delivered."""
+    bench = Bench(1, 40, max_per_subscription=3000)
+    bench.book.subscribe(0, 1, CLIENT, {0: None}, 3000)
+    positions = [bench.publish(0) for _ in range(5000)]
+    assert [position for _, position in bench.deliver()] == positions[:3000]
+    bench.book.subscribe(0, 2, CLIENT + 1, {0: None}, 1500)
+    bench.deliver()
+    bench.book.unsubscribe(0, 1, NOW_NS)
+    assert [position for _, position in bench.deliver()] == []
+    bench.book.subscribe(0, 3, CLIENT, {0: None}, 3000)
+    assert [position for _, position in bench.deliver()] == positions[:3000]
+
+
+def test_cancelling_over_and_over_takes_no_more_memory() -> None:
+    """The heaps are made anew when most of them is stale."""
+    bench = Bench(1, 2, max_per_subscription=10)
+    bench.book.subscribe(0, 1, CLIENT, {0: None}, 10)
+    for _ in range(10):
+        bench.publish(0)
+    for round_ in range(2000):
+        delivered = [position for _, position in bench.deliver()]
+        assert delivered == bench.expected[0], round_
+        for position in reversed(delivered):
+            bench.book.acknowledge(0, CLIENT, [(1, position, position, 0)], 1, 0, NOW_NS, 2**64 - 1)
+    bench.check()
