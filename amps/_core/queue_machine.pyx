@@ -719,7 +719,8 @@ cdef class Queue(MessageList):
         if self.slots[slot].position != entry.position or self.slots[slot].state != SLOT_BARRIER:
             heap_pop(&self.barriers)
             return self.barriers.count > 0 and self.release_barrier()
-        if self.counters.delivered or self.head != slot or not self.members or self.output.frozen:
+        # What was delivered at most once and is not acknowledged is before it, too.
+        if self.head != slot or not self.members or self.output.frozen:
             return False
         heap_pop(&self.barriers)
         for transport in sorted({(<Membership>member).subscriber.transport for member in self.members}):

@@ -6,8 +6,10 @@ from pathlib import Path
 
 from amps._core.log_reader import LogCursor, LogDirectory, Record
 from amps._core.log_writer import LogWriter
+from amps._core.queue_desk import QueueDesk
 from amps._core.sequencer import Sequencer
 from amps._core.shared import ControlPage, Ring
+from amps.config.queue_topics import QueueTopics
 from amps.server.records import (
     KIND_DECLARE_TOPIC,
     KIND_LOGON,
@@ -37,7 +39,12 @@ class Feeder:
     """A sequencer with a journal and a transient log in one directory, one ring, and publishers `p0`, `p1`, …"""
 
     def __init__(
-        self, directory: Path, file_bytes: int, publishers: int = 4, ring_bytes: int = RING_BYTES
+        self,
+        directory: Path,
+        file_bytes: int,
+        publishers: int = 4,
+        ring_bytes: int = RING_BYTES,
+        queues: tuple[QueueDesk, QueueTopics] | None = None,
     ) -> None:
         self.journal_storage = DirectoryStorage(directory, file_bytes, "journal")
         self.transient_storage = DirectoryStorage(directory, file_bytes, "transient")
@@ -55,6 +62,7 @@ class Feeder:
             1,
             {},
             1000,
+            queues,
         )
         self.sequencer.attach_transport(0, self.ring)
         self._topics: dict[str, int] = {}
@@ -63,6 +71,10 @@ class Feeder:
             self._push(control_record((f"p{slot}", "user"), KIND_LOGON, slot, SERIAL))
         self.turn(1000, 0)
         self.sequencer.take_replies()
+
+    def send_control(self, payload: object, kind: int, publisher: int) -> None:
+        """A control record of a session."""
+        self._push(control_record(payload, kind, publisher, SERIAL))
 
     def push(self, feed: Feed) -> None:
         """Into the ring, or into a spill if it is too large."""

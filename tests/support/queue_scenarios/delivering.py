@@ -234,6 +234,26 @@ def by_priority_then_age(make_subject: MakeSubject) -> None:
     assert bench.delivered() == [(consumer, second), (consumer, low), (consumer, lowest)]
 
 
+def by_priority_whatever_the_filters(make_subject: MakeSubject) -> None:
+    """queues.md §9.3: of what different subscriptions may get, the highest comes first, and no priority last."""
+    bench = Bench(make_subject, queue(has_priority=True, max_backlog=1))
+    none = bench.publish(kind=1)
+    low = bench.publish(kind=1, priority=1)
+    high = bench.publish(kind=2, priority=9)
+    middle = bench.publish(kind=1, priority=5)
+    some = bench.subscribe(10, kinds=frozenset({1}))
+    assert bench.delivered() == [(some, middle)]
+    every = bench.subscribe(10, kinds=frozenset({2}))
+    for consumer, message, following in (
+        (some, middle, [(every, high)]),
+        (every, high, [(some, low)]),
+        (some, low, [(some, none)]),
+        (some, none, []),
+    ):
+        bench.ack(consumer, message)
+        assert bench.delivered() == following
+
+
 SCENARIOS: list[Scenario] = [
     a_lease_ends,
     the_former_holder_acknowledges,
@@ -253,4 +273,5 @@ SCENARIOS: list[Scenario] = [
     at_most_once_leaves_what_was_not_delivered,
     by_priority,
     by_priority_then_age,
+    by_priority_whatever_the_filters,
 ]

@@ -198,6 +198,22 @@ def test_times_pass_over_blocks() -> None:
     assert len(bench.book.output.take_removals()) == 6000
 
 
+def test_who_stood_in_a_block_that_went_stands_behind_it() -> None:
+    """What was to be looked at next, for delivery and for time, when somebody else has the block by then."""
+    bench = Bench(2, 8, expiration_ns=10 * SECOND_NS, max_per_subscription=10_000)
+    first = [bench.publish(0) for _ in range(BLOCK_SLOT_COUNT)]
+    second = [bench.publish(0) for _ in range(BLOCK_SLOT_COUNT)]
+    for position in first:
+        assert bench.ack(0, position)
+    others = [bench.publish(1, NOW_NS + 5 * SECOND_NS) for _ in range(10)]
+    bench.book.subscribe(0, 1, CLIENT, {0: None}, 10)
+    assert bench.deliver() == [(0, position) for position in second[:10]]
+    bench.book.pass_time(NOW_NS + 11 * SECOND_NS)
+    bench.expected[0] = second[:10]
+    bench.check()
+    assert bench.expected[1] == others
+
+
 def test_what_comes_back_is_delivered_first() -> None:
     """From wherever it was, before what was never delivered."""
     bench = Bench(1, 40, max_per_subscription=3000)
