@@ -182,6 +182,15 @@ cdef class Queue(MessageList):
         heap_free(&self.barriers)
         heap_free(&self.expiries)
 
+    @property
+    def heap_entries(self):
+        """Entries of all its heaps, stale ones included: memory besides the slots."""
+        cdef Cursor cursor
+        count = self.barriers.count + self.expiries.count
+        for cursor in self.cursors:
+            count += cursor.heap.count
+        return count
+
     cdef int mark_dirty(self) except -1:
         if not self.dirty:
             self.dirty = True
