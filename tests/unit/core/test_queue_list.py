@@ -252,3 +252,16 @@ def test_expirations_of_messages_that_left_take_no_memory() -> None:
         position = bench.publish(0, expiration_s=1000 + number)
         assert bench.ack(0, position)
         assert bench.book.queues[0].heap_entries <= 70
+
+
+def test_what_waits_beyond_the_target_depth_keeps_its_place() -> None:
+    """A message that comes when there is room, but not made use of yet, comes after those that wait."""
+    bench = Bench(1, 2, target_depth=1, max_per_subscription=5)
+    first, second, third = (bench.publish(0) for _ in range(3))
+    assert bench.ack(0, first)
+    fourth = bench.publish(0)
+    bench.book.subscribe(0, 1, CLIENT, {0: None}, 5)
+    assert bench.deliver() == [(0, second)]
+    assert bench.ack(0, second)
+    assert bench.deliver() == [(0, third)]
+    assert [position for position, _ in bench.book.states(0)] == [third, fourth]
