@@ -556,12 +556,12 @@ cdef class Ingress:
         cdef FilterBench bench = filters.bench
         cdef uint64_t unreadable = bench.unreadable
         if filters.asks_message:
-            tell_facts(bench.context, record, entry, False, True)
+            tell_facts(bench.context, record, entry.raw_name, False, True)
             if filters.asks_publisher:
                 bench.tell_publisher(self.publisher_id)
         filters.match(payload, record.payload_length)
         if bench.unreadable != unreadable:
-            bench.last_unreadable = (entry, record.publisher_id, record.sequence)
+            bench.last_unreadable = (entry.name, record.publisher_id, record.sequence)
         return filters.matched_count > 0
 
     # --- the current frame, for Python ----------------------------------------------------------------

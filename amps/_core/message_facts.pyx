@@ -20,7 +20,6 @@ from amps._core.record cimport (
     record_sow_key,
     record_user_id,
 )
-from amps._core.topic_table cimport TopicEntry
 from amps._core.value cimport VALUE_INTEGER, VALUE_NULL, VALUE_RAW_STRING, VALUE_STRING, Value
 
 cdef enum:
@@ -28,9 +27,9 @@ cdef enum:
 
 
 cdef int tell_facts(
-    MessageContext context, const RecordHeader* record, TopicEntry entry, bint recorded, bint live
+    MessageContext context, const RecordHeader* record, bytes topic, bint recorded, bint live
 ) except -1:
-    """Replace the facts in the context. They point into the record, which must stay where it is.
+    """Replace the facts in the context. They point into the record and the topic's name, which must stay there.
 
     recorded: the message has a bookmark. live: it has just been published; of a replayed one nobody knows the user.
     """
@@ -43,8 +42,8 @@ cdef int tell_facts(
     tell_text(
         &context.facts[<int>MESSAGE_TOPIC_NAME],
         VALUE_STRING,
-        <const uint8_t*>PyBytes_AS_STRING(entry.raw_name),
-        <uint32_t>PyBytes_GET_SIZE(entry.raw_name),
+        <const uint8_t*>PyBytes_AS_STRING(topic),
+        <uint32_t>PyBytes_GET_SIZE(topic),
     )
     # As they stand between the quotes of a header, escapes and all.
     tell_text(

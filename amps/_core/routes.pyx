@@ -287,12 +287,12 @@ cdef inline uint64_t match(
     if filters.may_take_long or record.payload_length > LARGE_BYTES:
         begin = monotonic_ns()
     if filters.asks_message:
-        tell_facts(bench.context, record, self.entry, self.entry.logged, live)
+        tell_facts(bench.context, record, self.entry.raw_name, self.entry.logged, live)
         if live and filters.asks_publisher:
             bench.tell_publisher(publisher_hash(record))
     filters.match(record_payload(record), record.payload_length)
     if bench.unreadable != unreadable:
-        bench.last_unreadable = (self.entry, record.publisher_id, record.sequence)
+        bench.last_unreadable = (self.entry.name, record.publisher_id, record.sequence)
     if begin:
         return (monotonic_ns() - begin) // NS_PER_BYTE
     return (filters.evaluations - evaluations) * EVALUATION_BYTES + record.payload_length

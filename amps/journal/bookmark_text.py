@@ -1,6 +1,6 @@
 """Points in a log as text (transaction_log.md §5): the bookmark of a message, and a moment.
 
-Commands and configurations name points in the same way, and read them here.
+Commands and configurations name points in the same way, and read them here; bookmarks are written here, too.
 """
 
 import datetime
@@ -19,6 +19,11 @@ def read_message_bookmark(text: str) -> tuple[int, int] | None:
     if match is None or max(int(match[1]), int(match[2])) > _U64_MAX:
         return None
     return int(match[1]), int(match[2])
+
+
+def format_bookmark(publisher_id: int, sequence: int) -> str:
+    """The wire form; `0` (EPOCH) stands for a log that holds nothing yet (transaction_log.md §20, 19)."""
+    return f"{publisher_id}|{sequence}|" if publisher_id else "0"
 
 
 def read_moment_us(text: str) -> int:

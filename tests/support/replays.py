@@ -18,8 +18,8 @@ from amps.journal.disk import Disk
 from amps.journal.names import compressed_path, index_path, journal_path, topic_index_path
 from amps.journal.topic_index import make_topic_index
 from amps.messages import make_message_types, standard_settings
+from amps.server.benches import Benches
 from amps.server.topics import topic_predicate
-from amps.server.transport.filters import Benches
 from amps.server.transport.journal_floor import JournalFloor
 from amps.server.transport.journal_view import JournalView, at_once
 from amps.server.transport.options import Options

@@ -20,12 +20,13 @@ from amps._core.ingress import Ingress
 from amps._core.wire import encode_frame
 from amps.config import ServerConfig
 from amps.messages import make_message_types
+from amps.server.benches import Benches
 from amps.server.eventlog import EventLog
 from amps.server.records import KIND_LOGON, KIND_SPILLED_PUBLISH, control_record, raw_control_record
 from amps.server.runtime import Runtime
 from amps.server.topics import TopicMatcher
 from amps.server.transport.core_link import CoreLink
-from amps.server.transport.filters import Benches, FilterCompiler
+from amps.server.transport.filters import FilterCompiler
 from amps.server.transport.logons import NAME_BYTES_MAX
 from amps.server.transport.spilling import write_spill
 from amps.server.transport.topic_classes import make_topic_table, queue_topics

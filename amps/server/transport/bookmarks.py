@@ -82,8 +82,3 @@ def _parse_time(text: str) -> int:
         return read_moment_us(text)
     except ValueError:
         raise CommandFailure("invalid bookmark", repr(text[:100])) from None
-
-
-def format_bookmark(publisher_id: int, sequence: int) -> str:
-    """The wire form; `0` (EPOCH) stands for a log that holds nothing yet (transaction_log.md §20, 19)."""
-    return f"{publisher_id}|{sequence}|" if publisher_id else "0"

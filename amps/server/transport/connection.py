@@ -18,9 +18,9 @@ from amps._core import ingress as inbound
 from amps._core.outlet import Outlet
 from amps._core.queue_leases import LeaseTable
 from amps._core.wire import HeaderError, build_header, encode_frame
+from amps.journal.bookmark_text import format_bookmark
 from amps.server.records import KIND_DISCONNECT, control_record
 from amps.server.transport import preflight
-from amps.server.transport.bookmarks import format_bookmark
 from amps.server.transport.commands import Commands
 from amps.server.transport.failures import TX_STORE_FAILED
 from amps.server.transport.publisher_acks import PublisherAcks

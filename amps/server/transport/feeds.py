@@ -24,12 +24,13 @@ from amps._core.log_reader import LogDamaged, LogDirectory
 from amps._core.replaying import REPLAY_DUE_LATER, REPLAY_ENDED, REPLAY_UNFINISHED
 from amps._core.topic_table import TopicTable
 from amps.config import ServerConfig
+from amps.journal.bookmark_text import format_bookmark
+from amps.server.benches import Benches
 from amps.server.eventlog import EventLog
 from amps.server.runtime import Runtime
-from amps.server.transport.bookmarks import BookmarkRange, format_bookmark
+from amps.server.transport.bookmarks import BookmarkRange
 from amps.server.transport.connection import Connection
 from amps.server.transport.core_link import CoreLink
-from amps.server.transport.filters import Benches
 from amps.server.transport.journal_view import JournalView, make_journal_view
 from amps.server.transport.read_ahead import ReadAhead
 from amps.server.transport.replay import Clocks, Replay

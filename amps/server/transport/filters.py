@@ -1,8 +1,7 @@
-"""Content filters of one worker: what evaluating takes, and compiling them.
+"""Content filters of one worker: compiling them. What evaluating takes is in `amps.server.benches`.
 
-Benches keep, per message type, the extractor that finds fields; values and facts of the current message are shared by
-all, because one message is worked on at a time. Texts are compiled once for as long as anybody uses them, and filters
-that differ in blanks or quotes only are one and the same, which FilterSet evaluates once per message.
+Texts are compiled once for as long as anybody uses them, and filters that differ in blanks or quotes only are one and
+the same, which FilterSet evaluates once per message.
 
 Parsing a text takes time in proportion to its length. What is longer than a few lines is parsed in a thread of its own,
 one after the other, while the worker goes on; the command that brought it waits.
@@ -13,102 +12,18 @@ import queue
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-from amps._core.effort import searches_given_up
-from amps._core.fields import FieldValues
-from amps._core.filter_set import Filter, FilterBench
-from amps._core.message_context import MessageContext
-from amps._core.topic_table import TopicEntry
+from amps._core.filter_set import Filter
 from amps.expressions import ExpressionError
 from amps.expressions.filters import compile_filter
-from amps.expressions.functions import SHIPPED, Functions
-from amps.messages import MessageType
-from amps.server.eventlog import EventLog
-from amps.server.transport.bookmarks import format_bookmark
+from amps.expressions.functions import Functions
 from amps.server.transport.failures import CommandFailure
-from amps.server.transport.publishers import Publishers
 
 INLINE_CHARACTERS = 2000
 """Longer texts are parsed beside the event loop: this many take a few milliseconds."""
 SWITCH_INTERVAL_S = 0.0005
 """How long the event loop waits for the parsing thread at most, each time it has something to do."""
-MEMORY_BYTES_MAX = 256 << 20
-"""How much text may be made of one message."""
-
-
-class Benches:
-    """The benches of one worker, by message type, and what goes wrong on them."""
-
-    def __init__(
-        self,
-        types: Mapping[str, MessageType],
-        instance: str,
-        group: str,
-        log: EventLog,
-        publishers: Publishers | None = None,
-        functions: Functions = SHIPPED,
-    ) -> None:
-        """`publishers`: who knows them; nobody: what expressions ask about them is NULL."""
-        self._types = types
-        self._publishers = publishers
-        self._log = log
-        self._values = FieldValues(MEMORY_BYTES_MAX)
-        self._context = MessageContext(
-            instance.encode("utf-8", "surrogatepass"), group.encode("utf-8", "surrogatepass")
-        )
-        self._benches: dict[str, FilterBench] = {}
-        self._reported: dict[str, tuple[int, int, int]] = {}
-        self._functions = functions
-        self._failures: dict[str, int] = {}
-        self._given_up = searches_given_up()
-
-    def bench(self, message_type: str) -> FilterBench:
-        """The bench of a message type. In messages of a type that is not configured any more no field is found."""
-        found = self._benches.get(message_type)
-        if found is None:
-            kind = self._types.get(message_type) or self._types["binary"]
-            found = FilterBench(kind.extractor(), self._values, self._context, self._tell_publisher)
-            self._benches[message_type] = found
-        return found
-
-    def _tell_publisher(self, name_hash: int) -> None:
-        """Put what is known of a publisher into the context of the current message."""
-        known = self._publishers.find(name_hash) if self._publishers is not None else None
-        for fact, value in (known or {}).items():
-            self._context.set(fact, value.encode("utf-8", "surrogatepass"))
-
-    def report(self) -> None:
-        """Log what could not be read or evaluated since the last call, one line for each type or function."""
-        for message_type, bench in self._benches.items():
-            unreadable, exhausted, cut_short = self._reported.get(message_type, (0, 0, 0))
-            now = bench.unreadable, bench.exhausted, bench.extractor.messages_cut_short()
-            if now == (unreadable, exhausted, cut_short):
-                continue
-            self._reported[message_type] = now
-            if bench.unreadable != unreadable and isinstance(bench.last_unreadable, tuple):
-                entry, publisher, sequence = bench.last_unreadable
-                assert isinstance(entry, TopicEntry)
-                self._log.log(
-                    "14-0003",
-                    message_type=message_type,
-                    topic=entry.name,
-                    count=bench.unreadable - unreadable,
-                    bookmark=format_bookmark(publisher, sequence),
-                )
-            if bench.exhausted != exhausted:
-                self._log.log("14-0004", message_type=message_type, count=bench.exhausted - exhausted)
-            if now[2] != cut_short:
-                self._log.log("14-0007", message_type=message_type, count=now[2] - cut_short)
-        given_up = searches_given_up()
-        if given_up != self._given_up:
-            self._log.log("14-0006", count=given_up - self._given_up)
-            self._given_up = given_up
-        for name, function in self._functions.own.items():
-            failures = function.failures - self._failures.get(name, 0)
-            if failures:
-                self._failures[name] = function.failures
-                self._log.log("14-0005", function=name, count=failures, reason=function.last_failure)
 
 
 class FilterCompiler:

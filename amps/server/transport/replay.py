@@ -24,7 +24,7 @@ from amps._core.read_ahead import read
 from amps._core.replaying import REPLAY_ENDED, REPLAY_REACHED, REPLAY_UNFINISHED, ReplayTailer
 from amps._core.routes import TopicRoutes
 from amps._core.topic_table import TopicEntry
-from amps.server.transport.filters import Benches
+from amps.server.benches import Benches
 from amps.server.transport.options import Rate
 from amps.server.transport.read_window import ReadWindow
 from amps.server.transport.start_search import Start

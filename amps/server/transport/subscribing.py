@@ -27,9 +27,10 @@ from typing import TYPE_CHECKING
 
 from amps._core.filter_set import Filter
 from amps._core.log_reader import LogDamaged
+from amps.journal.bookmark_text import format_bookmark
 from amps.server.topics import BadTopicExpression, has_regex_characters, topic_predicate
 from amps.server.transport.answering import Header, check_batch_size, refuse, text_of, wanted_acks
-from amps.server.transport.bookmarks import BookmarkRange, format_bookmark, parse_bookmark
+from amps.server.transport.bookmarks import BookmarkRange, parse_bookmark
 from amps.server.transport.failures import CommandFailure, not_supported_yet
 from amps.server.transport.options import Options, check_queue_options, parse_options, tokenize
 from amps.server.transport.replay import Replay

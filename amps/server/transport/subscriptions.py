@@ -22,7 +22,7 @@ from amps._core.filter_set import Filter
 from amps._core.outlet import PACED, WANT_BOOKMARK, WANT_TIMESTAMP
 from amps._core.routes import TopicRoutes
 from amps._core.topic_table import TopicEntry, TopicTable
-from amps.server.transport.filters import Benches
+from amps.server.benches import Benches
 from amps.server.transport.options import Options, RateKind
 from amps.server.transport.patterns import Pattern, PatternIndex
 

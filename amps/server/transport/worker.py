@@ -22,6 +22,7 @@ import uvloop
 
 from amps.config import ServerConfig, TransportConfig
 from amps.messages import make_message_types
+from amps.server.benches import Benches
 from amps.server.eventlog import EventLog
 from amps.server.runtime import Runtime
 from amps.server.security import (
@@ -38,7 +39,7 @@ from amps.server.transport.connection import Connection, now_name_number
 from amps.server.transport.core_link import CoreLink
 from amps.server.transport.failures import TX_STORE_FAILED
 from amps.server.transport.feeds import Feeds
-from amps.server.transport.filters import Benches, FilterCompiler
+from amps.server.transport.filters import FilterCompiler
 from amps.server.transport.listeners import tls_context
 from amps.server.transport.publishers import Publishers
 from amps.server.transport.queues import Queues

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from amps.journal.bookmark_text import format_bookmark
 from amps.server.transport.bookmarks import (
     BookmarkRange,
     MessagePoint,
     Points,
-    format_bookmark,
     parse_bookmark,
 )
 from amps.server.transport.failures import CommandFailure

@@ -23,8 +23,8 @@ from amps._core.scan_json import JsonExtractor
 from amps._core.topic_table import TopicTable
 from amps.expressions.filters import compile_filter
 from amps.messages import make_message_types, standard_settings
+from amps.server.benches import Benches
 from amps.server.topics import topic_predicate
-from amps.server.transport.filters import Benches
 from amps.server.transport.options import Options
 from amps.server.transport.subscriptions import Subscription, SubscriptionSet
 from tests.support.feed import Feed, Feeder

@@ -1,0 +1,100 @@
+"""What evaluating expressions takes in one process, and what goes wrong there.
+
+Benches keep, per message type, the extractor that finds fields; values and facts of the current message are shared by
+all, because one message is worked on at a time. The core has them for what queues ask, the workers for filters.
+"""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from amps._core.effort import searches_given_up
+from amps._core.fields import FieldValues
+from amps._core.filter_set import FilterBench
+from amps._core.message_context import MessageContext
+from amps.expressions.functions import SHIPPED, Functions
+from amps.journal.bookmark_text import format_bookmark
+from amps.messages import MessageType
+from amps.server.eventlog import EventLog
+
+MEMORY_BYTES_MAX = 256 << 20
+"""How much text may be made of one message."""
+
+
+class KnownPublishers(Protocol):
+    """Who can say something of publishers; `Publishers` of a worker does."""
+
+    def find(self, name_hash: int) -> Mapping[str, str] | None:
+        """What is known of the client whose name has that hash."""
+
+
+class Benches:
+    """The benches of one worker, by message type, and what goes wrong on them."""
+
+    def __init__(
+        self,
+        types: Mapping[str, MessageType],
+        instance: str,
+        group: str,
+        log: EventLog,
+        publishers: KnownPublishers | None = None,
+        functions: Functions = SHIPPED,
+    ) -> None:
+        """`publishers`: who knows them; nobody: what expressions ask about them is NULL."""
+        self._types = types
+        self._publishers = publishers
+        self._log = log
+        self._values = FieldValues(MEMORY_BYTES_MAX)
+        self._context = MessageContext(
+            instance.encode("utf-8", "surrogatepass"), group.encode("utf-8", "surrogatepass")
+        )
+        self._benches: dict[str, FilterBench] = {}
+        self._reported: dict[str, tuple[int, int, int]] = {}
+        self._functions = functions
+        self._failures: dict[str, int] = {}
+        self._given_up = searches_given_up()
+
+    def bench(self, message_type: str) -> FilterBench:
+        """The bench of a message type. In messages of a type that is not configured any more no field is found."""
+        found = self._benches.get(message_type)
+        if found is None:
+            kind = self._types.get(message_type) or self._types["binary"]
+            found = FilterBench(kind.extractor(), self._values, self._context, self._tell_publisher)
+            self._benches[message_type] = found
+        return found
+
+    def _tell_publisher(self, name_hash: int) -> None:
+        """Put what is known of a publisher into the context of the current message."""
+        known = self._publishers.find(name_hash) if self._publishers is not None else None
+        for fact, value in (known or {}).items():
+            self._context.set(fact, value.encode("utf-8", "surrogatepass"))
+
+    def report(self) -> None:
+        """Log what could not be read or evaluated since the last call, one line for each type or function."""
+        for message_type, bench in self._benches.items():
+            unreadable, exhausted, cut_short = self._reported.get(message_type, (0, 0, 0))
+            now = bench.unreadable, bench.exhausted, bench.extractor.messages_cut_short()
+            if now == (unreadable, exhausted, cut_short):
+                continue
+            self._reported[message_type] = now
+            if bench.unreadable != unreadable and isinstance(bench.last_unreadable, tuple):
+                topic, publisher, sequence = bench.last_unreadable
+                self._log.log(
+                    "14-0003",
+                    message_type=message_type,
+                    topic=topic,
+                    count=bench.unreadable - unreadable,
+                    bookmark=format_bookmark(publisher, sequence),
+                )
+            if bench.exhausted != exhausted:
+                self._log.log("14-0004", message_type=message_type, count=bench.exhausted - exhausted)
+            if now[2] != cut_short:
+                self._log.log("14-0007", message_type=message_type, count=now[2] - cut_short)
+        given_up = searches_given_up()
+        if given_up != self._given_up:
+            self._log.log("14-0006", count=given_up - self._given_up)
+            self._given_up = given_up
+        for name, function in self._functions.own.items():
+            failures = function.failures - self._failures.get(name, 0)
+            if failures:
+                self._failures[name] = function.failures
+                self._log.log("14-0005", function=name, count=failures, reason=function.last_failure)
