@@ -9,9 +9,10 @@ from amps._core.record cimport RecordHeader
 cdef class QueueDesk:
     cdef readonly QueueBook book
     cdef readonly list names               # by queue: (message type, name), both as bytes
+    cdef tuple rules                       # by queue: QueueRules, None if it has no expression; None = no queue has any
     cdef public object last_sequence       # publisher id -> the highest sequence in the log
 
-    cdef int enqueue(self, const RecordHeader* record, tuple queues, uint64_t now_ns) except -1
+    cdef int enqueue(self, const RecordHeader* record, bytes topic, tuple queues, uint64_t now_ns) except -1
     cdef uint32_t acknowledge(
         self, RecordHeader* record, uint32_t queue, uint64_t client, uint64_t now_ns, uint32_t* token,
         uint32_t* matches, uint32_t* removed

@@ -1,6 +1,7 @@
 from collections.abc import Callable, Iterable
 
 from amps._core.queue_book import QueueBook
+from amps._core.queue_rules import QueueRules
 
 class QueueDesk:
     @property
@@ -8,7 +9,9 @@ class QueueDesk:
     @property
     def names(self) -> list[tuple[bytes, bytes]]: ...
     last_sequence: Callable[[int], int] | None
-    def __init__(self, book: QueueBook, names: Iterable[tuple[str, str]]) -> None: ...
+    def __init__(
+        self, book: QueueBook, names: Iterable[tuple[str, str]], rules: Iterable[QueueRules | None] = ()
+    ) -> None: ...
     def begin(self) -> None: ...
     def take_deliveries(self, removed_until: int) -> list[tuple[int, bytes]]: ...
 

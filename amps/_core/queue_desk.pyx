@@ -18,6 +18,7 @@ from amps._core.queue_records cimport (
     QueueDelivery,
     QueueEntry,
 )
+from amps._core.queue_rules cimport QueueRules
 from amps._core.record cimport (
     KIND_QUEUE_ACKNOWLEDGEMENT,
     KIND_QUEUE_DELIVERIES,
@@ -36,16 +37,26 @@ cdef enum:
 
 cdef class QueueDesk:
 
-    def __init__(self, QueueBook book not None, names):
-        """names: (name, message type) of each queue. Who uses it sets `last_sequence` first."""
+    def __init__(self, QueueBook book not None, names, rules=()):
+        """names: (name, message type) of each queue. rules: QueueRules of each, None for one without expressions; or
+        nothing if no queue has any. Who uses it sets `last_sequence` first.
+        """
+        cdef QueueRules of_queue
+        given = []
         self.book = book
         self.names = [(message_type.encode(), name.encode("utf-8", "surrogatepass")) for name, message_type in names]
+        for of_queue in rules:
+            given.append(of_queue)
+        if given and len(given) != len(self.names):
+            raise ValueError("rules are given for each queue, or for none")
+        self.rules = tuple(given) if any(given) else None
         self.last_sequence = None
 
-    cdef int enqueue(self, const RecordHeader* record, tuple queues, uint64_t now_ns) except -1:
-        """A message was placed in the journal: it enters the queues of its topic."""
+    cdef int enqueue(self, const RecordHeader* record, bytes topic, tuple queues, uint64_t now_ns) except -1:
+        """A message was placed in the journal: it enters the queues of its topic whose filters it matches."""
         cdef NewMessage message
         cdef Queue queue
+        cdef QueueRules rules
         message.position = record.position
         message.publisher_id = record.publisher_id
         message.sequence = record.sequence
@@ -55,7 +66,18 @@ cdef class QueueDesk:
         message.has_priority = False
         message.priority = 0
         message.is_barrier = False
+        if self.rules is None:
+            for queue in queues:
+                queue.enqueue(&message, now_ns)
+            return 0
         for queue in queues:
+            rules = <QueueRules>self.rules[queue.number]
+            if rules is None:
+                message.has_priority = False
+                message.priority = 0
+                message.is_barrier = False
+            elif not rules.judge(record, topic, &message):
+                continue
             queue.enqueue(&message, now_ns)
         return 0
 

@@ -19,12 +19,14 @@ from amps._core.record cimport (
 
 
 cdef class RecordedTopic:
-    """A topic of the log: the queues that its messages enter, and the queue with its name (-1: there is none)."""
+    """A topic of the log: its name, the queues that its messages enter, the queue with its name (-1: there is none)."""
 
+    cdef readonly bytes name
     cdef readonly tuple feeds
     cdef readonly int64_t queue
 
-    def __init__(self, feeds, queue):
+    def __init__(self, bytes name not None, feeds, queue):
+        self.name = name
         self.feeds = tuple(feeds)
         self.queue = queue
 
@@ -48,7 +50,7 @@ def rebuild(LogCursor cursor, QueueDesk desk, uint64_t limit, uint64_t bytes_max
         if record.kind == KIND_PUBLISH or record.kind == KIND_DELTA_PUBLISH:
             topic = <RecordedTopic?>topic_of(cursor.file, record.topic_id)
             if topic.feeds:
-                desk.enqueue(record, topic.feeds, record.timestamp_ns)
+                desk.enqueue(record, topic.name, topic.feeds, record.timestamp_ns)
         elif record.kind == KIND_QUEUE_ACKNOWLEDGEMENT or record.kind == KIND_QUEUE_EXPIRY:
             topic = <RecordedTopic?>topic_of(cursor.file, record.topic_id)
             # A queue that is not configured any more is nobody's business.

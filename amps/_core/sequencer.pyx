@@ -438,7 +438,7 @@ cdef class Sequencer:
             writer.index.add(record, record.position - writer.start_position)
         self.run_length += align8(record.length)
         if topic.feeds and writer is self.journal and record.kind != KIND_QUEUE_ACKNOWLEDGEMENT:
-            self.desk.enqueue(record, topic.feeds, self.now_ns)
+            self.desk.enqueue(record, topic.name, topic.feeds, self.now_ns)
         return 0
 
     # --- queues ---------------------------------------------------------------------------------------

@@ -48,10 +48,15 @@ def compile_filter(text: str, functions: Functions = SHIPPED) -> Filter:
         expression.canonical,
         equalities,
         exact,
-        _calls(root, MESSAGE_FUNCTIONS),
+        asks_message(root),
         _calls(root, PUBLISHER_FUNCTIONS),
         expression.deterministic,
     )
+
+
+def asks_message(root: Node) -> bool:
+    """Whether an expression asks for facts about the message besides its fields."""
+    return _calls(root, MESSAGE_FUNCTIONS)
 
 
 def necessary_equalities(root: Node) -> tuple[tuple[Equality, ...], bool]:

@@ -106,6 +106,7 @@ class Core:
         self._directories = dict(directories or {})
         self._had_log = directories is not None
         self._refusing: Refusing | None = None
+        self._queues: CoreQueues | None = None
         self._waiting_answers: deque[bytes] = deque()
         self._draining = False
         self._orphaned_until_ns = 0  # the supervisor died: how long transports may take to drain
@@ -221,6 +222,7 @@ class Core:
         if journal is not None and self._journal_files is not None and self._flusher is not None:
             self._open_journal(journal, index, recovered, next_txid)
         queues = self._recover_queues(recovered) if config.queues and journal is not None else None
+        self._queues = queues
         matcher = TopicMatcher(config)
         # Times in the log rise, also over a restart with a clock that was set back.
         began_ns = max(now_ns, recovered.last_timestamp_ns)
@@ -262,7 +264,7 @@ class Core:
         """Make the queues of the log that was recovered. Raises RecoveryRefused, OSError."""
         settings, active = self._config.transaction_log, recovered.active
         assert settings is not None
-        queues = CoreQueues(self._config, self._runtime)
+        queues = CoreQueues(self._config, self._runtime, self._log)
         if active is not None:
             limit = active.start_position + active.size if recovered.finished else recovered.position
             queues.recover(
@@ -445,7 +447,7 @@ class Core:
             self._supervisor.send(msgpack.packb(message))
 
     def look(self) -> None:
-        """See to what is not messages: the flusher, the supervisor, requests, transports that died.
+        """See to what is not messages: the flusher, the supervisor, requests, transports that died, what is to be told.
 
         Raises StorageFailure.
         """
@@ -453,6 +455,8 @@ class Core:
         self._listen()
         if self._refusing is not None and not self._draining:
             self._refusing.look()
+        if self._queues is not None:
+            self._queues.look(time.monotonic())
         self._answer_requests()
         for index in list(self._replacing):
             self._replace_transport(index)

@@ -1,7 +1,8 @@
 """The queues of the core process: their memory, their settings, and how they come back at a start.
 
 What decides is in `amps._core.queue_book`; here is what it takes: a structured array that other processes can read, in
-the runtime directory, and the log, of which the queues are made again at every start.
+the runtime directory, the expressions of the configuration, compiled, and the log, of which the queues are made again
+at every start.
 """
 
 import mmap
@@ -11,23 +12,31 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from amps._core.expression_vm import Program
 from amps._core.log_reader import LogCursor, LogDamaged, LogDirectory
 from amps._core.queue_book import QueueBook
 from amps._core.queue_desk import QueueDesk
 from amps._core.queue_list import COUNTERS_BYTES
 from amps._core.queue_rebuild import RecordedTopic, rebuild
+from amps._core.queue_rules import QueueRules
 from amps._core.queue_slots import QueueArena, arena_bytes
 from amps.config import ServerConfig
 from amps.config.model_queues import QueueConfig
 from amps.config.queue_topics import QueueTopics
+from amps.expressions import Functions, Usage, compile_expression
+from amps.expressions.filters import asks_message
 from amps.journal.names import reading_places
+from amps.messages import make_message_types
+from amps.server.benches import Benches
 from amps.server.core.older import RecoveryRefused
+from amps.server.eventlog import EventLog
 from amps.server.runtime import Runtime
 
 BLOCKS_MAX = 1 << 18
 """Of memory for messages: room for 268 million in all queues together."""
 STEP_BYTES = 64 << 20
 PROGRESS_INTERVAL_S = 5.0
+REPORT_INTERVAL_S = 1.0
 NS_PER_S = 1_000_000_000
 
 
@@ -73,10 +82,31 @@ def _ns(interval_s: float | None) -> int | None:
     return None if interval_s is None else max(1, round(interval_s * NS_PER_S))
 
 
+def queue_rules(queue: QueueConfig, benches: Benches, functions: Functions) -> QueueRules | None:
+    """What the expressions of a queue decide of its messages; None: it has none. They were checked with the
+    configuration, by the same rules.
+    """
+    asks: list[bool] = []
+
+    def program(text: str | None, usage: Usage) -> Program | None:
+        if text is None:
+            return None
+        expression = compile_expression(text, usage | Usage.DETERMINISTIC, functions)
+        asks.append(asks_message(expression.syntax))
+        return expression.program
+
+    filter_ = program(queue.filter, Usage.FILTER)
+    barrier = program(queue.barrier_expression, Usage.FILTER)
+    priority = program(queue.priority, Usage.FIELD)
+    if not asks:
+        return None
+    return QueueRules(benches.bench(queue.message_type), filter_, barrier, priority, any(asks))
+
+
 class CoreQueues:
     """All queues of the instance. Made once per core."""
 
-    def __init__(self, config: ServerConfig, runtime: Runtime) -> None:
+    def __init__(self, config: ServerConfig, runtime: Runtime, log: EventLog) -> None:
         """Raises OSError if the memory cannot be had."""
         queues = config.queues
         self.topics = QueueTopics(config)
@@ -86,7 +116,20 @@ class CoreQueues:
         book = QueueBook(
             arena, counters.view, [engine_settings(queue) for queue in queues], runtime.transports
         )
-        self.desk = QueueDesk(book, [(queue.name, queue.message_type) for queue in queues])
+        # Whoever published may be gone when the log is read again: nothing is asked about publishers.
+        self._benches = Benches(
+            make_message_types(config.message_types.values()),
+            config.name,
+            config.group,
+            log,
+            functions=config.functions,
+        )
+        self._next_report_s = 0.0
+        self.desk = QueueDesk(
+            book,
+            [(queue.name, queue.message_type) for queue in queues],
+            [queue_rules(queue, self._benches, config.functions) for queue in queues],
+        )
 
     def recover(
         self,
@@ -119,12 +162,22 @@ class CoreQueues:
         except MemoryError as problem:
             raise OSError(f"the queues cannot be made of the log: {problem}") from problem
         self.desk.begin()
+        self._benches.report()
         report("31-0001", f"{self._depth():,} messages in queues, {time.monotonic() - began_s:.1f} s")
+
+    def look(self, now_s: float) -> None:
+        """Tell, once in a while, of messages that expressions could not be evaluated for."""
+        if now_s >= self._next_report_s:
+            self._next_report_s = now_s + REPORT_INTERVAL_S
+            self._benches.report()
 
     def _resolve(self, topic: str, message_type: str) -> RecordedTopic:
         numbers = self.topics.feeds(topic, message_type)
         number = self.topics.queue(topic, message_type)
-        return RecordedTopic([self.desk.book.queues[n] for n in numbers], -1 if number is None else number)
+        name = topic.encode("utf-8", "surrogatepass")
+        return RecordedTopic(
+            name, [self.desk.book.queues[n] for n in numbers], -1 if number is None else number
+        )
 
     def _depth(self) -> int:
         return sum(queue.live for queue in self.desk.book.queues)

@@ -99,8 +99,8 @@ CATALOGUE: Mapping[str, Entry] = {
     "14-0002": Entry("info", "client[{client}] subscription {sub_id} to '{topic}' removed."),
     "14-0003": Entry(
         "error",
-        "{count} messages of type {message_type} could not be parsed, and were not delivered to subscriptions with "
-        "filters; the last one: topic '{topic}', bookmark {bookmark}.",
+        "{count} messages of type {message_type} could not be parsed, and match no filter of a subscription or a queue "
+        "that needs what is missing; the last one: topic '{topic}', bookmark {bookmark}.",
     ),
     "14-0004": Entry(
         "error",
