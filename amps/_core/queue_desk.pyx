@@ -190,8 +190,8 @@ cdef class QueueDesk:
         return 0
 
     def take_deliveries(self, uint64_t removed_until):
-        """[(transport, record)] of all that is to be delivered: when its messages are durable, and the journal is durable
-        up to `removed_until`, behind the record of what is delivered at most once.
+        """[(transport, record)] of all that is to be delivered: when its messages are durable, and the journal is
+        durable up to `removed_until`, behind the record of what is delivered at most once.
         """
         cdef const QueueDelivery* delivery
         cdef uint32_t at

@@ -458,7 +458,7 @@ cdef class Sequencer:
         return kept > 0
 
     cdef int _answer_duplicate(self, RecordHeader* record, int index) except -1:
-        """A message or an acknowledgement came a second time: who wants to hear what it did hears that it did nothing."""
+        """Something came a second time: who wants to hear what an acknowledgement did hears that it did nothing."""
         if record.kind == KIND_QUEUE_ACKNOWLEDGEMENT:
             token = self.desk.token_of(record)
             if token:

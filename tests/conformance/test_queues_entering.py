@@ -11,8 +11,6 @@ from tests.support.peers import Peers
 from tests.support.queues import Queueing, acknowledge, bodies, options, queue_xml, quiet
 from tests.support.server import StartServer, loaded_module_xml
 
-pytestmark = pytest.mark.skip(reason="queues are not enabled yet")
-
 FUNCTIONS = Path(__file__).parent.parent / "support" / "data" / "own_functions.py"
 BARRIER = b'{"bar":1}'
 

@@ -215,7 +215,7 @@ class World:
         def resolve(topic: str, message_type: str) -> RecordedTopic:
             number = topics.queue(topic, message_type)
             feeds = [queues.book.queues[n] for n in topics.feeds(topic, message_type)]
-            return RecordedTopic(feeds, -1 if number is None else number)
+            return RecordedTopic(topic.encode(), feeds, -1 if number is None else number)
 
         directory = LogDirectory(self.feeder.journal_storage.prefix, ".journal", resolve)
         cursor = LogCursor(directory, 0, 0, True)
