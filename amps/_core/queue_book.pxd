@@ -5,7 +5,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from amps._core.queue_machine cimport Queue, QueueShared
 from amps._core.queue_members cimport Cursor, Membership, Subscriber
 from amps._core.queue_output cimport QueueOutput
-from amps._core.queue_records cimport QueueAcknowledgementHeader, QueueEntry
+from amps._core.queue_records cimport QueueAcknowledgementHeader, QueueEntry, QueueMatchesHeader
 from amps._core.queue_slots cimport QueueArena
 
 
@@ -25,7 +25,9 @@ cdef class QueueBook:
     cdef dict cursors                      # by number: filters that a transport evaluates
     cdef uint64_t next_order
     cdef uint32_t next_cursor
+    cdef list cursor_news                  # what `take_cursor_news` has to tell
 
+    cdef int hear_section(self, const QueueMatchesHeader* section, uint64_t now_ns) except -1
     cdef int acknowledge_entries(
         self, Queue queue, uint64_t client, const QueueAcknowledgementHeader* header, QueueEntry* entries,
         object last_sequence, uint64_t now_ns, AcknowledgedCounts* counts

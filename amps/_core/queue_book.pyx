@@ -19,7 +19,7 @@ from amps._core.queue_machine cimport (
     OUTCOME_RETURNED,
     NewMessage,
 )
-from amps._core.queue_records cimport QUEUE_EXPIRE, REASON_FORCED_EXPIRE
+from amps._core.queue_records cimport QUEUE_EXPIRE, REASON_FORCED_EXPIRE, QueueMatch, QueueMatchesHeader
 from amps._core.queue_slots cimport (
     NEVER,
     NO_SLOT,
@@ -50,6 +50,7 @@ cdef class QueueBook:
         self.cursors = {}
         self.next_order = 1
         self.next_cursor = 1
+        self.cursor_news = []
 
     @property
     def queues(self):
@@ -109,6 +110,7 @@ cdef class QueueBook:
         self.next_cursor += 1
         queue.cursors.append(cursor)
         self.cursors[cursor.number] = (queue, cursor)
+        self.cursor_news.append((transport, cursor.number, queue.number, key))
         return cursor
 
     def _leave_queues(self, Subscriber subscriber):
@@ -120,7 +122,8 @@ cdef class QueueBook:
             queue = self.shared.queues[member.queue]
             queue.drop_member(member)
             if member.cursor.members == 0:
-                self.cursors.pop(member.cursor.number, None)
+                if self.cursors.pop(member.cursor.number, None) is not None:
+                    self.cursor_news.append((subscriber.transport, member.cursor.number, None, None))
 
     def unsubscribe(self, uint32_t transport, uint32_t number, uint64_t now_ns):
         """End a subscription; what it holds is given back. False: there is none of that number."""
@@ -156,6 +159,29 @@ cdef class QueueBook:
             number: (queue.number, cursor.key[0], cursor.key[1], cursor.evaluated_until)
             for number, (queue, cursor) in self.cursors.items()
         }
+
+    def take_cursor_news(self):
+        """[(transport, cursor number, queue number, key)] since the last call, in this order: which filters are to be
+        evaluated; queue number None: that one need not be any more.
+        """
+        news = self.cursor_news
+        self.cursor_news = []
+        return news
+
+    cdef int hear_section(self, const QueueMatchesHeader* section, uint64_t now_ns) except -1:
+        """The same as `hear`, from a section of a record, whose matches follow it."""
+        cdef const QueueMatch* matches = <const QueueMatch*>(section + 1)
+        cdef Queue queue
+        cdef Cursor cursor
+        cdef uint32_t at
+        found = self.cursors.get(section.cursor)
+        if found is None:
+            return 0
+        queue, cursor = found
+        for at in range(section.count):
+            queue.hear_match(cursor, matches[at].position, matches[at].slot)
+        queue.heard(cursor, section.evaluated_until, now_ns)
+        return 0
 
     def hear(self, uint32_t cursor_number, matching, uint64_t evaluated_until, uint64_t now_ns):
         """A transport tells which messages match a filter, [(log position, slot)], and up to where it has looked."""

@@ -18,6 +18,7 @@ cdef class QueueDesk:
         uint32_t* matches, uint32_t* removed
     ) except? 0xFFFFFFFF
     cdef uint32_t token_of(self, const RecordHeader* record) noexcept
+    cdef int hear(self, const RecordHeader* record, uint64_t now_ns) except -1
     cdef int apply_recorded(self, const RecordHeader* record, uint32_t queue) except -1
     cdef bytearray removal_record(self, uint32_t* queue, uint64_t* count)
     cdef int removals_written(self, uint64_t count) except -1

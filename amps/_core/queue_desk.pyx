@@ -17,6 +17,8 @@ from amps._core.queue_records cimport (
     QueueDeliveriesHeader,
     QueueDelivery,
     QueueEntry,
+    QueueMatch,
+    QueueMatchesHeader,
 )
 from amps._core.queue_rules cimport QueueRules
 from amps._core.record cimport (
@@ -118,6 +120,22 @@ cdef class QueueDesk:
         if record.payload_length < sizeof(QueueAcknowledgementHeader):
             return 0
         return (<const QueueAcknowledgementHeader*>record_payload(record)).token
+
+    cdef int hear(self, const RecordHeader* record, uint64_t now_ns) except -1:
+        """A transport tells which messages match filters. Raises ValueError for a record that is malformed."""
+        cdef const uint8_t* at = record_payload(record)
+        cdef const uint8_t* end = at + record.payload_length
+        cdef const QueueMatchesHeader* section
+        while at < end:
+            section = <const QueueMatchesHeader*>at
+            if <uint64_t>(end - at) < sizeof(QueueMatchesHeader):
+                raise ValueError("a transport pushed a record of matches that is cut off")
+            at += sizeof(QueueMatchesHeader)
+            if <uint64_t>(end - at) < section.count * <uint64_t>sizeof(QueueMatch):
+                raise ValueError("a transport pushed a record of matches that is cut off")
+            at += section.count * <uint64_t>sizeof(QueueMatch)
+            self.book.hear_section(section, now_ns)
+        return 0
 
     cdef int apply_recorded(self, const RecordHeader* record, uint32_t queue) except -1:
         """The recovery has come to a record of a queue. Raises ValueError for one that is malformed."""

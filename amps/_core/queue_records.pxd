@@ -6,6 +6,10 @@
 # (KIND_QUEUE_EXPIRY, and acknowledgements by which messages leave an at-most-once queue) the core lays out itself.
 # The payload of both is a QueueAcknowledgementHeader, then `count` QueueEntry.
 #
+# Which messages match filters of subscriptions a transport tells in records of KIND_QUEUE_MATCHES: one section after the
+# other, each of a QueueMatchesHeader and `count` QueueMatch. A section is about one filter on one queue, which the core
+# knows as a cursor, and about all messages of the queue from where the one before it ended, in their order.
+#
 # Deliveries go the other way: one record (KIND_QUEUE_DELIVERIES) per turn and transport, a QueueDeliveriesHeader,
 # then `count` QueueDelivery. The transport sends them when the journal is durable up to `durable_needed`, so that
 # nobody works on what a crash of the machine could take back.
@@ -46,6 +50,18 @@ cdef packed struct QueueEntry:
     uint64_t position              # its log position; 0 = not known
     uint32_t slot                  # where the core keeps it, as a delivery said it: a hint; 0 in the journal
     uint32_t reasons               # of an expiry; else 0
+
+
+cdef packed struct QueueMatchesHeader:
+    uint64_t evaluated_until       # log position before which all that matches has been told
+    uint32_t cursor                # the core's number of it
+    uint32_t count
+
+
+cdef packed struct QueueMatch:
+    uint64_t position              # log position of the message's record
+    uint32_t slot                  # where the core keeps it: a hint
+    uint32_t unused
 
 
 cdef packed struct QueueDeliveriesHeader:

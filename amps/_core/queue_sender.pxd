@@ -3,12 +3,12 @@
 cimport cython
 from libc.stdint cimport uint32_t, uint64_t
 
-from amps._core.log_reader cimport LogCursor, LogFile
+from amps._core.filter_set cimport FilterSet
 from amps._core.outlet cimport Outlet
 from amps._core.queue_leases cimport LeaseTable
+from amps._core.queue_messages cimport MessageReader
 from amps._core.queue_records cimport QueueDelivery
 from amps._core.record cimport RecordHeader
-from amps._core.shared cimport ControlPage
 
 
 @cython.final
@@ -30,6 +30,8 @@ cdef class QueueReceiver:
     cdef uint64_t parked_end
     cdef uint64_t parked_capacity
     cdef bint is_ready             # what it waited for was read
+    cdef FilterSet filters         # with its filter alone, for barriers; None: it has none
+    cdef dict entries              # by queue: TopicEntry
 
     cdef bytes beginning_of(self, uint32_t queue)
     cdef int park(self, const QueueDelivery* delivery) except -1
@@ -46,8 +48,7 @@ cdef class Batch:
 
 @cython.final
 cdef class QueueSender:
-    cdef object directory          # LogDirectory
-    cdef ControlPage control
+    cdef MessageReader reader
     cdef object read_ahead
     cdef object schedule
     cdef object damaged
@@ -57,14 +58,7 @@ cdef class QueueSender:
     cdef uint64_t place_count      # a power of two
     cdef object batches            # deque of Batch
     cdef object woken              # deque of receivers whose pages were read
-    cdef list cursors              # in files that were read last, the last one first
-    cdef LogFile looked_at         # of which a part is known to be in memory, in this turn
-    cdef uint64_t resident_from
-    cdef uint64_t resident_until
-    cdef uint64_t missing_offset   # of the record that was not in memory
-    cdef uint64_t missing_bytes
     cdef uint64_t used             # what the turn has cost, in bytes of log
-    cdef bint idle                 # nothing was read since `release` was called last
 
     cdef QueueReceiver find(self, uint32_t number)
     cdef void place(self, QueueReceiver receiver) noexcept
@@ -73,6 +67,4 @@ cdef class QueueSender:
     cdef int run_parked(self, QueueReceiver receiver, uint64_t bytes_max) except -1
     cdef int deliver(self, QueueReceiver receiver, const QueueDelivery* delivery) except -1
     cdef bint send(self, QueueReceiver receiver, const QueueDelivery* delivery) except -1
-    cdef LogCursor cursor_for(self, uint64_t position)
-    cdef bint is_resident(self, LogFile file, uint64_t offset) except -1
-    cdef bint look(self, LogFile file, uint64_t offset, uint64_t length) noexcept
+    cdef bint is_for(self, QueueReceiver receiver, uint32_t queue, const RecordHeader* record) except -1

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Collection, Mapping
 
+from amps._core.filter_set import FilterSet
 from amps._core.frames import LogDamaged
 from amps._core.log_reader import LogDirectory, LogFile
 from amps._core.outlet import Outlet
 from amps._core.queue_leases import LeaseTable
 from amps._core.shared import ControlPage
+from amps._core.topic_table import TopicEntry
 
 NUMBERS_END: int
 
@@ -26,6 +28,7 @@ class QueueReceiver:
     @property
     def owner(self) -> object: ...
     def change(self, flags: int, sub_id: bytes | None, queues: Mapping[int, bytes]) -> None: ...
+    def select(self, filters: FilterSet | None, entries: Mapping[int, TopicEntry]) -> None: ...
 
 class Batch: ...
 

@@ -21,44 +21,27 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memmove
 
-import mmap
 from collections import deque
 from functools import partial
 
+from amps._core.filter_set cimport FilterSet
 from amps._core.frames import LogDamaged
-from amps._core.log_reader cimport LogCursor, LogFile, begin_reading
-from amps._core.log_reader import LogCursor as _LogCursor
-from amps._core.log_reader import LogRemoved
 from amps._core.outlet cimport Outlet
 from amps._core.queue_leases cimport LeaseTable
+from amps._core.queue_messages cimport MessageReader, match_message
 from amps._core.queue_records cimport (
     DELIVERY_BARRIER,
     NO_SUBSCRIPTION,
     QueueDeliveriesHeader,
     QueueDelivery,
 )
-from amps._core.record cimport (
-    KIND_DELTA_PUBLISH,
-    KIND_PUBLISH,
-    RECORD_HEADER_BYTES,
-    RecordHeader,
-    record_payload,
-)
+from amps._core.record cimport RECORD_HEADER_BYTES, RecordHeader, record_payload
 from amps._core.shared cimport ControlPage
 
-cdef extern from "residency.h" nogil:
-    enum:
-        RESIDENCY_PAGES_MAX
-    uint64_t resident_pages(const uint8_t* address, uint64_t pages, uint64_t page_bytes)
-
-cdef uint64_t PAGE_BYTES = mmap.PAGESIZE
 cdef enum:
     BOOKMARK = 1                   # flags of outlet.pyx
     LEASE = 8
-    CURSORS_MAX = 4
-    WINDOW_PAGES = 64              # looked at in one go: neighbours are likely to be wanted next
     DELIVERY_COST_BYTES = 256      # of any delivery, in bytes of log read
-    COMPRESSED_COST_BYTES = 65536  # a frame may have to be decompressed for it
     PLACES_MIN = 64
 
 NUMBERS_END = <uint32_t>NO_SUBSCRIPTION      # numbers of subscriptions are below
@@ -83,6 +66,8 @@ cdef class QueueReceiver:
         self.beginnings = {}
         self.parked_first = self.parked_end = self.parked_capacity = 0
         self.is_ready = False
+        self.filters = None
+        self.entries = {}
         self.change(flags, sub_id, queues)
 
     def __dealloc__(self):
@@ -96,6 +81,14 @@ cdef class QueueReceiver:
             self.beginnings[queue] = b'{"c":"p","t":' + name + self.ids
         self.last_queue = NO_SUBSCRIPTION
         self.last_beginning = None
+
+    def select(self, FilterSet filters, entries):
+        """From now on it gets only those barriers that match: of other messages the core knows whether they do.
+
+        filters: its filter alone; None: it has none. entries: number -> TopicEntry of each queue.
+        """
+        self.filters = filters
+        self.entries.update(entries)
 
     cdef bytes beginning_of(self, uint32_t queue):
         """A frame's header up to and including `sids`; None if it never was subscribed to that queue."""
@@ -141,8 +134,7 @@ cdef class QueueSender:
         `done` then. schedule(): has `run` called soon. damaged(owner, LogDamaged): a message for that receiver's owner
         cannot be read.
         """
-        self.directory = directory
-        self.control = control
+        self.reader = MessageReader(directory, control)
         self.read_ahead = read_ahead
         self.schedule = schedule
         self.damaged = damaged
@@ -150,10 +142,7 @@ cdef class QueueSender:
         self.by_queue = {}
         self.batches = deque()
         self.woken = deque()
-        self.cursors = []
-        self.looked_at = None
         self.used = 0
-        self.idle = True
         self.rehash(PLACES_MIN)
 
     def __dealloc__(self):
@@ -281,7 +270,7 @@ cdef class QueueSender:
         """Send what may be sent, for about so many bytes of log. True: there is more to do at once."""
         cdef Batch batch
         cdef QueueReceiver receiver
-        self.looked_at = None
+        self.reader.begin_turn()
         self.used = 0
         while self.woken and self.used < bytes_max:
             receiver = self.woken.popleft()
@@ -353,31 +342,28 @@ cdef class QueueSender:
         cdef bytes beginning = receiver.beginning_of(delivery.queue)
         cdef uint32_t flags = receiver.flags
         cdef const RecordHeader* record
-        cdef LogCursor cursor
-        self.used += DELIVERY_COST_BYTES
         if beginning is None:
             return True
         try:
-            cursor = self.cursor_for(delivery.position)
-            if not self.is_resident(cursor.file, delivery.position - cursor.file.start_position):
-                self.read_ahead(cursor.file, self.missing_offset, self.missing_bytes, partial(self.wake, receiver))
-                return False
-            cursor.position = delivery.position
-            begin_reading(cursor)
-            record = cursor.next(delivery.position + 1)
-            if record == NULL or (record.kind != KIND_PUBLISH and record.kind != KIND_DELTA_PUBLISH):
-                raise LogDamaged(
-                    cursor.file.path, delivery.position - cursor.file.start_position, "no message where one must be"
-                )
+            record = self.reader.read(delivery.position)
         except LogDamaged as damage:
             self.damaged(receiver.owner, damage)
             return True
-        self.used += record.length + (<uint64_t>COMPRESSED_COST_BYTES if cursor.file.frames is not None else 0)
+        if record == NULL:
+            self.used += DELIVERY_COST_BYTES
+            self.read_ahead(
+                self.reader.missing_file, self.reader.missing_offset, self.reader.missing_bytes,
+                partial(self.wake, receiver),
+            )
+            return False
+        self.used += self.reader.cost(record)
+        if delivery.flags & DELIVERY_BARRIER and not self.is_for(receiver, delivery.queue, record):
+            return True
         if delivery.lease_until_ns:
             flags |= LEASE
             receiver.outlet.lease_until_ns = delivery.lease_until_ns
         receiver.outlet.publish(
-            PyBytes_AS_STRING(beginning), <uint64_t>PyBytes_GET_SIZE(beginning), flags, record, cursor
+            PyBytes_AS_STRING(beginning), <uint64_t>PyBytes_GET_SIZE(beginning), flags, record, self.reader.cursor
         )
         if not delivery.flags & DELIVERY_BARRIER:
             receiver.leases.note(
@@ -385,74 +371,13 @@ cdef class QueueSender:
             )
         return True
 
-    # --- the journal ----------------------------------------------------------------------------------
-
-    cdef LogCursor cursor_for(self, uint64_t position):
-        """A cursor in the file that holds a log position. Raises LogDamaged."""
-        cdef LogCursor cursor
-        cdef Py_ssize_t at
-        self.idle = False
-        for at in range(len(self.cursors)):
-            cursor = self.cursors[at]
-            if cursor.file.start_position <= position < cursor.file.start_position + cursor.file.size:
-                if at:
-                    self.cursors.insert(0, self.cursors.pop(at))
-                return cursor
-        number = self.control.first_journal_number
-        try:
-            number = self.directory.number_at(position, number, self.control.watermarks()[3])
-            cursor = _LogCursor(self.directory, number, position, True)
-        except LogRemoved:
-            raise LogDamaged(self.directory.path(number), 0, "it was removed while a queue needs it") from None
-        if cursor.position != position or position >= cursor.file.start_position + cursor.file.size:
-            raise LogDamaged(cursor.file.path, 0, f"log position {position} is not in it")
-        self.cursors.insert(0, cursor)
-        del self.cursors[CURSORS_MAX:]
-        return cursor
+    cdef bint is_for(self, QueueReceiver receiver, uint32_t queue, const RecordHeader* record) except -1:
+        """Whether a barrier matches the filter of a receiver (queues.md §12)."""
+        if receiver.filters is None:
+            return True
+        self.used += match_message(receiver.filters, record, receiver.entries[queue])
+        return receiver.filters.matched_count > 0
 
     def release(self):
         """Called now and then: let journals go that nothing was read of meanwhile."""
-        if self.idle:
-            self.cursors.clear()
-            self.looked_at = None
-        self.idle = True
-
-    cdef bint is_resident(self, LogFile file, uint64_t offset) except -1:
-        """Whether the record at a file offset is in memory. If not, `missing_offset` and `missing_bytes` say what has
-        to be read: of a record whose length is not known yet, what is likely to do.
-        """
-        cdef uint64_t length
-        if file.frames is not None:
-            return True
-        if file is not self.looked_at or not self.resident_from <= offset < self.resident_until:
-            self.looked_at = file
-            self.resident_from = self.resident_until = offset
-        if offset + RECORD_HEADER_BYTES > file.size:
-            return True  # there is no record: whoever reads it will say so
-        if offset + RECORD_HEADER_BYTES > self.resident_until:
-            if not self.look(file, offset, RECORD_HEADER_BYTES):
-                return False
-        length = min(<uint64_t>(<const RecordHeader*>(file.data + offset)).length, file.size - offset)
-        return offset + length <= self.resident_until or self.look(file, offset, length)
-
-    cdef bint look(self, LogFile file, uint64_t offset, uint64_t length) noexcept:
-        """Look whether so much is in memory, and how much more."""
-        cdef uint64_t page = self.resident_until // PAGE_BYTES
-        cdef uint64_t end = (file.size + PAGE_BYTES - 1) // PAGE_BYTES
-        cdef uint64_t pages
-        cdef uint64_t found
-        while self.resident_until < offset + length:
-            pages = (offset + length + PAGE_BYTES - 1) // PAGE_BYTES - page
-            pages = min(max(pages, <uint64_t>WINDOW_PAGES), end - page, <uint64_t>RESIDENCY_PAGES_MAX)
-            found = resident_pages(file.data + page * PAGE_BYTES, pages, PAGE_BYTES)
-            page += found
-            self.resident_until = max(self.resident_until, min(page * PAGE_BYTES, file.size))
-            if found < pages:
-                break
-        if self.resident_until >= offset + length:
-            return True
-        self.missing_offset = page * PAGE_BYTES
-        self.missing_bytes = min(
-            max(offset + length, self.missing_offset + WINDOW_PAGES * PAGE_BYTES), file.size
-        ) - self.missing_offset
-        return False
+        self.reader.release()

@@ -4,6 +4,7 @@ from typing import Any
 SLOT_DTYPE: Any
 BLOCK_DTYPE: Any
 BLOCK_SLOT_COUNT: int
+BLOCKS_MAX: int
 
 class QueueMemoryFull(MemoryError): ...
 

@@ -39,6 +39,8 @@ SLOT_DTYPE = numpy.dtype(
 )
 BLOCK_DTYPE = numpy.dtype([("queue_plus_one", "<u4"), ("used", "<u4"), ("live", "<u4"), ("next", "<u4")])
 BLOCK_SLOT_COUNT = BLOCK_SLOTS
+BLOCKS_MAX = 1 << 18
+"""Of the memory that an instance has for its queues: room for 268 million messages in all of them together."""
 
 
 def blocks_bytes(uint32_t block_capacity):

@@ -38,6 +38,7 @@ cdef enum RecordKind:
     KIND_SPILLED_PUBLISH = 260     # the record lies in a spill file named by the payload
     KIND_QUEUE_SUBSCRIBE = 261     # a subscription to queues begins, or changes
     KIND_QUEUE_UNSUBSCRIBE = 262
+    KIND_QUEUE_MATCHES = 263       # what filters of queue subscriptions let through: queue_records.pxd
     KIND_QUEUE_DELIVERIES = 513    # from the core: queue_records.pxd
 
 

@@ -37,6 +37,7 @@ from amps._core.record cimport (
     KIND_FIRST_CONTROL,
     KIND_LOGON,
     KIND_QUEUE_ACKNOWLEDGEMENT,
+    KIND_QUEUE_MATCHES,
     KIND_QUEUE_SUBSCRIBE,
     KIND_QUEUE_UNSUBSCRIBE,
     KIND_SPILLED_PUBLISH,
@@ -208,6 +209,7 @@ cdef class Sequencer:
             self._give_up_name(key)
         if self.desk is not None:
             self.desk.book.end_transport(index, self.now_ns)
+            self.desk.book.take_cursor_news()  # who would evaluate these filters is gone
 
     def topic_number(self, str topic, str message_type):
         """The core's number of a topic; made when first asked for."""
@@ -535,6 +537,16 @@ cdef class Sequencer:
                 index, number, client_key(index, slot, serial), dict.fromkeys(queues, filter_key), max_backlog
             )
             self.replies.append((index, ("queue_entered", slot, serial, number, backlog)))
+            self._tell_cursors()
+        return 0
+
+    cdef int _tell_cursors(self) except -1:
+        """Tell transports which filters they have to evaluate from now on, and which not any more."""
+        for transport, cursor, queue, key in self.desk.book.take_cursor_news():
+            if queue is None:
+                self.replies.append((transport, ("queue_evaluated_enough", 0, 0, cursor)))
+            else:
+                self.replies.append((transport, ("queue_evaluate", 0, 0, cursor, queue, key)))
         return 0
 
     cdef int _refuse(self, Session* session, uint32_t slot, TransportState state) except -1:
@@ -565,7 +577,10 @@ cdef class Sequencer:
     cdef int control(self, RecordHeader* record, int index, TransportState state) except -1:
         cdef uint32_t slot = <uint32_t>record.position
         cdef uint32_t serial = <uint32_t>(record.position >> 32)
-        cdef bytes payload = (<const char*>record_payload(record))[: record.payload_length]
+        cdef bytes payload
+        if record.kind == KIND_QUEUE_MATCHES:
+            return self.desk.hear(record, self.now_ns)
+        payload = (<const char*>record_payload(record))[: record.payload_length]
         if record.kind == KIND_DECLARE_TOPIC:
             name, message_type = msgpack.unpackb(payload)
             number = record.topic_id
@@ -585,6 +600,7 @@ cdef class Sequencer:
             (number,) = msgpack.unpackb(payload)
             self.desk.book.unsubscribe(index, number, self.now_ns)
             self.replies.append((index, ("queue_ended", slot, serial, number)))
+            self._tell_cursors()
         else:
             raise ValueError(f"transport {index} pushed a record of unknown kind {record.kind}")
         return 0
@@ -641,6 +657,7 @@ cdef class Sequencer:
             self._give_up_name((index, slot))
         if self.desk is not None:
             self.desk.book.end_client(client_key(index, slot, serial), self.now_ns)
+            self._tell_cursors()
         return 0
 
     cdef int _give_up_name(self, tuple key) except -1:

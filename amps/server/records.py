@@ -3,10 +3,14 @@
 Of queues (`number`: the transport's number of a subscription to them; replies as others, msgpack):
     KIND_QUEUE_SUBSCRIBE     [number, [queue numbers], max_backlog, filter id | None]; or replaces one
         answer               ["queue_entered", slot, serial, number, effective backlog], before any delivery to it
+        for each queue       ["queue_evaluate", 0, 0, cursor, queue number, filter id], if no other subscription of
+                             the transport has this filter there; it answers with KIND_QUEUE_MATCHES, again and again
+        when the last left   ["queue_evaluated_enough", 0, 0, cursor]
     KIND_QUEUE_UNSUBSCRIBE   [number]; a KIND_DISCONNECT ends all of a connection
         answer               ["queue_ended", slot, serial, number]
     KIND_QUEUE_ACKNOWLEDGEMENT (4) goes the way of a publish (queue_records.pxd); if its token is not 0:
         answer               ["queue_acknowledged", slot, serial, token, matches, deleted]
+    KIND_QUEUE_MATCHES       which messages match, in binary (queue_records.pxd)
     KIND_QUEUE_DELIVERIES    from the core, in binary (queue_records.pxd)
 
 The layout is that of `amps._core.record` (80-byte header, then a msgpack payload), because a ring carries nothing
@@ -30,6 +34,7 @@ KIND_DISCONNECT = 259
 KIND_SPILLED_PUBLISH = 260
 KIND_QUEUE_SUBSCRIBE = 261
 KIND_QUEUE_UNSUBSCRIBE = 262
+KIND_QUEUE_MATCHES = 263
 KIND_REPLY = 512
 KIND_QUEUE_DELIVERIES = 513
 

@@ -19,7 +19,7 @@ from amps._core.queue_desk import QueueDesk
 from amps._core.queue_list import COUNTERS_BYTES
 from amps._core.queue_rebuild import RecordedTopic, rebuild
 from amps._core.queue_rules import QueueRules
-from amps._core.queue_slots import QueueArena, arena_bytes
+from amps._core.queue_slots import BLOCKS_MAX, QueueArena, arena_bytes
 from amps.config import ServerConfig
 from amps.config.model_queues import QueueConfig
 from amps.config.queue_topics import QueueTopics
@@ -32,8 +32,6 @@ from amps.server.core.older import RecoveryRefused
 from amps.server.eventlog import EventLog
 from amps.server.runtime import Runtime
 
-BLOCKS_MAX = 1 << 18
-"""Of memory for messages: room for 268 million in all queues together."""
 STEP_BYTES = 64 << 20
 PROGRESS_INTERVAL_S = 5.0
 REPORT_INTERVAL_S = 1.0

@@ -94,6 +94,11 @@ class CoreLink:
                     connection.release()
 
     @property
+    def has_controls_waiting(self) -> bool:
+        """Whether control records wait for room: more should not be made if it can wait."""
+        return bool(self._controls)
+
+    @property
     def all_taken(self) -> bool:
         """Whether the core can see everything that it is to get."""
         return not self._controls and bool(self.ring.head == self.ring.pushed)

@@ -465,13 +465,17 @@ class Feeds:
 
     def journal_damaged(self, connection: Connection, damage: LogDamaged) -> None:
         """A replay met damage: it must not skip it, so the client is disconnected and the damage logged."""
+        self.log_damage(damage)
+        connection.close("journal damaged")
+
+    def log_damage(self, damage: LogDamaged) -> None:
+        """Say in the log that a part of the journal cannot be read."""
         self._log.log(
             "1D-0010",
             path=damage.path,
             offset=damage.offset,
             reason=damage.detail + "; run 'amps journal verify'",
         )
-        connection.close("journal damaged")
 
     def send_persisted(self, connections: Iterable[Connection], now_s: float) -> None:
         """Periodic persisted acknowledgements of bookmark subscriptions (protocol.md §5.4, D10)."""

@@ -19,12 +19,10 @@ from amps._core.outlet import WANT_TIMESTAMP
 from amps._core.queue_leases import LeaseTable
 from amps._core.queue_sender import NUMBERS_END, QueueReceiver, QueueSender
 from amps._core.shared import ControlPage
-from amps._core.topic_table import TopicTable
-from amps.config import ServerConfig
 from amps.server.records import KIND_QUEUE_SUBSCRIBE, KIND_QUEUE_UNSUBSCRIBE, control_record
 from amps.server.transport.core_link import CoreLink
 from amps.server.transport.feeds import Feeds
-from amps.server.transport.queue_names import QueueNames
+from amps.server.transport.queue_filters import QueueFilters
 from amps.server.transport.subscriptions import Subscription, shown_id
 
 if TYPE_CHECKING:
@@ -41,17 +39,16 @@ class Queues:
 
     def __init__(
         self,
-        config: ServerConfig,
         core: CoreLink,
         control: ControlPage,
-        topics: TopicTable,
         feeds: Feeds,
+        filters: QueueFilters,
         schedule: Callable[[], None],
     ) -> None:
         """`schedule`: has a turn of the worker soon."""
-        self.names = QueueNames(config)
+        self.names = filters.names
+        self.filters = filters
         self._core = core
-        self._topics = topics
         self._next_number = time.monotonic_ns() // 1000 % NUMBERS_END
         self._backlogs: dict[Connection, dict[int, int]] = {}
         self._entering: dict[int, tuple[Subscription, Callable[[int], None]]] = {}
@@ -70,8 +67,11 @@ class Queues:
     # --- turns ------------------------------------------------------------------------------------------------
 
     def run(self) -> bool:
-        """One turn: send what is durable. True: there is more to do at once."""
-        return self._sender is not None and self._sender.run(self._core.view.durable, LOG_BYTES_PER_TURN)
+        """One turn: evaluate filters on what is new, send what is durable. True: there is more to do at once."""
+        if self._sender is None:
+            return False
+        more = self.filters.run()
+        return self._sender.run(self._core.view.durable, LOG_BYTES_PER_TURN) or more
 
     @property
     def durable_awaited(self) -> bool:
@@ -87,6 +87,7 @@ class Queues:
         """Let journals go that nothing is read of; to be called now and then."""
         if self._sender is not None:
             self._sender.release()
+        self.filters.release_journals()
 
     # --- subscriptions ----------------------------------------------------------------------------------------
 
@@ -102,7 +103,8 @@ class Queues:
             self._next_number = (self._next_number + 1) % NUMBERS_END
         number = subscription.queue_number
         self._entering[number] = subscription, then
-        payload = [number, list(subscription.queues), subscription.options.max_backlog, None]
+        filter_id = self.filters.id_of(subscription.filter)
+        payload = [number, list(subscription.queues), subscription.options.max_backlog, filter_id]
         self._core.push_control(
             control_record(payload, KIND_QUEUE_SUBSCRIBE, connection.slot, connection.serial)
         )
@@ -112,7 +114,7 @@ class Queues:
         subscription, then = self._entering.pop(number)
         assert self._sender is not None
         connection = subscription.connection
-        names = {queue: self._json_name(queue) for queue in subscription.queues}
+        names = {queue: self.filters.entry(queue).json_name for queue in subscription.queues}
         receiver = self._receivers.get(number)
         flags = WANT_TIMESTAMP if subscription.options.timestamp else 0
         backlogs = self._backlogs.setdefault(connection, {})
@@ -127,7 +129,15 @@ class Queues:
         else:
             receiver.change(flags, shown_id(subscription), names)
         self._sender.set_queues(number, subscription.queues)
-        self._sender.when_sent(lambda: then(effective_backlog))
+        filters = self.filters.filters_with(subscription.filter, connection.message_type)
+        entries = {queue: self.filters.entry(queue) for queue in subscription.queues}
+
+        def sent() -> None:
+            # Of barriers that came before, it gets those that match what it was.
+            receiver.select(filters, entries)
+            then(effective_backlog)
+
+        self._sender.when_sent(sent)
 
     def _leases_of(self, connection: "Connection", backlog: int) -> LeaseTable:
         leases = connection.leases
@@ -136,10 +146,6 @@ class Queues:
             connection.ingress.set_leases(leases)
         leases.set_bound(max(LEASES_MIN, LEASES_PER_BACKLOG * backlog))
         return leases
-
-    def _json_name(self, number: int) -> bytes:
-        queue = self.names.queues[number]
-        return self._topics.entry(queue.name, queue.message_type).json_name
 
     def end(self, subscription: Subscription) -> None:
         """An unsubscribe: the core gives to others what it held (queues.md §5.6)."""

@@ -206,8 +206,6 @@ class Subscribing:
             raise CommandFailure("bad regex topic", str(error)) from error
         if queues and command.startswith("sow_and"):
             raise not_supported_yet("queries of queues")
-        if queues and header.get("bookmark") is None and text_of(header, "filter"):
-            raise not_supported_yet("content filters of queue subscriptions")
         return queues
 
     def _checked_subscription(

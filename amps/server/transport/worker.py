@@ -42,6 +42,8 @@ from amps.server.transport.feeds import Feeds
 from amps.server.transport.filters import FilterCompiler
 from amps.server.transport.listeners import tls_context
 from amps.server.transport.publishers import Publishers
+from amps.server.transport.queue_filters import QueueFilters
+from amps.server.transport.queue_names import QueueNames
 from amps.server.transport.queues import Queues
 from amps.server.transport.slow_clients import MemoryPool
 from amps.server.transport.topic_classes import make_topic_table, queue_topics
@@ -129,7 +131,10 @@ class Worker:
             lambda action: self.loop.call_soon_threadsafe(action),
         )
         instance_pool = MemoryPool(self, config.message_memory_limit_bytes // max(1, runtime.workers))
-        self.queues = Queues(config, self.core, runtime.control, self.topics, self.feeds, self.schedule)
+        queue_filters = QueueFilters(
+            runtime, self.core, QueueNames(config), self.topics, self.feeds, self._benches, self.schedule
+        )
+        self.queues = Queues(self.core, runtime.control, self.feeds, queue_filters, self.schedule)
         self._listeners = {t.name: self._listener(t, instance_pool) for t in config.transports}
 
     def _listener(self, transport: TransportConfig, instance_pool: MemoryPool) -> Listener:
@@ -350,6 +355,10 @@ class Worker:
 
     def _take_answers(self) -> None:
         for kind, slot, serial, *rest in self.core.answers():
+            if kind == "queue_evaluate":
+                self.queues.filters.begin(*rest)
+            elif kind == "queue_evaluated_enough":
+                self.queues.filters.end(*rest)
             connection = self._connections.get(slot)
             if connection is None or connection.serial != serial:
                 continue

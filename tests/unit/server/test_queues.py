@@ -1,5 +1,6 @@
 """Queue subscriptions of a worker: what it tells the core, what it answers, what it sends (queues.md §4 to §8, §14)."""
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -97,10 +98,59 @@ def test_queue_subscribe_max_backlog_is_ignored_on_other_topics(stage: Stage) ->
     assert stage.core.subscribed == []
 
 
-def test_queue_subscribe_with_a_filter_is_not_supported_yet(stage: Stage) -> None:
-    answer = stage.client("c").ask({"c": "subscribe", "t": "Q1", "a": "processed", "f": "/k = 1"})
-    assert answer.failed
-    assert str(answer["reason"]).startswith("not supported yet")
+def test_queue_subscribe_with_filters_tells_the_core_which_are_the_same(stage: Stage) -> None:
+    """queues.md §9.2: what they mean, not how they are written."""
+    client = stage.client("c")
+    for number, text in enumerate(("/k = 1", "/k=1", "/k = 2", "")):
+        answer = client.ask({"c": "subscribe", "t": "Q1", "sub_id": str(number), "a": "processed", "f": text})
+        assert answer["status"] == "success"
+    first, second, third, fourth = [payload[3] for _, payload in stage.core.subscribed]
+    assert first == second != third
+    assert None not in (first, third)
+    assert fourth is None
+
+
+def test_queue_subscribe_with_a_bad_filter_fails(stage: Stage) -> None:
+    answer = stage.client("c").ask({"c": "subscribe", "t": "Q1", "a": "processed", "f": "/k = "})
+    assert (answer["status"], answer["reason"]) == ("failure", "bad filter")
+    assert stage.core.subscribed == []
+
+
+def test_queue_filters_that_nobody_has_any_more_are_not_evaluated(stage: Stage) -> None:
+    """The core's answer may come when the subscription has ended."""
+    client = stage.client("c")
+    client.ask({"c": "subscribe", "t": "Q1", "sub_id": "s", "a": "processed", "f": "/k = 1"})
+    filter_id = stage.core.subscribed[0][1][3]
+    client.ask({"c": "unsubscribe", "sub_id": "s", "a": "processed"})
+    gc.collect()
+    stage.core.answer("queue_evaluate", 0, 0, 1, 0, filter_id)
+    stage.core.answer("queue_evaluated_enough", 0, 0, 1)
+    stage.settle()
+    assert stage.failures() == []
+
+
+def test_queue_filters_hold_for_barriers_too(stage: Stage) -> None:
+    """queues.md §12; a filter that is replaced holds for what came before."""
+    client = stage.client("c")
+    subscribe = {"c": "subscribe", "t": "Q1", "sub_id": "s", "a": "processed"}
+    client.ask({**subscribe, "f": "/k = 1"})
+    publish(stage, "T", b'{"k":1}', b'{"k":2}')
+    first, second = stage.core.positions()
+    barriers = [Delivery(position, NO_SUBSCRIPTION, flags=BARRIER) for position in (first, second)]
+    stage.core.deliver(*barriers)
+    stage.settle()
+    assert summary(client.received()) == [("Q1", "s", b'{"k":1}')]
+    stage.core.holds_durability = True
+    stage.core.deliver(*barriers, durable_needed=stage.core.end + 8)
+    client.send({**subscribe, "cid": "r", "o": "replace", "f": "/k = 2"})
+    stage.settle()
+    assert client.received() == []
+    stage.worker.runtime.control.durable = stage.core.end + 8
+    stage.settle()
+    assert summary(client.received()) == [("Q1", "s", b'{"k":1}'), (None, None, b"")]
+    stage.core.deliver(*barriers)
+    stage.settle()
+    assert summary(client.received()) == [("Q1", "s", b'{"k":2}')]
 
 
 def test_queue_subscribe_by_expression_to_queues_and_topics(stage: Stage) -> None:
@@ -393,4 +443,4 @@ def test_queue_numbers_are_not_those_of_a_worker_that_died(tmp_path: Path) -> No
 
 def _parts_of(stage: Stage) -> tuple[Any, ...]:
     worker = stage.worker
-    return worker.config, worker.core, worker.runtime.control, worker.topics, worker.feeds, worker.schedule
+    return worker.core, worker.runtime.control, worker.feeds, worker.queues.filters, worker.schedule

@@ -1,0 +1,144 @@
+"""Filters of the queue subscriptions of one worker: under which numbers the core knows them, and evaluating them.
+
+The core gives messages of queues to subscriptions, and evaluates no filter. It is told a number with each subscription
+that has one, the same for all with the same filter; it answers which filters it wants evaluated on which queue, and is
+told which messages match (`amps._core.queue_filtering`). What is needed for that is made with the first one.
+"""
+
+import time
+import weakref
+from collections.abc import Callable
+
+from amps._core.filter_set import Filter, FilterSet
+from amps._core.frames import LogDamaged
+from amps._core.queue_filtering import QueueFiltering
+from amps._core.queue_messages import MessageReader
+from amps._core.queue_slots import BLOCKS_MAX
+from amps._core.queue_walk import SlotMemory, map_read_only
+from amps._core.topic_table import TopicEntry, TopicTable
+from amps.server.records import KIND_QUEUE_MATCHES, raw_control_record
+from amps.server.runtime import Runtime
+from amps.server.transport.core_link import CoreLink
+from amps.server.transport.feeds import Feeds
+from amps.server.transport.filters import Benches
+from amps.server.transport.queue_names import QueueNames
+
+LOG_BYTES_PER_TURN = 1 << 20
+IDS_END = 1 << 32
+
+
+class QueueFilters:
+    """What a worker needs to look into queues and to evaluate filters on what is there."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        core: CoreLink,
+        names: QueueNames,
+        topics: TopicTable,
+        feeds: Feeds,
+        benches: Benches,
+        schedule: Callable[[], None],
+    ) -> None:
+        """`schedule`: has a turn of the worker soon."""
+        self._runtime = runtime
+        self._core = core
+        self.names = names
+        self._topics = topics
+        self._feeds = feeds
+        self._benches = benches
+        self._schedule = schedule
+        self._memory: SlotMemory | None = None
+        self._filtering: QueueFiltering | None = None
+        # Not what a worker has used that died: the core may still speak of that.
+        self._next_id = time.monotonic_ns() // 1000 % IDS_END
+        self._ids: weakref.WeakKeyDictionary[Filter, int] = weakref.WeakKeyDictionary()
+        self._by_id: weakref.WeakValueDictionary[int, Filter] = weakref.WeakValueDictionary()
+
+    # --- for the core -----------------------------------------------------------------------------------------
+
+    def id_of(self, filter_: Filter | None) -> int | None:
+        """By which the core knows a filter, for as long as a subscription has it."""
+        if filter_ is None:
+            return None
+        known = self._ids.get(filter_)
+        if known is None:
+            while self._next_id in self._by_id:
+                self._next_id = (self._next_id + 1) % IDS_END  # after 4 billion
+            known = self._ids[filter_] = self._next_id
+            self._by_id[known] = filter_
+            self._next_id = (self._next_id + 1) % IDS_END
+        return known
+
+    def begin(self, cursor: int, queue: int, filter_id: int) -> None:
+        """The core's answer `queue_evaluate`."""
+        filter_ = self._by_id.get(filter_id)
+        if filter_ is None:
+            return  # who had it has gone: the core will say that it is enough
+        entry = self.entry(queue)
+        self._evaluating().begin(cursor, queue, filter_, self._benches.bench(entry.message_type), entry)
+
+    def end(self, cursor: int) -> None:
+        """The core's answer `queue_evaluated_enough`."""
+        if self._filtering is not None:
+            self._filtering.end(cursor)
+
+    def _evaluating(self) -> QueueFiltering:
+        if self._filtering is None:
+            self._filtering = QueueFiltering(
+                self.memory(),
+                self.reader(),
+                self._feeds.read_ahead.ask,
+                self._schedule,
+                self._damaged,
+                self._push,
+            )
+        return self._filtering
+
+    def _push(self, payload: bytes) -> None:
+        self._core.push_control(raw_control_record(payload, KIND_QUEUE_MATCHES))
+
+    def _damaged(self, damage: LogDamaged) -> None:
+        self._feeds.log_damage(damage)
+
+    def run(self) -> bool:
+        """One turn. True: there is more to do at once."""
+        if self._filtering is None or self._core.has_controls_waiting:
+            return False
+        return self._filtering.run(self._core.view.journal_written, LOG_BYTES_PER_TURN)
+
+    def release_journals(self) -> None:
+        """Let journals go that nothing is read of; to be called now and then."""
+        if self._filtering is not None:
+            self._filtering.release()
+
+    # --- for whoever looks into queues ------------------------------------------------------------------------
+
+    def filters_with(self, filter_: Filter | None, message_type: str) -> FilterSet | None:
+        """A set of that filter alone; None for none."""
+        if filter_ is None:
+            return None
+        alone = FilterSet(self._benches.bench(message_type))
+        alone.add(filter_, None)
+        return alone
+
+    def entry(self, queue: int) -> TopicEntry:
+        """The topic of a queue's name."""
+        config = self.names.queues[queue]
+        return self._topics.entry(config.name, config.message_type)
+
+    def memory(self) -> SlotMemory:
+        """What the core shares of its queues."""
+        if self._memory is None:
+            self._memory = SlotMemory(
+                map_read_only(self._runtime.queue_slots_path),
+                map_read_only(self._runtime.queue_counters_path),
+                BLOCKS_MAX,
+            )
+        return self._memory
+
+    def reader(self) -> MessageReader:
+        """Reads messages of queues; everybody wants one of his own."""
+        journal = self._feeds.journal
+        assert journal is not None, "queues need a transaction log"
+        return MessageReader(journal.directory, self._runtime.control)

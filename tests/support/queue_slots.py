@@ -1,0 +1,34 @@
+"""Queues in memory, as the core has them, and a view of them, as other processes have it."""
+
+import numpy
+
+from amps._core.queue_book import QueueBook
+from amps._core.queue_list import COUNTERS_BYTES
+from amps._core.queue_slots import QueueArena, arena_bytes
+from amps._core.queue_walk import SlotMemory
+from tests.support.queue_engine import EngineSettings
+from tests.support.queue_subject import QueueSettings
+
+BLOCKS = 64
+
+
+class SharedQueues:
+    """Some queues; messages are known by log positions."""
+
+    def __init__(self, *settings: QueueSettings) -> None:
+        slots = numpy.zeros(arena_bytes(BLOCKS), "u1")
+        counters = numpy.zeros(len(settings) * COUNTERS_BYTES, "u1")
+        engine = [EngineSettings(one) for one in settings]
+        self.book = QueueBook(QueueArena(slots, BLOCKS), counters.data, engine, 1)
+        self.memory = SlotMemory(slots.data, counters.data, BLOCKS)
+
+    def enter(self, queue: int, *positions: int, is_barrier: bool = False) -> None:
+        """Messages come."""
+        for position in positions:
+            self.book.enqueue(queue, position, (1, position), 1, None, 1, None, is_barrier)
+
+    def leave(self, queue: int, *positions: int) -> None:
+        """Messages are acknowledged."""
+        for position in positions:
+            _, removed, _ = self.book.acknowledge(queue, 0, [(1, position, position, 0)], 0, 0, 1)
+            assert removed == 1
