@@ -37,6 +37,7 @@ cdef class AckList:
 
     cdef bint parse(self, const uint8_t* text, uint64_t length, LeaseTable leases, uint32_t queue) except -1
     cdef int append(self, uint64_t publisher_id, uint64_t sequence, LeaseTable leases, uint32_t queue) except -1
+    cdef int put(self, uint64_t publisher_id, uint64_t sequence, uint64_t position, uint32_t slot) except -1
     cdef void end_leases(self, LeaseTable leases, uint32_t queue) noexcept
     cdef list records(self, Acknowledging* about)
 

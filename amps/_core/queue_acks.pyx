@@ -154,7 +154,15 @@ cdef class AckList:
             at += 1
 
     cdef int append(self, uint64_t publisher_id, uint64_t sequence, LeaseTable leases, uint32_t queue) except -1:
+        """One message more, with the position that the lease table knows."""
         cdef const Lease* lease = NULL if leases is None else leases.find(publisher_id, sequence, queue)
+        if lease != NULL:
+            return self.put(publisher_id, sequence, lease.position, lease.slot)
+        self.unknown += 1
+        return self.put(publisher_id, sequence, 0, 0)
+
+    cdef int put(self, uint64_t publisher_id, uint64_t sequence, uint64_t position, uint32_t slot) except -1:
+        """One message more, of which it is known where it is."""
         cdef QueueEntry* entry
         cdef QueueEntry* grown
         cdef uint32_t capacity
@@ -168,14 +176,9 @@ cdef class AckList:
         entry = &self.entries[self.count]
         entry.publisher_id = publisher_id
         entry.sequence = sequence
-        entry.position = 0
-        entry.slot = 0
+        entry.position = position
+        entry.slot = slot
         entry.reasons = 0
-        if lease != NULL:
-            entry.position = lease.position
-            entry.slot = lease.slot
-        else:
-            self.unknown += 1
         self.count += 1
         return 0
 
@@ -206,14 +209,16 @@ cdef class AckList:
             leases.drop(self.entries[at].publisher_id, self.entries[at].sequence, queue)
 
     cdef list records(self, Acknowledging* about):
-        """The whole list as records of at most ENTRIES_PER_RECORD entries, as bytes."""
+        """The whole list as records of at most ENTRIES_PER_RECORD entries, as bytes. An empty list is a record, too: it
+        has a sequence.
+        """
         cdef list made = []
         cdef uint64_t sequence = about.sequence
         cdef uint32_t at = 0
         cdef uint32_t count
         cdef uint64_t length
         cdef bytes record
-        while at < self.count:
+        while at < self.count or not made:
             count = min(self.count - at, <uint32_t>ENTRIES_PER_RECORD)
             about.sequence = sequence if at + count == self.count else 0
             length = acknowledgement_length(about, count)

@@ -108,3 +108,38 @@ def test_queues_strict_ones_keep_what_others_hold(queueing: Queueing) -> None:
     assert counts(client, cid) == (2, 2, 2)
     client.close()
     assert queueing.waiting("Qs", 0) == []
+
+
+def test_queues_acknowledge_by_filter_in_all_that_an_expression_stands_for(queueing: Queueing) -> None:
+    """queues.md §8.1; what nothing matches succeeds as well."""
+    queueing.publish_bodies(keyed("a", "b"))
+    client = queueing.client()
+    assert delete(client, "/k = 'c'") == (2, 0, 0)
+    assert delete(client, "/k = 'a'", "^Qs?$") == (4, 2, 2)
+    assert delete(client, "/k = 'a'", "^Qs?$") == (2, 0, 0)
+
+
+def test_queues_acknowledge_by_filter_with_a_sequence(queueing: Queueing) -> None:
+    """queues.md §8.3: persisted comes, whether anything matched or not."""
+    queueing.publish_bodies(keyed("a", "b"))
+    client = queueing.client()
+    for sequence, key in enumerate("ac", 1):
+        header: dict[str, Value] = {"c": "sow_delete", "t": "Q", "f": f"/k = '{key}'", "s": sequence}
+        client.request({**header, "cid": client.new_id(), "a": "processed,persisted"})
+        while client.wait_for_ack("persisted")["s"] != sequence:
+            pass
+    assert queueing.waiting("Q", 1) == [keyed("a", "b")[1]]
+
+
+def test_queues_evaluate_filters_on_what_was_there_before(queueing: Queueing) -> None:
+    """queues.md §9.1: the oldest message that matches, wherever it stands; two workers' filters at once."""
+    published = keyed(*"abc" * 700)
+    queueing.publish_bodies(published)
+    clients = [queueing.client() for _ in range(4)]
+    for client, key in zip(clients, "abcb", strict=True):
+        client.subscribe("Q", "s", f=f"/k = '{key}' AND /n > 1500", o="max_backlog=10")
+    wanted = [body for number, body in enumerate(published) if number > 1500]
+    assert bodies_of(clients[0].receive_published(10)) == wanted[2::3][:10]
+    assert bodies_of(clients[2].receive_published(10)) == wanted[1::3][:10]
+    both = bodies_of(clients[1].receive_published(10)) + bodies_of(clients[3].receive_published(10))
+    assert sorted(both) == wanted[0::3][:20]

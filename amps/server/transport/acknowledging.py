@@ -5,6 +5,10 @@ comes here asks for an answer of its own, or names bookmarks that the connection
 looked up in the journal, in turns of the worker, and the connection's input is held meanwhile. A bookmark that is not
 in the log is passed on as well: the message may still come, by replication.
 
+A filter stands for all active messages that match, whoever holds them (§8.1), in all queues that the topic stands for
+and that the client may read. They are looked for when all that the client has published before is in the queues,
+and acknowledged by their log positions.
+
 Decisions (§22): D-08 and D-09 say what is refused; an acknowledgement of which some bookmarks stand for nothing
 succeeds (D-27), and its counts say so (D-10).
 """
@@ -16,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from amps._core import ingress as inbound
 from amps._core.bookmark_index import IndexReader
+from amps._core.filter_set import Filter
 from amps._core.queue_acks import (
     ACTION_ACKNOWLEDGE,
     ACTION_CANCEL,
@@ -24,10 +29,11 @@ from amps._core.queue_acks import (
     AckList,
 )
 from amps._core.topic_table import TopicEntry
-from amps.server.transport.answering import Header, text_of, wanted_acks
-from amps.server.transport.failures import TX_STORE_FAILED, CommandFailure, not_supported_yet
+from amps.server.transport.answering import Header, refuse, text_of, wanted_acks
+from amps.server.transport.failures import TX_STORE_FAILED, CommandFailure
 from amps.server.transport.journal_view import JournalView, Steps
 from amps.server.transport.options import Acknowledgement, parse_acknowledgement_options
+from amps.server.transport.queue_searches import QueueSearches
 
 if TYPE_CHECKING:
     from amps.server.transport.connection import Connection
@@ -84,10 +90,21 @@ class _Counting:
     """An acknowledgement whose counts are awaited: `parts` records have not been answered."""
 
     header: Header
-    bookmarks: int
+    compared: int
+    matching: int | None
+    """None: what the core has found."""
     parts: int
     matches: int = 0
     deleted: int = 0
+
+
+@dataclass(slots=True)
+class _Target:
+    """A queue, and which of its messages are acknowledged."""
+
+    queue: int
+    entry: TopicEntry
+    acks: AckList
 
 
 @dataclass(slots=True)
@@ -96,13 +113,14 @@ class _Accepted:
 
     header: Header
     wanted: set[str]
-    queue: int
-    entry: TopicEntry
     acknowledgement: Acknowledgement
     extension_ns: int
     sequence: int
-    acks: AckList
+    targets: list[_Target]
+    filter_text: str = ""
     searched_until: int = 0
+    compared: int = 0
+    matching: int | None = None
 
 
 class Acknowledging:
@@ -124,16 +142,53 @@ class Acknowledging:
         if "received" in accepted.wanted:
             connection.acknowledge("received", header.get("cmd_id"), **_query_id(header))
         connection.hold()
-        if accepted.acks.unknown:
+        if accepted.filter_text:
+            self._begin_filter(accepted)
+            return
+        (target,) = accepted.targets
+        accepted.compared = target.acks.count
+        if target.acks.unknown:
 
             def search(journal: JournalView) -> PositionSearch:
-                positions = PositionSearch(journal, accepted.acks)
+                positions = PositionSearch(journal, target.acks)
                 accepted.searched_until = positions.searched_until
                 return positions
 
             worker.feeds.look_up(search, connection, partial(self._push, accepted))
         else:
             self._push(accepted)
+
+    def _begin_filter(self, accepted: _Accepted) -> None:
+        """Compile its filter, and look for what matches."""
+        connection, worker = self._connection, self._worker
+        core = worker.core
+
+        def compiled(filter_: Filter) -> None:
+            searches = QueueSearches(
+                worker.queues.filters, [target.queue for target in accepted.targets], filter_
+            )
+
+            def found() -> None:
+                accepted.compared = searches.compared
+                accepted.matching = 0
+                for target, search in zip(accepted.targets, searches.done, strict=True):
+                    target.acks = search.found
+                    accepted.matching += search.found.count
+                self._push(accepted)
+
+            def search() -> None:
+                searches.begin(core.written())
+                worker.feeds.look_up(lambda _: searches, connection, found)
+
+            core.when_consumed(core.ring.pushed, search)
+
+        def failed(failure: CommandFailure) -> None:
+            if connection.phase.value != "closed":
+                unanswered = ",".join(accepted.wanted - {"received"})
+                refuse(connection, {**accepted.header, "ack_type": unanswered}, failure)
+                connection.release()
+
+        worker.filters.obtain(accepted.filter_text, compiled, failed, worker.loop)
 
     def _checked(self, header: Header) -> _Accepted | None:
         """None: its topic could not be declared yet, the ring is full. Raises CommandFailure."""
@@ -154,27 +209,41 @@ class Acknowledging:
             raise CommandFailure("invalid topic", f"{topic!r} has no SOW and is no queue")
         if selectors[0] in ("sow_keys", "body"):
             raise CommandFailure("invalid options", "messages of a queue are known by bookmark or filter")
-        if selectors[0] == "filter":
-            raise not_supported_yet("acknowledging by filter")
-        if queue is None:
-            raise CommandFailure("invalid options", "bookmarks are of one queue, named literally")
-        if not connection.may("read", topic):
-            raise CommandFailure("not entitled", f"to read {topic!r}")
         sequence = header.get("seq") or 0
         if not isinstance(sequence, int) or sequence != connection.ingress.frame_sequence:
             raise CommandFailure("parse error", "the sequence is no number")
-        acks = AckList()
-        if not acks.parse_text(
-            text_of(header, "bookmark").encode(errors="replace"), connection.leases, queue
+        if selectors[0] == "filter":
+            queues = names.matching(topic, connection.message_type, options.non_regex_topic)
+            found = {number: names.queues[number].name for number in queues}
+            permitted = {number: name for number, name in found.items() if connection.may("read", name)}
+            if list(found.values()) == [topic] and not permitted:
+                raise CommandFailure("not entitled", f"to read {topic!r}")
+        else:
+            if queue is None:
+                raise CommandFailure("invalid options", "bookmarks are of one queue, named literally")
+            if not connection.may("read", topic):
+                raise CommandFailure("not entitled", f"to read {topic!r}")
+            permitted = {queue: topic}
+        targets = []
+        for number, name in permitted.items():
+            if not connection.declare_topic(name):
+                return None
+            entry = self._worker.topics.entry(name, connection.message_type)
+            connection.ingress.allow_acknowledging(entry)
+            targets.append(_Target(number, entry, AckList()))
+        text = text_of(header, "bookmark").encode(errors="replace")
+        if selectors[0] == "bookmark" and not targets[0].acks.parse_text(
+            text, connection.leases, targets[0].queue
         ):
             raise CommandFailure("invalid bookmark", text_of(header, "bookmark")[:100])
-        if not connection.declare_topic(topic):
-            return None
-        entry = self._worker.topics.entry(topic, connection.message_type)
-        connection.ingress.allow_acknowledging(entry)
-        extension_ns = int(options.extension_s * 1e9)
         return _Accepted(
-            header, wanted_acks(header), queue, entry, options.action, extension_ns, sequence, acks
+            header,
+            wanted_acks(header),
+            options.action,
+            int(options.extension_s * 1e9),
+            sequence,
+            targets,
+            text_of(header, "filter") if selectors[0] == "filter" else "",
         )
 
     def _push(self, accepted: _Accepted) -> None:
@@ -182,26 +251,36 @@ class Acknowledging:
         connection, core = self._connection, self._worker.core
         if connection.phase.value == "closed":
             return
+        # An empty acknowledgement goes to the core, too, for its sequence.
+        targets = [target for target in accepted.targets if target.acks.count] or accepted.targets[-1:]
         token = 0
-        if "stats" in accepted.wanted:
+        if "stats" in accepted.wanted and targets:
             token = self._token = self._token % TOKEN_MASK + 1
-        acks, sequence = accepted.acks, accepted.sequence
-        records = connection.ingress.acknowledgement_records(
-            acks,
-            accepted.entry,
-            _ACTIONS[accepted.acknowledgement],
-            accepted.extension_ns,
-            accepted.searched_until,
-            token,
-            sequence,
-        )
-        if isinstance(records, int):
-            self._refuse(accepted, records)
-            return
-        if connection.leases is not None and accepted.acknowledgement is not Acknowledgement.EXTEND_LEASE:
-            acks.end_leases_of(connection.leases, accepted.queue)
+        records: list[bytes] = []
+        for target in targets:
+            made = connection.ingress.acknowledgement_records(
+                target.acks,
+                target.entry,
+                _ACTIONS[accepted.acknowledgement],
+                accepted.extension_ns,
+                accepted.searched_until,
+                token,
+                accepted.sequence if target is targets[-1] else 0,
+            )
+            if isinstance(made, int):
+                self._refuse(accepted, made)
+                return
+            records += made
+        for target in targets:
+            if connection.leases is not None and accepted.acknowledgement is not Acknowledgement.EXTEND_LEASE:
+                target.acks.end_leases_of(connection.leases, target.queue)
         if token:
-            self._counting[token] = _Counting(accepted.header, acks.count, len(records))
+            self._counting[token] = _Counting(
+                accepted.header, accepted.compared, accepted.matching, len(records)
+            )
+        if not records:
+            self._pushed(accepted)
+            return
         for record in records[:-1]:
             core.push_control(record)
         core.push_control(records[-1], partial(self._pushed, accepted))
@@ -225,6 +304,10 @@ class Acknowledging:
                 connection.acknowledge("persisted", command_id, seq=sequence or None, **_query_id(header))
 
             core.when_consumed(core.ring.pushed, lambda: core.when_durable(core.written(), stored))
+        if "completed" in wanted and accepted.filter_text:
+            connection.acknowledge("completed", command_id, **_query_id(header))
+        if "stats" in wanted and not accepted.targets:
+            self._tell_counts(_Counting(header, 0, 0, 0))
         connection.release()
 
     def _refuse(self, accepted: _Accepted, refusal: int) -> None:
@@ -255,15 +338,18 @@ class Acknowledging:
         counting.deleted += deleted
         if counting.parts == 0:
             del self._counting[token]
-            header = counting.header
-            self._connection.acknowledge(
-                "stats",
-                header.get("cmd_id"),
-                **_query_id(header),
-                topic_matches=counting.bookmarks,
-                matches=counting.matches,
-                records_deleted=counting.deleted,
-            )
+            self._tell_counts(counting)
+
+    def _tell_counts(self, counting: _Counting) -> None:
+        header = counting.header
+        self._connection.acknowledge(
+            "stats",
+            header.get("cmd_id"),
+            **_query_id(header),
+            topic_matches=counting.compared,
+            matches=counting.matches if counting.matching is None else counting.matching,
+            records_deleted=counting.deleted,
+        )
 
 
 def _query_id(header: Header) -> Header:

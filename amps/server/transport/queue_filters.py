@@ -114,10 +114,8 @@ class QueueFilters:
 
     # --- for whoever looks into queues ------------------------------------------------------------------------
 
-    def filters_with(self, filter_: Filter | None, message_type: str) -> FilterSet | None:
-        """A set of that filter alone; None for none."""
-        if filter_ is None:
-            return None
+    def filters_with(self, filter_: Filter, message_type: str) -> FilterSet:
+        """A set of that filter alone."""
         alone = FilterSet(self._benches.bench(message_type))
         alone.add(filter_, None)
         return alone

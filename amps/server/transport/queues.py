@@ -129,7 +129,9 @@ class Queues:
         else:
             receiver.change(flags, shown_id(subscription), names)
         self._sender.set_queues(number, subscription.queues)
-        filters = self.filters.filters_with(subscription.filter, connection.message_type)
+        filters = None
+        if subscription.filter is not None:
+            filters = self.filters.filters_with(subscription.filter, connection.message_type)
         entries = {queue: self.filters.entry(queue) for queue in subscription.queues}
 
         def sent() -> None:

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from amps._core.fields import FieldValues
-from amps._core.filter_set import FilterBench
+from amps._core.filter_set import FilterBench, FilterSet
 from amps._core.frames import FrameCache, LogDamaged
 from amps._core.identity import publisher_id
 from amps._core.log_reader import LogCursor, LogDirectory
 from amps._core.message_context import MessageContext
 from amps._core.queue_filtering import QueueFiltering
 from amps._core.queue_messages import MessageReader
+from amps._core.queue_search import QueueSearch
 from amps._core.read_ahead import read
 from amps._core.scan_json import JsonExtractor
 from amps._core.topic_table import TopicTable
@@ -59,9 +60,10 @@ class Stage:
             feeder.journal_storage.prefix, ".journal", lambda topic, kind: topic, (), FrameCache(1 << 30)
         )
         self.file = Path(directory.path(0))
+        self.reader = MessageReader(directory, feeder.control)
         self.filtering = QueueFiltering(
             self.queues.memory,
-            MessageReader(directory, feeder.control),
+            self.reader,
             lambda *asked: self.asked.append(asked),
             self.turn_wanted,
             self.damage.append,
@@ -76,6 +78,12 @@ class Stage:
     def begin(self, cursor: int, text: str, queue: int = 0) -> None:
         entry = self.topics.entry("QR"[queue], "json")
         self.filtering.begin(cursor, queue, compile_filter(text), self.bench, entry)
+
+    def search(self, text: str, queue: int = 0) -> QueueSearch:
+        filters = FilterSet(self.bench)
+        filters.add(compile_filter(text), None)
+        entry = self.topics.entry("QR"[queue], "json")
+        return QueueSearch(self.queues.memory, self.reader, queue, entry, filters, self.end)
 
     def run(self, limit: int | None = None, bytes_max: int = 1 << 20) -> bool:
         """One turn; what was pushed is read as the core does."""
@@ -204,3 +212,39 @@ def test_queue_filtering_tells_of_damage_and_goes_on(stage: Stage) -> None:
     stage.run()
     assert stage.matches[1] == [1, 2, 3, 5]
     assert [damage.offset for damage in stage.damage] == [stage.positions[3]]
+
+
+def test_queue_search_finds_what_is_active(tmp_path: Path) -> None:
+    """queues.md §8.1: available, leased and waiting; in one queue."""
+    stage = Stage(tmp_path, entered=5)
+    stage.queues.leave(0, stage.positions[0])
+    stage.queues.enter(0, stage.positions[5], is_barrier=True)
+    stage.queues.book.subscribe(0, 1, 1, {0: None}, 1)
+    stage.queues.book.serve(2)
+    states = dict(stage.queues.book.states(0))
+    assert [states[position] for position in stage.positions[1:6]] == [3, 2, 2, 2, 4]
+    search = stage.search("/n NOT IN (3, 4)")
+    assert search.run(1 << 20)
+    assert search.compared == 5
+    assert search.found.count == 3
+    assert search.found.unknown == 0
+
+
+def test_queue_search_goes_on_in_turns(stage: Stage) -> None:
+    search = stage.search("/n > 0", queue=1)
+    turns = 1
+    while not search.run(2000):
+        turns += 1
+    assert turns > 3
+    assert (search.compared, search.found.count) == (30, 30)
+
+
+def test_queue_search_tells_of_damage(stage: Stage) -> None:
+    """It must not acknowledge less than it was to, and say nothing; what has left is nobody's concern."""
+    with stage.file.open("r+b") as file:
+        file.seek(stage.positions[3] + 90)
+        file.write(b"?")
+    with pytest.raises(LogDamaged):
+        stage.search("/n > 0").run(1 << 20)
+    stage.queues.leave(0, stage.positions[3])
+    assert stage.search("/n > 0").run(1 << 20)

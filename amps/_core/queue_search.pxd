@@ -1,0 +1,24 @@
+# Looking for messages in queues. See queue_search.pyx.
+
+cimport cython
+from libc.stdint cimport uint64_t
+
+from amps._core.filter_set cimport FilterSet
+from amps._core.queue_acks cimport AckList
+from amps._core.queue_messages cimport MessageReader
+from amps._core.queue_walk cimport QueueWalk
+from amps._core.topic_table cimport TopicEntry
+
+
+@cython.final
+cdef class QueueSearch:
+    cdef QueueWalk walk
+    cdef MessageReader reader
+    cdef TopicEntry entry                  # of the queue
+    cdef FilterSet filters                 # the one filter
+    cdef uint64_t limit                    # log position below which is searched
+    cdef bint has_message                  # the walk has found one that was not evaluated yet
+    cdef readonly AckList found            # what matches
+    cdef readonly uint64_t compared
+
+    cdef uint64_t look(self) except? 0

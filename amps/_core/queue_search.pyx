@@ -1,0 +1,91 @@
+"""Looking for the messages of a queue that match a filter, to acknowledge them (queues.md §8.1).
+
+Only active messages count: those that are available, leased, or wait as barriers. What comes or leaves while it is
+looked for may be found or not; the core acknowledges what is there when it hears of it.
+"""
+
+cimport cython
+from libc.stdint cimport uint32_t, uint64_t
+
+from amps._core.filter_set cimport FilterSet
+from amps._core.frames import LogDamaged
+from amps._core.queue_acks cimport AckList
+from amps._core.queue_messages cimport MessageReader, match_message
+from amps._core.queue_slots cimport SLOT_AVAILABLE, SLOT_BARRIER, SLOT_LEASED
+from amps._core.queue_walk cimport WALK_END, WALK_FOUND, QueueWalk, SlotMemory, WalkStep
+from amps._core.record cimport RecordHeader
+from amps._core.topic_table cimport TopicEntry
+
+cdef enum:
+    STEP_COST_BYTES = 32           # of a message that need not be read, in bytes of log
+
+
+@cython.final
+cdef class QueueSearch:
+
+    def __init__(
+        self, SlotMemory memory not None, MessageReader reader not None, uint32_t queue, TopicEntry entry not None,
+        FilterSet filters not None, uint64_t limit
+    ):
+        """entry: of the queue's name. filters: with one filter. limit: log position up to which the journal is written.
+        """
+        self.walk = QueueWalk(memory, queue)
+        self.reader = reader
+        self.entry = entry
+        self.filters = filters
+        self.limit = limit
+        self.has_message = False
+        self.found = AckList()
+        self.compared = 0
+
+    @property
+    def missing(self):
+        """File, offset and length of what has to be read from the disk after `run` has returned None."""
+        return self.reader.missing_file, self.reader.missing_offset, self.reader.missing_bytes
+
+    def run(self, uint64_t bytes_max):
+        """Go on, for about so many bytes of log. True: that was all. None: `missing` must be read before. Raises
+        LogDamaged.
+        """
+        cdef WalkStep came
+        cdef uint64_t used = 0
+        cdef uint64_t cost
+        self.reader.begin_turn()
+        while used < bytes_max:
+            if not self.has_message:
+                came = self.walk.step(self.limit)
+                if came == WALK_END:
+                    return True
+                if came != WALK_FOUND:
+                    return False
+                used += STEP_COST_BYTES
+                if (
+                    self.walk.state != SLOT_AVAILABLE and self.walk.state != SLOT_LEASED
+                    and self.walk.state != SLOT_BARRIER
+                ):
+                    continue
+                self.has_message = True
+            cost = self.look()
+            if cost == 0:
+                return None
+            self.has_message = False
+            used += cost
+        return False
+
+    cdef uint64_t look(self) except? 0:
+        """Evaluate the filter on the message that was found. Returns what that has cost; 0: it is not in memory."""
+        cdef const RecordHeader* record
+        cdef uint64_t cost
+        try:
+            record = self.reader.read(self.walk.position)
+        except LogDamaged:
+            if self.walk.is_alive():
+                raise
+            return STEP_COST_BYTES  # it has left meanwhile, and its journal may have been removed
+        if record == NULL:
+            return 0
+        cost = self.reader.cost(record) + match_message(self.filters, record, self.entry)
+        self.compared += 1
+        if self.filters.matched_count:
+            self.found.put(record.publisher_id, record.sequence, self.walk.position, self.walk.slot)
+        return cost
