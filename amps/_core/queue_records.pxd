@@ -6,9 +6,9 @@
 # (KIND_QUEUE_EXPIRY, and acknowledgements by which messages leave an at-most-once queue) the core lays out itself.
 # The payload of both is a QueueAcknowledgementHeader, then `count` QueueEntry.
 #
-# Which messages match a filter a transport tells in records of KIND_QUEUE_MATCHES: one section after the other, each of a
-# QueueMatchesHeader and `count` QueueMatch. A section is about one filter on one queue, which the core knows as a cursor,
-# and about all messages of the queue from where the one before it ended, in their order.
+# Which messages match a filter a transport tells in records of KIND_QUEUE_MATCHES: one section after the other, each of
+# a QueueMatchesHeader and `count` QueueMatch. A section is about one filter on one queue, which the core knows as a
+# cursor, and about all messages of the queue from where the one before it ended, in their order.
 #
 # Deliveries go the other way: one record (KIND_QUEUE_DELIVERIES) per turn and transport, a QueueDeliveriesHeader,
 # then `count` QueueDelivery. The transport sends them when the journal is durable up to `durable_needed`, so that

@@ -1,7 +1,11 @@
 """Types of the expressions of a queue; see queue_rules.pyx."""
 
 from amps._core.expression_vm import Program
+from amps._core.fields import FieldSet
 from amps._core.filter_set import FilterBench
+
+class Rule:
+    def __init__(self, program: Program, all_fields: FieldSet) -> None: ...
 
 class QueueRules:
     @property

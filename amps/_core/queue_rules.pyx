@@ -142,7 +142,7 @@ cdef class QueueRules:
         return given_up_so_far() == given_up and priority_of(&value, priority)
 
     def judged(self, bytes record not None, bytes topic not None):
-        """What becomes of a message, for tests: None: it does not enter; else if it is a barrier, and its priority.
+        """What becomes of a message, for tests. None: it does not enter; else whether it is a barrier, its priority.
 
         record: as it lies in the journal. ValueError: it is shorter than it says.
         """

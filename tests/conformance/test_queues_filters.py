@@ -7,8 +7,6 @@ from tests.support.peers import Peers
 from tests.support.queues import Queueing, acknowledge, bodies, counts, options, queue_xml, quiet
 from tests.support.server import StartServer
 
-FILTERS = pytest.mark.xfail(reason="filters of consumers are not evaluated yet", strict=True)
-
 
 @pytest.fixture
 def queueing(start_server: StartServer, peers: Peers) -> Queueing:
@@ -36,7 +34,6 @@ def delete(client: RawClient, filter_: str, queue: str = "Q") -> tuple[Value, Va
     return counts(client, cid)
 
 
-@FILTERS
 def test_queues_a_replaced_filter_keeps_what_is_held(queueing: Queueing) -> None:
     """queues.md §24, 11."""
     client = queueing.client()
@@ -52,7 +49,6 @@ def test_queues_a_replaced_filter_keeps_what_is_held(queueing: Queueing) -> None
     assert bodies_of(client.receive_published(1)) == [later[2]]
 
 
-@FILTERS
 def test_queues_take_what_their_filter_matches(queueing: Queueing) -> None:
     """queues.md §24, 17."""
     published = [b'{"x":%d}' % number for number in range(4)]
@@ -60,7 +56,6 @@ def test_queues_take_what_their_filter_matches(queueing: Queueing) -> None:
     assert queueing.waiting("Qx", 2) == published[2:]
 
 
-@FILTERS
 def test_queues_what_nobody_wants_holds_nobody_up(queueing: Queueing) -> None:
     """queues.md §24, 18."""
     clients = [queueing.client() for _ in range(2)]
@@ -73,7 +68,6 @@ def test_queues_what_nobody_wants_holds_nobody_up(queueing: Queueing) -> None:
     assert queueing.waiting("Q", 1) == [published[0]]
 
 
-@FILTERS
 def test_queues_acknowledge_what_a_filter_matches(queueing: Queueing) -> None:
     """queues.md §24, 25: what is held by somebody included."""
     published = keyed("a", "b", "a", "a")
@@ -85,7 +79,6 @@ def test_queues_acknowledge_what_a_filter_matches(queueing: Queueing) -> None:
     assert queueing.waiting("Q", 1) == [published[1]]
 
 
-@FILTERS
 def test_queues_are_emptied_whoever_holds_their_messages(queueing: Queueing) -> None:
     """queues.md §24, 26."""
     queueing.publish(*range(1, 6))
@@ -96,7 +89,6 @@ def test_queues_are_emptied_whoever_holds_their_messages(queueing: Queueing) -> 
     assert bodies_of(client.receive_published(2)) == bodies(6, 7)
 
 
-@FILTERS
 def test_queues_strict_ones_keep_what_others_hold(queueing: Queueing) -> None:
     """queues.md §24, 27."""
     queueing.publish(*range(1, 6))
