@@ -1,7 +1,7 @@
-"""Looking for the messages of a queue that match a filter, to acknowledge them (queues.md §8.1).
+"""Looking for the messages of a queue that match a filter, to acknowledge or to show them (queues.md §8.1, §14.1).
 
-Only active messages count: those that are available, leased, or wait as barriers. What comes or leaves while it is
-looked for may be found or not; the core acknowledges what is there when it hears of it.
+Only active messages count: those that are available, wait as barriers, or are leased; the last are not shown. What comes
+or leaves while it is looked for may be found or not; the core acknowledges what is there when it hears of it.
 """
 
 cimport cython
@@ -13,7 +13,7 @@ from amps._core.queue_acks cimport AckList
 from amps._core.queue_messages cimport MessageReader, match_message
 from amps._core.queue_slots cimport SLOT_AVAILABLE, SLOT_BARRIER, SLOT_LEASED
 from amps._core.queue_walk cimport WALK_END, WALK_FOUND, QueueWalk, SlotMemory, WalkStep
-from amps._core.record cimport RecordHeader
+from amps._core.record cimport RecordHeader, record_correlation_id, record_payload
 from amps._core.topic_table cimport TopicEntry
 
 cdef enum:
@@ -25,9 +25,10 @@ cdef class QueueSearch:
 
     def __init__(
         self, SlotMemory memory not None, MessageReader reader not None, uint32_t queue, TopicEntry entry not None,
-        FilterSet filters not None, uint64_t limit
+        FilterSet filters, uint64_t limit, bint shows=False
     ):
-        """entry: of the queue's name. filters: with one filter. limit: log position up to which the journal is written.
+        """entry: of the queue's name. filters: with one filter; None: everything matches. limit: log position up to
+        which the journal is written. shows: what matches is to be shown, in `rows`, else acknowledged, in `found`.
         """
         self.walk = QueueWalk(memory, queue)
         self.reader = reader
@@ -37,6 +38,11 @@ cdef class QueueSearch:
         self.has_message = False
         self.found = AckList()
         self.compared = 0
+        self.shows = shows
+        self.matched = 0
+        self.rows = []
+        self.skip_count = 0
+        self.row_limit = 0xFFFFFFFFFFFFFFFF
 
     @property
     def missing(self):
@@ -60,8 +66,8 @@ cdef class QueueSearch:
                     return False
                 used += STEP_COST_BYTES
                 if (
-                    self.walk.state != SLOT_AVAILABLE and self.walk.state != SLOT_LEASED
-                    and self.walk.state != SLOT_BARRIER
+                    self.walk.state != SLOT_AVAILABLE and self.walk.state != SLOT_BARRIER
+                    and (self.shows or self.walk.state != SLOT_LEASED)
                 ):
                     continue
                 self.has_message = True
@@ -84,8 +90,33 @@ cdef class QueueSearch:
             return STEP_COST_BYTES  # it has left meanwhile, and its journal may have been removed
         if record == NULL:
             return 0
-        cost = self.reader.cost(record) + match_message(self.filters, record, self.entry)
+        cost = self.reader.cost(record)
         self.compared += 1
-        if self.filters.matched_count:
+        if self.filters is not None:
+            cost += match_message(self.filters, record, self.entry)
+            if self.filters.matched_count == 0:
+                return cost
+        self.matched += 1
+        if not self.shows:
             self.found.put(record.publisher_id, record.sequence, self.walk.position, self.walk.slot)
+        elif self.skip_count:
+            self.skip_count -= 1
+        elif self.row_limit:
+            self.row_limit -= 1
+            self.rows.append((
+                record.txid,
+                (<const char*>record_correlation_id(record))[:record.correlation_id_length],
+                (<const char*>record_payload(record))[:record.payload_length],
+            ))
         return cost
+
+    def show(self, uint64_t skip_count, uint64_t row_limit):
+        """Show not what matches first, but what comes after so many, and so many at most."""
+        self.skip_count = skip_count
+        self.row_limit = row_limit
+
+    def take_rows(self):
+        """[(transaction id, correlation id, payload)] of what is to be shown since the last call."""
+        rows = self.rows
+        self.rows = []
+        return rows

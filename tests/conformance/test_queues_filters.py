@@ -1,5 +1,7 @@
 """Content filters and queues over sockets: queues.md §3, §8.1, §9.2, behaviours 11, 17, 18 and 25 to 27 of §24."""
 
+import json
+
 import pytest
 
 from tests.support.peer import RawClient, Value, bodies_of
@@ -135,3 +137,52 @@ def test_queues_evaluate_filters_on_what_was_there_before(queueing: Queueing) ->
     assert bodies_of(clients[2].receive_published(10)) == wanted[1::3][:10]
     both = bodies_of(clients[1].receive_published(10)) + bodies_of(clients[3].receive_published(10))
     assert sorted(both) == wanted[0::3][:20]
+
+
+def query(client: RawClient, **fields: Value) -> tuple[list[bytes], tuple[Value, Value, Value]]:
+    """What a query of Q shows, and its counts: topic_matches, matches, records_returned."""
+    cid = client.new_id()
+    client.send({"c": "sow", "t": "Q", "cid": cid, "a": "stats", **fields})
+    rows: list[bytes] = []
+    keys: list[int] = []
+    assert client.receive()["c"] == "group_begin"
+    while (message := client.receive())["c"] == "sow":
+        data = message.body
+        for _ in range(int(str(message["bs"]))):
+            header, end = json.JSONDecoder().raw_decode(data.decode())
+            rows.append(data[end : end + header["l"]])
+            keys.append(int(header["k"]))
+            data = data[end + header["l"] :]
+        assert data == b""
+    assert message["c"] == "group_end"
+    assert keys == sorted(set(keys))
+    stats = client.wait_for_ack("stats", cid)
+    return rows, (stats["topic_matches"], stats["matches"], stats["records_returned"])
+
+
+def test_queues_show_what_waits(queueing: Queueing) -> None:
+    """queues.md §24, 56: nothing is leased by that; what is leased is not shown."""
+    queueing.publish(1, 2, 3)
+    consumer = queueing.consumer(1)
+    held = consumer.receive_published(1)
+    client = queueing.client()
+    assert query(client) == (bodies(2, 3), (2, 2, 2))
+    quiet(consumer)
+    consumer.close()
+    assert bodies_of(held) == bodies(1)
+    assert queueing.waiting("Q", 3) == bodies(1, 2, 3)
+    assert query(client) == (bodies(1, 2, 3), (3, 3, 3))
+
+
+def test_queues_show_pages_of_what_matches(queueing: Queueing) -> None:
+    """queues.md §14.1, D-17: in the order of the log."""
+    published = keyed(*"abcabca")
+    queueing.publish_bodies(published)
+    client = queueing.client()
+    assert query(client, f="/k = 'a'", bs=2) == (published[::3], (7, 3, 3))
+    assert query(client, top_n=2) == (published[:2], (7, 7, 2))
+    assert query(client, f="/k = 'a'", o="top_n=1,skip_n=1") == (published[3:4], (7, 3, 1))
+    assert query(client, f="/k = 'z'") == ([], (7, 0, 0))
+    answer = client.request({"c": "sow", "t": "Q", "cid": client.new_id(), "a": "processed", "orderby": "/n"})
+    assert answer.reason.startswith("not supported yet")
+    assert client.request({"c": "sow", "t": "Q", "cid": client.new_id(), "a": "processed", "f": "/n ="}).failed

@@ -186,9 +186,18 @@ def tokenize(text: str, command: str) -> dict[str, str]:
     return found
 
 
-def parse_options(text: str, command: str, bookmark: bool) -> Options:
+def page_options(text: str, command: str) -> tuple[int, int | None]:
+    """How many records a query passes over, and how many it shows at most, None: all. Raises CommandFailure."""
+    found = tokenize(text, command)
+    for name in ("skip_n", "top_n"):
+        if name in found and not re.fullmatch("[0-9]{1,18}", found[name]):
+            raise CommandFailure("invalid options", f"{name}={found[name]}")
+    return int(found.get("skip_n", "0")), int(found["top_n"]) if "top_n" in found else None
+
+
+def parse_options(text: str, command: str, bookmark: bool, pages: bool = False) -> Options:
     """Options of a subscription or query command. `bookmark`: the command has one, or is about a subscription that
-    does. Raises CommandFailure.
+    does. `pages`: it can do what `page_options` says. Raises CommandFailure.
     """
     found = tokenize(text, command)
     _check_conflicts(found, bookmark)
@@ -202,7 +211,7 @@ def parse_options(text: str, command: str, bookmark: bool) -> Options:
         ("top_n", "pagination"),
         ("grouping", "aggregated subscriptions"),
     ):
-        if name in found:
+        if name in found and not (pages and name == "top_n"):
             raise not_supported_yet(what)
     conflating = _conflating(found)
     if conflating is not None and not bookmark:

@@ -1,4 +1,6 @@
-"""Queries (protocol.md §9): checked in full, and answered as befits topics without a SOW."""
+"""Queries (protocol.md §9): checked in full. Queues show what waits there (queue_queries.py); other topics have no SOW,
+and are answered as befits that.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -6,7 +8,8 @@ from amps._core.filter_set import Filter
 from amps.server.topics import BadTopicExpression, topic_predicate
 from amps.server.transport.answering import Header, check_batch_size, refuse, text_of, wanted_acks
 from amps.server.transport.failures import CommandFailure, not_supported_yet
-from amps.server.transport.options import parse_options
+from amps.server.transport.options import page_options, parse_options
+from amps.server.transport.queue_queries import QueueQuery, make_query
 
 if TYPE_CHECKING:
     from amps.server.transport.connection import Connection
@@ -18,14 +21,18 @@ def query(connection: "Connection", header: Header) -> None:
     if not topic:
         raise CommandFailure("no topic")
     check_batch_size(header)
-    options = parse_options(text_of(header, "opts"), "sow", False)
+    options = parse_options(text_of(header, "opts"), "sow", False, pages=True)
     regex = connection.worker.config.regex_topic_support and not options.non_regex_topic
     try:
         predicate = topic_predicate(topic, regex)
     except BadTopicExpression as error:
         raise CommandFailure("bad regex topic", str(error)) from error
-    if connection.worker.queues.names.matching(topic, connection.message_type, options.non_regex_topic):
-        raise not_supported_yet("queries of queues")
+    queues = connection.worker.queues.names.matching(topic, connection.message_type, options.non_regex_topic)
+    if queues:
+        _query_queues(connection, header, make_query(connection, header, queues, options))
+        return
+    if page_options(text_of(header, "opts"), "sow") != (0, None):
+        raise not_supported_yet("pagination")
     if predicate is None:
         raise CommandFailure("invalid topic", f"{topic!r} has no SOW")
     text = text_of(header, "filter")
@@ -45,6 +52,42 @@ def query(connection: "Connection", header: Header) -> None:
             connection.release()
 
     connection.worker.filters.obtain(text, compiled, failed, connection.worker.loop)
+
+
+def _query_queues(connection: "Connection", header: Header, query: QueueQuery) -> None:
+    """Show what waits in queues, when all that the client has published before is there."""
+    worker = connection.worker
+    sent_id = {"query_id": header.get("query_id")}
+    wanted = wanted_acks(header)
+    if "received" in wanted:
+        connection.acknowledge("received", header.get("cmd_id"), **sent_id)
+    connection.hold()
+
+    def compiled(filter_: Filter | None) -> None:
+        if connection.phase.value != "closed" and "processed" in wanted:
+            connection.acknowledge("processed", header.get("cmd_id"), **sent_id)
+        worker.core.when_consumed(worker.core.ring.pushed, lambda: begin(filter_))
+
+    def begin(filter_: Filter | None) -> None:
+        if connection.phase.value != "closed":
+            query.start(filter_, worker.core.written())
+            worker.feeds.look_up(lambda _: query, connection, ended)
+
+    def ended() -> None:
+        query.end()
+        connection.release()
+
+    def failed(failure: CommandFailure) -> None:
+        if connection.phase.value != "closed":
+            unanswered = ",".join(wanted - {"received"})
+            refuse(connection, {**header, "ack_type": unanswered}, failure)
+            connection.release()
+
+    text = text_of(header, "filter")
+    if text:
+        worker.filters.obtain(text, compiled, failed, worker.loop)
+    else:
+        compiled(None)
 
 
 def _answer(connection: "Connection", header: Header) -> None:

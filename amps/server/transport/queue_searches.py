@@ -1,4 +1,4 @@
-"""Looking for the messages of queues that match a filter, a few at a time (queues.md §8.1)."""
+"""Looking for the messages of queues that match a filter, a few at a time (queues.md §8.1, §14.1)."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -16,11 +16,16 @@ LOG_BYTES_PER_STEP = 1 << 19
 class QueueSearches:
     """One filter in several queues, one after the other. A Search of searches.py."""
 
-    def __init__(self, filters: "QueueFilters", queues: Sequence[int], filter_: Filter) -> None:
+    def __init__(
+        self, filters: "QueueFilters", queues: Sequence[int], filter_: Filter | None, *, shows: bool = False
+    ) -> None:
+        """`shows`: what matches is shown, not acknowledged."""
+        self._shows = shows
         self._filters = filters
         self._queues = queues
         self._filter = filter_
         self._waiting: list[QueueSearch] = []
+        self._begun = 0
         self.done: list[QueueSearch] = []
         """In the order of the queues."""
 
@@ -28,9 +33,13 @@ class QueueSearches:
         """Look for what is below a log position, up to which the journal is written."""
         for queue in self._queues:
             entry = self._filters.entry(queue)
-            alone = self._filters.filters_with(self._filter, entry.message_type)
+            alone = None
+            if self._filter is not None:
+                alone = self._filters.filters_with(self._filter, entry.message_type)
             self._waiting.append(
-                QueueSearch(self._filters.memory(), self._filters.reader(), queue, entry, alone, limit)
+                QueueSearch(
+                    self._filters.memory(), self._filters.reader(), queue, entry, alone, limit, self._shows
+                )
             )
         self._waiting.reverse()
 
@@ -39,12 +48,23 @@ class QueueSearches:
         if not self._waiting:
             return True
         search = self._waiting[-1]
+        number = len(self.done)
+        if number == self._begun:
+            self._begun += 1
+            self.prepare(search)
         found = search.run(LOG_BYTES_PER_STEP)
+        self.went_on(self._queues[number], search, found is True)
         if found is None:
             raise PagesMissing(*search.missing)
         if found:
             self.done.append(self._waiting.pop())
         return not self._waiting
+
+    def prepare(self, search: QueueSearch) -> None:
+        """The search of the next queue begins."""
+
+    def went_on(self, queue: int, search: QueueSearch, ended: bool) -> None:
+        """A step has been taken."""
 
     @property
     def compared(self) -> int:

@@ -248,3 +248,24 @@ def test_queue_search_tells_of_damage(stage: Stage) -> None:
         stage.search("/n > 0").run(1 << 20)
     stage.queues.leave(0, stage.positions[3])
     assert stage.search("/n > 0").run(1 << 20)
+
+
+def test_queue_search_shows_what_is_not_leased(tmp_path: Path) -> None:
+    """queues.md §14.1, D-17; pages are of what matches."""
+    stage = Stage(tmp_path, entered=6)
+    stage.queues.book.subscribe(0, 1, 1, {0: None}, 1)
+    stage.queues.book.serve(2)
+    filters = FilterSet(stage.bench)
+    filters.add(compile_filter("/n != 3"), None)
+    entry = stage.topics.entry("Q", "json")
+    search = QueueSearch(stage.queues.memory, stage.reader, 0, entry, filters, stage.end, shows=True)
+    search.show(1, 2)
+    assert search.run(1 << 20)
+    assert (search.compared, search.matched, search.found.count) == (5, 4, 0)
+    rows = search.take_rows()
+    assert [payload[:7] for _, _, payload in rows] == [b'{"n":4,', b'{"n":5,']
+    assert [txid for txid, _, _ in rows] == sorted({txid for txid, _, _ in rows})
+    assert search.take_rows() == []
+    everything = QueueSearch(stage.queues.memory, stage.reader, 0, entry, None, stage.end, shows=True)
+    assert everything.run(1 << 20)
+    assert len(everything.take_rows()) == 5
