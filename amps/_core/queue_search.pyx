@@ -1,6 +1,6 @@
 """Looking for the messages of a queue that match a filter, to acknowledge or to show them (queues.md §8.1, §14.1).
 
-Only active messages count: those that are available, wait as barriers, or are leased; the last are not shown. What comes
+Only active messages count: available ones, waiting barriers, and leased ones; the last are not shown. What comes
 or leaves while it is looked for may be found or not; the core acknowledges what is there when it hears of it.
 """
 
