@@ -171,7 +171,6 @@ def test_queues_show_what_waits(queueing: Queueing) -> None:
     consumer.close()
     assert bodies_of(held) == bodies(1)
     assert queueing.waiting("Q", 3) == bodies(1, 2, 3)
-    assert query(client) == (bodies(1, 2, 3), (3, 3, 3))
 
 
 def test_queues_show_pages_of_what_matches(queueing: Queueing) -> None:
