@@ -184,4 +184,6 @@ def test_queues_show_pages_of_what_matches(queueing: Queueing) -> None:
     assert query(client, f="/k = 'z'") == ([], (7, 0, 0))
     answer = client.request({"c": "sow", "t": "Q", "cid": client.new_id(), "a": "processed", "orderby": "/n"})
     assert answer.reason.startswith("not supported yet")
-    assert client.request({"c": "sow", "t": "Q", "cid": client.new_id(), "a": "processed", "f": "/n ="}).failed
+    assert client.request(
+        {"c": "sow", "t": "Q", "cid": client.new_id(), "a": "processed", "f": "/n ="}
+    ).failed

@@ -16,8 +16,8 @@ from amps._core.queue_messages import MessageReader
 from amps._core.queue_slots import BLOCKS_MAX
 from amps._core.queue_walk import SlotMemory, map_read_only
 from amps._core.topic_table import TopicEntry, TopicTable
-from amps.server.records import KIND_QUEUE_MATCHES, raw_control_record
 from amps.server.benches import Benches
+from amps.server.records import KIND_QUEUE_MATCHES, raw_control_record
 from amps.server.runtime import Runtime
 from amps.server.transport.core_link import CoreLink
 from amps.server.transport.feeds import Feeds
