@@ -70,6 +70,8 @@ class Queueing:
         client = self.consumer(queue=queue)
         found = [message.body for message in client.receive_published(count)]
         quiet(client)
+        # What comes next must not be given to it any more; the end of a connection is noticed later.
+        client.unsubscribe("s")
         client.close()
         return found
 
