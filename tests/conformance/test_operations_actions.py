@@ -323,6 +323,7 @@ def test_operations_68_an_action_by_path(start_server: StartServer, port: int) -
     assert get(port, f"{path}/say").status == 400
     assert get(port, f"{path}/say?age=1d").status == 400
     assert get(port, f"{path}/say?AGE=1d").status == 200
+    wait_for_echo(server, "[1d]")
     assert echoed(server) == ["[1d]"]
     failed = get(port, f"{path}/arch?AGE=LastThursday")
     assert failed.status == 500
