@@ -97,3 +97,17 @@ def test_threads_end_with_the_loop(tmp_path: Path) -> None:
     while not asked and time.monotonic() < until_s:
         time.sleep(0.01)
     assert len(asked) == 1
+
+
+def test_a_missing_page_is_read_without_what_lies_around_it(tmp_path: Path) -> None:
+    """Replays say themselves what they need; devices may be set to bring megabytes for each page."""
+    cursor, _ = journal(tmp_path, 10)
+    path = str(cursor.file.path)
+    flags: list[str] = []
+    mapped = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if " " in line and "-" in line.split()[0]:
+            mapped = line.endswith(path)
+        elif mapped and line.startswith("VmFlags:"):
+            flags += line.split()[1:]
+    assert "rr" in flags
