@@ -12,6 +12,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from amps._core.queue_heap cimport HeapEntry, heap_pop
 from amps._core.queue_list cimport QueueCounters
 from amps._core.queue_machine cimport (
+    NO_PUBLISHER,
     OUTCOME_DEFERRED,
     OUTCOME_EXPIRED,
     OUTCOME_NOT_FOUND,
@@ -208,6 +209,7 @@ cdef class QueueBook:
         cdef QueueEntry* entry
         cdef uint32_t at
         cdef uint32_t slot
+        cdef uint32_t publisher
         cdef int outcome
         counts.matches = 0
         counts.removed = 0
@@ -218,9 +220,10 @@ cdef class QueueBook:
                 slot = queue.find(entry.position, entry.slot)
             else:
                 # It may have come while the transport was looking for it.
-                slot = queue.find_since(
-                    self.shared.publisher(entry.publisher_id), entry.sequence, header.searched_until
-                )
+                publisher = self.shared.known_publisher(entry.publisher_id)
+                slot = NO_SLOT
+                if publisher != NO_PUBLISHER:
+                    slot = queue.find_since(publisher, entry.sequence, header.searched_until)
             if slot != NO_SLOT:
                 entry.position = queue.slots[slot].position
                 outcome = queue.acknowledge_slot(client, slot, header.action, header.extension_ns, now_ns)

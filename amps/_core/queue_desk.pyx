@@ -148,6 +148,8 @@ cdef class QueueDesk:
             or record.payload_length != sizeof(QueueAcknowledgementHeader) + <uint64_t>header.count * sizeof(QueueEntry)
         ):
             raise ValueError("its entries do not add up to its length")
+        if record.position < tracked.start_position:
+            return 0
         for at in range(header.count):
             if entries[at].position:
                 tracked.remove_recorded(entries[at].position)

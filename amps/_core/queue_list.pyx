@@ -100,6 +100,10 @@ cdef class MessageList:
             self.block_capacity = capacity
         self.first_block = 0
 
+    def begins_at(self, uint64_t position):
+        """Log position from which on the log is needed to make this queue, of a log that ends at `position`."""
+        return min(position, self.counters.oldest_position)
+
     cdef uint32_t next_slot(self, uint32_t slot) noexcept nogil:
         """The slot behind one, alive or not; NO_SLOT: that was the newest."""
         cdef uint32_t block = slot // BLOCK_SLOTS

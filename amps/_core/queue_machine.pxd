@@ -9,6 +9,10 @@ from amps._core.queue_members cimport Cursor, Membership, Subscriber
 from amps._core.queue_output cimport QueueOutput
 
 
+cdef enum:
+    NO_PUBLISHER = 0xFFFFFFFF
+
+
 cdef enum Fairness:
     FAIRNESS_FAST = 0
     FAIRNESS_ROUND_ROBIN = 1
@@ -63,6 +67,7 @@ cdef class QueueShared:
     cdef uint32_t publisher_capacity
 
     cdef uint32_t publisher(self, uint64_t publisher_id) except? 0xFFFFFFFF
+    cdef uint32_t known_publisher(self, uint64_t publisher_id) noexcept
     cdef uint64_t publisher_id(self, uint32_t number) noexcept nogil
     cdef int expects(self, Queue queue, uint64_t due_ns) except -1
     cdef int count_backlog(self, Subscriber subscriber, int change) except -1
@@ -102,9 +107,11 @@ cdef class Queue(MessageList):
     cdef uint64_t lease_due_ns             # no lease ends before
     cdef dict deferred                     # (publisher id, sequence) -> UNIX time until which it is remembered
     cdef bint dirty                        # it has to be served
+    cdef public uint64_t start_position    # records before it are none of its business when the log is read
 
     cdef int mark_dirty(self) except -1
     cdef int enqueue(self, const NewMessage* message, uint64_t now_ns) except -1
+    cdef int place(self, uint32_t number, bint is_barrier) except -1
     cdef uint64_t expiry(self, const NewMessage* message, bint* own) noexcept
     cdef int remember_expiry(self, uint32_t slot) except -1
     cdef int set_available(self, uint32_t slot) except -1

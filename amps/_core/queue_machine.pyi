@@ -9,6 +9,7 @@ class QueueShared:
     def __init__(self, output: QueueOutput) -> None: ...
 
 class Queue(MessageList):
+    start_position: int
     @property
     def settings(self) -> object: ...
     @property

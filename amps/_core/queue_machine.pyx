@@ -29,6 +29,7 @@ from amps._core.queue_records cimport (
     DELIVERY_BARRIER,
     NO_SUBSCRIPTION,
     QUEUE_ACKNOWLEDGE,
+    QUEUE_ANSWERED,
     QUEUE_CANCEL,
     QUEUE_DELIVERED,
     QUEUE_EXPIRE,
@@ -104,6 +105,11 @@ cdef class QueueShared:
         self.publisher_count += 1
         return self.publisher_count - 1
 
+    cdef uint32_t known_publisher(self, uint64_t publisher_id) noexcept:
+        """The same, of one that has a message in a queue or had one; else NO_PUBLISHER."""
+        cdef uint64_t* place = self.publisher_numbers.find(publisher_id)
+        return <uint32_t>place[0] if place != NULL else NO_PUBLISHER
+
     cdef uint64_t publisher_id(self, uint32_t number) noexcept nogil:
         return self.publisher_ids[number]
 
@@ -177,6 +183,7 @@ cdef class Queue(MessageList):
         self.deferred = {}
         self.dirty = False
         self.now_ns = 0
+        self.start_position = 0
 
     def __dealloc__(self):
         heap_free(&self.barriers)
@@ -205,6 +212,9 @@ cdef class Queue(MessageList):
         cdef QueueSlot* slot
         cdef bint own = False
         if message.position <= self.counters.last_queued_position:
+            # Only when the log is read again: its acknowledgement came first, and has done what it had to do.
+            if self.deferred and self.deferred.pop((message.publisher_id, message.sequence), None) is not None:
+                self.counters.deferred = len(self.deferred)
             return 0
         self.counters.last_queued_position = message.position
         self.now_ns = now_ns
@@ -213,7 +223,10 @@ cdef class Queue(MessageList):
             if until is not None:
                 self.counters.deferred = len(self.deferred)
                 if until > now_ns:
-                    return 0
+                    # The acknowledgement may lie before all that will be read of the log one day.
+                    return self.output.remove(
+                        self.number, QUEUE_ANSWERED, message.publisher_id, message.sequence, message.position, 0
+                    )
         number = self.append(message.position)
         slot = &self.slots[number]
         slot.sequence = message.sequence
@@ -224,6 +237,12 @@ cdef class Queue(MessageList):
             slot.priority = message.priority
         if own:
             slot.flags |= SLOT_OWN_EXPIRY
+        return self.place(number, message.is_barrier)
+
+    cdef int place(self, uint32_t number, bint is_barrier) except -1:
+        """A message has its slot, all of it but its state: it is one of the queue's from now on."""
+        cdef QueueSlot* slot = &self.slots[number]
+        if slot.flags & SLOT_OWN_EXPIRY:
             if slot.expires_ns != NEVER:
                 self.remember_expiry(number)
         elif self.expiry_next == NO_SLOT and slot.expires_ns != NEVER:
@@ -232,11 +251,11 @@ cdef class Queue(MessageList):
             self.shared.expects(self, slot.expires_ns)
         if self.everything.fresh == NO_SLOT and not self.has_priority:
             self.everything.fresh = number
-        if message.is_barrier:
+        if is_barrier:
             slot.state = SLOT_BARRIER
             self.counters.depth += 1
             self.counters.insert_count += 1
-            heap_push(&self.barriers, 0, message.position, number, 0)
+            heap_push(&self.barriers, 0, slot.position, number, 0)
             self.mark_dirty()
         elif self.counters.inactive or self.counters.depth >= self.target_depth:
             slot.state = SLOT_INACTIVE

@@ -3,7 +3,8 @@
 # An acknowledgement (KIND_QUEUE_ACKNOWLEDGEMENT) goes the way of a publish: a transport lays it out in its ring,
 # with the publisher id and sequence of the client's command, under the topic of the queue's name; the core applies it,
 # and writes it to the journal if it changed anything. What removes messages without a client's doing
-# (KIND_QUEUE_EXPIRY, and acknowledgements by which messages leave an at-most-once queue) the core lays out itself.
+# (KIND_QUEUE_EXPIRY, and acknowledgements by which messages leave an at-most-once queue, or do not even enter one
+# because theirs had come before) the core lays out itself.
 # The payload of both is a QueueAcknowledgementHeader, then `count` QueueEntry.
 #
 # Which messages match a filter a transport tells in records of KIND_QUEUE_MATCHES: one section after the other, each of
@@ -24,6 +25,7 @@ cdef enum QueueAction:
     QUEUE_EXPIRE = 2               # removed as expired
     QUEUE_EXTEND_LEASE = 3         # the lease ends `extension_ns` from now on; in rings only
     QUEUE_DELIVERED = 4            # left an at-most-once queue when it was sent; written by the core
+    QUEUE_ANSWERED = 5             # its acknowledgement had come before it; written by the core
 
 
 # Why a message expired: bits, so that several hold (queues.md §15), in QueueEntry.reasons.

@@ -60,8 +60,13 @@ cdef class QueueArena:
     cdef QueueBlock* blocks
     cdef readonly uint32_t block_capacity
     cdef readonly uint32_t blocks_used     # were ever taken
+    cdef uint32_t blocks_ready             # have their memory
     cdef uint32_t first_free               # list of blocks that were given back
+    cdef uint32_t free_count
     cdef object make_room
+    cdef readonly object obstacle          # why a block could not be had, the last time that happened; None = never
+    cdef readonly uint64_t refusals        # how often
 
+    cdef bint ensure(self, uint32_t count) except -1
     cdef uint32_t take_block(self, uint32_t queue) except? NO_BLOCK
     cdef void give_back(self, uint32_t block) noexcept nogil

@@ -73,22 +73,43 @@ cdef class QueueArena:
         self.slots = <QueueSlot*>(&view[0] + <uint64_t>blocks_bytes(block_capacity))
         self.block_capacity = block_capacity
         self.blocks_used = 0
+        self.blocks_ready = 0
         self.first_free = NO_BLOCK
+        self.free_count = 0
         self.make_room = make_room
+        self.obstacle = None
+        self.refusals = 0
+
+    cdef bint ensure(self, uint32_t count) except -1:
+        """Whether so many blocks can be taken, one after the other; `obstacle` says why not."""
+        cdef uint64_t length = BLOCK_SLOTS * sizeof(QueueSlot)
+        while self.free_count + self.blocks_ready - self.blocks_used < count:
+            if self.blocks_ready == self.block_capacity:
+                capacity = <uint64_t>self.block_capacity * BLOCK_SLOTS
+                self.obstacle = f"there is room for {capacity} messages in all queues"
+                self.refusals += 1
+                return False
+            if self.make_room is not None:
+                try:
+                    self.make_room(blocks_bytes(self.block_capacity) + self.blocks_ready * length, length)
+                except OSError as problem:
+                    self.obstacle = str(problem)
+                    self.refusals += 1
+                    return False
+            self.blocks_ready += 1
+        return True
 
     cdef uint32_t take_block(self, uint32_t queue) except? NO_BLOCK:
-        """A block of free slots for a queue. Raises QueueMemoryFull, OSError."""
+        """A block of free slots for a queue. Raises QueueMemoryFull."""
         cdef uint32_t block = self.first_free
-        cdef uint64_t length = BLOCK_SLOTS * sizeof(QueueSlot)
         if block != NO_BLOCK:
             self.first_free = self.blocks[block].next
+            self.free_count -= 1
             memset(&self.slots[<uint64_t>block * BLOCK_SLOTS], 0, self.blocks[block].used * sizeof(QueueSlot))
         else:
+            if not self.ensure(1):
+                raise QueueMemoryFull(self.obstacle)
             block = self.blocks_used
-            if block == self.block_capacity:
-                raise QueueMemoryFull(f"there is room for {<uint64_t>block * BLOCK_SLOTS} messages in all queues")
-            if self.make_room is not None:
-                self.make_room(blocks_bytes(self.block_capacity) + block * length, length)
             self.blocks_used += 1
         self.blocks[block].used = 0
         self.blocks[block].live = 0
@@ -101,3 +122,4 @@ cdef class QueueArena:
         self.blocks[block].queue_plus_one = 0
         self.blocks[block].next = self.first_free
         self.first_free = block
+        self.free_count += 1

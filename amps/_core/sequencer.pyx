@@ -16,6 +16,7 @@ Invariants
   sees its record consumed and then reads the watermarks has an upper bound of the record's position.
 """
 
+from cpython.tuple cimport PyTuple_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memset
@@ -374,6 +375,7 @@ cdef class Sequencer:
         cdef uint64_t need
         cdef uint64_t offset
         cdef bint new_topic
+        cdef bint enters
         if not record_parts_fit(record):
             # Written down it would be taken for damage by every reader; better no core than an unreadable log.
             raise ValueError("a transport pushed a record whose parts do not add up to its length")
@@ -392,6 +394,9 @@ cdef class Sequencer:
         else:
             writer = self.journal if topic.logged and not record.flags & FLAG_UNRECORDED else self.transient
         if record.length >= self._refused_from_bytes and writer is self.journal:
+            return self._refuse(session, slot, state)
+        enters = topic.feeds and writer is self.journal and record.kind != KIND_QUEUE_ACKNOWLEDGEMENT
+        if enters and not self.desk.book.arena.ensure(<uint32_t>PyTuple_GET_SIZE(topic.feeds)):
             return self._refuse(session, slot, state)
         if self.run_writer is not writer:
             self.flush_run()
@@ -439,7 +444,7 @@ cdef class Sequencer:
         if writer.index is not None:
             writer.index.add(record, record.position - writer.start_position)
         self.run_length += align8(record.length)
-        if topic.feeds and writer is self.journal and record.kind != KIND_QUEUE_ACKNOWLEDGEMENT:
+        if enters:
             self.desk.enqueue(record, topic.name, topic.feeds, self.now_ns)
         return 0
 

@@ -4,6 +4,7 @@
 documented one; the content is zstd, as its magic number says), and may lie in the archive directory. Beside a journal
 lie its index, `.index`, and its topic index, `.topic.index`. What ends in `.new` is not finished.
 `<instance>.durable` is the watermark file, `<instance>.clients.ack` tells the last message of each publisher,
+`<instance>.queues.ack` from where on the log is needed for each queue, `<instance>.queue.cache` what was in the queues,
 `<instance>.removed` which journals were removed on purpose.
 
 A file only moves *forward*: from plain to compressed, from the journal directory to the archive. It is whole at its
@@ -67,6 +68,16 @@ def clients_ack_path(directory: Path, instance_name: str) -> Path:
     return directory / f"{instance_name}.clients.ack"
 
 
+def queues_ack_path(directory: Path, instance_name: str) -> Path:
+    """Path of the file that tells where each queue begins in the log."""
+    return directory / f"{instance_name}.queues.ack"
+
+
+def queue_cache_path(directory: Path, instance_name: str) -> Path:
+    """Path of the copy of what is in the queues."""
+    return directory / f"{instance_name}.queue.cache"
+
+
 def removals_path(directory: Path, instance_name: str) -> Path:
     """Path of the file that tells which journals were removed on purpose."""
     return directory / f"{instance_name}.removed"
@@ -81,7 +92,7 @@ def unfinished_files(directory: Path, instance_name: str) -> list[Path]:
     """Files of an instance that were being made. Raises OSError."""
     pattern = re.compile(
         re.escape(instance_name)
-        + r"\.(?:\d{10}\.(?:journal|journal\.gz|index|topic\.index)|clients\.ack|removed)\.new"
+        + r"\.(?:\d{10}\.(?:journal|journal\.gz|index|topic\.index)|clients\.ack|queues\.ack|queue\.cache|removed)\.new"
     )
     return sorted(entry for entry in directory.iterdir() if pattern.fullmatch(entry.name))
 

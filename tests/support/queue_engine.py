@@ -28,6 +28,7 @@ NO_SUBSCRIPTION = 0xFFFFFFFF
 ACTIONS = {"acknowledge": 0, "cancel": 1, "expire": 2, "extend": 3}
 REASONS = {1: "time_limit", 2: "forced_expire", 4: "max_cancels", 8: "max_deliveries"}
 BARRIER_SENT = 16
+ANSWERED = 5
 LEASED, INACTIVE, DELIVERED = 3, 1, 5
 TRANSPORTS = 1  # so that all deliveries have one order
 
@@ -285,7 +286,9 @@ class QueueEngine:
             self._events.append(BarrierSent(queue, position, frozenset(takers)))
 
     def _take_removals(self) -> None:
-        for queue, _, publisher, sequence, position, bits in self.book.output.take_removals():
+        for queue, action, publisher, sequence, position, bits in self.book.output.take_removals():
+            if action == ANSWERED:
+                continue  # it has never been in the queue
             assert self._log[position].bookmark == (publisher, sequence)
             reasons = tuple(name for bit, name in REASONS.items() if bits & bit)
             self._leaves(queue, position, reasons)

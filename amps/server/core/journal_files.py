@@ -17,7 +17,7 @@ prepared, only a failing device can stop it (StorageFailure).
 
 What becomes of full journals is the keeper's (journal_keeper.py), whether they are still there the guard's
 (journal_guard.py). Their work is done by the housekeeping thread: what the guard has to restore comes first, then
-indexes, then spares, then the keeper's work; topic indexes come last.
+indexes, then spares, then chores of others, then the keeper's work; topic indexes come last.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from amps._core.bookmark_index import IndexBuilder, index_bytes
 from amps._core.identity import publisher_id
@@ -53,6 +53,16 @@ from amps.server.runtime import Runtime
 
 class StorageFailure(Exception):
     """The journal's device refuses: the core must stop, nothing more may be acknowledged."""
+
+
+class Chore(Protocol):
+    """Something else that the housekeeping thread does, a few milliseconds at a time."""
+
+    def due(self) -> bool:
+        """Whether there is something to do now."""
+
+    def step(self) -> bool:
+        """Do a piece of it. False: there was nothing to do."""
 
 
 class _Prepared(NamedTuple):
@@ -120,11 +130,13 @@ class JournalFiles:
         self._topic_index = topic_index
         self._without_topic_index: list[int] = []
         self._topic_index_work: Iterator[None] | None = None
+        self.chores: list[Chore] = []
+        """May grow; `wake` tells that one has something to do."""
         self._stopping = False
         self.keeper = JournalKeeper(
             directory, archive, instance_name, runtime.control, report, disk, runtime.index_path
         )
-        self.keeper.wake = self._wake
+        self.keeper.wake = self.wake
         self.guard = JournalGuard(
             directory, archive, instance_name, disk, report, self.keeper.full_paths, runtime.core_bell.ring
         )
@@ -168,6 +180,11 @@ class JournalFiles:
         descriptor = self._disk.open(path, os.O_RDWR)
         self._headers[header.number] = header
         self._use(header.number, descriptor)
+
+    @property
+    def in_use(self) -> JournalHeader:
+        """The header of the file in use."""
+        return self._headers[self._number]
 
     # --- the writer's interface ---------------------------------------------------------------------------
 
@@ -328,7 +345,8 @@ class JournalFiles:
 
     # --- housekeeping thread ------------------------------------------------------------------------------
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """There is something to do."""
         with self._changed:
             self._changed.notify_all()
 
@@ -338,6 +356,7 @@ class JournalFiles:
             and self._spares.due() is None
             and not self.keeper.due()
             and not self.guard.due()
+            and not any(chore.due() for chore in self.chores)
         )
 
     def _housekeeping(self) -> None:
@@ -350,8 +369,8 @@ class JournalFiles:
             self.step()
 
     def step(self) -> bool:
-        """Do one piece of the housekeeping: restore a journal that was removed, write an index, make a spare, or what
-        the keeper has to do. False: there was nothing to do, or nothing could be done.
+        """Do one piece of the housekeeping: restore a journal that was removed, write an index, make a spare, a piece
+        of a chore, or what the keeper has to do. False: there was nothing to do, or nothing could be done.
         """
         if self._background and self.guard.due() and self.guard.step():
             return True
@@ -364,6 +383,8 @@ class JournalFiles:
         if self._stopping:
             return False
         if missing is not None and self._spares.make(missing):
+            return True
+        if any(chore.step() for chore in self.chores):
             return True
         # On a full disk too: what it removes makes room.
         return self.keeper.step() or self._step_topic_index()

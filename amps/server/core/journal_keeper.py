@@ -168,6 +168,13 @@ class JournalKeeper:
             for entry in entries
         ]
 
+    def number_at(self, position: int) -> int:
+        """Number of the journal that holds a log position, or of the oldest one behind it."""
+        with self._lock:
+            full = list(self._entries.values())
+        current = self._control.watermarks()[3]
+        return next((entry.number for entry in full if position < entry.end_position), current)
+
     def full_paths(self) -> list[Path]:
         """Where the full journals lie."""
         with self._lock:

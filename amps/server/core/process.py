@@ -43,6 +43,7 @@ from amps.config import ServerConfig
 from amps.journal.disk import DirectoryGone, Disk, Identity
 from amps.journal.files import JournalHeader
 from amps.journal.names import find_journals, watermark_path
+from amps.journal.queues_ack import LogMark
 from amps.journal.watermark import WatermarkFile
 from amps.server import remedies
 from amps.server.core.disk import WatchedDisk
@@ -221,7 +222,7 @@ class Core:
         transient.open_first(0, 0, next_txid)
         if journal is not None and self._journal_files is not None and self._flusher is not None:
             self._open_journal(journal, index, recovered, next_txid)
-        queues = self._recover_queues(recovered) if config.queues and journal is not None else None
+        queues = self._recover_queues(journal, recovered) if config.queues and journal is not None else None
         self._queues = queues
         matcher = TopicMatcher(config)
         # Times in the log rise, also over a restart with a clock that was set back.
@@ -260,22 +261,26 @@ class Core:
             known = self._directories.get(str(directory))
             self._directories[str(directory)] = self._disk.expect(directory, known)
 
-    def _recover_queues(self, recovered: Recovered) -> CoreQueues:
+    def _recover_queues(self, journal: LogWriter, recovered: Recovered) -> CoreQueues:
         """Make the queues of the log that was recovered. Raises RecoveryRefused, OSError."""
-        settings, active = self._config.transaction_log, recovered.active
-        assert settings is not None
-        queues = CoreQueues(self._config, self._runtime, self._log)
-        if active is not None:
-            limit = active.start_position + active.size if recovered.finished else recovered.position
-            queues.recover(
-                settings.journal_directory,
-                settings.journal_archive_directory,
-                self._config.name,
-                recovered.first_number,
-                limit,
-                self._report,
-            )
+        files, active = self._journal_files, recovered.active
+        assert files is not None
+        queues = CoreQueues(self._config, self._runtime, self._log, self._disk)
+        journals = [entry.header for entry in recovered.journals] + ([active] if active is not None else [])
+        queues.recover(
+            journals, journal.position, self._log_mark(journal), lambda id_: recovered.publishers.get(id_, 0)
+        )
+        queues.checkpoints.wake = files.wake
+        files.chores.append(queues.checkpoints)
+        keeper = files.keeper
+        keeper.blockers.append(lambda: queues.oldest_journal(keeper.number_at))
         return queues
+
+    def _log_mark(self, journal: LogWriter) -> LogMark:
+        """Where the log ends."""
+        assert self._journal_files is not None
+        info = self._journal_files.in_use
+        return LogMark(journal.position, info.number, info.start_position, info.first_txid)
 
     def _open_journal(
         self, journal: LogWriter, index: IndexBuilder | None, recovered: Recovered, next_txid: int
@@ -319,6 +324,8 @@ class Core:
             journal = self.sequencer.journal
             if journal is not None and journal.index is not None:
                 self._journal_files.write_publishers(journal.index, journal.position)
+            if journal is not None and self._queues is not None:
+                self._queues.checkpoints.write_now(self._log_mark(journal))
 
     def _open_spill(self, token: bytes) -> mmap.mmap:
         path = self._runtime.spill_path(token.decode())
@@ -406,6 +413,8 @@ class Core:
                 self._flusher.written(journal.position, control.durable_wanted(transports))
             if self._refusing is not None:
                 self._refusing.after_turn()
+            if self._queues is not None and journal is not None:
+                self._queues.checkpoints.turn(journal.position)
         if sequencer.has_replies or self._blocked:
             self._send_replies()
         if sequencer.release(self._blocked):
@@ -455,8 +464,9 @@ class Core:
         self._listen()
         if self._refusing is not None and not self._draining:
             self._refusing.look()
-        if self._queues is not None:
-            self._queues.look(time.monotonic())
+        journal = self.sequencer.journal
+        if self._queues is not None and journal is not None:
+            self._queues.look(time.monotonic(), lambda: self._log_mark(journal), journal.position)
         self._answer_requests()
         for index in list(self._replacing):
             self._replace_transport(index)

@@ -2,39 +2,48 @@
 
 What decides is in `amps._core.queue_book`; here is what it takes: a structured array that other processes can read, in
 the runtime directory, the expressions of the configuration, compiled, and the log, of which the queues are made again
-at every start.
+at every start, from what was written down of them on (queue_starts.py, queue_checkpoints.py).
 """
 
 import mmap
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from amps._core.expression_vm import Program
 from amps._core.log_reader import LogCursor, LogDamaged, LogDirectory
 from amps._core.queue_book import QueueBook
+from amps._core.queue_checkpoint import forget_answered, oldest_needed
 from amps._core.queue_desk import QueueDesk
 from amps._core.queue_list import COUNTERS_BYTES
 from amps._core.queue_rebuild import RecordedTopic, rebuild
 from amps._core.queue_rules import QueueRules
 from amps._core.queue_slots import BLOCKS_MAX, QueueArena, arena_bytes
+from amps._core.shared import NO_JOURNAL
 from amps.config import ServerConfig
 from amps.config.model_queues import QueueConfig
 from amps.config.queue_topics import QueueTopics
 from amps.expressions import Functions, Usage, compile_expression
 from amps.expressions.filters import asks_message
-from amps.journal.names import reading_places
+from amps.journal.disk import Disk
+from amps.journal.files import JournalHeader
+from amps.journal.names import queue_cache_path, queues_ack_path, reading_places
+from amps.journal.queues_ack import LogMark
 from amps.messages import make_message_types
 from amps.server.benches import Benches
 from amps.server.core.older import RecoveryRefused
+from amps.server.core.queue_checkpoints import QueueCheckpoints
+from amps.server.core.queue_starts import QueueStarts
+from amps.server.core.recovery_points import RecoveryPoints, index_paths_of
 from amps.server.eventlog import EventLog
 from amps.server.runtime import Runtime
 
 STEP_BYTES = 64 << 20
 PROGRESS_INTERVAL_S = 5.0
 REPORT_INTERVAL_S = 1.0
+REFUSALS_INTERVAL_S = 60.0
 NS_PER_S = 1_000_000_000
 
 
@@ -104,16 +113,14 @@ def queue_rules(queue: QueueConfig, benches: Benches, functions: Functions) -> Q
 class CoreQueues:
     """All queues of the instance. Made once per core."""
 
-    def __init__(self, config: ServerConfig, runtime: Runtime, log: EventLog) -> None:
+    def __init__(self, config: ServerConfig, runtime: Runtime, log: EventLog, disk: Disk) -> None:
         """Raises OSError if the memory cannot be had."""
-        queues = config.queues
+        settings = config.transaction_log
+        assert settings is not None
+        self._config = config
+        self._runtime = runtime
+        self._log = log
         self.topics = QueueTopics(config)
-        memory = _SharedMemory(runtime.queue_slots_path, arena_bytes(BLOCKS_MAX))
-        counters = _SharedMemory(runtime.queue_counters_path, COUNTERS_BYTES * len(queues))
-        arena = QueueArena(memory.view, BLOCKS_MAX, memory.make_room)
-        book = QueueBook(
-            arena, counters.view, [engine_settings(queue) for queue in queues], runtime.transports
-        )
         # Whoever published may be gone when the log is read again: nothing is asked about publishers.
         self._benches = Benches(
             make_message_types(config.message_types.values()),
@@ -123,51 +130,110 @@ class CoreQueues:
             functions=config.functions,
         )
         self._next_report_s = 0.0
-        self.desk = QueueDesk(
-            book,
-            [(queue.name, queue.message_type) for queue in queues],
-            [queue_rules(queue, self._benches, config.functions) for queue in queues],
+        self._refusals = 0
+        self.desk = self._make()
+        directory, name = settings.journal_directory, config.name
+        self._paths = queues_ack_path(directory, name), queue_cache_path(directory, name)
+        self.checkpoints = QueueCheckpoints(
+            config.queues, self.desk, self._paths, runtime.control, disk, self._report
         )
+
+    def _report(self, event: str, text: str) -> None:
+        self._log.log(event, text=text)
+
+    def _make(self) -> QueueDesk:
+        """The queues, with nothing in them. Raises OSError."""
+        config, runtime = self._config, self._runtime
+        memory = _SharedMemory(runtime.queue_slots_path, arena_bytes(BLOCKS_MAX))
+        counters = _SharedMemory(runtime.queue_counters_path, COUNTERS_BYTES * len(config.queues))
+        self._arena = QueueArena(memory.view, BLOCKS_MAX, memory.make_room)
+        book = QueueBook(
+            self._arena,
+            counters.view,
+            [engine_settings(queue) for queue in config.queues],
+            runtime.transports,
+        )
+        return QueueDesk(
+            book,
+            [(queue.name, queue.message_type) for queue in config.queues],
+            [queue_rules(queue, self._benches, config.functions) for queue in config.queues],
+        )
+
+    # --- the start ----------------------------------------------------------------------------------------
 
     def recover(
         self,
-        journal_directory: Path,
-        archive: Path | None,
-        instance_name: str,
-        first_number: int,
+        journals: Sequence[JournalHeader],
         limit: int,
-        report: Callable[[str, str], None],
+        mark: LogMark,
+        last_sequence: Callable[[int], int],
     ) -> None:
-        """Make the queues of the log from its first journal up to a position. Raises RecoveryRefused, OSError."""
-        first, *more = reading_places(journal_directory, archive, instance_name)
+        """Make the queues of a log: what was written down of them, and the log from there on, up to `limit`.
+
+        `journals`: oldest first, the last one may be in use; `mark` tells of the end of the log, for the next start.
+        `last_sequence(publisher id)`: the highest one in the log. Raises RecoveryRefused, OSError.
+        """
+        began_s = time.monotonic()
+        settings = self._config.transaction_log
+        assert settings is not None
+        archive = settings.journal_archive_directory
+        first, *more = reading_places(settings.journal_directory, archive, self._config.name)
         directory = LogDirectory(*first, self._resolve, more)
-        began_s = told_s = time.monotonic()
+        points = RecoveryPoints(
+            directory,
+            journals,
+            limit,
+            index_paths_of(settings.journal_directory, archive, self._config.name),
+        )
         try:
-            cursor = LogCursor(directory, first_number, 0, True)
-            begin = cursor.position
-            while not rebuild(cursor, self.desk, limit, STEP_BYTES):
-                now_s = time.monotonic()
-                if now_s - told_s >= PROGRESS_INTERVAL_S:
-                    told_s = now_s
-                    share = (cursor.position - begin) / max(1, limit - begin)
-                    report(
-                        "31-0002", f"queues are made of the log: {share:.0%} read, {self._depth():,} messages"
-                    )
+            starts = QueueStarts(self._config.queues, journals, limit, *self._paths, self._report)
+            if not starts.restore(self.desk):
+                self.desk = self._make()
+                self.checkpoints.use(self.desk)
+            starts.find_others(self.desk, points)
+            if journals:
+                self._read(directory, journals, starts.position, limit)
         except (LogDamaged, ValueError) as problem:
             raise RecoveryRefused(
                 f"the queues cannot be made of the log: {problem}; run 'amps journal verify'"
             ) from problem
         except MemoryError as problem:
-            raise OSError(f"the queues cannot be made of the log: {problem}") from problem
+            raise OSError(
+                f"the queues cannot be made of the log: {problem}; more memory is needed in "
+                f"{self._runtime.directory.path.parent}, see AMPS_RUNTIME_DIRECTORY"
+            ) from problem
+        for queue in self.desk.book.queues:
+            forget_answered(queue, last_sequence)
         self.desk.begin()
         self._benches.report()
-        report("31-0001", f"{self._depth():,} messages in queues, {time.monotonic() - began_s:.1f} s")
+        self.checkpoints.begin_with(*starts.copied)
+        if starts.news:
+            try:
+                self.checkpoints.remember(mark)
+            except OSError as problem:
+                reason = problem.strerror or str(problem)
+                self._report("31-0004", f"{self._paths[0]} cannot be written: {reason}")
+        self._report("31-0001", f"{self._depth():,} messages in queues, {time.monotonic() - began_s:.1f} s")
 
-    def look(self, now_s: float) -> None:
-        """Tell, once in a while, of messages that expressions could not be evaluated for."""
-        if now_s >= self._next_report_s:
-            self._next_report_s = now_s + REPORT_INTERVAL_S
-            self._benches.report()
+    def _read(
+        self, directory: LogDirectory, journals: Sequence[JournalHeader], position: int, limit: int
+    ) -> None:
+        """Read the log from a position on. Raises LogDamaged, ValueError, QueueMemoryFull."""
+        number = max(
+            (info.number for info in journals if info.start_position <= position), default=journals[0].number
+        )
+        cursor = LogCursor(directory, number, 0, True)
+        cursor.skip_to(position)  # learning the topics on the way
+        begin = cursor.position
+        told_s = time.monotonic()
+        while not rebuild(cursor, self.desk, limit, STEP_BYTES):
+            now_s = time.monotonic()
+            if now_s - told_s >= PROGRESS_INTERVAL_S:
+                told_s = now_s
+                share = (cursor.position - begin) / max(1, limit - begin)
+                self._report(
+                    "31-0002", f"queues are made of the log: {share:.0%} read, {self._depth():,} messages"
+                )
 
     def _resolve(self, topic: str, message_type: str) -> RecordedTopic:
         numbers = self.topics.feeds(topic, message_type)
@@ -179,6 +245,35 @@ class CoreQueues:
 
     def _depth(self) -> int:
         return sum(queue.live for queue in self.desk.book.queues)
+
+    # --- while the core runs --------------------------------------------------------------------------------
+
+    def look(self, now_s: float, mark: Callable[[], LogMark], position: int) -> None:
+        """Begin with a checkpoint if it is time, and tell, once in a while, what does not work. The log ends at
+        `position`, of which `mark` tells more.
+        """
+        self.checkpoints.look(mark, position)
+        if now_s < self._next_report_s:
+            return
+        self._next_report_s = now_s + REPORT_INTERVAL_S
+        self._benches.report()
+        if self._arena.refusals != self._refusals:
+            self._refusals = self._arena.refusals
+            self._next_report_s = now_s + REFUSALS_INTERVAL_S
+            self._report(
+                "31-0003",
+                f"messages for queues are refused: {self._arena.obstacle}; acknowledge or expire messages, or give "
+                f"{self._runtime.directory.path.parent} more room",
+            )
+
+    def oldest_journal(self, number_at: Callable[[int], int]) -> int:
+        """Number of the oldest journal that holds a message of a queue (queues.md §14.6); NO_JOURNAL: none does.
+
+        For another thread than the core's: what a queue needs is looked up while the core stands still.
+        """
+        needed = [oldest_needed(queue) for queue in self.desk.book.queues]
+        oldest = min((position for position in needed if position is not None), default=None)
+        return NO_JOURNAL if oldest is None else number_at(oldest)
 
 
 class _SharedMemory:

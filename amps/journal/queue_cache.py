@@ -1,0 +1,186 @@
+"""`<instance>.queue.cache`: what was in the queues at some time, so that a start reads only the log since then.
+
+It is a copy, never the only one: without it, or if it is damaged or about another log, the queues are made of the log
+alone, from where `queues.ack` says. It is written piece by piece beside the running queues (queue_checkpoint.pyx tells
+how that can be right), under another name first, and is on the device before it has its own.
+
+Layout, all numbers little-endian: header: magic `AMPSOQCA` (8 bytes), version (4), CRC32C of the rest of the header
+(4), LogMark (4 x 8; its position is where the copying began). Then sections, each with a header: kind (4), flags (4),
+CRC32C of its content (4), 0 (4), length of its content (8). A QUEUE is a msgpack list, see CachedQueue; the MESSAGES of
+it follow, as `copy_messages` makes them, flag 1 if they are wide. PUBLISHERS and END, without content, are the last.
+"""
+
+import enum
+import mmap
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgpack
+
+from amps._core.log_reader import checksum
+from amps.journal.disk import Disk
+from amps.journal.names import unfinished_path
+from amps.journal.queues_ack import MARK, LogMark, RecoveryPointKey, mark_values
+
+MAGIC = b"AMPSOQCA"
+VERSION = 1
+_HEADER = struct.Struct("<8sII")
+_SECTION = struct.Struct("<IIIIQ")
+_WIDE = 1
+
+
+class QueueCacheDamaged(ValueError):
+    """The file cannot be used; the text says why."""
+
+
+class Kind(enum.IntEnum):
+    """Of a section."""
+
+    QUEUE = 1
+    MESSAGES = 2
+    PUBLISHERS = 3
+    END = 4
+
+
+@dataclass(frozen=True, slots=True)
+class CachedQueue:
+    """A queue: which, how its messages were chosen, up to where it had seen the log, from where it needs the log
+    (see QueueStart), and acknowledgements that wait, as QueueStart has them.
+    """
+
+    name: str
+    message_type: str
+    recovery_point: RecoveryPointKey
+    definition: tuple[object, ...]
+    until: int
+    position: int
+    deferred: tuple[tuple[int, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One part of the file."""
+
+    kind: Kind
+    wide: bool
+    content: memoryview
+
+    def queue(self) -> CachedQueue:
+        """What a QUEUE says. Raises QueueCacheDamaged."""
+        try:
+            return CachedQueue(*msgpack.unpackb(self.content, use_list=False, unicode_errors="surrogatepass"))
+        except (ValueError, TypeError) as problem:
+            raise QueueCacheDamaged(f"a queue makes no sense ({problem})") from problem
+
+
+def header_bytes(mark: LogMark) -> bytes:
+    """The beginning of the file."""
+    body = MARK.pack(*mark_values(mark))
+    return _HEADER.pack(MAGIC, VERSION, checksum(body)) + body
+
+
+def section_bytes(kind: Kind, content: bytes = b"", wide: bool = False) -> bytes:
+    """A section as it is in the file."""
+    return _SECTION.pack(kind, _WIDE if wide else 0, checksum(content), 0, len(content)) + content
+
+
+def queue_bytes(queue: CachedQueue) -> bytes:
+    """A section of a queue."""
+    row = (
+        queue.name,
+        queue.message_type,
+        queue.recovery_point,
+        queue.definition,
+        queue.until,
+        queue.position,
+        queue.deferred,
+    )
+    return section_bytes(Kind.QUEUE, msgpack.packb(row, unicode_errors="surrogatepass"))
+
+
+class QueueCacheWriter:
+    """Writes the file, piece by piece. Its methods raise OSError; then `abandon`."""
+
+    def __init__(self, disk: Disk, path: Path) -> None:
+        self._disk = disk
+        self._path = path
+        self._unfinished = unfinished_path(path)
+        self._descriptor = -1
+        self.size_bytes = 0
+
+    def write(self, data: bytes) -> None:
+        """Append."""
+        if self._descriptor < 0:
+            self._descriptor = self._disk.open(self._unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        self._disk.write(self._descriptor, memoryview(data), self.size_bytes)
+        self.size_bytes += len(data)
+
+    def finish(self) -> None:
+        """The file is whole: give it its name."""
+        self._disk.sync(self._descriptor)
+        self._close()
+        self._disk.rename(self._unfinished, self._path)
+        self._disk.sync_directory(self._path.parent)
+
+    def abandon(self) -> None:
+        """Leave nothing of it, as far as that can be done."""
+        self._close()
+        self._disk.unlink(self._unfinished)
+
+    def _close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            self._disk.close(descriptor)
+
+
+class QueueCacheReader:
+    """The file, all of it checked. Raises QueueCacheDamaged, OSError (FileNotFoundError if there is none)."""
+
+    def __init__(self, path: Path) -> None:
+        with path.open("rb") as file:
+            try:
+                self._memory = memoryview(mmap.mmap(file.fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ))
+            except ValueError as problem:
+                raise QueueCacheDamaged("it is empty") from problem
+        if len(self._memory) < _HEADER.size + MARK.size:
+            raise QueueCacheDamaged(f"{len(self._memory)} bytes are less than its header")
+        magic, version, stored_sum = _HEADER.unpack_from(self._memory)
+        if magic != MAGIC or version != VERSION:
+            raise QueueCacheDamaged("it is no queue.cache file of a known version")
+        mark = self._memory[_HEADER.size : _HEADER.size + MARK.size]
+        if checksum(mark) != stored_sum:
+            raise QueueCacheDamaged("the checksum of its header does not match")
+        self.mark = LogMark(*MARK.unpack(mark))
+        self.publishers = memoryview(b"")
+        last: Kind | None = None
+        for section in self._sections(True):
+            if section.kind == Kind.PUBLISHERS:
+                self.publishers = section.content
+            last = section.kind
+        if last != Kind.END:
+            raise QueueCacheDamaged("it is not whole")
+
+    def __iter__(self) -> Iterator[Section]:
+        return self._sections(False)
+
+    def _sections(self, check: bool) -> Iterator[Section]:
+        at = _HEADER.size + MARK.size
+        while at < len(self._memory):
+            if len(self._memory) - at < _SECTION.size:
+                raise QueueCacheDamaged(f"it is cut off at offset {at}")
+            number, flags, stored_sum, _, length = _SECTION.unpack_from(self._memory, at)
+            begin = at + _SECTION.size
+            content = self._memory[begin : begin + length]
+            if len(content) < length:
+                raise QueueCacheDamaged(f"it is cut off at offset {at}")
+            if check and checksum(content) != stored_sum:
+                raise QueueCacheDamaged(f"the checksum at offset {at} does not match")
+            try:
+                kind = Kind(number)
+            except ValueError as problem:
+                raise QueueCacheDamaged(f"there is a section of unknown kind at offset {at}") from problem
+            yield Section(kind, bool(flags & _WIDE), content)
+            at = begin + length
