@@ -69,7 +69,7 @@ def test_queues_a_duplicate_does_not_enter(start_server: StartServer, peers: Pee
     ("recovery_point", "waiting"),
     [
         (None, bodies(1, 2, 3)),
-        pytest.param("now", [], marks=pytest.mark.xfail(reason="the whole log is read", strict=True)),
+        ("now", []),
     ],
 )
 def test_queues_that_are_new_begin_at_their_recovery_point(
