@@ -25,6 +25,8 @@ KINDS: Mapping[bytes, str] = {
     b"AMPSOIDX": "index",
     b"AMPSOTIX": "topic index",
     b"AMPSOCAK": "clients.ack",
+    b"AMPSOQAK": "queues.ack",
+    b"AMPSOQCA": "queue.cache",
     b"AMPSODUR": "durable",
 }
 _WITHOUT_VERSION = frozenset({"durable"})

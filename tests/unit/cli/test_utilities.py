@@ -18,6 +18,7 @@ from amps.cli.utilities import (
     grep,
     journal_dump,
     journal_search,
+    queues_ack_dump,
     topic_index_dump,
 )
 from amps.journal.clients_ack import ROW_DTYPE, ClientsAck, write_clients_ack
@@ -92,6 +93,7 @@ def test_damaged_files_never_crash_a_utility(tmp_path: Path, seed: int) -> None:
         (grep.main, ["--client", "c", "-n"]),
         (topic_index_dump.main, ["--topic", "red"]),
         (clients_ack_dump.main, []),
+        (queues_ack_dump.main, []),
         (file_kinds.main, []),
     ):
         ran = CliRunner().invoke(command, [*arguments, str(path)])
