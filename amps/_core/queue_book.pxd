@@ -26,6 +26,7 @@ cdef class QueueBook:
     cdef uint64_t next_order
     cdef uint32_t next_cursor
     cdef list cursor_news                  # what `take_cursor_news` has to tell
+    cdef bint was_frozen                   # in the last `serve`
 
     cdef int hear_section(self, const QueueMatchesHeader* section, uint64_t now_ns) except -1
     cdef int acknowledge_entries(

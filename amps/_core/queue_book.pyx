@@ -51,6 +51,7 @@ cdef class QueueBook:
         self.cursors = {}
         self.next_order = 1
         self.next_cursor = 1
+        self.was_frozen = False
         self.cursor_news = []
 
     @property
@@ -347,6 +348,11 @@ cdef class QueueBook:
     def serve(self, uint64_t now_ns):
         """Deliver what can be delivered since something changed."""
         cdef Queue queue
+        if self.was_frozen and not self.output.frozen:
+            # What the journal could not be told of was not delivered, and nothing else may happen to these queues.
+            for queue in self.shared.queues:
+                queue.mark_dirty()
+        self.was_frozen = self.output.frozen
         while self.shared.dirty:
             dirty = self.shared.dirty
             self.shared.dirty = []

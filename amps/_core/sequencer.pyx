@@ -477,9 +477,10 @@ cdef class Sequencer:
     cdef bint _serve_queues(self) except -1:
         """Decide what is delivered, write down what has left, hand the deliveries over. True: there were any."""
         cdef bint recorded
+        recorded = self._write_removals()  # what time and clients have taken out
         self.desk.book.output.frozen = self.refuses or self.desk.book.output.removal_count > 0
         self.desk.book.serve(self.now_ns)
-        recorded = self._write_removals()
+        recorded = self._write_removals() or recorded
         if self.desk.book.output.has_unwritten_deliveries:
             return recorded
         for transport, record in self.desk.take_deliveries(self.journal.position if recorded else 0):

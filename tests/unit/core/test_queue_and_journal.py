@@ -1,0 +1,112 @@
+"""Queues whose removals the journal has to be told, and cannot always be told at once.
+
+What is delivered at most once, and a barrier, leaves by a record. While the journal takes none they wait; they go out
+when it takes records again, though nothing else happens. Nobody is told that a message is gone before the journal is.
+"""
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+
+from amps._core.queue_book import QueueBook
+from amps._core.queue_desk import QueueDesk
+from amps._core.queue_list import COUNTERS_BYTES
+from amps._core.queue_slots import QueueArena, arena_bytes
+from amps.server.records import KIND_QUEUE_SUBSCRIBE
+from tests.support.feed import Feed, Feeder
+from tests.support.queue_engine import EngineSettings
+from tests.support.queue_subject import SECOND_NS, QueueSettings
+from tests.support.records import HEADER_BYTES, RecordParts
+
+START_NS = 1_750_000_000_000_000_000
+QUEUES = [
+    QueueSettings("M", at_least_once=False, fairness="round-robin", max_per_subscription=5),
+    QueueSettings("E", expiration_ns=3 * SECOND_NS),
+]
+ONCE, EXPIRING = range(2)
+FILE_BYTES = 1 << 16
+EXPIRING_COUNT = 50
+KIND_QUEUE_ACKNOWLEDGEMENT = 4
+
+
+class Topics:
+    """Each queue has its own topic."""
+
+    def feeds(self, topic: str, message_type: str) -> tuple[int, ...]:
+        return {"TM": (ONCE,), "TE": (EXPIRING,)}.get(topic, ())
+
+    def queue(self, name: str, message_type: str) -> int | None:
+        return {"M": ONCE, "E": EXPIRING}.get(name)
+
+
+class Stage:
+    def __init__(self, directory: Path) -> None:
+        counters = numpy.zeros(COUNTERS_BYTES * len(QUEUES), "u1")
+        arena = QueueArena(numpy.zeros(arena_bytes(8), "u1"), 8)
+        book = QueueBook(arena, counters.data, [EngineSettings(one) for one in QUEUES], 1)
+        self.desk = QueueDesk(book, [(one.name, "json") for one in QUEUES])
+        topics: Any = Topics()
+        self.feeder = Feeder(directory, FILE_BYTES, 1, queues=(self.desk, topics))
+        self.now_ns = START_NS
+        self.sequence = 0
+
+    def publish(self, topic: str) -> None:
+        self.sequence += 1
+        self.feeder.push(Feed(0, self.sequence, topic, RecordParts(payload=b"{}", publisher_id=1)))
+
+    def leave_room(self, room_bytes: int) -> None:
+        """Publish something that no queue takes, until the journal has room for no more than that."""
+        self.publish("X")
+        self.turn()
+        journal = self.feeder.journal
+        used = journal.position - journal.start_position
+        filler = RecordParts(payload=bytes(FILE_BYTES - used - room_bytes - HEADER_BYTES), publisher_id=1)
+        self.sequence += 1
+        self.feeder.push(Feed(0, self.sequence, "X", filler))
+        self.turn()
+        assert journal.start_position + FILE_BYTES - journal.position <= room_bytes
+
+    def subscribe(self) -> None:
+        self.feeder.send_control([1, [ONCE], 5, None], KIND_QUEUE_SUBSCRIBE, 0)
+
+    def turn(self) -> list[object]:
+        """The answers of the next turn."""
+        self.feeder.turn(self.now_ns, self.feeder.journal.position)
+        return [reply for _, reply in self.feeder.sequencer.take_replies()]
+
+    def deliveries(self) -> int:
+        """How many records of deliveries the next turn brings."""
+        return sum(isinstance(reply, bytes) for reply in self.turn())
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return Stage(tmp_path)
+
+
+def test_a_message_expires_in_the_turn_of_a_delivery_at_most_once(stage: Stage) -> None:
+    """queues.md §6.1: delivered when a subscription with free backlog matches, whatever else goes on."""
+    stage.subscribe()
+    stage.publish("TE")
+    assert stage.deliveries() == 0
+    stage.now_ns += 4 * SECOND_NS
+    stage.publish("TM")
+    assert stage.deliveries() == 1
+    assert stage.desk.book.states(EXPIRING) == []
+
+
+def test_the_journal_takes_records_again(stage: Stage) -> None:
+    """The disk was full, and is not any more: what waited in an at-most-once queue goes out."""
+    stage.publish("TM")
+    assert stage.deliveries() == 0
+    storage: Any = stage.feeder.journal_storage
+    prepare, storage.prepare_file = storage.prepare_file, lambda number, minimum_bytes: 0
+    assert not stage.feeder.sequencer.try_next_journal()
+    stage.subscribe()
+    assert stage.deliveries() == 0
+    storage.prepare_file = prepare
+    assert stage.feeder.sequencer.try_next_journal()
+    assert stage.deliveries() == 1
