@@ -391,6 +391,11 @@ cdef class Sequencer:
             if topic.queue < 0:
                 raise ValueError("a transport pushed an acknowledgement of messages of no queue")
             writer = self.journal
+            if self.desk.book.output.removal_count:
+                # It may be about something that has left: nobody may be told so before the journal is.
+                self._write_removals()
+                if self.desk.book.output.removal_count:
+                    return self._refuse(session, slot, state)
         else:
             writer = self.journal if topic.logged and not record.flags & FLAG_UNRECORDED else self.transient
         if record.length >= self._refused_from_bytes and writer is self.journal:

@@ -110,3 +110,24 @@ def test_the_journal_takes_records_again(stage: Stage) -> None:
     storage.prepare_file = prepare
     assert stage.feeder.sequencer.try_next_journal()
     assert stage.deliveries() == 1
+
+
+def test_an_acknowledgement_of_what_the_journal_still_has(stage: Stage) -> None:
+    """queues.md §8.3: persisted is that the removal is in the log. Of a message that has expired, and of whose end
+    the journal could not be told, a client is not told that it is gone: it may come again after a restart.
+    """
+    for _ in range(EXPIRING_COUNT):
+        stage.publish("TE")
+    stage.turn()
+    first = stage.desk.book.states(EXPIRING)[0][0]
+    stage.leave_room(1000)  # for an acknowledgement, not for everything that expires
+    storage: Any = stage.feeder.journal_storage
+    storage.prepare_file = lambda number, minimum_bytes: 0
+    stage.now_ns += 4 * SECOND_NS
+    entry = struct.pack("<QQQII", 1, 1, first, 0, 0)
+    acknowledgement = struct.pack("<IIQQII", 0, 1, 0, 0, 7, 0) + entry
+    parts = RecordParts(kind=KIND_QUEUE_ACKNOWLEDGEMENT, publisher_id=1, payload=acknowledgement)
+    stage.sequence += 1
+    stage.feeder.push(Feed(0, stage.sequence, "E", parts))
+    answers = stage.turn()
+    assert [answer[0] for answer in answers if isinstance(answer, tuple)] == ["refused"]
