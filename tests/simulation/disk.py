@@ -78,6 +78,12 @@ class SimulatedDisk(Disk):
         """Let the process die at the `calls`-th call from now."""
         self._fuse = calls
 
+    def calm(self) -> None:
+        """Nothing bad happens from now on."""
+        self._fuse = None
+        self.full = self.read_only = False
+        self.failing_syncs = 0
+
     def process_ended(self) -> None:
         """The process is gone, by whatever cause: its descriptors are closed, a new one may begin."""
         for descriptor in list(self._open):

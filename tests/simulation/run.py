@@ -8,9 +8,15 @@ from tests.simulation.world import World
 DEFAULT_STEPS = 400
 
 
-def run_seed(seed: int, directory: Path, step_count: int = DEFAULT_STEPS, echo: bool = False) -> World:
+def run_seed(
+    seed: int,
+    directory: Path,
+    step_count: int = DEFAULT_STEPS,
+    echo: bool = False,
+    world_type: type[World] = World,
+) -> World:
     """Run a seed in an empty directory. A violated invariant raises, with the last events attached."""
-    world = World(seed, directory, echo)
+    world = world_type(seed, directory, echo)
     try:
         world.run(step_count)
     except BaseException as failure:
@@ -19,7 +25,9 @@ def run_seed(seed: int, directory: Path, step_count: int = DEFAULT_STEPS, echo: 
     return world
 
 
-def run_every_call(seed: int, directory: Path, machine: bool, stride: int = 1) -> int:
+def run_every_call(
+    seed: int, directory: Path, machine: bool, stride: int = 1, world_type: type[World] = World
+) -> int:
     """Ordinary business that ends at the first call of the disk, again at the second, and so on.
 
     Returns after how many calls there was no death left to die.
@@ -29,7 +37,7 @@ def run_every_call(seed: int, directory: Path, machine: bool, stride: int = 1) -
         scratch = directory / f"call-{calls}"
         scratch.mkdir()
         try:
-            died = World(seed, scratch).run_to_death(calls, machine)
+            died = world_type(seed, scratch).run_to_death(calls, machine)
         except BaseException as failure:
             failure.add_note(f"seed {seed}, {'machine' if machine else 'process'} died at call {calls}")
             raise

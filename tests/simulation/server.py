@@ -14,6 +14,7 @@ import msgpack
 import amps.config
 from amps._core.shared import ControlPage, Ring
 from amps.config import ServerConfig
+from amps.config.model_queues import QueueConfig
 from amps.server.core.journal_keeper import JournalKeeper
 from amps.server.core.process import Core
 from amps.server.runtime import Runtime
@@ -42,14 +43,16 @@ class Settings:
     ring_bytes: int
     now_ns: Callable[[], int]
     trace: Callable[[str], None]
+    egress_bytes: int = 4096
 
 
-def configured(journal_bytes: int, preallocated: int) -> ServerConfig:
-    """The configuration with journals of that size."""
+def configured(journal_bytes: int, preallocated: int, queues: tuple[QueueConfig, ...] = ()) -> ServerConfig:
+    """The configuration with journals of that size, and with these queues."""
     log = _loaded.transaction_log
     assert log is not None
     return dataclasses.replace(
         _loaded,
+        queues=queues,
         transaction_log=dataclasses.replace(
             log, journal_size_bytes=journal_bytes, preallocated_journal_files=preallocated
         ),
@@ -87,7 +90,7 @@ class SimulatedRequests:
 class SimulatedRuntime(Runtime):
     """The shared memory of one tree, with rings small enough to be full often."""
 
-    def __init__(self, path: Path, ring_bytes: int) -> None:
+    def __init__(self, path: Path, ring_bytes: int, egress_bytes: int) -> None:
         path.mkdir()
         self._path = path
         self.control = ControlPage()
@@ -95,7 +98,7 @@ class SimulatedRuntime(Runtime):
         self.core_bell = SimulatedBell()  # type: ignore[assignment]
         self.transport_bells = [SimulatedBell() for _ in range(TRANSPORTS)]  # type: ignore[misc]
         self.ingress = [Ring(ring_bytes) for _ in range(TRANSPORTS)]
-        self.egress = [Ring(4096) for _ in range(TRANSPORTS)]
+        self.egress = [Ring(egress_bytes) for _ in range(TRANSPORTS)]
         self.transports = TRANSPORTS
         self.requests = SimulatedRequests()
         self.core_requests = self.requests  # type: ignore[assignment]
@@ -103,6 +106,14 @@ class SimulatedRuntime(Runtime):
     @property
     def transient_prefix(self) -> str:
         return f"{self._path}/transient."
+
+    @property
+    def queue_slots_path(self) -> Path:
+        return self._path / "queue.slots"
+
+    @property
+    def queue_counters_path(self) -> Path:
+        return self._path / "queue.counters"
 
     def index_path(self, number: int) -> Path:
         return self._path / f"index.{number:010d}"
@@ -144,7 +155,7 @@ class Server:
         self, settings: Settings, directory: Path, archive: Path, disk: SimulatedDisk, scratch: Path
     ) -> None:
         """On the journals in `directory` and `archive`; `scratch` takes the place of shared memory."""
-        self.runtime = SimulatedRuntime(scratch, settings.ring_bytes)
+        self.runtime = SimulatedRuntime(scratch, settings.ring_bytes, settings.egress_bytes)
         self.supervisor = SimulatedSupervisor()
         log = settings.config.transaction_log
         assert log is not None

@@ -232,19 +232,22 @@ class Transport:
 
     def _take_answers(self) -> None:
         for record in self._egress.pop_all():
-            message = control_payload(record)
-            assert isinstance(message, list)
-            kind, slot, serial, *rest = message
-            session = self.sessions.get(slot)
-            if session is None or session.serial != serial:
-                continue
-            if kind == "logon":
-                self._logon_answered(session, *rest)
-            elif kind == "refused":
-                self.refused(session)
-            else:
-                assert kind == "kick"
-                self.end(session)
+            self._take_answer(record)
+
+    def _take_answer(self, record: bytes) -> None:
+        message = control_payload(record)
+        assert isinstance(message, list)
+        kind, slot, serial, *rest = message
+        session = self.sessions.get(slot)
+        if session is None or session.serial != serial:
+            return
+        if kind == "logon":
+            self._logon_answered(session, *rest)
+        elif kind == "refused":
+            self.refused(session)
+        else:
+            assert kind == "kick"
+            self.end(session)
 
     def _logon_answered(self, session: Session, accepted: bool, last_sequence: int, position: int) -> None:
         wire = session.wire

@@ -43,6 +43,7 @@ class World:
 
     damage_share = 0.4
     """In how many starts damage is tried on a copy first."""
+    client_type = Client
 
     def __init__(self, seed: int, directory: Path, echo: bool = False) -> None:
         self.chance = chance = random.Random(seed)
@@ -62,9 +63,7 @@ class World:
         ring_bytes = chance.choice([4096, 8192, 65536])
         journal_bytes = chance.choice([8192, 12288, 12288, 16384, 65536, 200_000])
         preallocated = chance.choice([1, 2, 3])
-        self._settings = Settings(
-            configured(journal_bytes, preallocated), ring_bytes, lambda: self._clock_ns, self.trace
-        )
+        self._settings = self._make_settings(journal_bytes, preallocated, ring_bytes)
         transient_files.SEGMENT_BYTES = 65536
         refusing.RETRY_NS = 0
         journal_keeper.WAIT_S = 0.0  # what waits is looked at again with each step
@@ -75,7 +74,9 @@ class World:
         def size(chance: random.Random) -> int:
             return chance.randrange(1 << 18) if chance.random() < 0.002 else chance.randrange(largest)
 
-        self.clients = [Client(f"client-{n}", f"user-{n % 2}", size) for n in range(chance.choice([1, 3, 6]))]
+        self.clients = [
+            self.client_type(f"client-{n}", f"user-{n % 2}", size) for n in range(chance.choice([1, 3, 6]))
+        ]
         self.subscribers = [Subscriber(), Subscriber()]
         self.server: Server
         self._transports: list[Transport | None] = [None] * TRANSPORTS
@@ -84,6 +85,17 @@ class World:
         self._weights = {
             action: chance.choice([0.3, 1.0, 3.0]) * weight for action, weight in self._actions()
         }
+
+    def _make_settings(self, journal_bytes: int, preallocated: int, ring_bytes: int) -> Settings:
+        config = configured(journal_bytes, preallocated)
+        return Settings(config, ring_bytes, lambda: self._clock_ns, self.trace)
+
+    def _make_transport(self, index: int) -> Transport:
+        return Transport(self.server.runtime, index, NAME, self.chance)
+
+    def _started(self) -> None:
+        """A server has recovered; nobody has spoken to it yet."""
+        self._transports = [self._make_transport(index) for index in range(TRANSPORTS)]
 
     # Running
 
@@ -257,7 +269,7 @@ class World:
             assert isinstance(index, int)
             assert self._transports[index] is None
             self.trace(f"transport {index} starts again")
-            self._transports[index] = Transport(self.server.runtime, index, NAME, self.chance)
+            self._transports[index] = self._make_transport(index)
         self.server.supervisor.from_core.clear()
         for _, outcome, *rest in self.server.runtime.requests.from_core:
             assert outcome == "ok", rest
@@ -270,14 +282,20 @@ class World:
             return
         verb = self.chance.choice(VERBS)
         number = self.chance.choice(full)["number"]
+        end = self.server.log.view.directory.start_position(number + 1)
+        if verb == "remove" and not self._may_remove(end):
+            return
         self.trace(f"journals up to {number} are to be {verb}d")
         if verb == "remove":
-            end = self.server.log.view.directory.start_position(number + 1)
             for entry in self.server.log.read():
                 if entry.position < end:
                     self._read_before[entry.position] = entry
         self.managed[verb] += 1
         self.server.runtime.requests.to_core.append(msgpack.packb([1, verb, {"up_to": number}]))
+
+    def _may_remove(self, end: int) -> bool:
+        """Whether journals may be removed that hold what lies before a log position."""
+        return True
 
     def _removed(self) -> list[Entry]:
         """What readers do not find any more because it was removed on purpose."""
@@ -394,7 +412,7 @@ class World:
                 raise AssertionError(f"refused without damage: {refused}") from refused
         self._machine_crashed = False
         self.server = server
-        self._transports = [Transport(server.runtime, i, NAME, self.chance) for i in range(TRANSPORTS)]
+        self._started()
         self.trace(f"started, the log ends at {server.runtime.control.durable}")
         self._check()
 
@@ -451,7 +469,7 @@ class World:
 
     def _settle(self) -> None:
         """Quiet weather: everybody sends everything, and everything is there."""
-        self.disk.full = self.disk.read_only = False
+        self.disk.calm()
         self.trace("quiet from here on")
         self._settle_with_fresh_server()
         for client in self.clients:
@@ -464,8 +482,12 @@ class World:
             subscriber.run(self.server.log, self.server.runtime.control.durable, self._removed())
             assert subscriber.seen == entries
         check_bookmarks(self.server.log, self.server.log.read(), self.chance, 60)
+        self._settled()
         self.server.core.close()
         self.server.end()
+
+    def _settled(self) -> None:
+        """Everything was published and checked; the server still runs."""
 
     def _settle_with_fresh_server(self) -> None:
         for transport in self._transports:
@@ -478,7 +500,7 @@ class World:
         self.disk.process_ended()
         self.server = Server(self._settings, self._journal, self._archive, self.disk, self._new_scratch())
         self.server.core.open()
-        self._transports = [Transport(self.server.runtime, i, NAME, self.chance) for i in range(TRANSPORTS)]
+        self._started()
         self._check()
 
     def _publish_rest(self, client: Client) -> None:
