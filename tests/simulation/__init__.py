@@ -2,4 +2,5 @@
 
 python -m tests.simulation --seed N [--steps M] [--trace]     replay one seed
 python -m tests.simulation --forever                          seeds without end, each printed when it fails
+python -m tests.simulation --queues …                         the same with message queues and their consumers
 """

@@ -9,7 +9,9 @@ import time
 import traceback
 from pathlib import Path
 
+from tests.simulation.queue_world import QueueWorld
 from tests.simulation.run import DEFAULT_STEPS, run_every_call, run_seed
+from tests.simulation.world import World
 
 
 def main() -> int:
@@ -24,6 +26,7 @@ def main() -> int:
     parser.add_argument(
         "--every-call", action="store_true", help="per seed, let every call of the disk be the last"
     )
+    parser.add_argument("--queues", action="store_true", help="with message queues and their consumers")
     parser.add_argument("--trace", action="store_true", help="print everything that happens")
     options = parser.parse_args()
     seeds = (
@@ -33,6 +36,7 @@ def main() -> int:
         if options.forever
         else range(options.first, options.first + options.seeds)
     )
+    world_type = QueueWorld if options.queues else World
     failed: list[int] = []
     began = time.monotonic()
     count = 0
@@ -45,13 +49,14 @@ def main() -> int:
                 try:
                     if options.every_call:
                         for machine in (False, True):
-                            run_every_call(seed, Path(directory), machine)
+                            run_every_call(seed, Path(directory), machine, world_type=world_type)
                     else:
-                        run_seed(seed, Path(directory), options.steps, options.trace)
+                        run_seed(seed, Path(directory), options.steps, options.trace, world_type)
                 except Exception:
                     failed.append(seed)
                     traceback.print_exc()
                     how = "--every-call" if options.every_call else f"--steps {options.steps} --trace"
+                    how += " --queues" if options.queues else ""
                     again = f"python -m tests.simulation --seed {seed} {how}"
                     print(f"FAILED: {again}", flush=True)
     except KeyboardInterrupt:

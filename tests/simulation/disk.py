@@ -42,6 +42,12 @@ class _Inode:
     dirty: dict[int, bytes] = field(default_factory=dict)
     lost: dict[int, bytes] = field(default_factory=dict)
 
+    def put_back(self, sector: int, before: bytes) -> None:
+        """A sector is as it was. The last one of a file may be part of one: the file does not grow by that."""
+        room = os.fstat(self.descriptor).st_size - sector * SECTOR_BYTES
+        if room > 0:
+            os.pwrite(self.descriptor, before[:room], sector * SECTOR_BYTES)
+
 
 @dataclass
 class _Store:
@@ -98,10 +104,10 @@ class SimulatedDisk(Disk):
         keep = self._chance.choice([0.0, 0.5, 0.9, 1.0])
         for inode in self._inodes.values():
             for sector, before in inode.lost.items():
-                os.pwrite(inode.descriptor, before, sector * SECTOR_BYTES)
+                inode.put_back(sector, before)
             for sector, before in inode.dirty.items():
                 if self._chance.random() >= keep:
-                    os.pwrite(inode.descriptor, before, sector * SECTOR_BYTES)
+                    inode.put_back(sector, before)
             os.close(inode.descriptor)
         self._inodes.clear()
         for store in self._stores:

@@ -1,0 +1,249 @@
+"""Consumers as clients with a store of acknowledgements: they survive everything and remember what they were told.
+
+They work as they should, or do not: they sit on what they got, acknowledge late, twice, what others hold, what has not
+come yet; they cancel, expire and extend. A command with a number is sent again after a reconnection until its persisted
+acknowledgement has come, so commands come to the server long after the lease has ended.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tests.simulation.clients import Client, Wire
+from tests.simulation.queue_log import ACKNOWLEDGE, CANCEL, EXPIRE, EXTEND, Bookmark
+
+MEMORY = 60
+"""So many messages a consumer remembers after it got them."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """One `sow_delete` by bookmarks."""
+
+    queue: int
+    action: int
+    bookmarks: tuple[Bookmark, ...]
+    extension_ns: int
+    sequence: int
+    """0: without a number."""
+
+
+@dataclass(frozen=True)
+class Received:
+    """A message as a consumer got it."""
+
+    queue: int
+    bookmark: Bookmark
+    position: int
+    slot: int
+
+
+class ConsumerWire(Wire):
+    """A consumer's end of one connection."""
+
+    def __init__(self, consumer: "Consumer") -> None:
+        super().__init__(consumer, consumer.user)
+        self.consumer = consumer
+        self.held: dict[tuple[int, Bookmark], None] = {}
+        """What came over it and was not acknowledged over it."""
+        self.subscriptions: list[int] = []
+        """Numbers, as the transport gave them."""
+        self.works_off = False
+        """It has subscribed to everything, to empty the queues."""
+
+    def logged_on(self, last_sequence: int) -> None:
+        """What the server has seen it has dealt with, and all that came of it is durable."""
+        self.ready = True
+        self.consumer.told(last_sequence)
+        self.next_sequence = last_sequence + 1
+
+    def persisted(self, sequence: int, reason: str | None) -> None:
+        if reason is None:
+            self.consumer.told(sequence)
+        else:
+            refused = self.consumer.store_of_commands.pop(sequence, None)
+            if refused is not None:
+                self.held.update({(refused.queue, bookmark): None for bookmark in refused.bookmarks})
+
+    def next_command(self) -> Command | None:
+        """What is to be sent next of what has a number."""
+        for sequence, command in self.consumer.store_of_commands.items():
+            if sequence >= self.next_sequence:
+                return command
+        return None
+
+
+class Consumer(Client):
+    """One consumer: its name, its store, its habits."""
+
+    def __init__(self, name: str, chance: random.Random, tell: Callable[[Command], None]) -> None:
+        """`tell` hears of each command that it was told to be persisted."""
+        super().__init__(name, "consumer", lambda _: 0)
+        self._tell = tell
+        self.store_of_commands: dict[int, Command] = {}
+        self.memory: list[Received] = []
+        self.diligence = chance.choice([0.05, 0.3, 1.0])
+        """How often it does anything with what it has."""
+        self._habits = [
+            (self._work, 10.0),
+            (self._repeat, chance.choice([0, 1, 3])),
+            (self._meddle, chance.choice([0, 1, 3])),
+            (self._guess, chance.choice([0, 1, 3])),
+            (self._cancel, chance.choice([0, 1, 4])),
+            (self._expire, chance.choice([0, 0.5, 2])),
+            (self._extend, chance.choice([0, 1, 3])),
+        ]
+
+    @property
+    def connection(self) -> ConsumerWire | None:
+        """Its connection, if it has one that can be used."""
+        wire = self.wire
+        return wire if isinstance(wire, ConsumerWire) and wire.ready and not wire.closed else None
+
+    def told(self, sequence: int) -> None:
+        """The server says that everything up to that number is persisted."""
+        for known in [known for known in self.store_of_commands if known <= sequence]:
+            self._tell(self.store_of_commands.pop(known))
+
+    def receive(self, received: Received) -> None:
+        self.memory.append(received)
+        del self.memory[:-MEMORY]
+
+    def decide(
+        self, chance: random.Random, others: list[Received], guesses: list[tuple[int, Bookmark]]
+    ) -> list[Command]:
+        """What it wants to say now. `others`: what anybody got lately; `guesses`: queues, and
+        what may be in them or come to them."""
+        wire = self.connection
+        assert wire is not None
+        if chance.random() > self.diligence:
+            return []
+        habits = [habit for habit, _ in self._habits]
+        [habit] = chance.choices(habits, [weight for _, weight in self._habits])
+        chosen = habit(chance, wire, others, guesses)
+        return [] if chosen is None else [self._numbered(chance, *chosen)]
+
+    def work_off(self) -> list[Command]:
+        """Acknowledge everything that it holds."""
+        wire = self.connection
+        assert wire is not None
+        by_queue: dict[int, list[Bookmark]] = {}
+        for queue, bookmark in wire.held:
+            by_queue.setdefault(queue, []).append(bookmark)
+        wire.held.clear()
+        return [self._command(queue, ACKNOWLEDGE, names) for queue, names in by_queue.items()]
+
+    def _numbered(
+        self, chance: random.Random, queue: int, action: int, bookmarks: list[Bookmark], extension_ns: int = 0
+    ) -> Command:
+        if chance.random() < 0.2:
+            return Command(queue, action, tuple(bookmarks), extension_ns, 0)
+        return self._command(queue, action, bookmarks, extension_ns)
+
+    def _command(self, queue: int, action: int, bookmarks: list[Bookmark], extension_ns: int = 0) -> Command:
+        self.last += 1
+        command = Command(queue, action, tuple(bookmarks), extension_ns, self.last)
+        self.store_of_commands[self.last] = command
+        return command
+
+    # Habits: queue, action, bookmarks
+
+    def _some_held(
+        self, chance: random.Random, wire: ConsumerWire, keeps: bool = False
+    ) -> tuple[int, list[Bookmark]] | None:
+        if not wire.held:
+            return None
+        held = list(wire.held)
+        queue = held[0][0] if chance.random() < 0.7 else chance.choice(held)[0]
+        names = [bookmark for of, bookmark in held if of == queue]
+        if chance.random() < 0.3:
+            chance.shuffle(names)
+        names = names[: chance.choice([1, 3, 10])]
+        if not keeps:
+            for name in names:
+                del wire.held[queue, name]
+        return queue, names
+
+    def _work(
+        self,
+        chance: random.Random,
+        wire: ConsumerWire,
+        others: list[Received],
+        guesses: list[tuple[int, Bookmark]],
+    ) -> tuple[int, int, list[Bookmark]] | None:
+        found = self._some_held(chance, wire)
+        return None if found is None else (found[0], ACKNOWLEDGE, found[1])
+
+    def _cancel(
+        self,
+        chance: random.Random,
+        wire: ConsumerWire,
+        others: list[Received],
+        guesses: list[tuple[int, Bookmark]],
+    ) -> tuple[int, int, list[Bookmark]] | None:
+        found = self._some_held(chance, wire)
+        return None if found is None else (found[0], CANCEL, found[1])
+
+    def _expire(
+        self,
+        chance: random.Random,
+        wire: ConsumerWire,
+        others: list[Received],
+        guesses: list[tuple[int, Bookmark]],
+    ) -> tuple[int, int, list[Bookmark]] | None:
+        found = self._some_held(chance, wire)
+        return None if found is None else (found[0], EXPIRE, found[1])
+
+    def _extend(
+        self,
+        chance: random.Random,
+        wire: ConsumerWire,
+        others: list[Received],
+        guesses: list[tuple[int, Bookmark]],
+    ) -> tuple[int, int, list[Bookmark], int] | None:
+        found = self._some_held(chance, wire, keeps=True)
+        if found is None:
+            return None
+        return found[0], EXTEND, found[1], chance.choice([1, 10**6, 10**9, 10**11])
+
+    def _repeat(
+        self,
+        chance: random.Random,
+        wire: ConsumerWire,
+        others: list[Received],
+        guesses: list[tuple[int, Bookmark]],
+    ) -> tuple[int, int, list[Bookmark]] | None:
+        """What it got at any time, from whatever connection."""
+        return self._any_of(chance, self.memory, [ACKNOWLEDGE, ACKNOWLEDGE, CANCEL, EXPIRE])
+
+    def _meddle(
+        self,
+        chance: random.Random,
+        wire: ConsumerWire,
+        others: list[Received],
+        guesses: list[tuple[int, Bookmark]],
+    ) -> tuple[int, int, list[Bookmark]] | None:
+        """What anybody got."""
+        return self._any_of(chance, others, [ACKNOWLEDGE, ACKNOWLEDGE, CANCEL, EXPIRE])
+
+    def _guess(
+        self,
+        chance: random.Random,
+        wire: ConsumerWire,
+        others: list[Received],
+        guesses: list[tuple[int, Bookmark]],
+    ) -> tuple[int, int, list[Bookmark]] | None:
+        """What nobody got yet."""
+        if not guesses:
+            return None
+        queue, bookmark = chance.choice(guesses)
+        return queue, chance.choice([ACKNOWLEDGE, ACKNOWLEDGE, EXPIRE, CANCEL]), [bookmark]
+
+    def _any_of(
+        self, chance: random.Random, known: list[Received], actions: list[int]
+    ) -> tuple[int, int, list[Bookmark]] | None:
+        if not known:
+            return None
+        queue = chance.choice(known).queue
+        names = [one.bookmark for one in known if one.queue == queue]
+        return queue, chance.choice(actions), chance.sample(names, min(len(names), chance.choice([1, 2, 5])))

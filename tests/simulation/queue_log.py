@@ -1,0 +1,135 @@
+"""What a journal says of queues, the plain way: records read one after the other, lists in the order of the log.
+
+It knows nothing of leases and of the core's memory (queues.md §17): a message enters, and leaves by a record. A message
+beyond the target depth that is acknowledged has left here, though the core still keeps it.
+"""
+
+import json
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from amps._core.log_reader import LogCursor
+from tests.simulation.checks import MESSAGES
+from tests.simulation.queue_plans import NS_PER_S, QueuePlan, names_and_numbers
+
+KIND_ACKNOWLEDGEMENT = 4
+KIND_EXPIRY = 5
+ACKNOWLEDGE, CANCEL, EXPIRE, EXTEND, DELIVERED = range(5)
+TIME_LIMIT, FORCED, CANCELS, DELIVERIES, BARRIER_SENT = 1, 2, 4, 8, 16
+HEADER = struct.Struct("<IIQQII")
+ENTRY = struct.Struct("<QQQII")
+Bookmark = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message that entered a queue."""
+
+    position: int
+    bookmark: Bookmark
+    kind: int
+    is_barrier: bool
+    priority: int | None
+    entered_ns: int
+    expires_ns: int | None
+
+    @property
+    def rank(self) -> tuple[bool, int, int]:
+        """The lower one comes first: by priority, and within it in the order of the log."""
+        return self.priority is None, -(self.priority or 0), self.position
+
+
+@dataclass(frozen=True)
+class Left:
+    """A removal that the journal records. `message` None: it has not come yet, or was gone already."""
+
+    queue: int
+    by_client: bool
+    action: int
+    reasons: int
+    bookmark: Bookmark
+    position: int
+    timestamp_ns: int
+    message: Message | None
+
+
+@dataclass
+class QueueContents:
+    """One queue: what is in it by log position, and acknowledgements of what is to come, with the end of their time."""
+
+    messages: dict[int, Message] = field(default_factory=dict)
+    deferred: dict[Bookmark, int] = field(default_factory=dict)
+    entered: list[Message] = field(default_factory=list)
+
+
+class QueueLog:
+    """All queues, as far as a journal was read."""
+
+    def __init__(self, plans: Sequence[QueuePlan]) -> None:
+        self._plans = plans
+        self._numbers = names_and_numbers(plans)
+        self.queues = [QueueContents() for _ in plans]
+
+    def follow(self, cursor: LogCursor, limit: int) -> list[Left]:
+        """Read on, up to a log position. Returns what has left, in order."""
+        left: list[Left] = []
+        while (record := cursor.step(limit)) is not None:
+            if record.kind in MESSAGES:
+                self._enter(record)
+            elif record.kind in (KIND_ACKNOWLEDGEMENT, KIND_EXPIRY):
+                left += self._leave(record)
+            else:
+                raise AssertionError(f"a record of a kind that nobody writes: {record}")
+        return left
+
+    def _enter(self, record: Any) -> None:
+        body = None
+        for plan, queue in zip(self._plans, self.queues, strict=True):
+            if not plan.feeds(record.topic[0]):
+                continue
+            body = json.loads(record.payload) if body is None else body
+            if not plan.takes(body):
+                continue
+            bookmark = (record.publisher_id, record.sequence)
+            until_ns = queue.deferred.pop(bookmark, None)
+            if until_ns is not None and until_ns > record.timestamp_ns:
+                continue
+            expires_ns = plan.expires_ns(record.timestamp_ns, record.expiration_s)
+            message = Message(
+                record.position,
+                bookmark,
+                body["k"],
+                plan.is_barrier(body),
+                plan.priority(body),
+                record.timestamp_ns,
+                expires_ns,
+            )
+            queue.messages[record.position] = message
+            queue.entered.append(message)
+
+    def _leave(self, record: Any) -> list[Left]:
+        number = self._numbers[record.topic[0]]
+        queue, plan = self.queues[number], self._plans[number]
+        action, count, _, searched_until, token, _ = HEADER.unpack_from(record.payload)
+        assert len(record.payload) == HEADER.size + count * ENTRY.size, record
+        assert searched_until == token == 0, record
+        assert (action == EXPIRE) == (record.kind == KIND_EXPIRY) or record.publisher_id, record
+        assert action in (ACKNOWLEDGE, EXPIRE, DELIVERED), record
+        assert count, record
+        left = []
+        for *bookmark, position, slot, reasons in ENTRY.iter_unpack(record.payload[HEADER.size :]):
+            assert slot == 0, record
+            name = bookmark[0], bookmark[1]
+            message = queue.messages.pop(position, None) if position else None
+            assert message is None or message.bookmark == name, f"{name} is not at {position}"
+            if not position:
+                queue.deferred.pop(name, None)  # its time begins anew
+                kept_ns = int(plan.config.deferred_ack_expiration_s * NS_PER_S)
+                queue.deferred[name] = record.timestamp_ns + kept_ns
+            by_client = record.publisher_id != 0
+            left.append(
+                Left(number, by_client, action, reasons, name, position, record.timestamp_ns, message)
+            )
+        return left

@@ -1,0 +1,126 @@
+"""The queues of a seed: configurations, and the same rules once more in plain Python.
+
+What the core evaluates of a message (`Filter`, `BarrierExpression`, `Priority`) is known here without its expressions,
+so that the two can be compared. The target depth is far below what a configuration may say, so that it matters.
+"""
+
+import json
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from amps.config.model_queues import QueueConfig
+from amps.config.topics import topic_predicate
+from tests.simulation.clients import Client
+
+NS_PER_S = 1_000_000_000
+KINDS = 3
+"""How many kinds of messages there are: a consumer's filter takes one."""
+UNDERLYING = ("orders", "quotes", "^(orders|quotes)$", "^news/", "^(orders|quotes|news/)")
+Body = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class QueuePlan:
+    """One queue. What it makes of a body: whether it takes it, whether that is a barrier, its priority, None = none."""
+
+    config: QueueConfig
+    feeds: Callable[[str], bool]
+    takes: Callable[[Body], bool]
+    is_barrier: Callable[[Body], bool]
+    priority: Callable[[Body], int | None]
+
+    @property
+    def name(self) -> str:
+        return self.config.name
+
+    @property
+    def at_least_once(self) -> bool:
+        return self.config.semantics == "at-least-once"
+
+    def expires_ns(self, received_ns: int, expiration_s: int | None) -> int | None:
+        """When a message's time in the queue is over, None = never (queues.md §10, D-13)."""
+        config = self.config
+        of_queue = None if config.expiration_s is None else received_ns + int(config.expiration_s * NS_PER_S)
+        if expiration_s is None or config.expiration_model == "queue":
+            return of_queue
+        of_message = received_ns + expiration_s * NS_PER_S if expiration_s else None
+        if config.expiration_model == "default":
+            return of_message
+        times = [time_ns for time_ns in (of_queue, of_message) if time_ns is not None]
+        if config.expiration_model == "latest":
+            return max(times) if len(times) == 2 else None
+        return min(times, default=None)
+
+
+def make_plans(chance: random.Random) -> list[QueuePlan]:
+    """Some queues of all sorts."""
+    return [_make_plan(chance, number) for number in range(chance.choice([1, 2, 3, 4]))]
+
+
+def _make_plan(chance: random.Random, number: int) -> QueuePlan:
+    at_least_once = chance.random() < 0.7
+    underlying = chance.choice(UNDERLYING)
+    is_regex = underlying.startswith("^")
+    least = chance.choice([0, 1]) if chance.random() < 0.3 else None
+    extra = chance.choice(["none", "none", "priority", "barrier", "target"])
+    config = QueueConfig(
+        name=f"queue-{number}",
+        message_type="json",
+        kind="LocalQueue",
+        underlying_topic=underlying,
+        underlying_is_regex=is_regex,
+        default_publish_target="orders" if is_regex else underlying,
+        semantics="at-least-once" if at_least_once else "at-most-once",
+        fairness_model=chance.choice(["fast", "round-robin", "proportional"])
+        if at_least_once
+        else "round-robin",
+        lease_period_s=chance.choice([None, 0.2, 1, 60]) if at_least_once else None,
+        max_backlog=chance.choice([None, None, 3, 10]),
+        max_per_subscription_backlog=chance.choice([1, 2, 5, 20]),
+        expiration_s=chance.choice([None, None, None, 0.5, 20]),
+        expiration_model=chance.choice(["default", "queue", "latest", "earliest"]),
+        filter=None if least is None else f"/k > {least}",
+        leasing=chance.choice(["sublet", "sublet", "strict"]),
+        max_deliveries=chance.choice([0, 0, 1, 3]),
+        max_cancels=chance.choice([0, 0, 1, 2]),
+        priority="/p" if extra == "priority" else None,
+        barrier_expression="/barrier = 1" if extra == "barrier" else None,
+        target_queue_depth=chance.choice([1, 3, 10]) if extra == "target" else None,
+        # What is beyond the target depth must be remembered for as long as the message waits.
+        deferred_ack_expiration_s=1e9 if extra == "target" else chance.choice([86400, 5]),
+    )
+    return QueuePlan(
+        config,
+        topic_predicate(underlying, is_regex) or (lambda topic: topic == underlying),
+        lambda body: least is None or body["k"] > least,
+        lambda body: extra == "barrier" and body.get("barrier") == 1,
+        lambda body: priority_of(body.get("p")) if extra == "priority" else None,
+    )
+
+
+def priority_of(value: object) -> int | None:
+    """What a field says as a priority (queues.md §9.3, D-12)."""
+    if not isinstance(value, int | float):
+        return None
+    return max(0, min((1 << 64) - 1, int(value)))
+
+
+def names_and_numbers(plans: Sequence[QueuePlan]) -> dict[str, int]:
+    """Numbers of the queues by their names."""
+    return {plan.name: number for number, plan in enumerate(plans)}
+
+
+class QueuePublisher(Client):
+    """A publisher of messages that queues can tell apart."""
+
+    def new_body(self, chance: random.Random) -> bytes:
+        self.bodies += 1
+        body: Body = {"id": f"{self.name}:{self.bodies}", "k": chance.randrange(KINDS)}
+        if chance.random() < 0.7:
+            body["p"] = chance.choice([0, 1, 2, 3, -1, 2.5, "x", 1e30])
+        if chance.random() < 0.1:
+            body["barrier"] = 1
+        body["x"] = "x" * self.sizes(chance)
+        return json.dumps(body).encode()

@@ -1,0 +1,465 @@
+"""Watches what the core decides about queues, and holds it against what the journal says and what clients were told.
+
+It hears every answer of the sequencer in the turn in which it is made, and has two models of the journal (`queue_log`):
+of what is written, and of what is durable. So it knows at every decision what was in the queue, and at every delivery
+and every promise what a crash of the machine would leave.
+
+What the core knows besides the journal (leases, counts) is bounded from both sides: a lease may have ended if its time
+is over, its subscription's end was announced, or somebody cancelled or extended it; else it has not.
+"""
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from amps._core.log_reader import LogCursor
+from amps.server.records import HEADER_BYTES, KIND_QUEUE_DELIVERIES, record_kind
+from tests.simulation.consumers import Command, Received
+from tests.simulation.queue_log import (
+    ACKNOWLEDGE,
+    BARRIER_SENT,
+    CANCEL,
+    CANCELS,
+    DELIVERED,
+    DELIVERIES,
+    EXPIRE,
+    EXTEND,
+    FORCED,
+    TIME_LIMIT,
+    Bookmark,
+    Left,
+    Message,
+    QueueLog,
+)
+from tests.simulation.queue_plans import NS_PER_S, QueuePlan
+
+BARRIER = 1
+DELIVERIES_HEADER = struct.Struct("<QII")
+DELIVERY = struct.Struct("<QQIIII")
+Name = tuple[int, Bookmark]
+"""Number of a queue, and a message."""
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """One decision of the core."""
+
+    position: int
+    lease_until_ns: int
+    subscription: int
+    slot: int
+    queue: int
+    flags: int
+
+
+def deliveries_of(payload: bytes) -> tuple[int, list[Delivery]]:
+    """What a record of deliveries says: up to where the journal must be durable, and who gets what."""
+    needed, count, _ = DELIVERIES_HEADER.unpack_from(payload)
+    found = [Delivery(*row) for row in DELIVERY.iter_unpack(payload[DELIVERIES_HEADER.size :])]
+    assert len(found) == count
+    return needed, found
+
+
+@dataclass
+class Request:
+    """A subscription as it was asked for."""
+
+    wanted: dict[int, int | None]
+    max_backlog: int
+
+
+@dataclass
+class Subscriber:
+    """A subscription as the core has it, as far as its answers tell."""
+
+    transport: int
+    requests: list[Request] = field(default_factory=list)
+    wanted: dict[int, int | None] = field(default_factory=dict)
+    limit: int = 0
+    entered: bool = False
+    is_over: bool = False
+    """Its end was announced, or its transport has died."""
+    newest: dict[int, int] = field(default_factory=dict)
+    """By queue: position of the last message that it was the first to get."""
+
+
+@dataclass
+class Hold:
+    """A delivery that has not ended for certain."""
+
+    subscription: int
+    name: Name
+    ends_ns: int | None
+    """The earliest time at which the lease may be over."""
+    touched: bool = False
+    """Somebody has said something about it."""
+    is_vague: bool = False
+    """It is not known when it was decided."""
+
+
+@dataclass
+class Run:
+    """What is known of one process of the core."""
+
+    cursor: LogCursor
+    durable_cursor: LogCursor
+    log: QueueLog
+    durable_log: QueueLog
+    subscribers: dict[int, Subscriber] = field(default_factory=dict)
+    holds: dict[Name, Hold] = field(default_factory=dict)
+    deliveries: dict[Name, int] = field(default_factory=dict)
+    cancels: dict[Name, int] = field(default_factory=dict)
+    """Sent, and not yet seen to have done anything."""
+    cancels_sent: dict[Name, int] = field(default_factory=dict)
+    extensions: dict[Name, int] = field(default_factory=dict)
+    """The shortest that was sent."""
+    recorded: set[Name] = field(default_factory=set)
+    """Left at most once by the journal, and no delivery was seen yet."""
+    barriers: set[tuple[Name, int]] = field(default_factory=set)
+    known: list[dict[int, Message]] = field(default_factory=list)
+    """By queue: everything that ever entered, by position."""
+    counts_vaguely: bool = False
+    """The journal took nothing for a while: there may have been deliveries that nobody saw in time."""
+
+
+class QueueWatch:
+    """See the module. One per world."""
+
+    def __init__(self, plans: Sequence[QueuePlan]) -> None:
+        self._plans = plans
+        self.received: list[Received] = []
+        self.received_barriers = 0
+        self.decided = 0
+        self.redelivered = 0
+        self.promises = 0
+        self.drains = False
+        self.run: Run
+        self._numbers = 0
+        self._now_ns = 0
+        self._said: dict[tuple[Name, int], int] = {}  # how often clients said what of which message
+        self._promised: set[Name] = set()  # gone, as somebody was told
+        self._lapses_ns: dict[
+            Name, int
+        ] = {}  # from then on what was said before a message came may be forgotten
+        self._to_be_got: set[Name] = set()
+        self._available: dict[int, list[int]] = {}
+        self._got_at_most_once: set[Name] = set()
+
+    # A process begins
+
+    def begin(self, cursor: LogCursor, durable_cursor: LogCursor, limit: int) -> None:
+        """The core has recovered; its journal ends at `limit`, and begins where the cursors are."""
+        self.run = Run(cursor, durable_cursor, QueueLog(self._plans), QueueLog(self._plans))
+        self.run.known = [{} for _ in self._plans]
+        self.run.log.follow(cursor, limit)
+        self.run.durable_log.follow(durable_cursor, limit)
+        self._learn()
+        for number, queue in enumerate(self.run.log.queues):
+            for message in queue.messages.values():
+                self._check_promise((number, message.bookmark), message)
+
+    def _learn(self) -> None:
+        for known, queue in zip(self.run.known, self.run.log.queues, strict=True):
+            for message in queue.entered[len(known) :]:
+                known[message.position] = message
+
+    def entered(self, queue: int) -> list[Message]:
+        """All that ever entered a queue, in the order of the log."""
+        return self.run.log.queues[queue].entered
+
+    # What transports say
+
+    def new_subscription(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    def asked(self, transport: int, number: int, wanted: dict[int, int | None], max_backlog: int) -> None:
+        """A subscription is announced, or a change of it."""
+        subscriber = self.run.subscribers.setdefault(number, Subscriber(transport))
+        subscriber.requests.append(Request(wanted, max_backlog))
+
+    def ended(self, number: int) -> None:
+        """The end of a subscription is announced."""
+        if number in self.run.subscribers:
+            self.run.subscribers[number].is_over = True
+
+    def commanded(self, command: Command) -> None:
+        """A command about messages is in a ring."""
+        run = self.run
+        for bookmark in command.bookmarks:
+            name = command.queue, bookmark
+            said = name, command.action
+            self._said[said] = self._said.get(said, 0) + 1
+            kept_ns = int(self._plans[command.queue].config.deferred_ack_expiration_s * NS_PER_S)
+            self._lapses_ns.setdefault(name, self._now_ns + kept_ns)
+            if command.action == CANCEL:
+                run.cancels[name] = run.cancels.get(name, 0) + 1
+                run.cancels_sent[name] = run.cancels_sent.get(name, 0) + 1
+            elif command.action == EXTEND:
+                run.extensions[name] = min(
+                    run.extensions.get(name, command.extension_ns), command.extension_ns
+                )
+            if (hold := run.holds.get(name)) is not None:
+                hold.touched = True
+                self._shorten(hold, self._now_ns)
+
+    def _shorten(self, hold: Hold, from_ns: int) -> None:
+        extension_ns = self.run.extensions.get(hold.name)
+        if extension_ns is not None:
+            end_ns = from_ns + extension_ns
+            hold.ends_ns = end_ns if hold.ends_ns is None else min(hold.ends_ns, end_ns)
+
+    # What the core decides
+
+    def follow(self, written: int) -> None:
+        """Read what was written since the last time."""
+        run = self.run
+        for left in run.log.follow(run.cursor, written):
+            self._audit(left)
+        self._learn()
+
+    def hear(
+        self,
+        replies: list[tuple[int, object]],
+        written: int,
+        now_ns: int,
+        is_late: bool,
+        available: Callable[[int], list[int]],
+    ) -> None:
+        """The answers of one turn, at its end. `is_late`: some of it may have been decided long before, and have had to
+        wait for a journal that took nothing. `available`: what of a queue nobody has got, by log position.
+        """
+        self._now_ns = now_ns
+        self.run.counts_vaguely |= is_late
+        self.follow(written)
+        decided = []
+        for transport, reply in replies:
+            if isinstance(reply, tuple):
+                if reply[0] == "queue_entered":
+                    self._enter(reply[3], reply[4])
+                continue
+            assert isinstance(reply, bytes)
+            assert record_kind(reply) == KIND_QUEUE_DELIVERIES
+            needed, deliveries = deliveries_of(reply[HEADER_BYTES:])
+            decided += [(transport, delivery, needed) for delivery in deliveries]
+        self._available = {delivery.queue: available(delivery.queue) for _, delivery, _ in decided}
+        for transport, delivery, needed in decided:
+            self._decide(transport, delivery, needed, is_late)
+
+    def _enter(self, number: int, backlog: int) -> None:
+        subscriber = self.run.subscribers[number]
+        request = subscriber.requests.pop(0)
+        limits = [self._plans[queue].config.max_per_subscription_backlog for queue in request.wanted]
+        assert backlog == min([request.max_backlog, *limits]), (
+            f"subscription {number} has a backlog of {backlog}"
+        )
+        subscriber.wanted, subscriber.limit, subscriber.entered = request.wanted, backlog, True
+        subscriber.newest.clear()
+
+    def _decide(self, transport: int, delivery: Delivery, needed: int, is_late: bool) -> None:
+        run, plan = self.run, self._plans[delivery.queue]
+        message = run.known[delivery.queue].get(delivery.position)
+        assert message is not None, f"{delivery} is of a message that never entered"
+        name = delivery.queue, message.bookmark
+        assert needed > delivery.position
+        self.decided += 1
+        if is_late:
+            hold = self._note(delivery, name, None)
+            hold.touched = hold.is_vague = True
+            if not plan.at_least_once and not delivery.flags & BARRIER:
+                assert name in run.recorded, f"{message} was delivered without a record, or twice"
+                run.recorded.discard(name)
+            return
+        self._check_promise(name, message)
+        assert message.expires_ns is None or message.expires_ns > self._now_ns, f"{message} is out of date"
+        contents = run.log.queues[delivery.queue].messages
+        if delivery.flags & BARRIER:
+            assert message.is_barrier
+            assert (name, transport) not in run.barriers, f"{message} was sent twice"
+            run.barriers.add((name, transport))
+            assert name in run.recorded
+            assert not [one for one in contents if one < delivery.position], f"{message} was not the oldest"
+            return
+        assert not message.is_barrier, f"{message} is a barrier"
+        barriers = [one for one in contents.values() if one.is_barrier and one.position < delivery.position]
+        assert not [one for one in barriers if not self._is_over(one)], f"{message} overtook a barrier"
+        if plan.at_least_once:
+            assert delivery.position in contents, f"{message} is gone"
+        else:
+            assert name in run.recorded, f"{message} was delivered without a record, or twice"
+            run.recorded.discard(name)
+        self._check_subscriber(transport, delivery, message)
+        self._check_order(delivery, message)
+        self._hold(delivery, name)
+
+    def _is_over(self, message: Message) -> bool:
+        """Whether its time is over: if the journal is full, the record of that may be late."""
+        return message.expires_ns is not None and message.expires_ns <= self._now_ns
+
+    def _check_subscriber(self, transport: int, delivery: Delivery, message: Message) -> None:
+        subscriber = self.run.subscribers.get(delivery.subscription)
+        assert subscriber is not None, f"{delivery}: nobody asked for it"
+        assert subscriber.entered, f"{delivery}: nobody was told of it"
+        assert subscriber.transport == transport
+        assert delivery.queue in subscriber.wanted, f"{delivery}: not subscribed to this queue"
+        kind = subscriber.wanted[delivery.queue]
+        assert kind is None or kind == message.kind, f"{delivery}: the filter does not match"
+
+    def _check_order(self, delivery: Delivery, message: Message) -> None:
+        """To one subscription what nobody got yet comes in the order of the log, unless the queue has priorities; and a
+        subscription without a filter gets the first of all that is available.
+        """
+        run, queue = self.run, delivery.queue
+        subscriber = run.subscribers[delivery.subscription]
+        if self._plans[queue].config.priority is None and (queue, message.bookmark) not in run.deliveries:
+            assert subscriber.newest.get(queue, -1) < delivery.position, f"{delivery} comes out of order"
+            subscriber.newest[queue] = delivery.position
+        if subscriber.wanted[queue] is None:
+            for position in self._available[queue]:
+                other = run.known[queue][position]
+                assert other.rank > message.rank, f"{delivery}: {other} comes before {message}"
+
+    def _hold(self, delivery: Delivery, name: Name) -> None:
+        run, plan = self.run, self._plans[delivery.queue]
+        config = plan.config
+        before = run.holds.get(name)
+        hold = self._note(delivery, name, delivery.lease_until_ns or None)
+        count = run.deliveries[name]
+        assert not config.max_deliveries or count <= config.max_deliveries or not plan.at_least_once, (
+            f"{delivery}: for the {count}th time"
+        )
+        if before is not None:
+            self.redelivered += 1
+            self._check_end(delivery, before)
+        period_s = config.lease_period_s
+        expected_ns = 0 if period_s is None else self._now_ns + int(period_s * NS_PER_S)
+        assert delivery.lease_until_ns == expected_ns, f"{delivery}: the lease should end at {expected_ns}"
+        # What was said before the delivery may be heard after it.
+        hold.touched = any((name, action) in self._said for action in (ACKNOWLEDGE, CANCEL, EXPIRE, EXTEND))
+        self._shorten(hold, self._now_ns)
+        sure = [one for one in run.holds.values() if self._is_held(one)]
+        limit = run.subscribers[delivery.subscription].limit
+        held = sum(one.subscription == delivery.subscription for one in sure)
+        assert held <= max(limit, 1), f"{delivery}: {held} are held, the limit is {limit}"
+        assert limit, f"{delivery}: the limit is 0"
+        in_queue = sum(one.name[0] == delivery.queue for one in sure)
+        assert config.max_backlog is None or in_queue <= config.max_backlog, (
+            f"{delivery}: {in_queue} of the queue are held"
+        )
+
+    def _note(self, delivery: Delivery, name: Name, ends_ns: int | None) -> Hold:
+        self.run.deliveries[name] = self.run.deliveries.get(name, 0) + 1
+        self.run.holds[name] = Hold(delivery.subscription, name, ends_ns)
+        return self.run.holds[name]
+
+    def _check_end(self, delivery: Delivery, before: Hold) -> None:
+        """A message comes again: what it was delivered for before must have ended."""
+        run = self.run
+        if before.is_vague or (before.ends_ns is not None and before.ends_ns <= self._now_ns):
+            return
+        if run.subscribers[before.subscription].is_over:
+            return
+        cancels = run.cancels.get(before.name, 0)
+        assert cancels, f"{delivery}: subscription {before.subscription} still has it"
+        run.cancels[before.name] = cancels - 1
+
+    def _is_held(self, hold: Hold) -> bool:
+        """Whether a delivery has not ended, for certain."""
+        return not (
+            hold.touched
+            or self.run.subscribers[hold.subscription].is_over
+            or (hold.ends_ns is not None and hold.ends_ns <= self._now_ns)
+        )
+
+    def check_lease(self, queue: int, position: int, now_ns: int) -> None:
+        """A message is leased, after a turn at that time."""
+        name = queue, self.run.known[queue][position].bookmark
+        hold = self.run.holds.get(name)
+        if hold is not None and hold.ends_ns is not None and name not in self.run.extensions:
+            assert hold.ends_ns > now_ns, f"the lease of {name} has ended"
+
+    # What the journal says
+
+    def _audit(self, left: Left) -> None:
+        """A removal must have a cause."""
+        run, plan, name = self.run, self._plans[left.queue], (left.queue, left.bookmark)
+        if left.by_client:
+            action = EXPIRE if left.reasons & FORCED else ACKNOWLEDGE
+            assert left.action == action
+            assert (name, action) in self._said, f"{left}: nobody said so"
+            assert action == ACKNOWLEDGE or plan.at_least_once
+            known = left.position == 0 or left.message is not None
+            # What waits beyond the target depth can be acknowledged again.
+            assert known or plan.config.target_queue_depth is not None, f"{left}: it was gone"
+            return
+        assert left.message is not None, f"{left}: it was gone"
+        if left.action == DELIVERED:
+            assert left.message.is_barrier == bool(left.reasons & BARRIER_SENT), f"{left}"
+            assert left.message.is_barrier or not plan.at_least_once, f"{left}: it should be acknowledged"
+            run.recorded.add(name)
+            if self.drains and not left.message.is_barrier:
+                self._to_be_got.add(name)
+            return
+        assert left.action == EXPIRE, f"{left}"
+        assert left.reasons, f"{left}"
+        if left.reasons & TIME_LIMIT:
+            expires_ns = left.message.expires_ns
+            assert expires_ns is not None, f"{left}: it had no end"
+            assert expires_ns <= left.timestamp_ns, f"{left}: it had time left"
+        if left.reasons & DELIVERIES:
+            count = run.deliveries.get(name, 0)
+            limit = plan.config.max_deliveries
+            assert 0 < limit <= count or run.counts_vaguely, f"{left}: it was delivered {count} times"
+        if left.reasons & CANCELS:
+            count = run.cancels_sent.get(name, 0)
+            assert 0 < plan.config.max_cancels <= count, f"{left}: it was cancelled {count} times"
+
+    # What reaches consumers, and what they are told
+
+    def follow_durable(self, durable: int) -> None:
+        """Read what has become durable."""
+        self.run.durable_log.follow(self.run.durable_cursor, durable)
+
+    def delivered(self, delivery: Delivery, durable: int) -> Message:
+        """A message is passed on to a client, with so much durable."""
+        self.follow_durable(durable)
+        message = self.run.known[delivery.queue][delivery.position]
+        name = delivery.queue, message.bookmark
+        log = self.run.durable_log.queues[delivery.queue]
+        entered = any(one.position == delivery.position for one in reversed(log.entered))
+        assert entered, f"{message} was delivered before it was durable"
+        if delivery.flags & BARRIER or not self._plans[delivery.queue].at_least_once:
+            assert delivery.position not in log.messages, (
+                f"{message} was delivered before its record was durable"
+            )
+            if not delivery.flags & BARRIER:
+                assert name not in self._got_at_most_once, f"{message} was delivered twice"
+                self._got_at_most_once.add(name)
+                self._to_be_got.discard(name)
+        return message
+
+    def told(self, command: Command, durable: int) -> None:
+        """A client was told that a command of it is persisted."""
+        self.promises += 1
+        plan = self._plans[command.queue]
+        if command.action not in (ACKNOWLEDGE, EXPIRE) or plan.config.leasing == "strict":
+            return  # under strict leasing it may have done nothing
+        if command.action == EXPIRE and not plan.at_least_once:
+            return
+        self.follow_durable(durable)
+        queue = self.run.durable_log.queues[command.queue]
+        self._promised.update((command.queue, bookmark) for bookmark in command.bookmarks)
+        for message in queue.messages.values():
+            if message.bookmark in command.bookmarks:
+                self._check_promise((command.queue, message.bookmark), message)
+
+    def _check_promise(self, name: Name, message: Message) -> None:
+        """What somebody was told is acknowledged is not in the queue. An acknowledgement that came long before its
+        message may be forgotten.
+        """
+        broken = name in self._promised and message.entered_ns < self._lapses_ns[name]
+        assert not broken, f"{name} was acknowledged, and is there: {message}"
+
+    def check_drained(self) -> None:
+        """In quiet weather everything has left, and what is delivered at most once has arrived."""
+        assert not self._to_be_got, f"{self._to_be_got} have left their queues, and did not arrive"

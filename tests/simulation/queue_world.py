@@ -1,0 +1,386 @@
+"""The world of one seed with queues: consumers besides publishers, and everything that may befall them.
+
+The queues of a seed are random (`queue_plans`), as are the habits of consumers (`consumers`). What the core decides,
+what reaches clients and what they are told is held against the journal (`queue_watch`); after every start, and now and
+then, so is what the core has in its queues. In the end consumers work off everything, on the server that has lived
+through it all and on a fresh one: nothing may be left, and nothing may be stuck.
+"""
+
+import mmap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import numpy
+
+from amps._core.identity import publisher_id
+from amps._core.queue_list import COUNTER_NAMES, COUNTERS_BYTES
+from amps.server.core import queues as core_queues
+from tests.simulation.checks import Entry
+from tests.simulation.consumers import Command, Consumer, ConsumerWire
+from tests.simulation.queue_log import Bookmark
+from tests.simulation.queue_plans import KINDS, QueuePublisher, make_plans
+from tests.simulation.queue_transports import QueueTransport
+from tests.simulation.queue_watch import QueueWatch
+from tests.simulation.server import NAME, Settings, configured
+from tests.simulation.world import World
+
+EGRESS_BYTES = 1 << 15
+"""Room for what barriers may set free at once."""
+BLOCKS = 64
+INACTIVE, AVAILABLE, LEASED, BARRIER, DELIVERED = range(1, 6)
+SUBSCRIPTIONS_MAX = 3
+DRAIN_ROUNDS = 1500
+SETTLING_ROUNDS = 30
+ROUND_NS = 20_000_000
+"""Short enough to acknowledge before the shortest lease has ended."""
+
+
+class SimulatedMemory:
+    """What other processes could read of the queues, in memory that goes with the process."""
+
+    newest: bytes | mmap.mmap
+
+    def __init__(self, path: Path, size: int) -> None:
+        self.view = mmap.mmap(-1, max(size, mmap.PAGESIZE))
+        SimulatedMemory.newest = self.view  # the counters are the last of them
+
+    def make_room(self, offset: int, length: int) -> None:
+        """There always is some."""
+
+
+class ObservedSequencer:
+    """The sequencer, and somebody who hears its answers."""
+
+    def __init__(self, sequencer: Any, hear: Callable[[list[tuple[int, object]]], None]) -> None:
+        self._sequencer = sequencer
+        self._hear = hear
+        self.has_postponed = False
+        """Before the last turn deliveries were decided on that had to wait for the journal."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sequencer, name)
+
+    def turn(self, *arguments: Any) -> bool:
+        self.has_postponed = self._sequencer.desk.book.output.has_unwritten_deliveries
+        return bool(self._sequencer.turn(*arguments))
+
+    def take_replies(self) -> list[tuple[int, object]]:
+        replies: list[tuple[int, object]] = self._sequencer.take_replies()
+        self._hear(replies)
+        return replies
+
+
+class QueueWorld(World):
+    """Everything of one seed. `directory` is empty and on a fast file system."""
+
+    client_type = QueuePublisher
+    damage_share = 0.1
+
+    def __init__(self, seed: int, directory: Path, echo: bool = False) -> None:
+        module: Any = core_queues
+        module.BLOCKS_MAX = BLOCKS
+        module._SharedMemory = SimulatedMemory
+        super().__init__(seed, directory, echo)
+        count = self.chance.choice([1, 2, 4])
+        self.consumers = [Consumer(f"consumer-{n}", self.chance, self._told) for n in range(count)]
+        self._counters: bytes | mmap.mmap = b""
+        self._has_turned = False  # since the server started
+
+    def _make_settings(self, journal_bytes: int, preallocated: int, ring_bytes: int) -> Settings:
+        self.plans = make_plans(self.chance)
+        self.watch = QueueWatch(self.plans)
+        config = configured(journal_bytes, preallocated, tuple(plan.config for plan in self.plans))
+        return Settings(config, ring_bytes, lambda: self._clock_ns, self.trace, EGRESS_BYTES)
+
+    def _make_transport(self, index: int) -> QueueTransport:
+        return QueueTransport(
+            self.server.runtime,
+            index,
+            NAME,
+            self.chance,
+            self.watch,
+            lambda: self.server.log.view,
+            [plan.name for plan in self.plans],
+        )
+
+    def _actions(self) -> list[tuple[Callable[[], None], float]]:
+        left_out = (self._jump_clock, self._manage)
+        return [
+            *[(action, weight) for action, weight in super()._actions() if action not in left_out],
+            (self._manage, 6),
+            (self._jump_clock, 0.05),
+            (self._connect_consumer, 12),
+            (self._subscribe, 12),
+            (self._unsubscribe, 2),
+            (self._command, 40),
+            (self._send_commands, 30),
+            (self._pass_time, 3),
+            (self._check_queues, 2),
+        ]
+
+    def _turn(self) -> None:
+        super()._turn()
+        self._has_turned = True
+
+    # What consumers do
+
+    def _told(self, command: Command) -> None:
+        self.watch.told(command, self.server.runtime.control.durable)
+
+    def _connect_consumer(self) -> None:
+        consumer = self.chance.choice(self.consumers)
+        if consumer.connection is None or self.chance.random() < 0.1:
+            self._connect_to(consumer, self.chance.choice(self._transports))  # type: ignore[arg-type]
+
+    def _connect_to(self, consumer: Consumer, transport: QueueTransport | None) -> None:
+        wire = ConsumerWire(consumer)
+        if transport is not None and transport.connect(wire):
+            self.trace(f"{consumer.name} connects to transport {transport.index}")
+            consumer.wire = wire
+
+    def _end_of(self, consumer: Consumer) -> Any:
+        """Transport and session of a consumer's connection; None: it has none."""
+        wire = consumer.connection
+        for transport in self._transports:
+            if wire is not None and isinstance(transport, QueueTransport):
+                session = transport.session_of(wire)
+                if session is not None:
+                    return transport, session
+        return None
+
+    def _subscribe(self) -> None:
+        consumer = self.chance.choice(self.consumers)
+        end = self._end_of(consumer)
+        if end is None or end[0].has_waiting:
+            return
+        numbers = end[1].wire.subscriptions
+        number = None
+        if numbers and (len(numbers) == SUBSCRIPTIONS_MAX or self.chance.random() < 0.5):
+            number = self.chance.choice(numbers)
+        queues = self.chance.sample(range(len(self.plans)), self.chance.randint(1, len(self.plans)))
+        kind = self.chance.randrange(KINDS) if self.chance.random() < 0.3 else None
+        max_backlog = self.chance.choice([0, 1, 2, 5, 20])
+        self.trace(f"{consumer.name} subscribes to {queues}, kind {kind}, backlog {max_backlog} ({number})")
+        end[0].subscribe(end[1], number, dict.fromkeys(queues, kind), max_backlog)
+
+    def _unsubscribe(self) -> None:
+        consumer = self.chance.choice(self.consumers)
+        end = self._end_of(consumer)
+        if end is not None and end[1].wire.subscriptions:
+            number = self.chance.choice(end[1].wire.subscriptions)
+            self.trace(f"{consumer.name} ends subscription {number}")
+            end[0].unsubscribe(end[1], number)
+
+    def _command(self) -> None:
+        consumer = self.chance.choice(self.consumers)
+        end = self._end_of(consumer)
+        if end is None:
+            return
+        for command in consumer.decide(self.chance, self.watch.received[-40:], self._guesses()):
+            self.trace(f"{consumer.name}: {command}")
+            if not command.sequence and not end[0].prepare(end[1], command):
+                end[1].wire.held.update({(command.queue, bookmark): None for bookmark in command.bookmarks})
+
+    def _guesses(self) -> list[tuple[int, Bookmark]]:
+        """Queues, and messages that came to them last or will come next."""
+        found = []
+        for queue in range(len(self.plans)):
+            found += [(queue, message.bookmark) for message in self.watch.entered(queue)[-4:]]
+            client = self.chance.choice(self.clients)
+            found += [(queue, (publisher_id(client.name), client.last + ahead)) for ahead in (1, 2)]
+        return found
+
+    def _send_commands(self) -> None:
+        self._send_of(self.chance.choice(self.consumers))
+
+    def _send_of(self, consumer: Consumer) -> None:
+        end = self._end_of(consumer)
+        if end is not None:
+            wire = end[1].wire
+            command = wire.next_command()
+            if command is not None and end[0].prepare(end[1], command):
+                wire.next_sequence = command.sequence + 1
+
+    def _bustle(self) -> None:
+        for consumer in self.consumers:
+            end = self._end_of(consumer)
+            if end is None:
+                if consumer.wire is None or consumer.wire.closed:
+                    self._connect_to(consumer, self.chance.choice(self._transports))  # type: ignore[arg-type]
+            elif not end[1].wire.subscriptions:
+                self._subscribe()
+        self._command()
+        self._send_commands()
+        super()._bustle()
+
+    def _pass_time(self) -> None:
+        self._clock_ns += self.chance.choice([10**7, 10**8, 10**9, 10**10, 10**11, -(10**8), -(10**10)])
+
+    def _may_remove(self, end: int) -> bool:
+        """Messages that are in a queue keep their journal, as does what was said of messages to come."""
+        self.watch.follow_durable(self.server.runtime.control.durable)
+        for log in (self.watch.run.log, self.watch.run.durable_log):
+            for queue in log.queues:
+                if queue.deferred or any(position < end for position in queue.messages):
+                    return False
+        return True
+
+    # Checks
+
+    def _started(self) -> None:
+        self._counters = SimulatedMemory.newest
+        self._has_turned = False
+        core, log = self.server.core, self.server.log
+        written = self.server.runtime.control.watermarks()[0]
+        self.watch.begin(log.cursor(), log.cursor(), written)
+        self._check_contents()
+        for number, queue in enumerate(self.watch.run.log.queues):
+            assert self._counter(number, "deferred") == len(queue.deferred)
+            assert self._counter(number, "leased") == self._counter(number, "delivered") == 0
+        core.sequencer = ObservedSequencer(core.sequencer, self._hear)  # type: ignore[assignment]
+        super()._started()
+
+    def _hear(self, replies: list[tuple[int, object]]) -> None:
+        sequencer = self.server.core.sequencer
+        journal = sequencer.journal
+        assert journal is not None
+        assert isinstance(sequencer, ObservedSequencer)
+        self.watch.hear(replies, journal.position, sequencer.now_ns, sequencer.has_postponed, self._available)
+
+    def _counter(self, queue: int, name: str) -> int:
+        row = numpy.frombuffer(self._counters, "<u8", COUNTERS_BYTES // 8, queue * COUNTERS_BYTES)
+        return int(row[COUNTER_NAMES.index(name)])
+
+    def _available(self, queue: int) -> list[int]:
+        return [position for position, state in self._book.states(queue) if state == AVAILABLE]
+
+    @property
+    def _book(self) -> Any:
+        queues = self.server.core._queues
+        assert queues is not None
+        return queues.desk.book
+
+    def _check_contents(self) -> None:
+        """The core has in its queues what the journal says, in the same order."""
+        for number, (plan, queue) in enumerate(zip(self.plans, self.watch.run.log.queues, strict=True)):
+            states = self._book.states(number)
+            if plan.config.target_queue_depth is not None:
+                # Beyond the target depth it may stand although it was acknowledged.
+                states = [row for row in states if row[1] != INACTIVE or row[0] in queue.messages]
+            found = [position for position, state in states if state != DELIVERED]
+            assert found == list(queue.messages), (
+                f"{plan} has {found}, the journal says {list(queue.messages)}; {states}"
+            )
+
+    def _check_queues(self) -> None:
+        """What must hold between two turns."""
+        sequencer = self.server.core.sequencer
+        self.watch.follow(self.server.runtime.control.watermarks()[0])
+        self.watch.follow_durable(self.server.runtime.control.durable)
+        if self._book.output.removal_count:
+            return  # the journal cannot take what has left
+        self._check_contents()
+        held = 0
+        for number, (plan, queue) in enumerate(zip(self.plans, self.watch.run.log.queues, strict=True)):
+            states = self._book.states(number)
+            counts = [sum(state == wanted for _, state in states) for wanted in range(6)]
+            assert counts[LEASED] == self._counter(number, "leased")
+            assert counts[DELIVERED] == self._counter(number, "delivered")
+            assert counts[INACTIVE] == self._counter(number, "inactive")
+            assert counts[AVAILABLE] + counts[LEASED] + counts[BARRIER] == self._counter(number, "depth")
+            target = plan.config.target_queue_depth
+            assert target is None or self._counter(number, "depth") <= target
+            held += counts[LEASED] + counts[DELIVERED]
+            for position, state in states:
+                if state == LEASED:
+                    self.watch.check_lease(number, position, sequencer.now_ns)
+                elif state in (AVAILABLE, BARRIER):
+                    expires_ns = queue.messages[position].expires_ns
+                    late = expires_ns is not None and expires_ns <= sequencer.now_ns and self._has_turned
+                    assert not late, f"{plan.name}: {queue.messages[position]} is out of date"
+        subscribers = [
+            self._book.subscriber(one.transport, number) for number, one in self.watch.run.subscribers.items()
+        ]
+        assert held == sum(one.outstanding for one in subscribers if one is not None)
+
+    def _check(self) -> list[Entry]:
+        entries = super()._check()
+        self._check_queues()
+        return entries
+
+    # The end
+
+    def _settle(self) -> None:
+        self.disk.calm()
+        self.trace("consumers work everything off")
+        self._drain()
+        super()._settle()
+
+    def _settled(self) -> None:
+        self._drain()
+
+    def _drain(self) -> None:
+        rounds = 0
+        while rounds <= 2 * SETTLING_ROUNDS or not self._is_drained():
+            assert rounds < DRAIN_ROUNDS, f"it does not come to an end: {self._left()}"
+            self.watch.drains = rounds >= SETTLING_ROUNDS
+            deaths = self.deaths
+            self._survive(self._drain_round)  # an error of the disk may be noticed as late as now
+            rounds = rounds + 1 if self.deaths == deaths else 0
+        self._check_queues()
+        self.watch.check_drained()
+        for number in range(len(self.plans)):
+            assert self._counter(number, "leased") == self._counter(number, "delivered") == 0
+        self.watch.drains = False
+
+    def _is_drained(self) -> bool:
+        durable_log = self.watch.run.durable_log
+        return (
+            not any(queue.messages for queue in durable_log.queues)
+            and not any(consumer.store_of_commands for consumer in self.consumers)
+            and not any(
+                consumer.connection is not None and consumer.connection.held for consumer in self.consumers
+            )
+            and not any(transport is None or transport.has_waiting for transport in self._transports)  # type: ignore[attr-defined]
+        )
+
+    def _left(self) -> str:
+        queues = self.watch.run.durable_log.queues
+        found = [
+            f"{plan.name}: {list(queue.messages)}" for plan, queue in zip(self.plans, queues, strict=True)
+        ]
+        return "; ".join([*found, *[f"{one.name}: {one.store_of_commands}" for one in self.consumers]])
+
+    def _drain_round(self) -> None:
+        self._clock_ns += ROUND_NS
+        while self._dead_transports:
+            index = self._dead_transports.pop()
+            self.server.runtime.control.set_transport_alive(index, False)
+            self.server.supervisor.to_core.append(msgpack.packb(["transport died", index]))
+        self._look()
+        for consumer in self.consumers:
+            end = self._end_of(consumer)
+            if end is None:
+                if consumer.wire is None or consumer.wire.closed:
+                    self._connect_to(consumer, self.chance.choice(self._transports))  # type: ignore[arg-type]
+                continue
+            if not end[1].wire.works_off:
+                end[1].wire.works_off = True
+                end[0].subscribe(end[1], None, dict.fromkeys(range(len(self.plans)), None), 5)
+            if end[1].wire.next_command() is None:
+                consumer.work_off()
+            self._send_of(consumer)
+            end[0].push_prepared(end[1])
+        for transport in self._transports:
+            if transport is not None:
+                transport.receive()
+                transport.publish()
+        self._turn()
+        self._flush_step()
+        self._housekeeping()
+        for transport in self._transports:
+            if transport is not None:
+                transport.work()
+        self.watch.follow_durable(self.server.runtime.control.durable)

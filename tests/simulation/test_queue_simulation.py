@@ -1,0 +1,144 @@
+"""The simulation with queues in its short form, and proof that it sees what it is for.
+
+`python -m tests.simulation --queues` runs more of it. The mutations break one rule at a time; some seed must then fail.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amps.server.core import queues as core_queues
+from amps.server.core.flusher import Flusher
+from tests.simulation.queue_transports import QueueTransport
+from tests.simulation.queue_world import QueueWorld
+from tests.simulation.run import run_every_call, run_seed
+
+SEEDS = 32
+BATCHES = 4
+MUTATION_SEEDS = 100
+EVERY_CALL_SEED = 3
+
+
+def _run(seed: int, directory: Path) -> QueueWorld:
+    directory.mkdir()
+    world = run_seed(seed, directory, world_type=QueueWorld)
+    assert isinstance(world, QueueWorld)
+    return world
+
+
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_queue_simulation_seeds(tmp_path: Path, batch: int) -> None:
+    """queues.md §6, §8, §10-§12, §17: each seed has its own queues, consumers and accidents; see `queue_world`."""
+    worlds = [
+        _run(seed, tmp_path / str(seed))
+        for seed in range(batch * SEEDS // BATCHES, (batch + 1) * SEEDS // BATCHES)
+    ]
+    assert sum(world.deaths for world in worlds) > len(worlds), "so few deaths prove nothing"
+    assert sum(world.watch.decided for world in worlds) > 50 * len(worlds), "so few deliveries prove nothing"
+    assert sum(world.watch.redelivered for world in worlds) > len(worlds)
+    assert sum(world.watch.promises for world in worlds) > 10 * len(worlds)
+    assert any(world.watch.received_barriers for world in worlds)
+
+
+@pytest.mark.parametrize(("machine", "stride"), [(False, 41), (True, 29)])
+def test_queue_simulation_a_death_at_any_call(tmp_path: Path, machine: bool, stride: int) -> None:
+    """The same business each time; another one of the disk's calls is the last.
+
+    `python -m tests.simulation --queues --every-call` tries each of them.
+    """
+    assert run_every_call(EVERY_CALL_SEED, tmp_path, machine, stride, QueueWorld) > 100
+
+
+def test_queue_simulation_a_seed_replays_exactly(tmp_path: Path) -> None:
+    first, second = (_run(4, tmp_path / part) for part in ("first", "second"))
+    assert [text.replace("first", "second") for text in first.history] == second.history
+    assert first.watch.received == second.watch.received
+    assert len(first.watch.received) > 20
+
+
+def _passed_on_before_durable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transport does not wait for the watermark."""
+    take: Any = QueueTransport._take_answer
+
+    def take_as_durable(self: Any, record: bytes) -> None:
+        take(self, record)
+        for batch in self._batches:
+            batch.durable_needed = 0
+
+    monkeypatch.setattr(QueueTransport, "_take_answer", take_as_durable)
+
+
+def _durable_before_the_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    def step(self: Any) -> bool:
+        self._publish(self._target)
+        self._synced = self._target
+        return True
+
+    monkeypatch.setattr(Flusher, "step", step)
+
+
+def _settings(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
+    """The engine is told something else than the configuration says."""
+    settings = core_queues.engine_settings
+    monkeypatch.setattr(
+        core_queues, "engine_settings", lambda queue: dataclasses.replace(settings(queue), **changes)
+    )
+
+
+def _no_end_of_deliveries(monkeypatch: pytest.MonkeyPatch) -> None:
+    _settings(monkeypatch, max_deliveries=0)
+
+
+def _leases_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    _settings(monkeypatch, lease_period_ns=None)
+
+
+def _no_limit_of_the_backlog(monkeypatch: pytest.MonkeyPatch) -> None:
+    _settings(monkeypatch, max_backlog=None)
+
+
+def _nothing_expires(monkeypatch: pytest.MonkeyPatch) -> None:
+    _settings(monkeypatch, expiration_ns=None)
+
+
+def _everything_enters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core_queues, "queue_rules", lambda queue, benches, functions: None)
+
+
+def _rebuilt_without_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recovery leaves out what stands at the end of the log."""
+    module: Any = core_queues
+    rebuild = module.rebuild
+    monkeypatch.setattr(
+        core_queues,
+        "rebuild",
+        lambda cursor, desk, limit, step: rebuild(cursor, desk, max(cursor.position, limit - 500), step),
+    )
+
+
+@pytest.mark.parametrize(
+    "mutate",
+    [
+        _passed_on_before_durable,
+        _durable_before_the_sync,
+        _no_end_of_deliveries,
+        _leases_without_end,
+        _no_limit_of_the_backlog,
+        _nothing_expires,
+        _everything_enters,
+        _rebuilt_without_the_end,
+    ],
+)
+def test_queue_simulation_finds_a_broken_rule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mutate: Callable[[pytest.MonkeyPatch], None]
+) -> None:
+    mutate(monkeypatch)
+    for seed in range(MUTATION_SEEDS):
+        try:
+            _run(seed, tmp_path / str(seed))
+        except Exception:
+            return
+    raise AssertionError(f"{MUTATION_SEEDS} seeds did not notice")
