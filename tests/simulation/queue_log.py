@@ -16,7 +16,7 @@ from tests.simulation.queue_plans import NS_PER_S, QueuePlan, names_and_numbers
 
 KIND_ACKNOWLEDGEMENT = 4
 KIND_EXPIRY = 5
-ACKNOWLEDGE, CANCEL, EXPIRE, EXTEND, DELIVERED = range(5)
+ACKNOWLEDGE, CANCEL, EXPIRE, EXTEND, DELIVERED, ANSWERED = range(6)
 TIME_LIMIT, FORCED, CANCELS, DELIVERIES, BARRIER_SENT = 1, 2, 4, 8, 16
 HEADER = struct.Struct("<IIQQII")
 ENTRY = struct.Struct("<QQQII")
@@ -116,7 +116,7 @@ class QueueLog:
         assert len(record.payload) == HEADER.size + count * ENTRY.size, record
         assert searched_until == token == 0, record
         assert (action == EXPIRE) == (record.kind == KIND_EXPIRY) or record.publisher_id, record
-        assert action in (ACKNOWLEDGE, EXPIRE, DELIVERED), record
+        assert action in (ACKNOWLEDGE, EXPIRE, DELIVERED, ANSWERED), record
         assert count, record
         left = []
         for *bookmark, position, slot, reasons in ENTRY.iter_unpack(record.payload[HEADER.size :]):
@@ -124,6 +124,9 @@ class QueueLog:
             name = bookmark[0], bookmark[1]
             message = queue.messages.pop(position, None) if position else None
             assert message is None or message.bookmark == name, f"{name} is not at {position}"
+            if action == ANSWERED:
+                assert message is None, f"{name} has entered although its acknowledgement came before it"
+                continue
             if not position:
                 queue.deferred.pop(name, None)  # its time begins anew
                 kept_ns = int(plan.config.deferred_ack_expiration_s * NS_PER_S)

@@ -36,12 +36,8 @@ from amps.journal.queue_cache import (
 from amps.journal.queues_ack import LogMark, QueueStart, write_queues_ack
 from amps.server.core.recovery_points import recovery_point_key
 
-SLOTS_PER_STEP = 16384
 QUEUES_PER_STEP = 256
 PIECES_WAITING_MAX = 4
-PIECE_BYTES = 1 << 18
-LOG_BYTES_MIN = 256 << 20
-"""The log has to grow by that much, or by twice the size of the copy, before the next one is made."""
 
 Report = Callable[[str, str], None]
 
@@ -66,7 +62,12 @@ def entry_rules(queue: QueueConfig) -> tuple[object, ...]:
 
 
 class QueueCheckpoints:
-    """Of all queues of the instance. Each method says which thread may call it."""
+    """Of all queues of the instance. What follows says which thread may call what."""
+
+    slots_per_step = 16384
+    piece_bytes = 1 << 18
+    log_bytes_min = 256 << 20
+    """The log has to grow by that much, or by twice the size of the copy, before the next one is made."""
 
     def __init__(
         self,
@@ -121,7 +122,7 @@ class QueueCheckpoints:
         if self._broken:
             self._forget()
         if self._phase is _Phase.IDLE and position - self._last_position >= max(
-            LOG_BYTES_MIN, 2 * self._size_bytes
+            self.log_bytes_min, 2 * self._size_bytes
         ):
             self._begin(mark())
         self.turn(position)
@@ -145,7 +146,7 @@ class QueueCheckpoints:
         self._phase = _Phase.COPYING
 
     def _copy(self, position: int) -> None:
-        slots, queues = SLOTS_PER_STEP, QUEUES_PER_STEP
+        slots, queues = self.slots_per_step, QUEUES_PER_STEP
         while slots > 0 and queues > 0 and self._number < len(self._queues):
             queue = self._desk.book.queues[self._number]
             if not self._in_queue:
@@ -167,7 +168,7 @@ class QueueCheckpoints:
             self._hand_over()
             self._complete_at = position
             self._phase = _Phase.COPIED
-        elif self._buffered_bytes >= PIECE_BYTES:
+        elif self._buffered_bytes >= self.piece_bytes:
             self._hand_over()
 
     def _cached(self, start: QueueStart, number: int) -> CachedQueue:

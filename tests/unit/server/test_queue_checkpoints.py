@@ -16,7 +16,6 @@ from amps.config.model_queues import QueueConfig, RecoveryPoint
 from amps.journal.disk import Disk
 from amps.journal.files import JournalHeader, read_header
 from amps.journal.queues_ack import LogMark, read_queues_ack
-from amps.server.core import queue_checkpoints
 from amps.server.core.queue_checkpoints import QueueCheckpoints
 from amps.server.core.queue_starts import QueueStarts
 from amps.server.core.recovery_points import RecoveryPoints
@@ -44,10 +43,7 @@ CONFIGS = [configured(one.name) for one in QUEUES]
 class Instance:
     """What is there of an instance besides its sequencer: checkpoints, and how it starts again."""
 
-    def __init__(self, world: World, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(queue_checkpoints, "LOG_BYTES_MIN", 2000)
-        monkeypatch.setattr(queue_checkpoints, "SLOTS_PER_STEP", 7)
-        monkeypatch.setattr(queue_checkpoints, "PIECE_BYTES", 100)
+    def __init__(self, world: World, directory: Path) -> None:
         self.world = world
         self.paths = directory / "I.queues.ack", directory / "I.queue.cache"
         self.control = SimpleNamespace(durable=0)
@@ -61,6 +57,9 @@ class Instance:
             self.disk,
             lambda event, text: self.reports.append((event, text)),
         )
+        self.checkpoints.log_bytes_min = 2000
+        self.checkpoints.slots_per_step = 7
+        self.checkpoints.piece_bytes = 100
 
     @property
     def position(self) -> int:
@@ -109,12 +108,10 @@ class Instance:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_copy_made_beside_a_running_core_is_right(
-    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_copy_made_beside_a_running_core_is_right(tmp_path: Path, seed: int) -> None:
     """queues.md §17: the queues come back exactly, whatever happened while they were copied."""
     world = World(tmp_path, seed)
-    instance = Instance(world, tmp_path, monkeypatch)
+    instance = Instance(world, tmp_path)
     chance = random.Random(seed)
     positions = set()
 
@@ -138,10 +135,10 @@ def test_a_copy_made_beside_a_running_core_is_right(
     assert not instance.reports
 
 
-def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int = 1) -> Instance:
+def written(tmp_path: Path, seed: int = 1) -> Instance:
     """An instance that was stopped in an orderly way."""
     world = World(tmp_path, seed)
-    instance = Instance(world, tmp_path, monkeypatch)
+    instance = Instance(world, tmp_path)
     world.run(300, lambda step: None)
     world.turn()
     instance.checkpoints.write_now(instance.mark())
@@ -149,8 +146,8 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int = 1) -> I
     return instance
 
 
-def test_after_an_orderly_stop_nothing_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    instance = written(tmp_path, monkeypatch)
+def test_after_an_orderly_stop_nothing_is_read(tmp_path: Path) -> None:
+    instance = written(tmp_path)
     queues, starts = instance.start()
     assert queues.contents() == instance.world.queues.contents()
     assert starts.position == instance.position
@@ -179,10 +176,10 @@ def other_kind(data: bytes) -> bytes:
 )
 @pytest.mark.parametrize("which", [(0,), (1,), (0, 1)])
 def test_a_damaged_file_is_never_a_wrong_queue(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[bytes], bytes], which: tuple[int, ...]
+    tmp_path: Path, damage: Callable[[bytes], bytes], which: tuple[int, ...]
 ) -> None:
     """It is said, and the log is read instead."""
-    instance = written(tmp_path, monkeypatch)
+    instance = written(tmp_path)
     for at in which:
         path = instance.paths[at]
         path.write_bytes(damage(path.read_bytes()))
@@ -192,8 +189,8 @@ def test_a_damaged_file_is_never_a_wrong_queue(
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_any_flipped_bit_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    instance = written(tmp_path, monkeypatch)
+def test_any_flipped_bit_is_noticed(tmp_path: Path, seed: int) -> None:
+    instance = written(tmp_path)
     chance = random.Random(seed)
     path = instance.paths[chance.randrange(2)]
     data = bytearray(path.read_bytes())
@@ -204,11 +201,9 @@ def test_any_flipped_bit_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("which", [(0,), (1,), (0, 1)])
-def test_without_the_files_the_log_is_enough(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: tuple[int, ...]
-) -> None:
+def test_without_the_files_the_log_is_enough(tmp_path: Path, which: tuple[int, ...]) -> None:
     """D-37. Nothing is said: they may never have been there."""
-    instance = written(tmp_path, monkeypatch)
+    instance = written(tmp_path)
     for at in which:
         instance.paths[at].unlink()
     queues, starts = instance.start()
@@ -217,26 +212,24 @@ def test_without_the_files_the_log_is_enough(
     assert not instance.reports
 
 
-def test_files_of_another_log_are_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_of_another_log_are_not_used(tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     (tmp_path / "other").mkdir()
-    written(tmp_path / "one", monkeypatch)
+    written(tmp_path / "one")
     other = World(tmp_path / "other", 4)
     other.now_ns += 10_000_000_000
     for _ in range(400):
         other.publish()
         other.turn()
-    stranger = Instance(other, tmp_path / "one", monkeypatch)
+    stranger = Instance(other, tmp_path / "one")
     queues, _ = stranger.start()
     assert queues.contents() == other.queues.contents()
     assert [event for event, _ in stranger.reports] == ["31-0005", "31-0005"]
 
 
-def test_a_queue_with_another_definition_is_made_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_queue_with_another_definition_is_made_anew(tmp_path: Path) -> None:
     """From where the log is needed, not from the copy: other messages may enter it."""
-    instance = written(tmp_path, monkeypatch)
+    instance = written(tmp_path)
     changed = [configured("Q", filter_="/x = 1"), *CONFIGS[1:]]
     queues, starts = instance.start(changed)
     _, known = read_queues_ack(instance.paths[0])
@@ -246,9 +239,9 @@ def test_a_queue_with_another_definition_is_made_anew(
     assert queues.book.queues[1].start_position == instance.position
 
 
-def test_recovery_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recovery_points(tmp_path: Path) -> None:
     """queues.md §24, 64: another RecoveryPoint begins anew; the same one does not."""
-    instance = written(tmp_path, monkeypatch)
+    instance = written(tmp_path)
     world = instance.world
     now = RecoveryPoint("now", "now")
     contents = world.queues.contents()
@@ -269,10 +262,10 @@ def test_recovery_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert [event for event, _ in instance.reports] == ["31-0006"]
 
 
-def test_a_recovery_point_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recovery_point_in_time(tmp_path: Path) -> None:
     """The first message of that time or a later one is in the queue."""
     world = World(tmp_path, 5)
-    instance = Instance(world, tmp_path, monkeypatch)
+    instance = Instance(world, tmp_path)
     for _ in range(200):
         world._push_publish(0, world.sequences[0] + 1, "T")
         world.sequences[0] += 1
@@ -319,9 +312,9 @@ class FailingDisk(Disk):
 
 
 @pytest.mark.parametrize("calls", range(1, 12))
-def test_a_full_disk_costs_the_copy_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int) -> None:
+def test_a_full_disk_costs_the_copy_only(tmp_path: Path, calls: int) -> None:
     """It is said, what was there before stays, and a later copy is tried."""
-    instance = written(tmp_path, monkeypatch)
+    instance = written(tmp_path)
     cast(Any, instance.checkpoints)._disk = FailingDisk(calls)
     instance.world.run(200, lambda step: None)
     instance.world.turn()
@@ -345,9 +338,7 @@ def test_a_full_disk_costs_the_copy_only(tmp_path: Path, monkeypatch: pytest.Mon
     assert not list(tmp_path.glob("*.new"))
 
 
-def test_what_was_delivered_at_most_once_needs_no_journal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_delivered_at_most_once_needs_no_journal(tmp_path: Path) -> None:
     """queues.md §14.6: the oldest message that is neither acknowledged, nor delivered at most once, nor expired."""
     world = World(tmp_path, 3)
     world.run(400, lambda step: None)
