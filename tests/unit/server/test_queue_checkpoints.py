@@ -345,3 +345,23 @@ def test_what_was_delivered_at_most_once_needs_no_journal(tmp_path: Path) -> Non
     world.turn()
     for queue, contents in zip(world.queues.book.queues, world.queues.contents(), strict=True):
         assert oldest_needed(queue) == (contents[0] if contents else None)
+
+
+def test_a_copy_does_not_count_before_the_journal_is_durable(tmp_path: Path) -> None:
+    """What a crash of the machine takes back of the log must not be in the copy: acknowledgements, above all."""
+    world = World(tmp_path, 6)
+    instance = Instance(world, tmp_path)
+    world.run(200, lambda step: None)
+    world.turn()
+    for _ in range(200):
+        instance.look()
+        instance.checkpoints.step()
+    assert not instance.checkpoints.due()
+    assert not instance.paths[1].exists()
+    end = instance.position
+    instance.control.durable = end - 1
+    assert not instance.checkpoints.step()
+    instance.control.durable = end
+    assert instance.checkpoints.due()
+    assert instance.checkpoints.step()
+    assert [path.exists() for path in instance.paths] == [True, True]
