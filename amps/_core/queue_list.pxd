@@ -22,7 +22,7 @@ cdef packed struct QueueCounters:
     uint64_t last_acked_position   # of the newest message that left
     uint64_t first_block_plus_one  # of the arena, to walk from; 0 = none
     uint64_t members               # subscriptions
-    uint64_t unused
+    uint64_t oldest_lease_ns       # UNIX time at which the oldest lease began; NEVER = there is none
 
 
 cdef class MessageList:

@@ -19,7 +19,7 @@ COUNTERS_BYTES = sizeof(QueueCounters)
 COUNTER_NAMES = (
     "depth", "inactive", "leased", "delivered", "insert_count", "delete_count", "expired_leases", "deferred",
     "transferred_in", "transferred_out", "oldest_position", "last_queued_position", "last_acked_position",
-    "first_block_plus_one", "members", "unused",
+    "first_block_plus_one", "members", "oldest_lease_ns",
 )
 
 
@@ -42,6 +42,7 @@ cdef class MessageList:
         self.counters = <QueueCounters*>&view[0]
         self.counters_memory = counters
         self.counters.oldest_position = NEVER
+        self.counters.oldest_lease_ns = NEVER
         self.first_block = 0
         self.block_count = 0
         self.block_capacity = 0

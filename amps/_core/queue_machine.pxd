@@ -4,6 +4,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from amps._core.bookmark_index cimport PublisherMap
 from amps._core.queue_heap cimport Heap
+from amps._core.queue_lease_order cimport LeaseOrder
 from amps._core.queue_list cimport MessageList
 from amps._core.queue_members cimport Cursor, Membership, Subscriber
 from amps._core.queue_output cimport QueueOutput
@@ -105,6 +106,7 @@ cdef class Queue(MessageList):
     cdef uint32_t expiry_next              # the first slot whose time may pass next, of those in the order of the log
     cdef uint32_t inactive_next
     cdef uint64_t lease_due_ns             # no lease ends before
+    cdef readonly LeaseOrder leases                 # by when they began
     cdef dict deferred                     # (publisher id, sequence) -> UNIX time until which it is remembered
     cdef bint dirty                        # it has to be served
     cdef public uint64_t start_position    # records before it are none of its business when the log is read

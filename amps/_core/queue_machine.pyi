@@ -1,3 +1,4 @@
+from amps._core.queue_lease_order import LeaseOrder
 from amps._core.queue_list import MessageList
 from amps._core.queue_members import Membership
 from amps._core.queue_output import QueueOutput
@@ -16,6 +17,8 @@ class Queue(MessageList):
     def member_limit(self) -> int: ...
     @property
     def heap_entries(self) -> int: ...
+    @property
+    def leases(self) -> LeaseOrder: ...
     @property
     def members(self) -> list[Membership]: ...
     def __init__(

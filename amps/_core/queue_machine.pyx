@@ -22,6 +22,7 @@ from libc.stdlib cimport free, realloc
 
 from amps._core.bookmark_index cimport PublisherMap
 from amps._core.queue_heap cimport HeapEntry, heap_free, heap_pop, heap_push
+from amps._core.queue_lease_order cimport LeaseOrder
 from amps._core.queue_list cimport MessageList
 from amps._core.queue_members cimport Cursor, Membership, Subscriber
 from amps._core.queue_output cimport QueueOutput
@@ -178,6 +179,7 @@ cdef class Queue(MessageList):
         self.expiry_next = NO_SLOT
         self.inactive_next = NO_SLOT
         self.lease_due_ns = NEVER
+        self.leases = LeaseOrder(arena, self.lease_period_ns)
         self.wait_until_ns = NEVER
         self.expected_ns = NEVER
         self.deferred = {}
@@ -537,6 +539,8 @@ cdef class Queue(MessageList):
         """A leased message has no holder any more; its state is the caller's to set."""
         cdef Membership member = self.holder_of(slot)
         self.unhold(member, slot)
+        self.leases.end(slot)
+        self.counters.oldest_lease_ns = self.leases.oldest_ns
         self.slots[slot].flags &= <unsigned char>~SLOT_LEASE_ENDS
         self.counters.leased -= 1
         self.freed(member)
@@ -563,6 +567,7 @@ cdef class Queue(MessageList):
 
     cdef int extend(self, Membership member, uint32_t slot, uint64_t end_ns) except -1:
         self.unhold(member, slot)
+        self.leases.extend(slot)
         self.slots[slot].lease_ns = end_ns
         self.slots[slot].flags |= SLOT_LEASE_ENDS
         self.hold(member, slot)
@@ -867,6 +872,8 @@ cdef class Queue(MessageList):
                 if lease_until_ns < self.lease_due_ns:
                     self.lease_due_ns = lease_until_ns
                     self.shared.expects(self, lease_until_ns)
+            self.leases.give(slot, self.now_ns, self.counters.leased)
+            self.counters.oldest_lease_ns = self.leases.oldest_ns
             self.counters.leased += 1
         else:
             message.state = SLOT_DELIVERED

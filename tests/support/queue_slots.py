@@ -16,8 +16,8 @@ class SharedQueues:
     """Some queues; messages are known by log positions."""
 
     def __init__(self, *settings: QueueSettings) -> None:
-        slots = numpy.zeros(arena_bytes(BLOCKS), "u1")
-        counters = numpy.zeros(len(settings) * COUNTERS_BYTES, "u1")
+        self.slots = slots = numpy.zeros(arena_bytes(BLOCKS), "u1")
+        self.counters = counters = numpy.zeros(len(settings) * COUNTERS_BYTES, "u1")
         engine = [EngineSettings(one) for one in settings]
         self.book = QueueBook(QueueArena(slots, BLOCKS), counters.data, engine, 1)
         self.memory = SlotMemory(slots.data, counters.data, BLOCKS)
