@@ -53,7 +53,13 @@ class QueueBook:
     @property
     def has_work(self) -> bool: ...
     def subscribe(
-        self, transport: int, number: int, client: int, wanted: Mapping[int, object], max_backlog: int
+        self,
+        transport: int,
+        number: int,
+        client: int,
+        wanted: Mapping[int, object],
+        max_backlog: int,
+        filter_text: str = "",
     ) -> int: ...
     def unsubscribe(self, transport: int, number: int, now_ns: int) -> bool: ...
     def end_client(self, client: int, now_ns: int) -> None: ...

@@ -882,6 +882,7 @@ cdef class Queue(MessageList):
             self.counters.delivered += 1
             self.counters.delete_count += 1
         self.hold(member, slot)
+        member.cursor.last_delivered_position = message.position
         self.shared.count_backlog(subscriber, 1)
         self.output.deliver(
             subscriber.transport, subscriber.number, self.number, slot, message.position, lease_until_ns, 0

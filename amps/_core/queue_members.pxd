@@ -36,6 +36,7 @@ cdef class Cursor:
     """What the subscriptions of one queue with the same filter may get next."""
 
     cdef readonly object key               # None: without a filter
+    cdef readonly object text              # of the filter, for those who look at it
     cdef readonly uint32_t number
     cdef QueueArena arena
     cdef bint takes_all                    # there is no filter: all that is available matches
@@ -46,6 +47,7 @@ cdef class Cursor:
     cdef readonly uint64_t evaluated_until  # log position up to which it is known what matches
     cdef dict matches                      # by block: a bit per slot, whether it matches
     cdef uint32_t top                      # the slot that it would deliver next
+    cdef uint64_t last_delivered_position  # log position of what it delivered last; 0 = nothing yet
     cdef uint64_t heard_ns                 # when it last heard what matches, or began to wait for that
 
     cdef bint has_match(self, uint32_t slot)

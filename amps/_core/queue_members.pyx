@@ -46,9 +46,10 @@ cdef class Cursor:
         self.heap.count = 0
         self.heap.capacity = 0
 
-    def __init__(self, QueueArena arena, key, uint32_t number):
+    def __init__(self, QueueArena arena, key, uint32_t number, text=""):
         self.arena = arena
         self.key = key
+        self.text = text
         self.number = number
         self.takes_all = key is None
         self.members = 0
@@ -57,6 +58,7 @@ cdef class Cursor:
         self.evaluated_until = 0
         self.matches = {}
         self.top = NO_SLOT
+        self.last_delivered_position = 0
         self.heard_ns = 0
 
     def __dealloc__(self):

@@ -144,7 +144,7 @@ cdef class Sequencer:
     cdef uint32_t publisher_capacity
     cdef dict owners               # client name -> (transport, slot, serial, user id)
     cdef readonly set client_names  # of all who ever logged on
-    cdef dict names                # (transport, slot) -> client name whose owner that session is
+    cdef readonly dict names       # (transport, slot) -> client name whose owner that session is
     cdef readonly list replies     # [(transport, msgpack-able tuple)], taken by the process
     cdef readonly uint64_t accepted
     cdef readonly uint64_t duplicates
@@ -542,10 +542,11 @@ cdef class Sequencer:
     cdef int _subscribe(self, int index, TransportState state, uint32_t slot, uint32_t serial, tuple wanted) except -1:
         """A subscription to queues begins, or changes; one of a connection that is no more does nothing."""
         cdef Session* session = state.session(slot)
-        number, queues, max_backlog, filter_key = wanted
+        number, queues, max_backlog, filter_key, *filter_text = wanted
         if session.serial == serial and session.state == SESSION_ACTIVE:
             backlog = self.desk.book.subscribe(
-                index, number, client_key(index, slot, serial), dict.fromkeys(queues, filter_key), max_backlog
+                index, number, client_key(index, slot, serial), dict.fromkeys(queues, filter_key), max_backlog,
+                *filter_text,
             )
             self.replies.append((index, ("queue_entered", slot, serial, number, backlog)))
             self._tell_cursors()

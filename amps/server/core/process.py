@@ -7,8 +7,8 @@ decides is in `amps._core.sequencer`; this module does its I/O and talks to the 
 Talk with the supervisor (one msgpack list per datagram): in `["transport died", i]`, `["drain"]`; out
 `["ready", seconds, directories]`, `["transport drained", i]`, `["refused", text, may pass]`, `["failed", text]`.
 
-Requests about journals (list, archive, compress, remove; journal_keeper.py) come from the services process over
-`runtime.core_requests`: `[id, verb, options]` in, `[id, "ok"|"more"|"error", …]` out.
+Requests about journals (list, archive, compress, remove; journal_keeper.py) and about queues (queue_answers.py) come
+from the services process over `runtime.core_requests`: `[id, verb, options]` in, `[id, "ok"|"more"|"error", …]` out.
 
 A transport's records are released (its ring's tail moves) only after the answers to it are in its egress ring: a
 transport that sees its records consumed then also sees that one of its sessions was cut off meanwhile, and does not
@@ -51,6 +51,7 @@ from amps.server.core.flusher import Flusher
 from amps.server.core.journal_files import JournalFiles, StorageFailure
 from amps.server.core.lock import DirectoryInUse, DirectoryLock, lock_directory
 from amps.server.core.older import RecoveryRefused
+from amps.server.core.queue_answers import answer_about_queue
 from amps.server.core.queues import CoreQueues
 from amps.server.core.recovery import Recovered, recover
 from amps.server.core.refusing import Refusing
@@ -490,7 +491,7 @@ class Core:
                 self._replacing.add(message[1])
 
     def _answer_requests(self) -> None:
-        """Requests about journals, as the services process sends them. While it takes no answers, none is read."""
+        """Requests of the services process, about journals and queues. While it takes no answers, none is read."""
         channel = self._runtime.core_requests
         for _ in range(REQUESTS_PER_LOOK):
             try:
@@ -502,11 +503,15 @@ class Core:
                 return
             if not request:
                 return
-            if self._journal_files is not None:
-                answers = self._journal_files.keeper.answer(request, self._now_ns())
-            else:
-                answers = [msgpack.packb([None, "error", "there is no TransactionLog in the configuration"])]
+            answers = answer_about_queue(request, self.sequencer)
+            if answers is None:
+                answers = self._answer_about_journals(request)
             self._waiting_answers.extend(answers)
+
+    def _answer_about_journals(self, request: bytes) -> list[bytes]:
+        if self._journal_files is None:
+            return [msgpack.packb([None, "error", "there is no TransactionLog in the configuration"])]
+        return self._journal_files.keeper.answer(request, self._now_ns())
 
     def _drain(self) -> None:
         if not self._draining and self._lock is not None:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from amps.server.transport.connection import Connection
 
 LOG_BYTES_PER_TURN = 1 << 20
+FILTER_SHOWN_CHARACTERS = 500
+"""Of a filter, so much is shown to those who ask who takes messages from a queue."""
 LEASES_MIN = 1024
 LEASES_PER_BACKLOG = 4
 """Of so many deliveries per message that a client may hold positions are kept: acknowledgements may come late."""
@@ -104,7 +106,8 @@ class Queues:
         number = subscription.queue_number
         self._entering[number] = subscription, then
         filter_id = self.filters.id_of(subscription.filter)
-        payload = [number, list(subscription.queues), subscription.options.max_backlog, filter_id]
+        shown = "" if subscription.filter is None else subscription.filter.canonical[:FILTER_SHOWN_CHARACTERS]
+        payload = [number, list(subscription.queues), subscription.options.max_backlog, filter_id, shown]
         self._core.push_control(
             control_record(payload, KIND_QUEUE_SUBSCRIBE, connection.slot, connection.serial)
         )

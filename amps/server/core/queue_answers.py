@@ -1,0 +1,49 @@
+"""The core's answers about its queues: who takes messages from one, and what waits in it (queues.md §18, `details`).
+
+Asked by the services process, as about journals (journal_keeper.py): `[id, "queue", number]`; answered with rows of
+`amps._core.queue_details`, in parts that a packet socket takes.
+"""
+
+from typing import Any
+
+import msgpack
+
+from amps._core.queue_details import describe_queue
+from amps._core.sequencer import Sequencer
+
+VERB = "queue"
+PART_BYTES = 60_000
+
+
+def answer_about_queue(request: bytes, sequencer: Sequencer) -> list[bytes] | None:
+    """Datagrams to send; None: nothing about a queue is asked, or what is asked cannot be understood."""
+    try:
+        asked = msgpack.unpackb(request)
+    except (ValueError, RecursionError, msgpack.UnpackException):
+        return None
+    if not isinstance(asked, list) or len(asked) != 3 or asked[1] != VERB:
+        return None
+    identity, _, number = asked
+    desk = sequencer.desk
+    known = 0 if desk is None else len(desk.book.queues)
+    if desk is None or isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < known:
+        return [msgpack.packb([identity, "error", f"there is no queue of the number {number!r}"])]
+    *parts, last = _parts(describe_queue(desk.book, number, sequencer.names))
+    return [
+        *(msgpack.packb([identity, "more", part]) for part in parts),
+        msgpack.packb([identity, "ok", last]),
+    ]
+
+
+def _parts(rows: list[tuple[Any, ...]]) -> list[list[tuple[Any, ...]]]:
+    """Rows that fit into a datagram together; at least one part."""
+    parts: list[list[tuple[Any, ...]]] = [[]]
+    size = 0
+    for row in rows:
+        row_size = len(msgpack.packb(row))
+        if size + row_size > PART_BYTES and parts[-1]:
+            parts.append([])
+            size = 0
+        parts[-1].append(row)
+        size += row_size
+    return parts
