@@ -16,10 +16,12 @@ import secrets
 import shutil
 import socket
 import tempfile
+import time
 from pathlib import Path
 
 from amps._core.shared import ControlPage, Ring
 from amps.server.health import DiskActivity
+from amps.server.queue_statistics import QueueStatistics
 from amps.server.write_statistics import WriteStatistics
 
 RING_BYTES = 8 << 20
@@ -118,15 +120,19 @@ class Runtime:
     """Everything shared.
 
     `workers` is the number of transport workers. `transports` counts all that publish to the core, each with a place
-    on the control page and two rings of its own: the workers, then, if there is one, the services process.
+    on the control page and two rings of its own: the workers, then, if there is one, the services process. `queues`
+    is the number of queues.
     """
 
-    def __init__(self, workers: int, services: bool = False) -> None:
+    def __init__(self, workers: int, services: bool = False, queues: int = 0) -> None:
         transports = workers + services
         self.directory = RuntimeDirectory()
         self.control = ControlPage()
         self.disk_activity = DiskActivity()
         self.write_statistics = WriteStatistics()
+        self.queue_statistics = QueueStatistics(workers, queues)
+        self.began_ns = time.time_ns()
+        """UNIX time since which there is this tree of processes."""
         self.core_bell = Doorbell()
         self.transport_bells = [Doorbell() for _ in range(transports)]
         self.ingress = [Ring(RING_BYTES) for _ in range(transports)]
@@ -143,6 +149,8 @@ class Runtime:
         self.control.reset()
         self.disk_activity.reset()
         self.write_statistics.reset()
+        self.queue_statistics.reset()
+        self.began_ns = time.time_ns()
         self.ingress = [Ring(RING_BYTES) for _ in range(self.transports)]
         self.egress = [Ring(EGRESS_RING_BYTES) for _ in range(self.transports)]
         self.core_bell.clear()

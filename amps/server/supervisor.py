@@ -73,7 +73,7 @@ class Supervisor:
         self._config = loaded.config
         self._began_s = time.monotonic()
         workers = self._config.tuning.transport_workers or default_workers()
-        self._runtime = Runtime(workers, self._config.has_services)
+        self._runtime = Runtime(workers, self._config.has_services, len(self._config.queues))
         self._log_sender, self._log_receiver = open_log_channel()
         self._minimum_level = minimum_level(self._config.logging)
         self._log_counters = shared_counters(len(self._config.logging))

@@ -340,7 +340,7 @@ class Stage:
             log=lambda record_id, **values: self.logged.append((record_id, values)),
             enabled=lambda level: False,
         )
-        self._runtime = Runtime(1)
+        self._runtime = Runtime(1, queues=len(queues))
         self.core = ScriptedCore(self._runtime, directory)
         supervisor: Any = None
         self.worker = Worker(config, self._runtime, 0, log, supervisor, {})

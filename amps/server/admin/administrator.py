@@ -7,19 +7,31 @@ from amps.config import ServerConfig
 from amps.config.admin import ADMIN_TRANSPORT
 from amps.server.admin.access import Access
 from amps.server.admin.instance import journal_id, known_journals
+from amps.server.admin.queues import QueueView
 from amps.server.admin.tree import Collection, Dynamic, Group, Node, Operation, Question, Refused
+from amps.server.eventlog import EventLog
 from amps.server.services.actions.engine import AdminPath, Busy, Engine
 from amps.server.services.core_requests import CoreRefused, CoreRequests
 
 
-def administrator_node(config: ServerConfig, core: CoreRequests, engine: Engine, access: Access) -> Group:
+def administrator_node(
+    config: ServerConfig,
+    core: CoreRequests,
+    engine: Engine,
+    access: Access,
+    log: EventLog,
+    queues: QueueView | None,
+) -> Group:
     """Everything that can be done."""
     children: dict[str, Node] = {
         "actions": Group(
             {path: _action(engine, path, said) for path, said in sorted(engine.admin_paths.items())}
         ),
         "authorization": _authorization(access),
+        "diagnostics": Group({"dump": _dump(log, queues)}),
     }
+    if queues is not None:
+        children["queues"] = queues.administrator_node()
     if config.transaction_log is not None:
 
         async def journals() -> Collection:
@@ -39,6 +51,13 @@ def _authorization(access: Access) -> Group:
     of_admin = Group({ADMIN_TRANSPORT: Group({"check": Question(check)})})
     # The documents spell it both ways.
     return Group({"entitlement": Group({"transport": of_admin, "transports": of_admin})})
+
+
+def _dump(log: EventLog, queues: QueueView | None) -> Operation:
+    async def run(parameters: Mapping[str, str]) -> None:
+        log.log("31-0010", data="there are no queues" if queues is None else await queues.dump())
+
+    return Operation(run, "the state of all queues, to the log")
 
 
 def _action(engine: Engine, path: str, said: AdminPath) -> Operation:

@@ -7,13 +7,16 @@ from typing import Any
 from amps._core.identity import publisher_id
 from amps.config import LoadedConfig
 from amps.server.admin.formats import format_time_ns
+from amps.server.admin.queues import QueueView
 from amps.server.admin.tree import Collection, Dynamic, Group, Leaf, Node, Refused
 from amps.server.services.core_requests import CoreRefused, CoreRequests
 from amps.server.write_statistics import Distribution, WriteStatistics
 from amps.version import VERSION
 
 
-def instance_node(loaded: LoadedConfig, core: CoreRequests, writes: WriteStatistics) -> Group:
+def instance_node(
+    loaded: LoadedConfig, core: CoreRequests, writes: WriteStatistics, queues: QueueView | None
+) -> Group:
     """The instance. What it is does not change while it runs; what the core knows is asked for each time."""
     config = loaded.config
     fixed = {
@@ -35,6 +38,9 @@ def instance_node(loaded: LoadedConfig, core: CoreRequests, writes: WriteStatist
             return log_node(await known_journals(core), writes)
 
         children["transaction_log"] = Dynamic(transaction_log)
+    if queues is not None:
+        children["queues"] = queues.queues_node()
+        children["sow"] = queues.sow_node()
     return Group(dict(sorted(children.items())))
 
 

@@ -21,7 +21,8 @@ from amps.server.admin.access import Access
 from amps.server.admin.administrator import administrator_node
 from amps.server.admin.guards import Guards, shown_peer
 from amps.server.admin.instance import instance_node
-from amps.server.admin.tree import Group, Leaf, Operation, Place, Question, Refused, find, snapshot
+from amps.server.admin.queues import QueueView
+from amps.server.admin.tree import Document, Group, Leaf, Operation, Place, Question, Refused, find, snapshot
 from amps.server.eventlog import EventLog
 from amps.server.services.actions.engine import Engine
 from amps.server.services.core_requests import CoreRequests
@@ -47,7 +48,9 @@ class AdminServer:
         writes: WriteStatistics,
         engine: Engine,
         log: EventLog,
+        queues: QueueView | None = None,
     ) -> None:
+        """`queues`: None if the instance has none."""
         self._admin = admin
         self._log = log
         self.access = access = Access(loaded.config, admin)
@@ -55,8 +58,8 @@ class AdminServer:
             {
                 "amps": Group(
                     {
-                        "administrator": administrator_node(loaded.config, core, engine, access),
-                        "instance": instance_node(loaded, core, writes),
+                        "administrator": administrator_node(loaded.config, core, engine, access, log, queues),
+                        "instance": instance_node(loaded, core, writes, queues),
                     }
                 )
             }
@@ -160,6 +163,10 @@ class AdminServer:
         if {"t0", "t1"} & set(parameters):
             raise Refused(400, "ranges of time need statistics over time, which are not supported yet")
         node = place.node
+        if isinstance(node, Document):
+            if suffix not in ("", "json"):
+                raise Refused(400, "it can be had in its own form only")
+            return _response(await node.make(), node.content_type)
         if isinstance(node, Question):
             value = node.answer(parameters, identity)
             node = Leaf(lambda: value)

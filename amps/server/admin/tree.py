@@ -5,11 +5,14 @@ when they are walked through (`Dynamic`). What a snapshot shows is up to `Visibl
 node: who asks for a group with all its children gets those that he may see.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Union
 
 Visible = Callable[[str], bool]
+TURN_MEMBERS = 200
+"""After so many members of a collection, others have a turn."""
 
 
 class Refused(Exception):
@@ -37,6 +40,17 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
+class Document:
+    """A text of its own that takes asking for. It is had by itself only: a snapshot of what is around leaves it out.
+
+    Raises Refused.
+    """
+
+    make: Callable[[], Awaitable[str]]
+    content_type: str
+
+
+@dataclass(frozen=True, slots=True)
 class Operation:
     """Something to do, with the parameters of the request. Raises Refused."""
 
@@ -53,10 +67,13 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """Members of one kind, by id. `singular`: the name of one of them."""
+    """Members of one kind, by id. `singular`: the name of one of them. `make_all`, where asking for many at once is
+    cheaper than for each: makes the members when all of them are wanted. Raises Refused.
+    """
 
     singular: str
-    members: Mapping[str, Group]
+    members: Mapping[str, "Group | Dynamic"]
+    make_all: Callable[[], Awaitable[Mapping[str, Group]]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +83,7 @@ class Dynamic:
     make: Callable[[], Awaitable["Group | Collection"]]
 
 
-Node = Union[Leaf, Question, Operation, Group, Collection, Dynamic]  # noqa: UP007 (names that come later)
+Node = Union[Leaf, Question, Document, Operation, Group, Collection, Dynamic]  # noqa: UP007 (names that come later)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +152,15 @@ async def _content(node: Node, path: str, visible: Visible) -> Content | None:
         node = await node.make()
     if isinstance(node, Leaf):
         return node.read()
-    if isinstance(node, Question | Operation):
+    if isinstance(node, Question | Document | Operation):
         return None
     found: list[tuple[str, Content]] = []
-    for name, child in children_of(node).items():
+    children = children_of(node)
+    if isinstance(node, Collection) and node.make_all is not None:
+        children = await node.make_all()
+    for name, child in children.items():
+        if len(found) % TURN_MEMBERS == TURN_MEMBERS - 1:
+            await asyncio.sleep(0)
         below = f"{path}/{name}"
         if visible(below):
             content = await _content(child, below, visible)

@@ -1,4 +1,4 @@
-"""Questions and orders to the core about journals, and its answers.
+"""Questions and orders to the core about journals and queues, and its answers.
 
 One msgpack list per datagram: `[id, verb, …]` there, `[id, "ok", …]` or `[id, "error", text]` back; parts of a long
 answer come before it as `[id, "more", part]`. The channel outlives both processes. So an answer may come that nobody
@@ -48,6 +48,10 @@ class CoreRequests:
     async def mark(self, verb: str, which: dict[str, Any]) -> list[int]:
         """Have journals marked to be archived, compressed or removed; their numbers. Raises CoreRefused."""
         return [int(number) for number in await self._ask(verb, which)]
+
+    async def queue(self, number: int) -> list[list[Any]]:
+        """What the core says of a queue: rows of `amps._core.queue_details`. Raises CoreRefused."""
+        return [row for row in await self._ask("queue", number) if isinstance(row, list)]
 
     async def _ask(self, *what: object) -> list[Any]:
         number = self._next_id

@@ -104,8 +104,10 @@ class Services:
         loop.add_reader(self._supervisor.fileno(), self._listen)
         if self._config.admin is not None:
             # Imported here: only this process, and only if it is configured, needs an HTTP server.
+            from amps.server.admin.queues import QueueView
             from amps.server.admin.server import AdminServer
 
+            queues = QueueView(self._config, self._runtime, self._core) if self._config.queues else None
             self._admin = AdminServer(
                 self._loaded,
                 self._config.admin,
@@ -113,6 +115,7 @@ class Services:
                 self._runtime.write_statistics,
                 self._engine,
                 self._log,
+                queues,
             )
             await self._admin.start(self._admin_sockets)
         self._beat()

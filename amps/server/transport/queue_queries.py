@@ -67,6 +67,9 @@ class QueueQuery(QueueSearches):
     def start(self, filter_: Filter | None, limit: int) -> None:
         """`limit`: log position up to which the journal is written."""
         self._filter = filter_
+        worker = self._answer.connection.worker
+        for queue in self._queues:
+            worker.runtime.queue_statistics.count_query(worker.index, queue)
         self.begin(limit)
         self._answer.connection.send({"cmd": "group_begin", "query_id": self._answer.query_id})
 

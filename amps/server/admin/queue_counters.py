@@ -1,0 +1,79 @@
+"""What the core says of its queues, read from the memory that it shares, without asking it (queues.md §18).
+
+A row of counters per queue, in the order of the configuration, each counter written by the core at any time: a row that
+is read while the core works may have one counter from before a step and another from after it, never half a number. How
+many messages wait costs nothing to know; different priorities are counted by walking through the messages.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy
+
+from amps._core.queue_list import COUNTER_NAMES, COUNTERS_BYTES
+from amps._core.queue_slots import BLOCK_DTYPE, BLOCK_SLOT_COUNT, BLOCKS_MAX, SLOT_DTYPE, blocks_bytes
+
+COUNTERS_DTYPE = numpy.dtype([(name, "<u8") for name in COUNTER_NAMES])
+NEVER = 2**64 - 1
+"""As a position or a time: there is none."""
+WALKED_BLOCKS_MAX = 1024
+"""Different priorities are counted among the first million messages of a queue."""
+_AVAILABLE, _LEASED, _BARRIER = 2, 3, 4
+_HAS_PRIORITY = 1
+
+
+class QueueCounters:
+    """The counters of all queues. `read` and `read_all` raise OSError if there is nothing yet."""
+
+    def __init__(self, path: Path, queues: int) -> None:
+        assert COUNTERS_DTYPE.itemsize == COUNTERS_BYTES
+        self._path = path
+        self._queues = queues
+        self._mapped: Any = None
+
+    def _rows(self) -> Any:
+        if self._mapped is None:
+            self._mapped = numpy.memmap(self._path, COUNTERS_DTYPE, "r", shape=(self._queues,))
+        return self._mapped
+
+    def read(self, queue: int) -> dict[str, int]:
+        """The counters of one queue by name."""
+        return named(self._rows()[queue])
+
+    def read_all(self) -> Any:
+        """A copy of all of them: a structured array of COUNTERS_DTYPE, by number of the queue."""
+        return numpy.array(self._rows())
+
+
+def named(row: Any) -> dict[str, int]:
+    """A row of COUNTERS_DTYPE as a dictionary."""
+    return dict(zip(COUNTER_NAMES, row.item(), strict=True))
+
+
+def count_priorities(path: Path, queue: int, first_block_plus_one: int) -> int:
+    """How many different priorities the messages of a queue have; those without one count as one more.
+
+    `path`: of the slots; `first_block_plus_one`: the queue's counter. Blocks may change hands meanwhile: what belongs
+    to another queue ends the walk. Raises OSError.
+    """
+    blocks = numpy.memmap(path, BLOCK_DTYPE, "r", shape=(BLOCKS_MAX,))
+    slots = numpy.memmap(
+        path, SLOT_DTYPE, "r", blocks_bytes(BLOCKS_MAX), shape=(BLOCKS_MAX * BLOCK_SLOT_COUNT,)
+    )
+    found: set[int] = set()
+    without = False
+    block = first_block_plus_one - 1
+    for _ in range(WALKED_BLOCKS_MAX):
+        if not 0 <= block < BLOCKS_MAX:
+            break
+        owner, used, _, following = blocks[block].item()
+        if owner != queue + 1:
+            break
+        begin = block * BLOCK_SLOT_COUNT
+        part = slots[begin : begin + min(used, BLOCK_SLOT_COUNT)]
+        active = part[numpy.isin(part["state"], (_AVAILABLE, _LEASED, _BARRIER))]
+        has_priority = active["flags"] & _HAS_PRIORITY != 0
+        found.update(numpy.unique(active["priority"][has_priority]).tolist())
+        without = without or not has_priority.all()
+        block = following
+    return len(found) + without

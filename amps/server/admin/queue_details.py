@@ -1,0 +1,113 @@
+"""The document `details` of a queue: its counters, who takes its messages, and the first of them (queues.md §18).
+
+The core says what only it knows (`amps._core.queue_details`), the log says the rest: which transactions these messages
+are, in which journal they lie, and since when. A message that cannot be read there, or that is so new that it is not
+written yet, has transaction id 0.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy
+
+from amps.journal.bookmark_text import format_bookmark
+from amps.server.admin.message_heads import MessageHead
+from amps.server.admin.queue_counters import COUNTERS_DTYPE, NEVER, named
+
+Rows = Sequence[Sequence[Any]]
+Heads = Mapping[int, MessageHead | None]
+NS_PER_S = 10**9
+SHOWN_DIGITS = 3
+
+
+def counters_in(rows: Rows) -> dict[str, int]:
+    """The queue's counters, out of what the core says."""
+    (found,) = (row[1] for row in rows if row[0] == "queue")
+    return named(numpy.frombuffer(found, COUNTERS_DTYPE)[0])
+
+
+def positions_in(rows: Rows) -> set[int]:
+    """Log positions of all messages that the core speaks of."""
+    counters = counters_in(rows)
+    found = {counters[name] for name in ("oldest_position", "last_queued_position", "last_acked_position")}
+    for row in rows:
+        if row[0] == "cursor":
+            found.update(row[3:5])
+        elif row[0] == "message":
+            found.add(row[1])
+    return found - {0, NEVER}
+
+
+def details_text(
+    rows: Rows, heads: Heads, now_ns: int, seconds_behind: int, age_of_oldest_lease: int, priority_count: int
+) -> str:
+    """The document, as JSON."""
+    counters = counters_in(rows)
+    (internal_depth,) = (row[2] for row in rows if row[0] == "queue")
+    subscriptions: defaultdict[int, list[Sequence[Any]]] = defaultdict(list)
+    for row in rows:
+        if row[0] == "subscription":
+            subscriptions[row[1]].append(row[2:])
+    document = {
+        "internal_depth": internal_depth,
+        "insert_count": counters["insert_count"],
+        "delete_count": counters["delete_count"],
+        "depth": counters["depth"],
+        "last_queued_txid": _txid(heads, counters["last_queued_position"]),
+        "last_acked_txid": _txid(heads, counters["last_acked_position"]),
+        "priority_count": priority_count,
+        "seconds_behind": seconds_behind,
+        "age_of_oldest_lease": age_of_oldest_lease,
+        "backlog": counters["leased"] + counters["delivered"],
+        "expired_leases": counters["expired_leases"],
+        "locally_owned": counters["depth"],
+        "transferred_in": counters["transferred_in"],
+        "cursors": [_cursor(row, subscriptions[row[1]], heads) for row in rows if row[0] == "cursor"],
+        "messages": [_message(row, heads, now_ns) for row in rows if row[0] == "message"],
+    }
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")) + "\n"
+
+
+def _txid(heads: Heads, position: int) -> int:
+    head = heads.get(position)
+    return 0 if head is None else head.txid
+
+
+def _cursor(row: Sequence[Any], subscriptions: Rows, heads: Heads) -> dict[str, Any]:
+    _, number, state, processed, delivered, held = row
+    result = "passed" if processed else "none"
+    return {
+        "cursor_id": number,
+        "state": state,
+        "last_processed_txid": _txid(heads, processed),
+        "last_delivered_txid": _txid(heads, delivered),
+        "last_result": "delivered" if processed and processed == delivered else result,
+        "processing_count": held,
+        "cursor_subscriptions": [
+            {"client_name": client, "filter": text, "backlog": backlog, "max_backlog": limit}
+            for client, text, backlog, limit in subscriptions
+        ],
+    }
+
+
+def _message(row: Sequence[Any], heads: Heads, now_ns: int) -> dict[str, Any]:
+    _, position, publisher, sequence, deliverable, priority, leased_to, began_ns = row
+    head = heads.get(position)
+    shown = {
+        "txid": 0 if head is None else head.txid,
+        "bookmark": format_bookmark(publisher, sequence),
+        "journal": "" if head is None else head.path,
+        "deliverable": deliverable,
+        "age": 0 if head is None else _age_s(now_ns, head.timestamp_ns),
+        "locally_owned": 1,
+        "priority": priority,
+    }
+    if leased_to is not None:
+        shown |= {"leased_to": leased_to, "leased_age": _age_s(now_ns, began_ns)}
+    return shown
+
+
+def _age_s(now_ns: int, since_ns: int) -> float:
+    return round(max(0, now_ns - since_ns) / NS_PER_S, SHOWN_DIGITS)
