@@ -135,7 +135,9 @@ def test_queues_67_details(start: Start) -> None:
     consumer = observed.consumer(2)
     received = consumer.receive_published(2)
     details = observed.details()
-    assert [message.get("leased_to") for message in details["messages"]] == [consumer.client_name] * 2 + [None]
+    assert [message.get("leased_to") for message in details["messages"]] == [consumer.client_name] * 2 + [
+        None
+    ]
     assert [message["bookmark"] for message in details["messages"][:2]] == [one["bm"] for one in received]
     assert [message["deliverable"] for message in details["messages"]] == [0, 0, 1]
     assert details["messages"][0]["leased_age"] >= 0

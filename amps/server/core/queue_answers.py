@@ -19,7 +19,7 @@ def answer_about_queue(request: bytes, sequencer: Sequencer) -> list[bytes] | No
     """Datagrams to send; None: nothing about a queue is asked, or what is asked cannot be understood."""
     try:
         asked = msgpack.unpackb(request)
-    except (ValueError, RecursionError, msgpack.UnpackException):
+    except (ValueError, TypeError, RecursionError, msgpack.UnpackException):
         return None
     if not isinstance(asked, list) or len(asked) != 3 or asked[1] != VERB:
         return None

@@ -1,0 +1,178 @@
+"""What the core says of one queue: rows about its cursors, subscriptions and first messages, within bounds."""
+
+from typing import Any
+
+import msgpack
+import pytest
+
+from amps._core import queue_details
+from amps._core.queue_desk import QueueDesk, client_key
+from amps._core.queue_details import describe_queue
+from amps.server.admin.queue_counters import NEVER
+from amps.server.admin.queue_details import counters_in
+from amps.server.core.queue_answers import PART_BYTES, answer_about_queue
+from tests.support.queue_slots import SharedQueues
+from tests.support.queue_subject import QueueSettings
+
+ANNA, BEN = client_key(0, 5, 1), client_key(0, 6, 1)
+NAMES = {(0, 5): "anna", (0, 6): "ben"}
+
+
+@pytest.fixture
+def queues() -> SharedQueues:
+    return SharedQueues(QueueSettings("Q", max_per_subscription=100), QueueSettings("P", has_priority=True))
+
+
+def rows(queues: SharedQueues, kind: str, queue: int = 0) -> list[tuple[Any, ...]]:
+    return [row[1:] for row in describe_queue(queues.book, queue, NAMES) if row[0] == kind]
+
+
+def test_an_empty_queue(queues: SharedQueues) -> None:
+    assert rows(queues, "message") == rows(queues, "subscription") == []
+    assert rows(queues, "cursor") == [(0, "idle", 0, 0, 0)]
+    described = describe_queue(queues.book, 0, NAMES)
+    assert counters_in(described)["oldest_position"] == NEVER
+    assert rows(queues, "queue")[0][1] == 0, "it reserves nothing"
+
+
+def test_who_holds_which_message(queues: SharedQueues) -> None:
+    queues.enter(0, 8, 16, 24)
+    queues.book.subscribe(0, 1, BEN, {0: None}, 2)
+    queues.book.serve(77)
+    assert rows(queues, "message") == [
+        (8, 1, 8, 0, None, "ben", 77),
+        (16, 1, 16, 0, None, "ben", 77),
+        (24, 1, 24, 1, None, None, 0),
+    ]
+    assert rows(queues, "subscription") == [(0, "ben", "", 2, 2)]
+    assert rows(queues, "cursor") == [(0, "full", 16, 16, 2)]
+    assert counters_in(describe_queue(queues.book, 0, NAMES))["leased"] == 2
+
+
+def test_a_lease_that_was_extended_shows_its_beginning(queues: SharedQueues) -> None:
+    queues.enter(0, 8)
+    queues.book.subscribe(0, 1, BEN, {0: None}, 2)
+    queues.book.serve(77)
+    queues.book.acknowledge(0, BEN, [(1, 8, 8, 0)], 3, 10**12, 100)
+    assert rows(queues, "message")[0][-1] == 77
+
+
+def test_a_client_that_nobody_knows_has_no_name(queues: SharedQueues) -> None:
+    """Somebody else has logged on under it, and its connection is about to end."""
+    queues.enter(0, 8)
+    queues.book.subscribe(0, 1, client_key(1, 5, 1), {0: None}, 2)
+    queues.book.serve(77)
+    assert rows(queues, "message")[0][5] == ""
+
+
+def test_cursors_of_filters(queues: SharedQueues) -> None:
+    queues.enter(0, 8, 16, 24)
+    queues.book.subscribe(0, 1, BEN, {0: 7}, 5, "/k = 1")
+    queues.book.subscribe(0, 2, ANNA, {0: 7}, 6, "/k = 1")
+    everything, filtered = rows(queues, "cursor")
+    assert everything[1] == "idle"
+    assert filtered == (1, "evaluating", 0, 0, 0)
+    queues.book.hear(1, [(8, 0)], 17, 50)
+    queues.book.serve(60)
+    assert rows(queues, "cursor")[1] == (1, "evaluating", 16, 8, 1)
+    queues.book.hear(1, [], 25, 50)
+    assert rows(queues, "cursor")[1] == (1, "waiting", 24, 8, 1)
+    assert rows(queues, "subscription") == [(1, "ben", "/k = 1", 1, 5), (1, "anna", "/k = 1", 0, 6)]
+
+
+def test_priorities(queues: SharedQueues) -> None:
+    queues.book.enqueue(1, 8, (1, 1), 1, None, 1, 0)
+    queues.book.enqueue(1, 16, (1, 2), 1, None, 1, None)
+    assert [row[4] for row in rows(queues, "message", 1)] == [0, None]
+
+
+def test_what_was_delivered_at_most_once_is_not_in_the_queue() -> None:
+    queues = SharedQueues(QueueSettings("Q", at_least_once=False, fairness="round-robin"))
+    queues.enter(0, 8, 16)
+    queues.book.subscribe(0, 1, BEN, {0: None}, 1)
+    queues.book.serve(1)
+    assert [row[0] for row in rows(queues, "message")] == [16]
+    assert rows(queues, "subscription") == [(0, "ben", "", 1, 1)]
+
+
+def test_a_barrier_cannot_be_delivered(queues: SharedQueues) -> None:
+    queues.enter(0, 8)
+    queues.enter(0, 16, is_barrier=True)
+    assert [row[3] for row in rows(queues, "message")] == [1, 0]
+
+
+def test_it_is_bounded(queues: SharedQueues) -> None:
+    """The first 1000 messages at the head, from among the slots that may be looked at."""
+    positions = [8 * number for number in range(1, 3001)]
+    queues.enter(0, *positions)
+    assert [row[0] for row in rows(queues, "message")] == positions[:1000]
+    queues.leave(0, *positions[:1500])
+    assert [row[0] for row in rows(queues, "message")] == positions[1500:2500]
+    for number in range(1200):
+        queues.book.subscribe(0, number, BEN, {0: number}, 1)
+    assert len(rows(queues, "cursor")) == queue_details.CURSORS_MAX
+    assert len(rows(queues, "subscription")) == queue_details.SUBSCRIPTIONS_MAX
+
+
+def test_a_queue_that_is_almost_empty_is_not_searched_through() -> None:
+    """One message in every block that is kept: the core looks at so many slots and no more."""
+    queues = SharedQueues(QueueSettings("Q"))
+    count = queue_details.SLOTS_MAX - 1024
+    for first in range(0, count, 1024):
+        positions = [8 * number for number in range(first + 1, first + 1025)]
+        queues.enter(0, *positions)
+        queues.leave(0, *positions[1:])
+    assert len(rows(queues, "message")) == count // 1024 > 50
+
+
+class Asked:
+    """What of a sequencer is asked."""
+
+    names = NAMES
+
+    def __init__(self, queues: SharedQueues | None) -> None:
+        self.desk = None if queues is None else QueueDesk(queues.book, [("Q", "json"), ("P", "json")])
+
+
+def ask(queues: SharedQueues | None, request: object) -> list[Any] | None:
+    answers = answer_about_queue(msgpack.packb(request), Asked(queues))  # type: ignore[arg-type]
+    return None if answers is None else [msgpack.unpackb(answer) for answer in answers]
+
+
+def test_an_answer_comes_in_parts_that_fit(queues: SharedQueues) -> None:
+    queues.enter(0, *[8 * number for number in range(1, 1001)])
+    queues.book.subscribe(0, 1, BEN, {0: None}, 1000)
+    queues.book.serve(77)
+    for number in range(2, 200):
+        queues.book.subscribe(0, number, BEN, {0: number}, 1, "x" * 500)
+    packed = answer_about_queue(msgpack.packb([9, "queue", 0]), Asked(queues))  # type: ignore[arg-type]
+    assert packed is not None
+    assert max(map(len, packed)) <= PART_BYTES + 100
+    answers = [msgpack.unpackb(answer) for answer in packed]
+    assert [answer[:2] for answer in answers] == [[9, "more"]] * (len(answers) - 1) + [[9, "ok"]]
+    assert len(answers) > 2
+    found = [row for answer in answers for row in answer[2]]
+    assert found == [list(row) for row in describe_queue(queues.book, 0, NAMES)]
+
+
+@pytest.mark.parametrize("number", [-1, 2, 1.0, "Q", None, True, 2**63])
+def test_a_queue_that_there_is_not(queues: SharedQueues, number: object) -> None:
+    answer = ask(queues, [9, "queue", number])
+    assert answer is not None
+    assert answer[0][:2] == [9, "error"]
+
+
+def test_an_instance_without_queues() -> None:
+    assert ask(None, [9, "queue", 0]) == [[9, "error", "there is no queue of the number 0"]]
+
+
+@pytest.mark.parametrize(
+    "request_", [[9, "list"], [9, "queue"], [9, "compress", 0], "queue", 7, {"queue": 0}]
+)
+def test_other_questions_are_not_answered_here(queues: SharedQueues, request_: object) -> None:
+    assert ask(queues, request_) is None
+
+
+def test_what_cannot_be_understood_is_not_answered_here(queues: SharedQueues) -> None:
+    assert answer_about_queue(b"\xc1", Asked(queues)) is None  # type: ignore[arg-type]
+    assert answer_about_queue(b"", Asked(queues)) is None  # type: ignore[arg-type]
