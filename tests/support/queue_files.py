@@ -1,0 +1,43 @@
+"""Queues in the files that the core shares, and what else a view of queues needs of an instance."""
+
+import mmap
+from pathlib import Path
+
+from amps._core.queue_book import QueueBook
+from amps._core.queue_list import COUNTERS_BYTES
+from amps._core.queue_slots import BLOCKS_MAX, QueueArena, arena_bytes
+from amps._core.shared import ControlPage
+from amps.server.queue_statistics import QueueStatistics
+from tests.support.queue_engine import EngineSettings
+from tests.support.queue_subject import QueueSettings
+
+
+class QueueFiles:
+    """Stands for the runtime of an instance (amps.server.runtime), and fills the core's files."""
+
+    def __init__(self, directory: Path, *settings: QueueSettings, control: ControlPage | None = None) -> None:
+        self.queue_slots_path = directory / "queue.slots"
+        self.queue_counters_path = directory / "queue.counters"
+        self.control = control or ControlPage()
+        self.queue_statistics = QueueStatistics(2, len(settings))
+        self.began_ns = 0
+        arena = QueueArena(_mapped(self.queue_slots_path, arena_bytes(BLOCKS_MAX)), BLOCKS_MAX)
+        counters = _mapped(self.queue_counters_path, COUNTERS_BYTES * len(settings))
+        self.book = QueueBook(arena, counters, [EngineSettings(one) for one in settings], 1)
+
+    def enter(self, queue: int, *positions: int, now_ns: int = 1) -> None:
+        """Messages come; their sequences are their log positions."""
+        for position in positions:
+            self.book.enqueue(queue, position, (1, position), now_ns, None, now_ns)
+
+    def acknowledge(self, queue: int, *positions: int, client: int = 1, now_ns: int = 1) -> None:
+        """Messages leave."""
+        for position in positions:
+            self.book.acknowledge(queue, client, [(1, position, position, 0)], 0, 0, now_ns)
+
+
+def _mapped(path: Path, size: int) -> mmap.mmap:
+    """A file that takes room only where it is written to."""
+    with path.open("w+b") as file:
+        file.truncate(size)
+        return mmap.mmap(file.fileno(), size)
