@@ -7,14 +7,18 @@ import json
 import socket
 import ssl
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import uvloop
 
+from amps.config import ServerConfig
+from amps.server.admin.queues import QueueView
 from amps.server.admin.server import AdminServer
 from amps.server.services.actions.engine import Engine
 from amps.server.services.actions.step import Environment
+from amps.server.services.core_requests import CoreRequests
 from amps.server.write_statistics import WriteStatistics
 from tests.support.services import FakeCore, RecordingLog, RecordingPublisher, loaded
 
@@ -86,6 +90,7 @@ class AdminFixture:
         instance_xml: str = "",
         journals: list[dict[str, Any]] | None = None,
         log: bool = True,
+        queues: Callable[[ServerConfig, CoreRequests], QueueView] | None = None,
     ) -> None:
         admin = f"<Admin><InetAddr>127.0.0.1:0</InetAddr>{admin_xml}</Admin>"
         self.loaded = loaded(actions_xml, log=log, instance_xml=admin + instance_xml)
@@ -93,6 +98,7 @@ class AdminFixture:
         self.publisher = RecordingPublisher()
         self.core: FakeCore
         self._journals = journals or []
+        self._make_queues = queues
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._socket.getsockname()[1]
         self._started = threading.Event()
@@ -137,7 +143,16 @@ class AdminFixture:
         self.engine = Engine(self.loaded.config.actions, environment)
         admin = self.loaded.config.admin
         self.writes = WriteStatistics()
-        server = AdminServer(self.loaded, admin, requests, self.writes, self.engine, self.log)  # type: ignore[arg-type]
+        queues = self._make_queues(self.loaded.config, requests) if self._make_queues is not None else None
+        server = AdminServer(
+            self.loaded,
+            admin,
+            requests,
+            self.writes,
+            self.engine,
+            self.log,  # type: ignore[arg-type]
+            queues,
+        )
         await server.start([self._socket])
         self._started.set()
         await self._stop.wait()

@@ -9,7 +9,7 @@ One instance owns all messages of its queues: `owned` is the depth.
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -39,7 +39,14 @@ DUMP_BYTES_MAX = 100_000
 class QueueView:
     """All queues of the instance, as they are shown and switched. Lives in the services process."""
 
-    def __init__(self, config: ServerConfig, runtime: Runtime, core: CoreRequests) -> None:
+    def __init__(
+        self,
+        config: ServerConfig,
+        runtime: Runtime,
+        core: CoreRequests,
+        now_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._now_ns = now_ns
         self._config = config
         self._queues = config.queues
         self._runtime = runtime
@@ -88,7 +95,7 @@ class QueueView:
         await self._look_up_oldest([(number, row["oldest_position"])])
         return Group(
             {
-                **self._metrics(number, row, time.time_ns()),
+                **self._metrics(number, row, self._now_ns()),
                 "details": Document(partial(self._details, number), "application/json"),
             }
         )
@@ -97,7 +104,7 @@ class QueueView:
         rows = self._read_all()
         await self._look_up_oldest(enumerate(rows["oldest_position"].tolist()))
         made = {}
-        now_ns = time.time_ns()
+        now_ns = self._now_ns()
         for number, queue in enumerate(self._queues):
             if number % TURN_MEMBERS == TURN_MEMBERS - 1:
                 await asyncio.sleep(0)
@@ -211,7 +218,7 @@ class QueueView:
     def _details_of(self, number: int, rows: list[list[object]]) -> str:
         counters = counters_in(rows)
         heads = read_heads(self._config, self._runtime.control, positions_in(rows))
-        now_ns = time.time_ns()
+        now_ns = self._now_ns()
         oldest = heads.get(counters["oldest_position"])
         behind_ns = 0 if oldest is None else now_ns - max(oldest.timestamp_ns, self._runtime.began_ns)
         priorities = 0
@@ -231,7 +238,7 @@ class QueueView:
         """One line per queue, those with the most messages first; as many as a record of the log has room for."""
         rows = self._read_all()
         await self._look_up_oldest(enumerate(rows["oldest_position"].tolist()))
-        now_ns = time.time_ns()
+        now_ns = self._now_ns()
         lines: list[str] = []
         size = 0
         for number in (-rows["depth"].astype("i8")).argsort(kind="stable").tolist():
