@@ -9,7 +9,7 @@ One instance owns all messages of its queues: `owned` is the depth.
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,6 @@ from amps.server.admin.message_heads import read_heads
 from amps.server.admin.queue_counters import NEVER, QueueCounters, count_priorities, named
 from amps.server.admin.queue_details import counters_in, details_text, positions_in
 from amps.server.admin.tree import (
-    TURN_MEMBERS,
     Collection,
     Document,
     Dynamic,
@@ -60,12 +59,12 @@ class QueueView:
     def queues_node(self) -> Collection:
         """`/amps/instance/queues`"""
         members = {queue_id(queue): Dynamic(partial(self._queue, n)) for n, queue in enumerate(self._queues)}
-        return Collection("queue", members, self._all_queues)
+        return Collection("queue", members, self._each_queue)
 
     def sow_node(self) -> Collection:
         """`/amps/instance/sow`, as far as queues go (queues.md D-39)."""
         members = {queue_id(queue): Dynamic(partial(self._sow, n)) for n, queue in enumerate(self._queues)}
-        return Collection("topic", members, self._all_sow)
+        return Collection("topic", members, self._each_sow)
 
     def administrator_node(self) -> Collection:
         """`/amps/administrator/queues`"""
@@ -100,16 +99,12 @@ class QueueView:
             }
         )
 
-    async def _all_queues(self) -> Mapping[str, Group]:
+    async def _each_queue(self) -> AsyncIterator[tuple[str, Group]]:
         rows = self._read_all()
         await self._look_up_oldest(enumerate(rows["oldest_position"].tolist()))
-        made = {}
         now_ns = self._now_ns()
         for number, queue in enumerate(self._queues):
-            if number % TURN_MEMBERS == TURN_MEMBERS - 1:
-                await asyncio.sleep(0)
-            made[queue_id(queue)] = Group(self._metrics(number, named(rows[number]), now_ns))
-        return made
+            yield queue_id(queue), Group(self._metrics(number, named(rows[number]), now_ns))
 
     def _metrics(self, number: int, row: Mapping[str, int], now_ns: int) -> dict[str, Leaf]:
         queue = self._queues[number]
@@ -139,14 +134,10 @@ class QueueView:
     async def _sow(self, number: int) -> Group:
         return self._sow_metrics(number, self._read(number))
 
-    async def _all_sow(self) -> Mapping[str, Group]:
+    async def _each_sow(self) -> AsyncIterator[tuple[str, Group]]:
         rows = self._read_all()
-        made = {}
         for number, queue in enumerate(self._queues):
-            if number % TURN_MEMBERS == TURN_MEMBERS - 1:
-                await asyncio.sleep(0)
-            made[queue_id(queue)] = self._sow_metrics(number, named(rows[number]))
-        return made
+            yield queue_id(queue), self._sow_metrics(number, named(rows[number]))
 
     def _sow_metrics(self, number: int, row: Mapping[str, int]) -> Group:
         queue = self._queues[number]

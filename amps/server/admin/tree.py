@@ -6,7 +6,7 @@ node: who asks for a group with all its children gets those that he may see.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Union
 
@@ -67,13 +67,13 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """Members of one kind, by id. `singular`: the name of one of them. `make_all`, where asking for many at once is
-    cheaper than for each: makes the members when all of them are wanted. Raises Refused.
+    """Members of one kind, by id. `singular`: the name of one of them. `each`, where asking for many at once is cheaper
+    than for each: makes the members one after the other, when all of them are wanted. Raises Refused.
     """
 
     singular: str
     members: Mapping[str, "Group | Dynamic"]
-    make_all: Callable[[], Awaitable[Mapping[str, Group]]] | None = None
+    each: Callable[[], AsyncIterator[tuple[str, Group]]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,15 +155,34 @@ async def _content(node: Node, path: str, visible: Visible) -> Content | None:
     if isinstance(node, Question | Document | Operation):
         return None
     found: list[tuple[str, Content]] = []
-    children = children_of(node)
-    if isinstance(node, Collection) and node.make_all is not None:
-        children = await node.make_all()
-    for name, child in children.items():
-        if len(found) % TURN_MEMBERS == TURN_MEMBERS - 1:
-            await asyncio.sleep(0)
+    if isinstance(node, Collection):
+        async for name, member in _each(node):
+            below = f"{path}/{name}"
+            if visible(below):
+                found.append((name, await _content(member, below, visible) or {}))
+        return Members(node.singular, tuple(found))
+    for name, child in children_of(node).items():
         below = f"{path}/{name}"
         if visible(below):
-            content = await _content(child, below, visible)
+            # Most of what there is are leaves.
+            content = child.read() if isinstance(child, Leaf) else await _content(child, below, visible)
             if content is not None:
                 found.append((name, content))
-    return Members(node.singular, tuple(found)) if isinstance(node, Collection) else dict(found)
+    return dict(found)
+
+
+async def _each(node: Collection) -> AsyncIterator[tuple[str, Node]]:
+    """The members of a collection. Others have a turn now and then."""
+    turn = 0
+    if node.each is None:
+        for name, member in node.members.items():
+            turn += 1
+            if turn % TURN_MEMBERS == 0:
+                await asyncio.sleep(0)
+            yield name, member
+        return
+    async for name, made in node.each():
+        turn += 1
+        if turn % TURN_MEMBERS == 0:
+            await asyncio.sleep(0)
+        yield name, made

@@ -51,7 +51,7 @@ def test_queue_subscribe_asks_the_core_and_tells_its_answer(stage: Stage) -> Non
     client = stage.client("c")
     answer = client.ask({"c": "subscribe", "t": "Q1", "sub_id": "s", "a": "processed", "o": "max_backlog=10"})
     assert (answer["status"], answer["o"], answer["sub_id"]) == ("success", "max_backlog=5", "s")
-    assert stage.core.subscribed == [(client.connection.serial, [0, [0], 10, None])]
+    assert stage.core.subscribed == [(client.connection.serial, [0, [0], 10, None, ""])]
     assert not stage.worker.feeds.has_live
 
 
@@ -160,7 +160,7 @@ def test_queue_subscribe_by_expression_to_queues_and_topics(stage: Stage) -> Non
         {"c": "subscribe", "t": "^(Q|T)", "sub_id": "s", "a": "processed", "o": "max_backlog=2"}
     )
     assert answer["o"] == "max_backlog=2"
-    assert [payload for _, payload in stage.core.subscribed] == [[0, [0, 1, 2, 3], 2, None]]
+    assert [payload for _, payload in stage.core.subscribed] == [[0, [0, 1, 2, 3], 2, None, ""]]
     publish(stage, "T", b"1")
     publish(stage, "T2", b"2")
     assert summary(client.received()) == [("T", "s", b"1")]
@@ -231,8 +231,8 @@ def test_queue_answer_comes_before_deliveries_and_behind_those_of_before(stage: 
     stage.core.deliver(Delivery(second, 0, queue=1))
     stage.settle()
     assert [payload for _, payload in stage.core.subscribed] == [
-        [0, [0], 4, None],
-        [0, [1], 3, None],
+        [0, [0], 4, None, ""],
+        [0, [1], 3, None, ""],
     ]
     assert client.received() == []
     stage.worker.runtime.control.durable = stage.core.end + 1
