@@ -10,7 +10,7 @@ Invariants: the first entry is that of a lease that lasts, and `oldest_ns` is it
 """
 
 from libc.stdint cimport uint32_t, uint64_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free, realloc
 
 from amps._core.queue_slots cimport NEVER, SLOT_LEASE_ENDS, SLOT_LEASED, QueueArena
 
@@ -90,23 +90,23 @@ cdef class LeaseOrder:
         return self.slots[lease.slot].state == SLOT_LEASED and self.began_ns(lease.slot) == lease.began_ns
 
     cdef int make_room(self, uint64_t leased) except -1:
-        """For one more: where stale ones were, or elsewhere."""
+        """For one more: where stale ones were if there are many, else in more memory."""
         cdef GivenLease* grown
-        cdef uint64_t capacity = self.capacity
+        cdef uint64_t capacity = max(<uint64_t>FIRST_CAPACITY, 2 * self.capacity)
         cdef uint64_t kept = 0
         cdef uint64_t at
-        if self.count <= 2 * leased + FIRST_CAPACITY:
-            capacity = max(<uint64_t>FIRST_CAPACITY, 2 * self.count)
-        grown = <GivenLease*>malloc(capacity * sizeof(GivenLease))
+        if 2 * self.count < self.capacity or self.count > 2 * leased + FIRST_CAPACITY:
+            for at in range(self.first, self.first + self.count):
+                if self.lasts(&self.given[at]):
+                    self.given[kept] = self.given[at]
+                    kept += 1
+            self.first = 0
+            self.count = kept
+            if kept < self.capacity:
+                return 0
+        grown = <GivenLease*>realloc(self.given, capacity * sizeof(GivenLease))
         if grown == NULL:
             raise MemoryError()
-        for at in range(self.first, self.first + self.count):
-            if self.lasts(&self.given[at]):
-                grown[kept] = self.given[at]
-                kept += 1
-        free(self.given)
         self.given = grown
         self.capacity = capacity
-        self.first = 0
-        self.count = kept
         return 0

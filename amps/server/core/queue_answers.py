@@ -4,6 +4,7 @@ Asked by the services process, as about journals (journal_keeper.py): `[id, "que
 `amps._core.queue_details`, in parts that a packet socket takes.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgpack
@@ -28,22 +29,31 @@ def answer_about_queue(request: bytes, sequencer: Sequencer) -> list[bytes] | No
     known = 0 if desk is None else len(desk.book.queues)
     if desk is None or isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < known:
         return [msgpack.packb([identity, "error", f"there is no queue of the number {number!r}"])]
-    *parts, last = _parts(describe_queue(desk.book, number, sequencer.names))
-    return [
-        *(msgpack.packb([identity, "more", part]) for part in parts),
-        msgpack.packb([identity, "ok", last]),
-    ]
+    return _answer(identity, describe_queue(desk.book, number, sequencer.names))
 
 
-def _parts(rows: list[tuple[Any, ...]]) -> list[list[tuple[Any, ...]]]:
-    """Rows that fit into a datagram together; at least one part."""
-    parts: list[list[tuple[Any, ...]]] = [[]]
+def _answer(identity: object, rows: Iterable[tuple[Any, ...]]) -> list[bytes]:
+    """Datagrams with as many rows as fit; at least one."""
+    packer = msgpack.Packer()
+    parts: list[list[bytes]] = [[]]
     size = 0
     for row in rows:
-        row_size = len(msgpack.packb(row))
-        if size + row_size > PART_BYTES and parts[-1]:
+        packed = packer.pack(row)
+        size += len(packed)
+        if size > PART_BYTES and parts[-1]:
             parts.append([])
-            size = 0
-        parts[-1].append(row)
-        size += row_size
-    return parts
+            size = len(packed)
+        parts[-1].append(packed)
+    kinds = ["more"] * (len(parts) - 1) + ["ok"]
+    return [
+        b"".join(
+            (
+                packer.pack_array_header(3),
+                packer.pack(identity),
+                packer.pack(kind),
+                packer.pack_array_header(len(part)),
+                *part,
+            )
+        )
+        for kind, part in zip(kinds, parts, strict=True)
+    ]

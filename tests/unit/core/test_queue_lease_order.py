@@ -146,6 +146,19 @@ def test_what_is_over_takes_no_room_for_ever(queues: SharedQueues) -> None:
     assert queues.book.queues[0].leases.capacity < 100
 
 
+def test_returned_and_given_again_at_the_same_time_very_often(queues: SharedQueues) -> None:
+    """What is over looks as if it lasted: there must be room for it."""
+    deliver(queues, 5, 8, 16)
+    for _ in range(200):
+        acknowledge(queues, 16, "cancel", 5)
+        queues.book.serve(5)
+    assert oldest_ns(queues) == 5
+    acknowledge(queues, 8, "acknowledge", 6)
+    assert oldest_ns(queues) == 5
+    acknowledge(queues, 16, "acknowledge", 6)
+    assert oldest_ns(queues) == TIME_NEVER
+
+
 def test_many_leases_at_once(queues: SharedQueues) -> None:
     positions = [8 * number for number in range(1, 1001)]
     deliver(queues, 7, *positions)
