@@ -264,6 +264,30 @@ def test_queues_proxied_transfer(start: Start) -> None:
     assert observed.metrics()["proxied_transfer"] == "disabled"
 
 
+def test_queues_proxied_transfer_outlives_processes(start: Start) -> None:
+    """queues.md §16.4: it is set for the life of the instance, whoever dies meanwhile."""
+    observed = start(queue_xml("Q", "T"))
+    observed.text("administrator/queues/Q!json/enable_proxied_transfer")
+    server = observed.server
+    (services,) = server.pids("amps: services")
+    server.kill_process(services)
+    server.wait_for_new_tree([services])
+
+    def shows(name: str, value: str) -> bool:
+        try:
+            return observed.metrics()[name] == value
+        except (OSError, AssertionError):
+            return False
+
+    wait_until(lambda: shows("proxied_transfer", "enabled"), WAIT_S, "lost with the services")
+    observed.publish(1)
+    old = [server.core_pid(), *server.transport_pids(), *server.pids("amps: services")]
+    server.kill_core()
+    server.wait_for_new_tree(old)
+    wait_until(lambda: shows("queue_depth", "1"), WAIT_S, "the queue is not shown again")
+    assert shows("proxied_transfer", "enabled")
+
+
 def test_queues_filters_and_priorities_in_details(start: Start) -> None:
     """queues.md §18: the cursors of different filters, the priorities that there are."""
     observed = start(queue_xml("Q", "T", Priority="/p"))
