@@ -1,5 +1,6 @@
 """What the core says of one queue: rows about its cursors, subscriptions and first messages, within bounds."""
 
+from pathlib import Path
 from typing import Any
 
 import msgpack
@@ -11,6 +12,7 @@ from amps._core.queue_details import describe_queue
 from amps.server.admin.queue_counters import NEVER
 from amps.server.admin.queue_details import counters_in
 from amps.server.core.queue_answers import PART_BYTES, answer_about_queue
+from tests.support.queue_files import QueueFiles
 from tests.support.queue_slots import SharedQueues
 from tests.support.queue_subject import QueueSettings
 
@@ -114,15 +116,30 @@ def test_it_is_bounded(queues: SharedQueues) -> None:
     assert len(rows(queues, "subscription")) == queue_details.SUBSCRIPTIONS_MAX
 
 
-def test_a_queue_that_is_almost_empty_is_not_searched_through() -> None:
+def test_a_queue_that_is_almost_empty_is_not_searched_through(tmp_path: Path) -> None:
     """One message in every block that is kept: the core looks at so many slots and no more."""
-    queues = SharedQueues(QueueSettings("Q"))
-    count = queue_details.SLOTS_MAX - 1024
-    for first in range(0, count, 1024):
+    files = QueueFiles(tmp_path, QueueSettings("Q"))
+    blocks = queue_details.SLOTS_MAX // 1024
+    for first in range(0, 1024 * (blocks + 5), 1024):
         positions = [8 * number for number in range(first + 1, first + 1025)]
-        queues.enter(0, *positions)
-        queues.leave(0, *positions[1:])
-    assert len(rows(queues, "message")) == count // 1024 > 50
+        files.enter(0, *positions)
+        files.acknowledge(0, *positions[1:])
+    found = [row[1] for row in describe_queue(files.book, 0, NAMES) if row[0] == "message"]
+    assert found == [8 * (1024 * block + 1) for block in range(blocks)]
+
+
+def test_a_cursor_that_stands_between_two_blocks(queues: SharedQueues) -> None:
+    queues.enter(0, *[8 * number for number in range(1, 1030)])
+    queues.book.subscribe(0, 1, BEN, {0: 7}, 5)
+    for until, processed in (
+        (8, 0),
+        (9, 8),
+        (8 * 1024, 8 * 1023),
+        (8 * 1025, 8 * 1024),
+        (8 * 1025 + 1, 8 * 1025),
+    ):
+        queues.book.hear(1, [], until, 50)
+        assert rows(queues, "cursor")[1][2] == processed
 
 
 class Asked:
