@@ -62,12 +62,13 @@ cdef class QueueBook:
     # --- subscriptions --------------------------------------------------------------------------------
 
     def subscribe(
-        self, uint32_t transport, uint32_t number, uint64_t client, wanted, uint64_t max_backlog, filter_text=""
+        self, uint32_t transport, uint32_t number, uint64_t client, wanted, uint64_t max_backlog, shown=None
     ):
         """Enter a subscription, or replace the one of that number. Returns its effective backlog.
 
         wanted: {number of a queue: key of the filter, None = everything}. Subscriptions with the same key on the same
-        queue and transport share the evaluation of their filter. filter_text: of the filter, to be shown.
+        queue and transport share the evaluation of their filter. shown: subscription id, topic and filter as
+        texts, for those who look at it.
         """
         cdef Subscriber subscriber = self.subscribers.get((transport, number))
         cdef Membership member
@@ -84,10 +85,11 @@ cdef class QueueBook:
         for queue_number in wanted:
             limit = min(limit, (<Queue>self.shared.queues[queue_number]).member_limit)
         subscriber.limit = limit
+        subscriber.shown = shown or ("", "", "")
         held = {member.queue: member for member in subscriber.alive}
         for queue_number, key in wanted.items():
             queue = self.shared.queues[queue_number]
-            cursor = self._cursor(queue, transport, key, filter_text)
+            cursor = self._cursor(queue, transport, key)
             member = held.get(queue_number)
             if member is None:
                 member = Membership(self._membership_number(), subscriber, queue_number, cursor)
@@ -103,14 +105,14 @@ cdef class QueueBook:
         self.shared.memberships.append(None)
         return len(self.shared.memberships) - 1
 
-    def _cursor(self, Queue queue, uint32_t transport, key, filter_text):
+    def _cursor(self, Queue queue, uint32_t transport, key):
         cdef Cursor cursor
         if key is None:
             return queue.everything
         for cursor in queue.cursors:
             if cursor.key == (transport, key):
                 return cursor
-        cursor = Cursor(self.arena, (transport, key), self.next_cursor, filter_text)
+        cursor = Cursor(self.arena, (transport, key), self.next_cursor)
         self.next_cursor += 1
         queue.cursors.append(cursor)
         self.cursors[cursor.number] = (queue, cursor)

@@ -11,3 +11,6 @@ SUBSCRIPTIONS_MAX: int
 def describe_queue(
     book: QueueBook, number: int, names: Mapping[tuple[int, int], str]
 ) -> list[tuple[Any, ...]]: ...
+def describe_subscriptions(
+    book: QueueBook, skip: int, names: Mapping[tuple[int, int], str]
+) -> list[tuple[Any, ...]]: ...

@@ -7,10 +7,12 @@ meanwhile, so there are bounds: of messages, of slots that are looked at for the
 
 from libc.stdint cimport uint32_t, uint64_t
 
+from itertools import islice
+
 from amps._core.queue_book cimport QueueBook
 from amps._core.queue_list cimport QueueCounters
 from amps._core.queue_machine cimport Queue
-from amps._core.queue_members cimport Cursor, Membership
+from amps._core.queue_members cimport Cursor, Membership, Subscriber
 from amps._core.queue_slots cimport (
     BLOCK_SLOTS,
     NO_SLOT,
@@ -40,7 +42,8 @@ def describe_queue(QueueBook book not None, uint32_t number, names):
     - ("queue", its counters as they lie in memory, slots that it has reserved)
     - ("cursor", number, state, log position of the last message it looked at, of the last one it delivered (0: none),
       messages that its subscriptions hold of this queue)
-    - ("subscription", number of its cursor, client name, text of its filter, messages that it holds, at most so many)
+    - ("subscription", number of its cursor, client name, subscription id, topic, filter, messages that it holds of all
+      its queues, at most so many)
     - ("message", log position, publisher id, sequence, 1 if it can be delivered else 0, priority or None, client that
       it is leased to or None, UNIX time in ns at which the lease began or 0)
     """
@@ -73,10 +76,34 @@ cdef int describe_cursors(list rows, Queue queue, dict names) except -1:
         ))
     for member in queue.members[:SUBSCRIPTIONS_MAX]:
         rows.append((
-            "subscription", member.cursor.number, name_of_client(names, member.subscriber.client),
-            member.cursor.text, member.subscriber.outstanding, member.subscriber.limit,
+            "subscription", member.cursor.number, *describe_subscriber(member.subscriber, names),
         ))
     return 0
+
+
+cdef tuple describe_subscriber(Subscriber subscriber, dict names):
+    return (
+        name_of_client(names, subscriber.client), *subscriber.shown, subscriber.outstanding, subscriber.limit,
+    )
+
+
+def describe_subscriptions(QueueBook book not None, uint64_t skip, names):
+    """Rows about subscriptions to queues, in the order in which they began, without the first ones; at most
+    SUBSCRIPTIONS_MAX, fewer only if there are no more.
+
+    Each is transport, the transport's number of it, number of one of its queues or None, client name, subscription id,
+    topic, filter, messages that it holds, at most so many.
+    """
+    cdef Subscriber subscriber
+    cdef Membership member
+    rows = []
+    for subscriber in islice(book.subscribers.values(), skip, skip + SUBSCRIPTIONS_MAX):
+        queue = None
+        for member in subscriber.alive:
+            queue = member.queue
+            break
+        rows.append((subscriber.transport, subscriber.number, queue, *describe_subscriber(subscriber, names)))
+    return rows
 
 
 cdef str state_of(Queue queue, Cursor cursor):

@@ -15,6 +15,7 @@ cdef class Subscriber:
     cdef readonly uint64_t order           # of creation; replacing it does not change that
     cdef readonly uint64_t limit           # effective backlog
     cdef readonly uint64_t outstanding     # delivered and not acknowledged
+    cdef readonly object shown             # subscription id, topic, filter: texts for those who look at it
     cdef list memberships                  # in queues that it gets messages from now
     cdef list alive                        # these, and those in queues from which it only holds messages
 
@@ -36,7 +37,6 @@ cdef class Cursor:
     """What the subscriptions of one queue with the same filter may get next."""
 
     cdef readonly object key               # None: without a filter
-    cdef readonly object text              # of the filter, for those who look at it
     cdef readonly uint32_t number
     cdef QueueArena arena
     cdef bint takes_all                    # there is no filter: all that is available matches

@@ -21,6 +21,7 @@ cdef class Subscriber:
         self.order = order
         self.limit = 0
         self.outstanding = 0
+        self.shown = ("", "", "")
         self.memberships = []
         self.alive = []
 
@@ -46,10 +47,9 @@ cdef class Cursor:
         self.heap.count = 0
         self.heap.capacity = 0
 
-    def __init__(self, QueueArena arena, key, uint32_t number, text=""):
+    def __init__(self, QueueArena arena, key, uint32_t number):
         self.arena = arena
         self.key = key
-        self.text = text
         self.number = number
         self.takes_all = key is None
         self.members = 0

@@ -542,11 +542,11 @@ cdef class Sequencer:
     cdef int _subscribe(self, int index, TransportState state, uint32_t slot, uint32_t serial, tuple wanted) except -1:
         """A subscription to queues begins, or changes; one of a connection that is no more does nothing."""
         cdef Session* session = state.session(slot)
-        number, queues, max_backlog, filter_key, *filter_text = wanted
+        number, queues, max_backlog, filter_key, *shown = wanted
         if session.serial == serial and session.state == SESSION_ACTIVE:
             backlog = self.desk.book.subscribe(
                 index, number, client_key(index, slot, serial), dict.fromkeys(queues, filter_key), max_backlog,
-                *filter_text,
+                *shown,
             )
             self.replies.append((index, ("queue_entered", slot, serial, number, backlog)))
             self._tell_cursors()

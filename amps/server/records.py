@@ -1,8 +1,8 @@
 """Control records: what transports and core tell each other through the rings besides messages.
 
 Of queues (`number`: the transport's number of a subscription to them; replies as others, msgpack):
-    KIND_QUEUE_SUBSCRIBE     [number, [queue numbers], max_backlog, filter id | None, the filter's text, to be shown];
-                             or replaces one
+    KIND_QUEUE_SUBSCRIBE     [number, [queue numbers], max_backlog, filter id | None, shown]; or replaces one.
+                             `shown`: [subscription id, topic, filter], to be shown to those who look
         answer               ["queue_entered", slot, serial, number, effective backlog], before any delivery to it
         for each queue       ["queue_evaluate", 0, 0, cursor, queue number, filter id], if no other subscription of
                              the transport has this filter there; it answers with KIND_QUEUE_MATCHES, again and again

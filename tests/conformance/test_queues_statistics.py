@@ -154,7 +154,14 @@ def test_queues_67_details(start: Start) -> None:
     assert (details["depth"], details["delete_count"], details["last_acked_txid"]) == (2, 1, txids[0])
     (cursor,) = [one for one in details["cursors"] if one["cursor_subscriptions"]]
     assert cursor["cursor_subscriptions"] == [
-        {"client_name": consumer.client_name, "filter": "", "backlog": 2, "max_backlog": 2}
+        {
+            "client_name": consumer.client_name,
+            "sub_id": "s",
+            "topic": "Q",
+            "filter": "",
+            "backlog": 2,
+            "max_backlog": 2,
+        }
     ]
     assert (cursor["last_delivered_txid"], cursor["last_processed_txid"]) == (txids[2], txids[2])
     assert (cursor["state"], cursor["last_result"], cursor["processing_count"]) == ("full", "delivered", 2)
@@ -191,6 +198,25 @@ def test_queues_depth_backlog_and_ages(start: Start) -> None:
     observed.wait_for(queue_depth="1", backlog="1")
     acknowledge(consumer, *received, a="processed")
     observed.wait_for(queue_depth="0", backlog="0", seconds_behind="0", age_of_oldest_lease="0", owned="0")
+
+
+def test_queues_backlog_of_subscriptions(start: Start) -> None:
+    """operations.md §5.7: what is leased on each subscription, over all of its queues."""
+    observed = start(queue_xml("Q", "T"), queue_xml("Q2", "T"))
+
+    def backlogs() -> dict[str, str]:
+        found = json.loads(observed.text("instance/subscriptions.json"))["amps"]["instance"]["subscriptions"]
+        return {row["sub_id"]: row["backlog"] for row in found}
+
+    assert backlogs() == {}
+    first, second = observed.consumer(5, "^Q", "both"), observed.consumer(10, "Q2", "one")
+    observed.publish(1, 2)
+    wait_until(lambda: sum(map(int, backlogs().values())) == 4, WAIT_S, lambda: f"backlogs {backlogs()}")
+    assert backlogs().keys() == {"both", "one"}
+    second.close()
+    wait_until(lambda: backlogs() == {"both": "4"}, WAIT_S, lambda: f"backlogs {backlogs()}")
+    acknowledge(first, *first.receive_published(1), a="processed")
+    wait_until(lambda: backlogs() == {"both": "3"}, WAIT_S, lambda: f"backlogs {backlogs()}")
 
 
 def test_queues_backlog_of_what_is_delivered_at_most_once(start: Start) -> None:

@@ -11,6 +11,8 @@ from amps.server.queue_statistics import QueueStatistics
 from tests.support.queue_engine import EngineSettings
 from tests.support.queue_subject import QueueSettings
 
+TRANSPORTS = 2
+
 
 class QueueFiles:
     """Stands for the runtime of an instance (amps.server.runtime), and fills the core's files."""
@@ -19,11 +21,11 @@ class QueueFiles:
         self.queue_slots_path = directory / "queue.slots"
         self.queue_counters_path = directory / "queue.counters"
         self.control = control or ControlPage()
-        self.queue_statistics = QueueStatistics(2, len(settings))
+        self.queue_statistics = QueueStatistics(TRANSPORTS, len(settings))
         self.began_ns = 0
         arena = QueueArena(_mapped(self.queue_slots_path, arena_bytes(BLOCKS_MAX)), BLOCKS_MAX)
         counters = _mapped(self.queue_counters_path, COUNTERS_BYTES * len(settings))
-        self.book = QueueBook(arena, counters, [EngineSettings(one) for one in settings], 1)
+        self.book = QueueBook(arena, counters, [EngineSettings(one) for one in settings], TRANSPORTS)
 
     def enter(self, queue: int, *positions: int, now_ns: int = 1) -> None:
         """Messages come; their sequences are their log positions."""

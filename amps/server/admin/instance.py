@@ -41,6 +41,7 @@ def instance_node(
     if queues is not None:
         children["queues"] = queues.queues_node()
         children["sow"] = queues.sow_node()
+        children["subscriptions"] = queues.subscriptions_node()
     return Group(dict(sorted(children.items())))
 
 

@@ -86,8 +86,15 @@ def _cursor(row: Sequence[Any], subscriptions: Rows, heads: Heads) -> dict[str, 
         "last_result": "delivered" if processed and processed == delivered else result,
         "processing_count": held,
         "cursor_subscriptions": [
-            {"client_name": client, "filter": text, "backlog": backlog, "max_backlog": limit}
-            for client, text, backlog, limit in subscriptions
+            {
+                "client_name": client,
+                "sub_id": sub_id,
+                "topic": topic,
+                "filter": filter_text,
+                "backlog": backlog,
+                "max_backlog": limit,
+            }
+            for client, sub_id, topic, filter_text, backlog, limit in subscriptions
         ],
     }
 

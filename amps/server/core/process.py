@@ -51,7 +51,7 @@ from amps.server.core.flusher import Flusher
 from amps.server.core.journal_files import JournalFiles, StorageFailure
 from amps.server.core.lock import DirectoryInUse, DirectoryLock, lock_directory
 from amps.server.core.older import RecoveryRefused
-from amps.server.core.queue_answers import answer_about_queue
+from amps.server.core.queue_answers import answer_about_queues
 from amps.server.core.queues import CoreQueues
 from amps.server.core.recovery import Recovered, recover
 from amps.server.core.refusing import Refusing
@@ -503,7 +503,7 @@ class Core:
                 return
             if not request:
                 return
-            answers = answer_about_queue(request, self.sequencer)
+            answers = answer_about_queues(request, self.sequencer)
             if answers is None:
                 answers = self._answer_about_journals(request)
             self._waiting_answers.extend(answers)

@@ -12,6 +12,8 @@ from typing import Any
 
 import msgpack
 
+from amps._core.queue_details import SUBSCRIPTIONS_MAX
+
 ANSWER_TIMEOUT_S = 15.0
 ANSWER_PARTS_MAX = 100_000
 _DATAGRAM_BYTES_MAX = 1 << 20
@@ -52,6 +54,20 @@ class CoreRequests:
     async def queue(self, number: int) -> list[list[Any]]:
         """What the core says of a queue: rows of `amps._core.queue_details`. Raises CoreRefused."""
         return [row for row in await self._ask("queue", number) if isinstance(row, list)]
+
+    async def queue_subscriptions(self) -> list[list[Any]]:
+        """What the core says of all subscriptions to queues: rows of `amps._core.queue_details`, in the order in which
+        they began. Asked for in several steps: one that begins or ends meanwhile may be there or not, but none is
+        there twice. Raises CoreRefused.
+        """
+        found: dict[tuple[int, int], list[Any]] = {}
+        skip = 0
+        while True:
+            rows = [row for row in await self._ask("queue subscriptions", skip) if isinstance(row, list)]
+            found |= {(row[0], row[1]): row for row in rows}
+            skip += len(rows)
+            if len(rows) < SUBSCRIPTIONS_MAX:
+                return list(found.values())
 
     async def _ask(self, *what: object) -> list[Any]:
         number = self._next_id

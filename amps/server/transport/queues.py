@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from amps.server.transport.connection import Connection
 
 LOG_BYTES_PER_TURN = 1 << 20
-FILTER_SHOWN_CHARACTERS = 500
-"""Of a filter, so much is shown to those who ask who takes messages from a queue."""
+SHOWN_CHARACTERS = 500
+"""Of a filter, so much is shown to those who ask who takes messages from a queue; of names, too."""
 LEASES_MIN = 1024
 LEASES_PER_BACKLOG = 4
 """Of so many deliveries per message that a client may hold positions are kept: acknowledgements may come late."""
@@ -106,7 +106,8 @@ class Queues:
         number = subscription.queue_number
         self._entering[number] = subscription, then
         filter_id = self.filters.id_of(subscription.filter)
-        shown = "" if subscription.filter is None else subscription.filter.canonical[:FILTER_SHOWN_CHARACTERS]
+        filter_text = "" if subscription.filter is None else subscription.filter.canonical
+        shown = [_shown(text) for text in (subscription.sub_id, subscription.topic, filter_text)]
         payload = [number, list(subscription.queues), subscription.options.max_backlog, filter_id, shown]
         self._core.push_control(
             control_record(payload, KIND_QUEUE_SUBSCRIBE, connection.slot, connection.serial)
@@ -178,3 +179,8 @@ class Queues:
             if self._receivers.pop(number, None) is not None:
                 assert self._sender is not None
                 self._sender.remove(number)
+
+
+def _shown(text: str) -> str:
+    """What clients call something, as it may be sent on."""
+    return text[:SHOWN_CHARACTERS].encode("utf-8", "backslashreplace").decode()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from amps._core.log_reader import LogCursor
-from amps._core.queue_details import describe_queue
+from amps._core.queue_details import describe_queue, describe_subscriptions
 from amps._core.shared import ControlPage
 from amps.config import QueueConfig, ServerConfig
 from amps.server.admin import queues as admin_queues
@@ -76,8 +76,8 @@ class Queued:
 
     def answers(self, verb: str, rest: list[Any]) -> list[list[Any]]:
         """What a core would answer, in two parts."""
-        assert verb == "queue"
-        rows = describe_queue(self.files.book, rest[0], NAMES)
+        describe = {"queue": describe_queue, "queue subscriptions": describe_subscriptions}[verb]
+        rows = describe(self.files.book, rest[0], NAMES)
         return [["more", rows[:2]], ["ok", rows[2:]]]
 
 
@@ -263,7 +263,16 @@ def test_details_are_asked_of_the_core(two: Queued) -> None:
             "last_delivered_txid": two.records[3].txid,
             "last_result": "passed",
             "processing_count": 1,
-            "cursor_subscriptions": [{"client_name": "anna", "filter": "", "backlog": 1, "max_backlog": 1}],
+            "cursor_subscriptions": [
+                {
+                    "client_name": "anna",
+                    "sub_id": "",
+                    "topic": "",
+                    "filter": "",
+                    "backlog": 1,
+                    "max_backlog": 1,
+                }
+            ],
         }
     ]
 
@@ -291,6 +300,32 @@ def test_details_have_one_form(two: Queued) -> None:
 def test_details_when_the_core_does_not_answer(two: Queued) -> None:
     two.admin.core.refusal = "it is busy"
     assert two.get("instance/queues/Q!json/details", 500) == "it is busy\n"
+
+
+def test_subscriptions(two: Queued) -> None:
+    """operations.md §5.7: `backlog` is what is leased on a subscription; all of them, in several steps."""
+    two.admin.core._answer = two.answers
+    two.files.enter(0, *two.positions)
+    two.files.book.subscribe(1, 7, 0, {0: None}, 3, ("s", "Q", ""))
+    for number in range(1500):
+        two.files.book.subscribe(0, number, 0, {1: 5}, 1, ("t", "a/b", "/k = 1"))
+    two.files.book.serve(1)
+    first, *others = two.rows("instance/subscriptions")
+    assert first == {
+        "id": str((1 << 32) + 7),
+        "backlog": "3",
+        "client_id": "anna",
+        "filter": "",
+        "message_type": "json",
+        "options": "max_backlog=3",
+        "sub_id": "s",
+        "topic": "Q",
+    }
+    assert [row["id"] for row in others] == [str(number) for number in range(1500)]
+    assert {(row["topic"], row["filter"], row["backlog"]) for row in others} == {("a/b", "/k = 1", "0")}
+    assert two.admin.core.asked == [("queue subscriptions", [0]), ("queue subscriptions", [1000])]
+    assert two.get(f"instance/subscriptions/{first['id']}/backlog") == "3"
+    two.get("instance/subscriptions/12345678/backlog", 404)
 
 
 def test_queues_are_sow_entries(two: Queued) -> None:

@@ -8,10 +8,10 @@ import pytest
 
 from amps._core import queue_details
 from amps._core.queue_desk import QueueDesk, client_key
-from amps._core.queue_details import describe_queue
+from amps._core.queue_details import describe_queue, describe_subscriptions
 from amps.server.admin.queue_counters import NEVER
 from amps.server.admin.queue_details import counters_in
-from amps.server.core.queue_answers import PART_BYTES, answer_about_queue
+from amps.server.core.queue_answers import PART_BYTES, answer_about_queues
 from tests.support.queue_files import QueueFiles
 from tests.support.queue_slots import SharedQueues
 from tests.support.queue_subject import QueueSettings
@@ -46,7 +46,7 @@ def test_who_holds_which_message(queues: SharedQueues) -> None:
         (16, 1, 16, 0, None, "ben", 77),
         (24, 1, 24, 1, None, None, 0),
     ]
-    assert rows(queues, "subscription") == [(0, "ben", "", 2, 2)]
+    assert rows(queues, "subscription") == [(0, "ben", "", "", "", 2, 2)]
     assert rows(queues, "cursor") == [(0, "full", 16, 16, 2)]
     assert counters_in(describe_queue(queues.book, 0, NAMES))["leased"] == 2
 
@@ -69,8 +69,8 @@ def test_a_client_that_nobody_knows_has_no_name(queues: SharedQueues) -> None:
 
 def test_cursors_of_filters(queues: SharedQueues) -> None:
     queues.enter(0, 8, 16, 24)
-    queues.book.subscribe(0, 1, BEN, {0: 7}, 5, "/k = 1")
-    queues.book.subscribe(0, 2, ANNA, {0: 7}, 6, "/k = 1")
+    queues.book.subscribe(0, 1, BEN, {0: 7}, 5, ("s1", "Q", "/k = 1"))
+    queues.book.subscribe(0, 2, ANNA, {0: 7}, 6, ("s2", "^Q", "/k = 1"))
     everything, filtered = rows(queues, "cursor")
     assert everything[1] == "idle"
     assert filtered == (1, "evaluating", 0, 0, 0)
@@ -79,7 +79,10 @@ def test_cursors_of_filters(queues: SharedQueues) -> None:
     assert rows(queues, "cursor")[1] == (1, "evaluating", 16, 8, 1)
     queues.book.hear(1, [], 25, 50)
     assert rows(queues, "cursor")[1] == (1, "waiting", 24, 8, 1)
-    assert rows(queues, "subscription") == [(1, "ben", "/k = 1", 1, 5), (1, "anna", "/k = 1", 0, 6)]
+    assert rows(queues, "subscription") == [
+        (1, "ben", "s1", "Q", "/k = 1", 1, 5),
+        (1, "anna", "s2", "^Q", "/k = 1", 0, 6),
+    ]
 
 
 def test_priorities(queues: SharedQueues) -> None:
@@ -94,7 +97,7 @@ def test_what_was_delivered_at_most_once_is_not_in_the_queue() -> None:
     queues.book.subscribe(0, 1, BEN, {0: None}, 1)
     queues.book.serve(1)
     assert [row[0] for row in rows(queues, "message")] == [16]
-    assert rows(queues, "subscription") == [(0, "ben", "", 1, 1)]
+    assert rows(queues, "subscription") == [(0, "ben", "", "", "", 1, 1)]
 
 
 def test_a_barrier_cannot_be_delivered(queues: SharedQueues) -> None:
@@ -142,6 +145,34 @@ def test_a_cursor_that_stands_between_two_blocks(queues: SharedQueues) -> None:
         assert rows(queues, "cursor")[1][2] == processed
 
 
+def test_subscriptions_of_all_queues(queues: SharedQueues) -> None:
+    """Each once, however many queues it is for; what it is changes with a replacement, what it holds does not."""
+    queues.enter(0, 8, 16)
+    queues.book.subscribe(0, 3, BEN, {0: None, 1: None}, 9, ("s", "^[PQ]$", ""))
+    queues.book.subscribe(1, 3, ANNA, {1: 5}, 9, ("t", "P", "/k"))
+    queues.book.serve(5)
+    described = describe_subscriptions(queues.book, 0, NAMES)
+    assert described == [
+        (0, 3, 0, "ben", "s", "^[PQ]$", "", 1, 1),
+        (1, 3, 1, "anna", "t", "P", "/k", 0, 1),
+    ]
+    queues.book.subscribe(0, 3, BEN, {}, 9, ("s", "T", ""))
+    assert describe_subscriptions(queues.book, 0, NAMES)[0] == (0, 3, 0, "ben", "s", "T", "", 1, 9)
+    queues.book.acknowledge(0, BEN, [(1, 8, 8, 0)], 0, 0, 6)
+    assert describe_subscriptions(queues.book, 0, NAMES)[0] == (0, 3, None, "ben", "s", "T", "", 0, 9)
+    queues.book.unsubscribe(0, 3, 7)
+    assert describe_subscriptions(queues.book, 0, NAMES) == described[1:]
+
+
+def test_many_subscriptions_are_told_in_several_steps(queues: SharedQueues) -> None:
+    for number in range(2500):
+        queues.book.subscribe(0, number, BEN, {0: None}, 1)
+    found = [
+        [row[1] for row in describe_subscriptions(queues.book, skip, NAMES)] for skip in (0, 1000, 2000, 2500)
+    ]
+    assert found == [list(range(1000)), list(range(1000, 2000)), list(range(2000, 2500)), []]
+
+
 class Asked:
     """What of a sequencer is asked."""
 
@@ -152,7 +183,7 @@ class Asked:
 
 
 def ask(queues: SharedQueues | None, request: object) -> list[Any] | None:
-    answers = answer_about_queue(msgpack.packb(request), Asked(queues))  # type: ignore[arg-type]
+    answers = answer_about_queues(msgpack.packb(request), Asked(queues))  # type: ignore[arg-type]
     return None if answers is None else [msgpack.unpackb(answer) for answer in answers]
 
 
@@ -161,8 +192,8 @@ def test_an_answer_comes_in_parts_that_fit(queues: SharedQueues) -> None:
     queues.book.subscribe(0, 1, BEN, {0: None}, 1000)
     queues.book.serve(77)
     for number in range(2, 200):
-        queues.book.subscribe(0, number, BEN, {0: number}, 1, "x" * 500)
-    packed = answer_about_queue(msgpack.packb([9, "queue", 0]), Asked(queues))  # type: ignore[arg-type]
+        queues.book.subscribe(0, number, BEN, {0: number}, 1, ("s", "Q", "x" * 500))
+    packed = answer_about_queues(msgpack.packb([9, "queue", 0]), Asked(queues))  # type: ignore[arg-type]
     assert packed is not None
     assert max(map(len, packed)) <= PART_BYTES + 100
     answers = [msgpack.unpackb(answer) for answer in packed]
@@ -191,5 +222,5 @@ def test_other_questions_are_not_answered_here(queues: SharedQueues, request_: o
 
 
 def test_what_cannot_be_understood_is_not_answered_here(queues: SharedQueues) -> None:
-    assert answer_about_queue(b"\xc1", Asked(queues)) is None  # type: ignore[arg-type]
-    assert answer_about_queue(b"", Asked(queues)) is None  # type: ignore[arg-type]
+    assert answer_about_queues(b"\xc1", Asked(queues)) is None  # type: ignore[arg-type]
+    assert answer_about_queues(b"", Asked(queues)) is None  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from amps.config import ModuleUse
-from amps.server.transport.queues import Queues
+from amps.server.transport.queues import Queues, _shown
 from tests.support.peer import Message
 from tests.support.queue_worker import BARRIER, NO_SUBSCRIPTION, Delivery, Stage, queue
 
@@ -51,7 +51,7 @@ def test_queue_subscribe_asks_the_core_and_tells_its_answer(stage: Stage) -> Non
     client = stage.client("c")
     answer = client.ask({"c": "subscribe", "t": "Q1", "sub_id": "s", "a": "processed", "o": "max_backlog=10"})
     assert (answer["status"], answer["o"], answer["sub_id"]) == ("success", "max_backlog=5", "s")
-    assert stage.core.subscribed == [(client.connection.serial, [0, [0], 10, None, ""])]
+    assert stage.core.subscribed == [(client.connection.serial, [0, [0], 10, None, ["s", "Q1", ""]])]
     assert not stage.worker.feeds.has_live
 
 
@@ -153,6 +153,24 @@ def test_queue_filters_hold_for_barriers_too(stage: Stage) -> None:
     assert summary(client.received()) == [("Q1", "s", b'{"k":2}')]
 
 
+def test_queue_subscribe_tells_the_core_what_to_show(stage: Stage) -> None:
+    """queues.md §18, `details`: as texts that can be sent on, of bounded length, whatever the client calls them."""
+    client = stage.client("c")
+    answer = client.ask(
+        {
+            "c": "subscribe", "t": "Q1", "sub_id": "s", "a": "processed",
+            "filter": "/k = '" + "x" * 600 + "'",
+        }
+    )  # fmt: skip
+    assert answer["status"] == "success"
+    ((_, payload),) = stage.core.subscribed
+    sub_id, topic, filter_text = payload[4]
+    assert (sub_id, topic) == ("s", "Q1")
+    assert len(filter_text) == 500
+    assert filter_text.endswith("xxx")
+    assert _shown("s\ud83d") == "s\\ud83d", "half of a character, as JSON may bring it"
+
+
 def test_queue_subscribe_by_expression_to_queues_and_topics(stage: Stage) -> None:
     """queues.md D-23; §24, 5: one subscription to all that match; copies of other topics come besides."""
     client = stage.client("c")
@@ -160,7 +178,9 @@ def test_queue_subscribe_by_expression_to_queues_and_topics(stage: Stage) -> Non
         {"c": "subscribe", "t": "^(Q|T)", "sub_id": "s", "a": "processed", "o": "max_backlog=2"}
     )
     assert answer["o"] == "max_backlog=2"
-    assert [payload for _, payload in stage.core.subscribed] == [[0, [0, 1, 2, 3], 2, None, ""]]
+    assert [payload for _, payload in stage.core.subscribed] == [
+        [0, [0, 1, 2, 3], 2, None, ["s", "^(Q|T)", ""]]
+    ]
     publish(stage, "T", b"1")
     publish(stage, "T2", b"2")
     assert summary(client.received()) == [("T", "s", b"1")]
@@ -231,8 +251,8 @@ def test_queue_answer_comes_before_deliveries_and_behind_those_of_before(stage: 
     stage.core.deliver(Delivery(second, 0, queue=1))
     stage.settle()
     assert [payload for _, payload in stage.core.subscribed] == [
-        [0, [0], 4, None, ""],
-        [0, [1], 3, None, ""],
+        [0, [0], 4, None, ["s", "Q1", ""]],
+        [0, [1], 3, None, ["s", "Q2", ""]],
     ]
     assert client.received() == []
     stage.worker.runtime.control.durable = stage.core.end + 1
