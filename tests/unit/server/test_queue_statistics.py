@@ -1,0 +1,55 @@
+"""What is known of queues besides the core's counters: it is shared, and a restart of the tree takes part of it."""
+
+import os
+from collections.abc import Callable
+
+from amps.server.queue_statistics import QueueStatistics
+from amps.server.runtime import Runtime
+
+
+def in_a_child(work: Callable[..., object], *values: object) -> None:
+    child = os.fork()
+    if child == 0:
+        work(*values)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_queries_of_all_workers_are_added_up() -> None:
+    """queues.md §18, `query_count`"""
+    statistics = QueueStatistics(3, 2)
+    for worker, queue in ((0, 0), (1, 0), (1, 0), (2, 1)):
+        in_a_child(statistics.count_query, worker, queue)
+    assert [statistics.queries(queue) for queue in range(2)] == [3, 1]
+    statistics.reset()
+    assert [statistics.queries(queue) for queue in range(2)] == [0, 0]
+
+
+def test_a_switch_is_that_of_the_instance() -> None:
+    """queues.md §16.4: of one queue; another core or another services process finds it as it was."""
+    statistics = QueueStatistics(2, 3)
+    in_a_child(statistics.set_proxied_transfer, 1, True)
+    assert [statistics.proxied_transfer(queue) for queue in range(3)] == [False, True, False]
+    statistics.reset()
+    assert statistics.proxied_transfer(1)
+    statistics.set_proxied_transfer(1, False)
+    assert not statistics.proxied_transfer(1)
+
+
+def test_an_instance_without_queues_has_none() -> None:
+    QueueStatistics(2, 0).reset()
+
+
+def test_a_new_tree_begins_now() -> None:
+    """queues.md §18: the age of the oldest message is reset at a restart."""
+    runtime = Runtime(1, queues=2)
+    try:
+        began_ns = runtime.began_ns
+        runtime.queue_statistics.count_query(0, 1)
+        runtime.queue_statistics.set_proxied_transfer(1, True)
+        runtime.reset()
+        assert runtime.began_ns > began_ns
+        assert runtime.queue_statistics.queries(1) == 0
+        assert runtime.queue_statistics.proxied_transfer(1)
+    finally:
+        runtime.directory.remove()
