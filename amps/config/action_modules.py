@@ -98,6 +98,21 @@ def read_case(text: str) -> tuple[str, str]:
     return value.strip(), result.strip()
 
 
+REASONS: Final = ("time_limit", "forced_expire", "max_cancels", "max_deliveries")
+"""Why a message of a queue expires, in the order in which several are told (queues.md §15, D-25)."""
+
+
+def read_reasons(text: str) -> frozenset[str]:
+    """A list of REASONS, with commas between them."""
+    found = [reason.strip() for reason in text.split(",")]
+    for reason in found:
+        if reason not in REASONS:
+            raise ValueError(
+                f"{shown(reason)} is no reason; write one or more of {', '.join(REASONS)}, with commas between them"
+            )
+    return frozenset(found)
+
+
 _T: Final = {"Topic": Option(required=True), "MessageType": Option(required=True)}
 _AGE: Final = {"Age": Option(read_interval, required=True)}
 _FILES: Final = {
@@ -168,15 +183,12 @@ EVENTS: Final[Mapping[str, ModuleDescription]] = {
         _event(name): ModuleDescription(later=_MESSAGE_EVENTS)
         for name in ("publish-message", "deliver-message", "message-affinity")
     },
+    # Of queues; SOW topics are refused by amps.config.actions.
+    _event("sow-expire-message"): ModuleDescription({**_T, "Reason": Option(read_reasons)}),
+    _event("sow-delete-message"): ModuleDescription(_T),
     **{
         _event(name): ModuleDescription(later=_SOW)
-        for name in (
-            "sow-expire-message",
-            "sow-delete-message",
-            "oof-message",
-            "message-condition-timeout",
-            "alert",
-        )
+        for name in ("oof-message", "message-condition-timeout", "alert")
     },
 }
 
@@ -263,6 +275,13 @@ ALIASES: Final[Mapping[str, str]] = {
     "amps-do-disable-entitlements": _step("disable-entitlement"),
 }
 """Other names that the documents use (operations.md §9.7)."""
+
+QUEUE_EVENTS: Final = (_event("sow-expire-message"), _event("sow-delete-message"))
+"""What happens to messages of queues."""
+NEVER_ON_QUEUES: Final = (_event("alert"), _event("message-condition-timeout"))
+"""Events that queues do not have (queues.md §15, D-36)."""
+PUBLISHES_PER_MESSAGE_MAX: Final = 32
+"""By actions on one event of a queue: each of these messages has a number that follows from its place."""
 
 
 class OptionProblem(ValueError):

@@ -5,12 +5,16 @@ options, the values of options without variables, filters, expressions, message 
 in the configuration.
 """
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from amps.config.action_modules import (
     ALIASES,
     CONDITIONS,
     EVENTS,
+    NEVER_ON_QUEUES,
+    PUBLISHES_PER_MESSAGE_MAX,
+    QUEUE_EVENTS,
     STEPS,
     VARIABLE,
     ModuleDescription,
@@ -20,7 +24,9 @@ from amps.config.action_modules import (
 from amps.config.document import Node
 from amps.config.findings import Severity
 from amps.config.model import ActionConfig, ActionModule
+from amps.config.model_queues import QueueConfig
 from amps.config.schema import Block, Checker, Leaf, NotSupportedYet, Options, Section
+from amps.config.topics import BadTopicExpression, has_regex_characters, topic_predicate
 from amps.config.units import shown
 from amps.expressions import ExpressionError, Functions, Usage, compile_expression
 from amps.messages import TypeSettings
@@ -65,11 +71,14 @@ class ActionReader:
         message_types: Mapping[str, TypeSettings],
         functions: Functions,
         checker: Checker,
+        queues: Sequence[QueueConfig] = (),
     ) -> None:
         self._root = root
+        self._queues = {(queue.name, queue.message_type) for queue in queues}
         self._message_types = message_types
         self._functions = functions
         self._checker = checker
+        self._publishes: Counter[tuple[str, ...]] = Counter()  # by event of a queue
 
     def read(self) -> tuple[ActionConfig, ...]:
         """The actions, in the order of the file."""
@@ -89,11 +98,13 @@ class ActionReader:
             place=_place(section.node),
         )
         self._warn_of_commands(section, action)
+        self._check_publishes(section, action)
         return action
 
     def _module(self, use: Section, known: Mapping[str, ModuleDescription]) -> ActionModule | None:
         name = use.first("Module")
         if name is None:
+            self._check_never_on_queues(use)
             return None
         options = self._options(use, name, known[name])
         self._check_needs(use, name, options)
@@ -141,6 +152,8 @@ class ActionReader:
             self._checker.error(node, f"unknown message type {shown(str(value))}; write one of {known}")
         if node.name == "Condition":
             self._check_expression(node, str(value), Usage.FILTER, "this condition")
+        if module == "amps-action-do-delete-sow" and node.name == "Filter":
+            self._check_expression(node, str(value), Usage.FILTER, "this filter")
         if module == "amps-action-do-extract-values" and isinstance(value, tuple):
             self._check_expression(node, value[1], Usage.FIELD, "this value")
 
@@ -164,6 +177,8 @@ class ActionReader:
                     node,
                     "archiving needs a place; add JournalArchiveDirectory to TransactionLog, or remove this step",
                 )
+        if module in (*QUEUE_EVENTS, "amps-action-do-delete-sow"):
+            self._check_queue(use, module, options)
         if module == "amps-action-do-execute-event" and len({"Event", "EventVariable"} & set(options)) != 1:
             checker.error(node, "give exactly one of the options Event and EventVariable")
         if module == "amps-action-on-admin":
@@ -173,6 +188,62 @@ class ActionReader:
                     node,
                     Severity.WARNING,
                     "without Admin/InetAddr nobody can ask for this action; add it, or choose another event",
+                )
+
+    def _check_queue(self, use: Section, module: str, options: Mapping[str, tuple[str, ...]]) -> None:
+        """The topic must be a queue: of an event it is a name, of a step it may be an expression."""
+        (topic,), (message_type,) = options.get("Topic", ("",)), options.get("MessageType", ("",))
+        if not topic or not message_type or VARIABLE.search(topic + message_type):
+            return
+        node = next((child for child in use.all("Options")[0].children if child.name == "Topic"), use.node)
+        predicate = None
+        if module not in QUEUE_EVENTS:
+            try:
+                predicate = topic_predicate(topic, self._root.first("RegexTopicSupport"))
+            except BadTopicExpression as problem:
+                self._checker.error(node, f"this expression for topics cannot be used: {problem}")
+                return
+        elif (topic, message_type) not in self._queues and has_regex_characters(topic):
+            self._checker.error(
+                node,
+                f"{shown(topic)} is no queue of message type {message_type}; the topic of this event is a name, "
+                "write one On for each queue",
+            )
+            return
+        if not any(
+            kind == message_type and (name == topic if predicate is None else predicate(name))
+            for name, kind in self._queues
+        ):
+            self._checker.not_yet(node, "SOW topics")
+
+    def _check_never_on_queues(self, use: Section) -> None:
+        """D-36: such an event on a queue is wrong, and not only for now."""
+        modules = [child.text for child in use.node.children if child.name == "Module"]
+        if not modules or ALIASES.get(modules[0], modules[0]) not in NEVER_ON_QUEUES:
+            return
+        texts = {child.name: child for options in use.all("Options") for child in options.children}
+        topic, message_type = texts.get("Topic"), texts.get("MessageType")
+        if topic is not None and message_type is not None and (topic.text, message_type.text) in self._queues:
+            self._checker.error(
+                topic,
+                f"{shown(topic.text)} is a queue, which has no such event; choose a SOW topic or another event",
+            )
+
+    def _check_publishes(self, section: Section, action: ActionConfig) -> None:
+        """Messages that are published about one message of a queue are numbered by their places."""
+        count = sum(step.module == "amps-action-do-publish-message" for step in action.steps)
+        for event in {
+            (event.module, *event.options.get("Topic", ()), *event.options.get("MessageType", ()))
+            for event in action.events
+            if event.module in QUEUE_EVENTS
+        }:
+            before = self._publishes[event]
+            self._publishes[event] += count
+            if before <= PUBLISHES_PER_MESSAGE_MAX < self._publishes[event]:
+                self._checker.error(
+                    section.node,
+                    f"the actions on this event of the queue publish more than {PUBLISHES_PER_MESSAGE_MAX} messages; "
+                    "remove some of these steps",
                 )
 
     def _warn_of_commands(self, section: Section, action: ActionConfig) -> None:

@@ -71,6 +71,7 @@ def build(root: Section, checker: Checker) -> ServerConfig | None:
         root.first("TransactionLog"), message_types, functions, regex_topic_support, checker
     )
     group = root.first("Group") or name
+    queues = QueueReader(root, group, log, message_types, functions, checker).read()
     return ServerConfig(
         name=name,
         group=group,
@@ -89,8 +90,8 @@ def build(root: Section, checker: Checker) -> ServerConfig | None:
         client_max_capacity=root.first("ClientMaxCapacity"),
         client_message_age_limit_s=root.first("ClientMessageAgeLimit"),
         tuning=_tuning(root.first("Tuning")),
-        queues=QueueReader(root, group, log, message_types, functions, checker).read(),
-        actions=ActionReader(root, message_types, functions, checker).read(),
+        queues=queues,
+        actions=ActionReader(root, message_types, functions, checker, queues).read(),
         admin=_admin(root.first("Admin"), transports, declared, checker),
     )
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from amps.config import QueueConfig, RecoveryPoint, Severity, load
 from amps.config.elements_queues import read_limit, read_period, read_recovery_point, read_tries
+from amps.config.queue_events import QueueEvent, queue_events
 from tests.support.queue_configurations import configuration, element, logged, read, read_queue, refusal
 
 
@@ -373,7 +374,7 @@ def test_a_sample_with_an_unanchored_expression() -> None:
     assert read_queue(element("MQ", inner), logged("TASKS_.*")).max_backlog == 3
 
 
-def test_a_dead_letter_queue_waits_for_its_action_only() -> None:
+def test_a_dead_letter_queue() -> None:
     """queues.md §15"""
     sow = element("Jobs", "<MaxCancels>3</MaxCancels><MaxDeliveries>10</MaxDeliveries>") + element("Failed")
     action = (
@@ -383,5 +384,7 @@ def test_a_dead_letter_queue_waits_for_its_action_only() -> None:
         "</Action></Actions>"
     )
     log = logged("Jobs", "Failed")
-    assert [queue.name for queue in read(sow, log).config.queues] == ["Jobs", "Failed"]
-    assert refusal(sow, log + action)[2].startswith("not supported yet: ")
+    loaded = read(sow, log + action)
+    assert [queue.name for queue in loaded.config.queues] == ["Jobs", "Failed"]
+    assert queue_events(loaded.config) == (QueueEvent(True, "json", "Jobs"),)
+    assert loaded.findings == ()

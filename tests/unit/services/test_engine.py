@@ -41,6 +41,8 @@ def test_every_module_that_is_described_is_there() -> None:
         "signal",
         "admin",
         "execute-event",
+        "sow-expire-message",
+        "sow-delete-message",
     }
 
 
