@@ -5,7 +5,8 @@ documented one; the content is zstd, as its magic number says), and may lie in t
 lie its index, `.index`, and its topic index, `.topic.index`. What ends in `.new` is not finished.
 `<instance>.durable` is the watermark file, `<instance>.clients.ack` tells the last message of each publisher,
 `<instance>.queues.ack` from where on the log is needed for each queue, `<instance>.queue.cache` what was in the queues,
-`<instance>.removed` which journals were removed on purpose.
+`<instance>.removed` which journals were removed on purpose, `<instance>.actions` up to where actions have followed
+queues.
 
 A file only moves *forward*: from plain to compressed, from the journal directory to the archive. It is whole at its
 new place before it leaves the old one. So `PLACES` looked at in order always find it, and a crash leaves it at both
@@ -83,6 +84,11 @@ def removals_path(directory: Path, instance_name: str) -> Path:
     return directory / f"{instance_name}.removed"
 
 
+def action_positions_path(directory: Path, instance_name: str) -> Path:
+    """Path of the file that tells up to where actions have followed queues."""
+    return directory / f"{instance_name}.actions"
+
+
 def unfinished_path(path: Path) -> Path:
     """What a file is called until it is whole and on the device."""
     return path.with_name(path.name + UNFINISHED_SUFFIX)
@@ -92,7 +98,8 @@ def unfinished_files(directory: Path, instance_name: str) -> list[Path]:
     """Files of an instance that were being made. Raises OSError."""
     pattern = re.compile(
         re.escape(instance_name)
-        + r"\.(?:\d{10}\.(?:journal|journal\.gz|index|topic\.index)|clients\.ack|queues\.ack|queue\.cache|removed)\.new"
+        + r"\.(?:\d{10}\.(?:journal|journal\.gz|index|topic\.index)|clients\.ack|queues\.ack|queue\.cache|removed|actions)"
+        + r"\.new"
     )
     return sorted(entry for entry in directory.iterdir() if pattern.fullmatch(entry.name))
 

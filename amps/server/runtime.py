@@ -20,6 +20,7 @@ import time
 from pathlib import Path
 
 from amps._core.shared import ControlPage, Ring
+from amps.server.action_progress import ActionProgress
 from amps.server.health import DiskActivity
 from amps.server.queue_statistics import QueueStatistics
 from amps.server.write_statistics import WriteStatistics
@@ -133,6 +134,7 @@ class Runtime:
         self.queue_statistics = QueueStatistics(workers, queues)
         self.began_ns = time.time_ns()
         """UNIX time since which there is this tree of processes."""
+        self.action_progress = ActionProgress()
         self.core_bell = Doorbell()
         self.transport_bells = [Doorbell() for _ in range(transports)]
         self.ingress = [Ring(RING_BYTES) for _ in range(transports)]
@@ -151,6 +153,7 @@ class Runtime:
         self.write_statistics.reset()
         self.queue_statistics.reset()
         self.began_ns = time.time_ns()
+        self.action_progress.reset()
         self.ingress = [Ring(RING_BYTES) for _ in range(self.transports)]
         self.egress = [Ring(EGRESS_RING_BYTES) for _ in range(self.transports)]
         self.core_bell.clear()

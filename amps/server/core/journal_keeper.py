@@ -168,17 +168,18 @@ class JournalKeeper:
             for entry in entries
         ]
 
-    def number_at(self, position: int) -> int:
-        """Number of the journal that holds a log position, or of the oldest one behind it."""
-        with self._lock:
-            full = list(self._entries.values())
-        current = self._control.watermarks()[3]
-        return next((entry.number for entry in full if position < entry.end_position), current)
-
     def full_paths(self) -> list[Path]:
         """Where the full journals lie."""
         with self._lock:
             return [entry.place.path for entry in self._entries.values()]
+
+    def number_at(self, position: int) -> int:
+        """The journal that holds a log position; the oldest one for what is before it."""
+        with self._lock:
+            for entry in self._entries.values():
+                if position < entry.end_position:
+                    return entry.number
+        return int(self._control.watermarks()[3])
 
     def _current(self) -> JournalEntry | None:
         number = self._control.watermarks()[3]

@@ -46,6 +46,7 @@ from amps.journal.names import find_journals, watermark_path
 from amps.journal.queues_ack import LogMark
 from amps.journal.watermark import WatermarkFile
 from amps.server import remedies
+from amps.server.core.action_pins import ActionPins, begin_action_positions, watched_queues
 from amps.server.core.disk import WatchedDisk
 from amps.server.core.flusher import Flusher
 from amps.server.core.journal_files import JournalFiles, StorageFailure
@@ -109,6 +110,7 @@ class Core:
         self._had_log = directories is not None
         self._refusing: Refusing | None = None
         self._queues: CoreQueues | None = None
+        self._action_pins: ActionPins | None = None
         self._waiting_answers: deque[bytes] = deque()
         self._draining = False
         self._orphaned_until_ns = 0  # the supervisor died: how long transports may take to drain
@@ -225,6 +227,8 @@ class Core:
             self._open_journal(journal, index, recovered, next_txid)
         queues = self._recover_queues(journal, recovered) if config.queues and journal is not None else None
         self._queues = queues
+        if journal is not None:
+            self._begin_actions(journal.position)
         matcher = TopicMatcher(config)
         # Times in the log rise, also over a restart with a clock that was set back.
         began_ns = max(now_ns, recovered.last_timestamp_ns)
@@ -282,6 +286,26 @@ class Core:
         assert self._journal_files is not None
         info = self._journal_files.in_use
         return LogMark(journal.position, info.number, info.start_position, info.first_txid)
+
+    def _begin_actions(self, position: int) -> None:
+        """Nothing is added to the log yet: see where actions on queues stand. Raises OSError."""
+        config, settings, files, queues = (
+            self._config,
+            self._config.transaction_log,
+            self._journal_files,
+            self._queues,
+        )
+        assert settings is not None
+        assert files is not None
+        begin_action_positions(config, settings.journal_directory, self._disk, position, self._report)
+        watched = watched_queues(config)
+        if watched and queues is not None:
+            self._action_pins = ActionPins(
+                lambda: min(queues.oldest_position(number) for number in watched),
+                self._runtime.action_progress,
+                files.keeper.number_at,
+            )
+            files.keeper.blockers.append(self._action_pins.oldest_journal)
 
     def _open_journal(
         self, journal: LogWriter, index: IndexBuilder | None, recovered: Recovered, next_txid: int
@@ -468,6 +492,8 @@ class Core:
         journal = self.sequencer.journal
         if self._queues is not None and journal is not None:
             self._queues.look(time.monotonic(), lambda: self._log_mark(journal), journal.position)
+            if self._action_pins is not None and self._queues.all_written:
+                self._action_pins.look(journal.position)
         self._answer_requests()
         for index in list(self._replacing):
             self._replace_transport(index)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from amps._core.expression_vm import Program
 from amps._core.log_reader import LogCursor, LogDamaged, LogDirectory
-from amps._core.queue_book import QueueBook
+from amps._core.queue_book import TIME_NEVER, QueueBook
 from amps._core.queue_checkpoint import forget_answered, oldest_needed
 from amps._core.queue_desk import QueueDesk
 from amps._core.queue_list import COUNTERS_BYTES
@@ -265,6 +265,15 @@ class CoreQueues:
                 f"messages for queues are refused: {self._arena.obstacle}; acknowledge or expire messages, or give "
                 f"{self._runtime.directory.path.parent} more room",
             )
+
+    def oldest_position(self, number: int) -> int:
+        """Log position of a queue's oldest message; larger than any if it is empty."""
+        return self.desk.book.queues[number].begins_at(TIME_NEVER)
+
+    @property
+    def all_written(self) -> bool:
+        """Whether the journal has a record of all that has left the queues."""
+        return self.desk.book.output.removal_count == 0
 
     def oldest_journal(self, number_at: Callable[[int], int]) -> int:
         """Number of the oldest journal that holds a message of a queue (queues.md §14.6); NO_JOURNAL: none does.

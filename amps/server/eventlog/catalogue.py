@@ -222,6 +222,15 @@ CATALOGUE: Mapping[str, Entry] = {
     "29-0006": Entry(
         "warning", "the event {event} happened while too much waited for it; it is passed over."
     ),
+    "29-0007": Entry(
+        "warning", "actions on {event} wait: {reason}. They go on by themselves, with what they had begun."
+    ),
+    "29-0008": Entry(
+        "error",
+        "actions on {event} do not run for a message at log position {position}, it cannot be read: {reason}.",
+    ),
+    "29-0009": Entry("error", "actions on queues wait, the log cannot be read: {reason}."),
+    "29-0010": Entry("warning", "{text}."),
     "2C-0003": Entry("critical", "journal {journal} cannot be made ready in {directory}: {reason}."),
     "2C-0004": Entry("warning", "index {path} cannot be written: {reason}; it is rebuilt at the next start."),
     "2C-0005": Entry("info", "journal {path} is archived in {directory}."),

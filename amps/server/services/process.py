@@ -19,6 +19,7 @@ import msgpack
 import uvloop
 
 from amps.config import LoadedConfig
+from amps.config.queue_events import queue_events
 from amps.config.schedules import Schedule
 from amps.server.eventlog import EventLog
 from amps.server.runtime import Runtime
@@ -27,6 +28,7 @@ from amps.server.services.actions.schedules import Clocks, follow
 from amps.server.services.actions.step import Environment
 from amps.server.services.core_requests import CoreRequests
 from amps.server.services.publisher import Publisher
+from amps.server.services.queue_events import QueueEvents
 
 if TYPE_CHECKING:
     from amps.server.admin.server import AdminServer
@@ -122,9 +124,17 @@ class Services:
         for (_, which), source in self._engine.sources.items():
             if source.schedule is not None:
                 self._schedules.append(asyncio.create_task(self._follow(source.schedule, which)))
+        events: QueueEvents | None = None
+        if queue_events(self._config):
+            events = QueueEvents(
+                self._config, self._runtime, self._log, self._engine, self._publisher, self._failed
+            )
+            events.begin()
         self._tell("ready")
         await self._stopped
         self._end_commands()
+        if events is not None:
+            await events.stop()
         if self._admin is not None:
             await self._admin.stop()
 

@@ -3,6 +3,11 @@
 What is published has no user, is asked no permission, and is recorded as usual. A publish is done when the core has
 taken it and, if its topic is recorded, when it is durable.
 
+Whoever must publish everything once, whatever dies, has a session under a name of its own and numbers what it
+publishes, as any client can: the log knows the last number, and what comes a second time is dropped. Numbers must come
+in their order; so when the core refuses one, nothing more is taken from that session before it has logged on again,
+which says from where on to go on.
+
 The core rings a process's doorbell whenever it has done something while that process sleeps. This one would be woken
 for every client's message; so it says that it sleeps only while something of its own is under way.
 """
@@ -12,11 +17,14 @@ import itertools
 import os
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 from amps._core import ingress as inbound
 from amps._core.identity import derived_publisher_id, publisher_id
 from amps._core.ingress import Ingress
+from amps._core.topic_table import TopicEntry
 from amps._core.wire import encode_frame
 from amps.config import ServerConfig
 from amps.messages import make_message_types
@@ -32,13 +40,38 @@ from amps.server.transport.spilling import write_spill
 from amps.server.transport.topic_classes import make_topic_table, queue_topics
 
 MESSAGE_BYTES_MAX = 200 * 2**20
-_SLOT = 0
 _NO_STORAGE = "the transaction log takes no messages now, its disk is full or takes no new files"
 _RETRY_S = 0.005
 
 
 class PublishFailure(Exception):
     """A message was not published; the text says why."""
+
+
+class StorageUnavailable(PublishFailure):
+    """It can be published when there is room for it again."""
+
+
+class Session:
+    """A name under which messages are published. Made by Publisher."""
+
+    def __init__(self, name: str, slot: int) -> None:
+        self.name = name
+        self.slot = slot
+        self.serial = time.monotonic_ns() // 1000 & 0xFFFFFFFF
+        self.ingresses: dict[str, Ingress] = {}
+        self.under_way: set[asyncio.Future[Any]] = set()
+        self.logon: asyncio.Future[tuple[int, int]] | None = None
+        """Its last number in the log, and where the log was; None: it must log on first."""
+
+    def begin_anew(self) -> None:
+        """The core refused a message, and takes nothing more from this session: what is under way has failed."""
+        for future in list(self.under_way):
+            if not future.done():
+                future.set_exception(StorageUnavailable(_NO_STORAGE))
+        self.serial = (self.serial + 1) & 0xFFFFFFFF
+        self.ingresses.clear()
+        self.logon = None
 
 
 class Publisher:
@@ -52,28 +85,27 @@ class Publisher:
         self._config = config
         self._runtime = runtime
         self._index = index
-        self._serial = time.monotonic_ns() // 1000 & 0xFFFFFFFF
-        # Longer than any client's name may be: none can take it over.
-        self._name = f"{config.name} actions".ljust(NAME_BYTES_MAX + 1)
         has_journal = config.transaction_log is not None
         matcher = TopicMatcher(config)
-        benches = Benches(
+        self.benches = Benches(
             make_message_types(config.message_types.values()),
             config.name,
             config.group,
             log,
             functions=config.functions,
         )
-        filters = FilterCompiler(config.functions)
-        self._topics = make_topic_table(matcher, has_journal, benches.bench, filters, queue_topics(config))
+        self.filters = FilterCompiler(config.functions)
+        self._topics = make_topic_table(
+            matcher, has_journal, self.benches.bench, self.filters, queue_topics(config)
+        )
         self._core = CoreLink(runtime, index, has_journal, self._schedule)
         self._bell = runtime.transport_bells[index]
-        self._ingresses: dict[str, Ingress] = {}
         self._files = itertools.count()
         self._loop: asyncio.AbstractEventLoop
         self._scheduled = False
-        self._under_way: set[asyncio.Future[None]] = set()
-        self._logged_on: asyncio.Future[None] | None = None
+        self._sessions: list[Session] = []
+        self._own = self.session("actions")
+        self._pushed: deque[tuple[int, Callable[[], None]]] = deque()  # by place in the ring
         self._one_at_a_time = asyncio.Lock()
         self._failed = failed
 
@@ -82,35 +114,79 @@ class Publisher:
         self._loop = loop
         loop.add_reader(self._bell.fd, self._rung)
 
+    def session(self, name: str) -> Session:
+        """A session of its own, under a name that says what it is for."""
+        # Longer than any client's name may be: none can take it over.
+        made = Session(f"{self._config.name} {name}".ljust(NAME_BYTES_MAX + 1), len(self._sessions))
+        self._sessions.append(made)
+        return made
+
     async def publish(self, topic: str, message_type: str, data: bytes) -> None:
         """Publish one message; returns when it is taken, and durable if recorded. Raises PublishFailure."""
+        await (await self.push(self._own, topic, message_type, data))
+
+    async def push(
+        self, session: Session, topic: str, message_type: str, data: bytes, sequence: int = 0
+    ) -> "asyncio.Future[None]":
+        """Have a message published, as number `sequence` of its session, which has logged on. Raises PublishFailure.
+
+        What is returned is done as a publish is. If it raises StorageUnavailable, or this does, the session must log on
+        again: what it has under way may be published or not.
+        """
         async with self._one_at_a_time:
-            await self._log_on()
-            logged = await self._push(topic, message_type, data)
-            position = self._core.ring.pushed
-        done = self._expect()
-        core = self._core
+            if not sequence:
+                await self._log_on(session)
+            serial = session.serial
+            if session.logon is None or not session.logon.done():
+                raise StorageUnavailable(_NO_STORAGE)
+            try:
+                logged = await self._lay_out(session, topic, message_type, data, sequence)
+            except StorageUnavailable:
+                if sequence:
+                    session.begin_anew()
+                raise
+            if session.serial != serial:  # the core refused an earlier one meanwhile, and drops this one
+                raise StorageUnavailable(_NO_STORAGE)
+            done: asyncio.Future[None] = self._expect(session)
+            core = self._core
+
+            def stored() -> None:
+                if not done.done():
+                    done.set_result(None)
+
+            self._pushed.append(
+                (core.ring.pushed, lambda: core.when_durable(core.written() if logged else 0, stored))
+            )
+            self._schedule()
+            return done
+
+    async def log_on(self, session: Session) -> int:
+        """Begin to publish with numbers; returns the last one that the log has, durably. 0: none."""
+        last_sequence, position = await self._log_on(session)
+        durable: asyncio.Future[None] = self._expect(session)
 
         def stored() -> None:
-            if not done.done():
-                done.set_result(None)
+            if not durable.done():
+                durable.set_result(None)
 
-        def consumed() -> None:
-            core.when_durable(core.written() if logged else 0, stored)
-
-        core.when_consumed(position, consumed)
-        await done
+        self._core.when_durable(position, stored)
+        await durable
+        return last_sequence
 
     # --- putting it into the ring ---------------------------------------------------------------------------
 
-    async def _log_on(self) -> None:
-        if self._logged_on is None:
-            self._logged_on = self._expect()
-            self._core.push_control(control_record((self._name, ""), KIND_LOGON, _SLOT, self._serial))
+    async def _log_on(self, session: Session) -> tuple[int, int]:
+        if session.logon is None:
+            session.logon = self._expect(session)
+            self._core.push_control(
+                control_record((session.name, ""), KIND_LOGON, session.slot, session.serial)
+            )
             self._schedule()
-        await asyncio.shield(self._logged_on)
+        return await asyncio.shield(session.logon)
 
-    async def _push(self, topic: str, message_type: str, data: bytes) -> bool:
+    async def _lay_out(
+        self, session: Session, topic: str, message_type: str, data: bytes, sequence: int
+    ) -> bool:
         """Lay the message out in the ring. Returns whether its topic is recorded."""
         if not topic:
             raise PublishFailure("there is no topic; give one")
@@ -126,41 +202,48 @@ class Publisher:
         entry = entry.target or entry
         if entry.refusal is not None:
             raise PublishFailure(f"the topic {topic[:100]!r} is refused: {entry.refusal}")
-        frame = encode_frame({"cmd": "publish", "topic": topic}, data)
+        fields: dict[str, str | int] = {"cmd": "publish", "topic": topic}
+        if sequence:
+            fields["seq"] = sequence
+        frame = encode_frame(fields, data)
         if len(frame) - 4 > MESSAGE_BYTES_MAX:
             raise PublishFailure(f"the message is longer than the maximum of {MESSAGE_BYTES_MAX} bytes")
-        if not entry.declared and not entry.discarded:
-            while not self._core.declare(entry):
-                await self._room()
-        entry.mark_declared()
-        ingress = self._ingress(message_type)
+        await self.declare(entry)
+        ingress = self._ingress(session, message_type)
         try:
             _feed(ingress, frame)
         except PublishFailure:
-            del self._ingresses[message_type]  # half a frame is in it
+            del session.ingresses[message_type]  # half a frame is in it
             raise
         # The frame stays where it is until the next one is fed, which waits for its turn.
         while (result := ingress.publish_current(entry, False)) == inbound.RING_FULL:
             await self._room()
         if result == inbound.SPILL:
-            await self._spill(ingress)
-        elif result == inbound.NO_STORAGE:
+            await self._spill(session, ingress)
+        elif result in (inbound.NO_STORAGE, inbound.AFTER_REFUSAL):
             ingress.keep()
-            raise PublishFailure(_NO_STORAGE)
+            raise StorageUnavailable(_NO_STORAGE)
         elif result:
             raise PublishFailure(f"the message is refused ({result})")
         ingress.keep()  # gives the memory of a large message back
         return entry.logged
 
-    async def _spill(self, ingress: Ingress) -> None:
+    async def declare(self, entry: TopicEntry) -> None:
+        """See that the core knows a topic's number."""
+        if not entry.declared and not entry.discarded:
+            while not self._core.declare(entry):
+                await self._room()
+        entry.mark_declared()
+
+    async def _spill(self, session: Session, ingress: Ingress) -> None:
         """A message that is too large for the ring goes in a file."""
         token = f"{self._index}.{os.getpid()}.{next(self._files)}"
         path = self._runtime.spill_path(token)
         try:
             write_spill(ingress, path)
         except OSError as error:
-            raise PublishFailure(f"no room to pass a large message on: {error.strerror}") from None
-        record = raw_control_record(token.encode(), KIND_SPILLED_PUBLISH, _SLOT, self._serial)
+            raise StorageUnavailable(f"no room to pass a large message on: {error.strerror}") from None
+        record = raw_control_record(token.encode(), KIND_SPILLED_PUBLISH, session.slot, session.serial)
         while not self._core.ring.push(record):
             await self._room()
         ingress.finish_spill()
@@ -169,48 +252,44 @@ class Publisher:
         self._schedule()
         await asyncio.sleep(_RETRY_S)
 
-    def _ingress(self, message_type: str) -> Ingress:
-        """One per message type; all are one session of the core."""
-        found = self._ingresses.get(message_type)
+    def _ingress(self, session: Session, message_type: str) -> Ingress:
+        """One per message type; all of a session are one session of the core."""
+        found = session.ingresses.get(message_type)
         if found is None:
             found = Ingress(
-                _SLOT, self._serial, self._core.ring, self._runtime.control, self._topics, MESSAGE_BYTES_MAX
+                session.slot,
+                session.serial,
+                self._core.ring,
+                self._runtime.control,
+                self._topics,
+                MESSAGE_BYTES_MAX,
             )
             found.log_on(
                 message_type,
-                publisher_id(self._name),
-                derived_publisher_id(self._name, self._config.name),
+                publisher_id(session.name),
+                derived_publisher_id(session.name, self._config.name),
                 b"",
                 self._config.transaction_log is not None,
                 conflated=False,
                 checked=False,
                 plain=False,
             )
-            self._ingresses[message_type] = found
+            session.ingresses[message_type] = found
         return found
 
     # --- turns ----------------------------------------------------------------------------------------------
 
-    def _expect(self) -> "asyncio.Future[None]":
+    def _expect(self, session: Session) -> "asyncio.Future[Any]":
         """Something that the core must do; until then its doorbell is answered."""
-        future: asyncio.Future[None] = self._loop.create_future()
-        self._under_way.add(future)
-        future.add_done_callback(self._under_way.discard)
+        future: asyncio.Future[Any] = self._loop.create_future()
+        session.under_way.add(future)
+        future.add_done_callback(session.under_way.discard)
         return future
 
     def _schedule(self) -> None:
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._turn)
-
-    def _begin_anew(self) -> None:
-        """The core refused a message, and takes nothing more from this session: what is under way has failed."""
-        for future in self._under_way:
-            if not future.done():
-                future.set_exception(PublishFailure(_NO_STORAGE))
-        self._serial = (self._serial + 1) & 0xFFFFFFFF
-        self._ingresses.clear()
-        self._logged_on = None
 
     def _rung(self) -> None:
         self._bell.clear()
@@ -226,20 +305,28 @@ class Publisher:
     def _work(self) -> None:
         core = self._core
         core.view.wake()
-        for kind, _, serial, *rest in core.answers():
-            if kind == "logon" and serial == self._serial and self._logged_on is not None:
-                assert rest[0], "another session has the name that is too long for clients"
-                if not self._logged_on.done():
-                    self._logged_on.set_result(None)
-            elif kind == "refused" and serial == self._serial:
-                self._begin_anew()
+        # What is consumed by now has its answers on their way: they are heard before it counts as done.
         core.view.read()
+        consumed = core.consumed()
+        for kind, slot, serial, *rest in core.answers():
+            session = self._sessions[slot]
+            if serial != session.serial:
+                continue
+            if kind == "logon" and session.logon is not None:
+                assert rest[0], "another session has the name that is too long for clients"
+                if not session.logon.done():
+                    session.logon.set_result((rest[1], rest[2]))
+            elif kind == "refused":
+                session.begin_anew()
         core.push_waiting()
+        while self._pushed and self._pushed[0][0] <= consumed:
+            self._pushed.popleft()[1]()
         core.run_waiting()
         core.publish_pushed()
         if core.durable_awaited:
             core.ask_for_durable()
-        if any(not future.done() for future in self._under_way) and not core.view.fall_asleep():
+        waiting = any(not future.done() for session in self._sessions for future in session.under_way)
+        if waiting and not core.view.fall_asleep():
             self._schedule()
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from amps.server.runtime import Runtime
-from amps.server.services.publisher import Publisher, PublishFailure
+from amps.server.services.publisher import Publisher, PublishFailure, Session
 from tests.support.services import RecordingLog, loaded
 
 
@@ -26,6 +26,12 @@ def make(runtime: Runtime, failures: list[str]) -> Publisher:
     return Publisher(loaded(log=True).config, runtime, RecordingLog(), failures.append)  # type: ignore[arg-type]
 
 
+def logged_on(session: Session) -> None:
+    """As if the core had answered."""
+    session.logon = asyncio.get_running_loop().create_future()
+    session.logon.set_result((0, 0))
+
+
 @pytest.mark.parametrize(
     ("topic", "message_type", "reason"),
     [
@@ -35,16 +41,11 @@ def make(runtime: Runtime, failures: list[str]) -> Publisher:
         ("/AMPS/x", "json", "refused: invalid topic"),
     ],
 )
-def test_what_cannot_be_published(
-    runtime: Runtime, monkeypatch: pytest.MonkeyPatch, topic: str, message_type: str, reason: str
-) -> None:
-    async def logged_on() -> None:
-        return None
-
+def test_what_cannot_be_published(runtime: Runtime, topic: str, message_type: str, reason: str) -> None:
     async def body() -> None:
         publisher = make(runtime, [])
         publisher.begin(asyncio.get_running_loop())
-        monkeypatch.setattr(publisher, "_log_on", logged_on)
+        logged_on(publisher._own)
         with pytest.raises(PublishFailure, match=reason):
             await publisher.publish(topic, message_type, b"{}")
 

@@ -21,15 +21,14 @@ EVALUATION_BYTES_MAX = 256 << 20
 
 
 class PublishMessage(Step):
-    """Publishes one message; done when it is safe."""
+    """Publishes one message; done when it is safe. About a message of a queue: when it is certain to be published."""
 
     module = "amps-action-do-publish-message"
 
     async def run(self, options: Mapping[str, Any], run: Run) -> bool:
+        outlet = run.outlet or self.environment.publisher
         try:
-            await self.environment.publisher.publish(
-                options["Topic"], options["MessageType"], to_bytes(options["Data"])
-            )
+            await outlet.publish(options["Topic"], options["MessageType"], to_bytes(options["Data"]))
         except PublishFailure as failure:
             raise StepFailure(str(failure)) from None
         return True

@@ -4,6 +4,9 @@ A source is one event: the startup, one signal, one path, one schedule. It has t
 of the file, and at most one worker, which takes what is due and runs them to their end. Sources are independent of each
 other. What comes while a worker is busy waits; a schedule that is due several times meanwhile runs once.
 
+Events of queues come from the log, and whoever reads it there (queue_follower.py) has their actions run and waits for
+them (`run_actions`); nothing of them waits here, and none is passed over.
+
 A run goes through the steps of an action. A condition that does not hold ends it, a step that fails ends it with a
 record in the log. Neither keeps the next action of the event from running.
 """
@@ -16,11 +19,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from amps.config import ActionConfig, ActionModule
-from amps.config.action_modules import CONDITIONS, STEPS, read_options, read_signal
+from amps.config.action_modules import (
+    CONDITIONS,
+    QUEUE_EVENTS,
+    STEPS,
+    read_options,
+    read_reasons,
+    read_signal,
+)
 from amps.config.schedules import Schedule, read_schedule
 from amps.config.schema import NotSupportedYet
 from amps.server.services.actions.registry import STEP_CLASSES
-from amps.server.services.actions.step import Environment, Run, Step, StepFailure
+from amps.server.services.actions.step import Environment, Interrupted, Outlet, Run, Step, StepFailure
 from amps.server.services.actions.variables import always_present, substitute
 
 WAITING_MAX = 1000
@@ -36,23 +46,47 @@ class Busy(Exception):
 
 @dataclass(slots=True)
 class Occurrence:
-    """One time that an event happened: the variables that it brings, and who waits for the end."""
+    """One time that an event happened: the variables that it brings, and who waits for the end. Of an expiry: why; and
+    what its actions publish with.
+    """
 
     variables: Mapping[str, str]
     depth: int = 0
     done: "asyncio.Future[str | None] | None" = None
+    reasons: frozenset[str] = frozenset()
+    outlet: Outlet | None = None
 
 
 @dataclass(slots=True)
 class Source:
-    """One event. `name`: for the log."""
+    """One event. `name`: for the log. `reasons`: for each action why a message must have expired for it to run; None:
+    whatever the reason is.
+    """
 
     name: str
     schedule: Schedule | None = None
     waiting_max: int = WAITING_MAX
     actions: list[ActionConfig] = field(default_factory=list)
+    reasons: list[frozenset[str] | None] = field(default_factory=list)
     waiting: deque[Occurrence] = field(default_factory=deque)
     worker: asyncio.Task[None] | None = None
+
+    def add(self, action: ActionConfig, reasons: frozenset[str] | None) -> None:
+        """Another action; or another `On` of the last one, which runs once if any of them says so."""
+        if not self.actions or self.actions[-1] is not action:
+            self.actions.append(action)
+            self.reasons.append(reasons)
+        else:
+            before = self.reasons[-1]
+            self.reasons[-1] = None if before is None or reasons is None else before | reasons
+
+    def wanted(self, occurrence: Occurrence) -> list[ActionConfig]:
+        """The actions that run."""
+        return [
+            action
+            for action, reasons in zip(self.actions, self.reasons, strict=True)
+            if reasons is None or reasons & occurrence.reasons
+        ]
 
 
 @dataclass(slots=True)
@@ -67,6 +101,8 @@ class AdminPath:
 def event_key(event: ActionModule) -> tuple[str, str]:
     """What makes two `On` the same event: kind and which one."""
     kind = event.module.removeprefix("amps-action-on-")
+    if event.module in QUEUE_EVENTS:
+        return kind, f"{event.options['MessageType'][0]} {event.options['Topic'][0]}"
     which = {"schedule": "Every", "signal": "Signal", "admin": "Path", "execute-event": "Event"}.get(kind)
     text = event.options[which][0] if which is not None else ""
     if kind == "signal":
@@ -114,8 +150,8 @@ class Engine:
             path.required += event.options.get("RequiredParameter", ())
             path.name = path.name or event.options.get("Name", ("",))[0]
             path.description = path.description or event.options.get("Description", ("",))[0]
-        if action not in source.actions:
-            source.actions.append(action)
+        reasons = event.options.get("Reason")
+        source.add(action, None if reasons is None else read_reasons(reasons[0]))
 
     # --- events ---------------------------------------------------------------------------------------------
 
@@ -159,20 +195,26 @@ class Engine:
         try:
             while source.waiting:
                 occurrence = source.waiting.popleft()
-                reason: str | None = None
-                for action in source.actions:
-                    failure = await self._run(source, action, occurrence)
-                    reason = reason or failure
+                reason = await self.run_actions(source, occurrence)
                 if occurrence.done is not None and not occurrence.done.done():
                     occurrence.done.set_result(reason)
         finally:
             source.worker = None
 
+    async def run_actions(self, source: Source, occurrence: Occurrence) -> str | None:
+        """The actions of an event, once; why the first that failed did. Raises Interrupted."""
+        reason: str | None = None
+        for action in source.wanted(occurrence):
+            failure = await self._run(source, action, occurrence)
+            reason = reason or failure
+        return reason
+
     async def _run(self, source: Source, action: ActionConfig, occurrence: Occurrence) -> str | None:
         """One action, once. Returns why it failed, None if it did not."""
         own = always_present(self._environment.config.name, self._now_s())
-        run = Run({**occurrence.variables, **own}, action.place, occurrence.depth)
-        self._log.log("29-0003", place=action.place, event=source.name)
+        run = Run({**occurrence.variables, **own}, action.place, occurrence.depth, occurrence.outlet)
+        if occurrence.outlet is None:  # a queue's messages may be many, and are in the log themselves
+            self._log.log("29-0003", place=action.place, event=source.name)
         for step in action.steps:
             run.place = step.place
             reason = await self._step(step, run)
@@ -197,6 +239,8 @@ class Engine:
             return f"not supported yet: {feature}"
         except (StepFailure, ValueError) as problem:
             return str(problem)
+        except Interrupted:
+            raise
         except Exception as problem:
             self._log.log("01-0005", place=f"the action at {run.place}", data=traceback.format_exc())
             return f"unexpected failure: {problem!r}"

@@ -2,14 +2,14 @@
 
 A module of `Do` or `If` is one subclass of Step, made once. It is given the values of its options, variables put in
 and read, and the run that it is part of. It may set variables of the run. It raises StepFailure when it cannot do its
-work; that, and any other failure, ends the run with a record in the log.
+work; that, and any other failure, ends the run with a record in the log. Interrupted ends it without one.
 """
 
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from amps.config import ServerConfig
 from amps.server.eventlog import EventLog
@@ -22,13 +22,27 @@ class StepFailure(Exception):
     """The step did not do what it should; the text says why."""
 
 
+class Interrupted(Exception):
+    """The run cannot go on for now. Whoever began it begins it again; nobody is told that it failed."""
+
+
+class Outlet(Protocol):
+    """What publishes."""
+
+    async def publish(self, topic: str, message_type: str, data: bytes) -> None:
+        """Publish one message. Raises PublishFailure; Interrupted."""
+
+
 @dataclass(slots=True)
 class Run:
-    """One run of an action. `depth`: how many events led to it, one raising the next."""
+    """One run of an action. `depth`: how many events led to it, one raising the next. `outlet`: what it publishes with,
+    if not with the publisher of all.
+    """
 
     variables: dict[str, str]
     place: str
     depth: int = 0
+    outlet: Outlet | None = None
 
     def set(self, name: str, value: str) -> None:
         """Give later steps a variable. Raises StepFailure."""

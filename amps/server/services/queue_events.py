@@ -1,0 +1,189 @@
+"""Actions on messages of queues: one walk through the log for all of them, and the place where they are.
+
+What leaves a queue is in the log, with its reasons (`_core/queue_records.pxd`). One tail reads what is durable, and
+hands each record to the follower of its event (queue_follower.py). It looks now and then instead of being woken: the
+doorbell would ring for every message of the instance. While one follower has too much before it, the tail waits, and
+with it the others.
+
+Where everybody is it says in shared memory, so that the core keeps the journals that are needed, and from time to time
+in a file (amps/journal/action_positions.py), from which the next start goes on.
+"""
+
+import asyncio
+import time
+import traceback
+from collections.abc import Callable, Coroutine
+
+from amps._core.log_reader import LogDamaged
+from amps._core.removal_scan import RemovalScan
+from amps.config import ServerConfig
+from amps.config.queue_events import QueueEvent, queue_events
+from amps.journal.action_positions import Key, read_action_positions, write_action_positions
+from amps.journal.disk import Disk
+from amps.journal.names import action_positions_path
+from amps.server.eventlog import EventLog
+from amps.server.runtime import Runtime
+from amps.server.services.actions.engine import Engine
+from amps.server.services.publisher import Publisher
+from amps.server.services.queue_follower import Follower, Removals
+from amps.server.services.queue_messages import QueueMessages
+from amps.server.transport.journal_view import JournalView, make_journal_view
+
+POLL_S = 0.02
+STEP_BYTES = 1 << 20
+ENTRIES_WAITING_MAX = 50_000
+SAVE_INTERVAL_S = 1.0
+SAVE_BYTES = 64 << 20
+"""The file is written when something was done, or when the tail has come so far without anything to do."""
+RETRY_S = 1.0
+
+
+class QueueEvents:
+    """All events of queues that have actions. Made in the services process, in its event loop."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        runtime: Runtime,
+        log: EventLog,
+        engine: Engine,
+        publisher: Publisher,
+        failed: Callable[[str], None],
+    ) -> None:
+        """`failed`: a follower or the tail has ended by a fault, whose traceback this is."""
+        settings = config.transaction_log
+        assert settings is not None, "queues need a transaction log"
+        self._runtime = runtime
+        self._log = log
+        self._failed = failed
+        self._by_topic: dict[tuple[str, str], dict[bool, Follower]] = {}
+        journal = make_journal_view(config, runtime, runtime.services_index, self._resolve, log)
+        assert journal is not None
+        self._journal: JournalView = journal
+        self._messages = QueueMessages(journal, runtime.control)
+        self._disk = Disk()
+        self._disk.expect(settings.journal_directory)
+        self._path = action_positions_path(settings.journal_directory, config.name)
+        self._saved: dict[Key, int] = read_action_positions(self._path)
+        self._save_at_s = 0.0
+        self._save_failed = ""
+        self._done_since = False  # anything, since the file was written
+        self._tasks: list[asyncio.Task[None]] = []
+        self._followers = {
+            event: Follower(
+                event,
+                engine.sources[event.kind, event.which],
+                engine,
+                publisher,
+                self._messages.read,
+                log,
+                # A process that was here before has gone further than its file says.
+                max(self._saved[event.key], runtime.action_progress.position),
+            )
+            for event in queue_events(config)
+        }
+        for event, follower in self._followers.items():
+            self._by_topic.setdefault((event.queue, event.message_type), {})[event.expired] = follower
+        self._position = min(follower.begin for follower in self._followers.values())
+
+    def _resolve(self, topic: str, message_type: str) -> object:
+        """What the tail is to hand out for a topic; None: nobody watches it."""
+        return self._by_topic.get((topic, message_type))
+
+    def begin(self) -> None:
+        """Follow the log."""
+        self._tell_progress()
+        self._tasks = [
+            asyncio.create_task(self._guarded(body))
+            for body in (self._tail, *(follower.run for follower in self._followers.values()))
+        ]
+
+    async def _guarded(self, body: Callable[[], Coroutine[None, None, None]]) -> None:
+        try:
+            await body()
+        except Exception:
+            self._failed(traceback.format_exc())
+
+    async def stop(self) -> None:
+        """End where it is; the next start goes on there."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tell_progress()
+        self._save(self._positions())
+
+    # --- the tail -------------------------------------------------------------------------------------------
+
+    async def _tail(self) -> None:
+        said = ""
+        while True:
+            try:
+                await self._follow_log()
+            except LogDamaged as problem:
+                if str(problem) != said:
+                    said = str(problem)
+                    self._log.log("29-0009", reason=said)
+                await asyncio.sleep(RETRY_S)
+
+    async def _follow_log(self) -> None:
+        """Read on. Raises LogDamaged, then another cursor is needed."""
+        steps = self._journal.cursor_at(self._position, True)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                scan = RemovalScan(end.value)
+                break
+            await asyncio.sleep(0)
+        while True:
+            found: object = None
+            if all(follower.waiting < ENTRIES_WAITING_MAX for follower in self._followers.values()):
+                found = scan.next(self._runtime.control.durable, STEP_BYTES)
+                self._position = scan.position
+            if isinstance(found, tuple):
+                position, followers, expired, entries = found
+                follower = followers.get(expired)
+                if follower is not None:
+                    follower.take(Removals(position, entries))
+                    self._done_since = True
+            await self._look_around()
+            await asyncio.sleep(POLL_S if found is None else 0)
+
+    # --- where everybody is ---------------------------------------------------------------------------------
+
+    def _positions(self) -> dict[QueueEvent, int]:
+        return {event: follower.done_until(self._position) for event, follower in self._followers.items()}
+
+    def _tell_progress(self) -> None:
+        self._runtime.action_progress.position = min(self._positions().values())
+
+    async def _look_around(self) -> None:
+        now_s = time.monotonic()
+        if now_s < self._save_at_s:
+            return
+        self._save_at_s = now_s + SAVE_INTERVAL_S
+        self._tell_progress()
+        self._messages.release()
+        self._journal.release_unused()
+        positions = self._positions()
+        came = min(positions.values()) - min(self._saved.values())
+        if (self._done_since and came) or came >= SAVE_BYTES:
+            self._done_since = any(follower.waiting for follower in self._followers.values())
+            await asyncio.to_thread(self._save, positions)
+
+    def _save(self, positions: dict[QueueEvent, int]) -> None:
+        keyed = {event.key: position for event, position in positions.items()}
+        if keyed == self._saved:
+            return
+        try:
+            write_action_positions(self._disk, self._path, keyed)
+        except OSError as problem:
+            if str(problem) != self._save_failed:
+                self._save_failed = str(problem)
+                self._log.log(
+                    "29-0010",
+                    text=f"{self._path} cannot be written ({problem}); a start reads the log from further back",
+                )
+            return
+        self._save_failed = ""
+        self._saved = keyed

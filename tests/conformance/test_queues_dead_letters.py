@@ -1,0 +1,195 @@
+"""Actions on messages that leave queues, over sockets: queues.md §15; behaviours 34-36, 40, 41, 51, 52 and 54 of §24.
+
+What becomes of the messages in the queue itself other files test (test_queues_delivering.py, _acknowledging.py).
+"""
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from tests.support.peer import RawClient, bodies_of
+from tests.support.peers import Peers
+from tests.support.queues import Queueing, acknowledge, bodies, options, queue_xml, quiet
+from tests.support.server import StartServer
+from tests.support.services import action, do, on
+
+Start = Callable[..., Queueing]
+LETTER = '{"why":"{{AMPS_REASON}}","body":{{AMPS_DATA}}}'
+
+
+def expired(queue: str = "Q", reason: str = "") -> str:
+    """The event."""
+    more = {"Reason": reason} if reason else {}
+    return on("sow-expire-message", Topic=queue, MessageType="json", **more)
+
+
+def publish(data: str = LETTER, topic: str = "T_DEAD") -> str:
+    return do("publish-message", Topic=topic, MessageType="json", Data=data)
+
+
+def dead_letters(queue: str = "Q", reason: str = "") -> str:
+    """The expire action of the fixture of queues.md §24."""
+    return action(expired(queue, reason), publish())
+
+
+@pytest.fixture
+def start(start_server: StartServer, peers: Peers) -> Start:
+    """A server with queues and actions."""
+
+    def start(*queues: str, actions: str = dead_letters(), **more: object) -> Queueing:
+        made = options(*queues, **more)
+        made["instance_xml"] += f"<Actions>{actions}</Actions>"
+        return Queueing(start_server(**made), peers)
+
+    return start
+
+
+class Reader:
+    """Reads a topic from the beginning of the log."""
+
+    def __init__(self, queueing: Queueing, topic: str = "T_DEAD") -> None:
+        self.client = queueing.client()
+        self.client.subscribe(topic, "dead", bm="0")
+
+    def letters(self, count: int) -> list[tuple[str, int]]:
+        """So many letters: (reason, number of the message)."""
+        read = [json.loads(message.body) for message in self.client.receive_published(count)]
+        return [(letter["why"], letter["body"]["id"]) for letter in read]
+
+    def quiet(self) -> None:
+        quiet(self.client)
+
+
+def restarted(queueing: Queueing, peers: Peers, down_s: float = 0.0) -> Queueing:
+    """After SIGKILL to everything, and some time."""
+    queueing.server.kill_all()
+    time.sleep(down_s)
+    return Queueing(queueing.server.start(), peers)
+
+
+def held(consumer: RawClient) -> list[bytes]:
+    return bodies_of(consumer.receive_published(1))
+
+
+def test_queues_too_many_cancels(start: Start) -> None:
+    """queues.md §24, 34: the first cancel redelivers, the second removes."""
+    queueing = start(queue_xml("Q", "T", MaxCancels=2))
+    reader = Reader(queueing)
+    queueing.publish(1)
+    consumer = queueing.consumer(1)
+    (first,) = consumer.receive_published(1)
+    acknowledge(consumer, first, o="cancel")
+    (again,) = consumer.receive_published(1)
+    assert again.body == first.body
+    reader.quiet()
+    acknowledge(consumer, again, o="cancel")
+    assert reader.letters(1) == [("max_cancels", 1)]
+    quiet(consumer)
+
+
+def test_queues_expired_by_a_client(start: Start) -> None:
+    """queues.md §24, 35: without any limit configured."""
+    queueing = start(queue_xml("Q", "T"))
+    reader = Reader(queueing)
+    queueing.publish(1)
+    consumer = queueing.consumer(1)
+    acknowledge(consumer, *consumer.receive_published(1), o="expire")
+    assert reader.letters(1) == [("forced_expire", 1)]
+    quiet(consumer)
+    reader.quiet()
+
+
+def test_queues_only_for_some_reasons(start: Start) -> None:
+    """queues.md §24, 36: of `max_deliveries` alone; `expire` and time produce nothing."""
+    queueing = start(queue_xml("Q", "T", MaxDeliveries=1), actions=dead_letters("Q", "max_deliveries"))
+    reader = Reader(queueing)
+    queueing.publish(1)
+    consumer = queueing.consumer(1)
+    acknowledge(consumer, *consumer.receive_published(1), o="expire")
+    consumer.unsubscribe("s")
+    queueing.publish(2, e=1)
+    time.sleep(1.5)
+    reader.quiet()
+    queueing.publish(3)
+    consumer.subscribe("Q", "s", o="max_backlog=1")
+    assert held(consumer) == bodies(3)
+    consumer.unsubscribe("s")
+    assert reader.letters(1) == [("max_deliveries", 3)]
+
+
+def test_queues_too_many_deliveries(start: Start) -> None:
+    """queues.md §24, 40: two consumers in turn go without an acknowledgement."""
+    queueing = start(queue_xml("Q", "T", MaxDeliveries=2))
+    reader = Reader(queueing)
+    queueing.publish(1)
+    for _ in range(2):
+        consumer = queueing.consumer()
+        assert held(consumer) == bodies(1)
+        consumer.close()
+    assert reader.letters(1) == [("max_deliveries", 1)]
+    assert queueing.waiting("Q", 0) == []
+
+
+def test_queues_one_delivery(start: Start) -> None:
+    """queues.md §24, 41: an unsubscribe expires, an acknowledgement does not."""
+    queueing = start(queue_xml("Q", "T", MaxDeliveries=1))
+    reader = Reader(queueing)
+    queueing.publish(1, 2)
+    consumer = queueing.consumer(2)
+    first, second = consumer.receive_published(2)
+    acknowledge(consumer, first)
+    consumer.unsubscribe("s")
+    assert reader.letters(1) == [("max_deliveries", 2)]
+    reader.quiet()
+    assert second.body == bodies(2)[0]
+
+
+def test_queues_time_passes(start: Start) -> None:
+    """queues.md §24, 51 and 52: by the queue's time or the message's own, as the model says."""
+    models = ("default", "queue", "latest", "earliest")
+    named = [f"Qn{model}" for model in models] + [f"Qh{model}" for model in models] + ["Qs"]
+    letter = '{"why":"{{AMPS_REASON}} {{AMPS_TOPIC}}","body":{{AMPS_DATA}}}'
+    queueing = start(
+        *[queue_xml(f"Qn{model}", "T", ExpirationModel=model) for model in models],
+        *[queue_xml(f"Qh{model}", "T", ExpirationModel=model, Expiration="1h") for model in models],
+        queue_xml("Qs", "T", Expiration="1s"),
+        actions=action(*[expired(name) for name in named], publish(letter)),
+    )
+    reader = Reader(queueing)
+    queueing.publish(1)
+    queueing.publish(2, e=2)
+    queues = ["Qs", "Qndefault", "Qnearliest", "Qhdefault", "Qhearliest"]
+    wanted = [(f"time_limit {name}", 2) for name in queues] + [("time_limit Qs", 1)]
+    assert Counter(reader.letters(6)) == Counter(wanted)
+    reader.quiet()
+
+
+def test_queues_time_passes_during_a_lease(start: Start) -> None:
+    """queues.md §24, 54: an acknowledgement is a success then; a disconnect expires the message."""
+    queueing = start(queue_xml("Q", "T", Expiration="1s"))
+    reader = Reader(queueing)
+    consumer, other = queueing.consumer(1), queueing.consumer(1)
+    queueing.publish(1, 2)
+    (mine,) = consumer.receive_published(1)
+    assert held(other) == bodies(2)
+    time.sleep(2)
+    assert acknowledge(consumer, mine).succeeded
+    reader.quiet()
+    other.close()
+    assert reader.letters(1) == [("time_limit", 2)]
+    quiet(consumer)
+
+
+def test_queues_what_passed_its_time_while_the_instance_was_down(start: Start, peers: Peers) -> None:
+    """queues.md §22, D-19: once after the start, and not again after another one."""
+    queueing = start(queue_xml("Q", "T", Expiration="1s"))
+    queueing.publish(1, 2, 3)
+    queueing = restarted(queueing, peers, 2)
+    assert Reader(queueing).letters(3) == [("time_limit", number) for number in (1, 2, 3)]
+    queueing = restarted(queueing, peers)
+    reader = Reader(queueing)
+    assert len(reader.letters(3)) == 3
+    reader.quiet()
