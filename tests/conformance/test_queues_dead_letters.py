@@ -193,3 +193,36 @@ def test_queues_what_passed_its_time_while_the_instance_was_down(start: Start, p
     reader = Reader(queueing)
     assert len(reader.letters(3)) == 3
     reader.quiet()
+
+
+@pytest.mark.parametrize("victim", ["everything", "core", "services"])
+def test_queues_each_dead_letter_once_whatever_dies(start: Start, peers: Peers, victim: str) -> None:
+    """queues.md §15, §22, D-19: SIGKILL again and again while letters are written; each is there once, in order."""
+    count = 1500
+    # The letter goes to a queue, which records it under another name.
+    queueing = start(
+        queue_xml("Q", "T", Expiration="2s"),
+        queue_xml("Q_DEAD", "T_DEAD"),
+        actions=action(expired(), publish(topic="Q_DEAD"), publish('{"second":{{AMPS_DATA}}}', "T_SECOND")),
+        journal_size="128KB",
+    )
+    queueing.publish_bodies([b'{"id":%d}' % number for number in range(count)])
+    for _ in range(4):
+        reader = Reader(queueing)
+        assert reader.letters(1) == [("time_limit", 0)]
+        reader.client.close()
+        if victim == "everything":
+            queueing.server.kill_all()
+            queueing = Queueing(queueing.server.start(), peers)
+            continue
+        title = {"core": "amps: core", "services": "amps: services"}[victim]
+        old = queueing.server.pids() if victim == "core" else queueing.server.pids(title)
+        queueing.server.kill_process(queueing.server.pids(title)[0])
+        queueing.server.wait_for_new_tree(set(old) - set(queueing.server.pids("amps: log")))
+        queueing = Queueing(queueing.server, peers)
+    reader, second = Reader(queueing), Reader(queueing, "T_SECOND")
+    assert reader.letters(count) == [("time_limit", number) for number in range(count)]
+    reader.quiet()
+    found = [json.loads(message.body)["second"]["id"] for message in second.client.receive_published(count)]
+    assert found == list(range(count))
+    second.quiet()

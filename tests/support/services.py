@@ -105,8 +105,11 @@ class FakeCore:
 class Surroundings:
     """An engine with everything around it replaced. Make it inside a running event loop."""
 
-    def __init__(self, actions_xml: str = "", *, log: bool = False, now_s: float = 1_700_000_000.5) -> None:
-        self.loaded = loaded(actions_xml, log=log)
+    def __init__(
+        self, actions_xml: str = "", *, log: bool = False, now_s: float = 1_700_000_000.5, text: str = ""
+    ) -> None:
+        """`text`: of a whole configuration, instead of one with these actions."""
+        self.loaded = load("actions.xml", text=text) if text else loaded(actions_xml, log=log)
         self.config: ServerConfig = self.loaded.config
         self.log = RecordingLog()
         self.publisher = RecordingPublisher()

@@ -191,15 +191,17 @@ class Follower:
         await self._settle(UNDER_WAY_MAX)
 
     async def _settle(self, count: int) -> None:
-        """Wait until no more than so many publishes are under way; forget the records that are done. Raises
-        Interrupted.
-        """
+        """Wait until no more than so many publishes are under way. Raises Interrupted."""
         while len(self._under_way) > count:
             try:
                 await self._under_way[0][1]
             except StorageUnavailable as problem:
                 raise Interrupted(str(problem)) from None
             self._under_way.popleft()
+            self._forget_done()
+        self._forget_done()
+
+    def _forget_done(self) -> None:
         first = self._under_way[0][0] if self._under_way else None
         while self._at and self._records[0] is not first:
             self.waiting -= len(self._records.popleft().entries)
