@@ -233,7 +233,9 @@ STEPS: Final[Mapping[str, ModuleDescription]] = {
     _step("minidump"): ModuleDescription(later="minidumps"),
     _step("truncate-statistics"): ModuleDescription(later="the statistics database"),
     _step("vacuum-statistics"): ModuleDescription(later="the statistics database"),
-    **{_step(name): ModuleDescription(later=_SOW) for name in ("delete-sow", "compact-sow", "query-sow")},
+    # Of queues, as above.
+    _step("delete-sow"): ModuleDescription({**_T, "Filter": Option(required=True)}),
+    **{_step(name): ModuleDescription(later=_SOW) for name in ("compact-sow", "query-sow")},
     _step("disable-authentication"): ModuleDescription(),
     _step("enable-authentication"): ModuleDescription(),
     _step("disable-entitlement"): ModuleDescription(),

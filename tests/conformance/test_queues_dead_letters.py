@@ -13,8 +13,8 @@ import pytest
 from tests.support.peer import RawClient, bodies_of
 from tests.support.peers import Peers
 from tests.support.queues import Queueing, acknowledge, bodies, options, queue_xml, quiet
-from tests.support.server import StartServer
-from tests.support.services import action, do, on
+from tests.support.server import ServerOptions, StartServer
+from tests.support.services import action, do, echo, on
 
 Start = Callable[..., Queueing]
 LETTER = '{"why":"{{AMPS_REASON}}","body":{{AMPS_DATA}}}'
@@ -192,6 +192,101 @@ def test_queues_what_passed_its_time_while_the_instance_was_down(start: Start, p
     queueing = restarted(queueing, peers)
     reader = Reader(queueing)
     assert len(reader.letters(3)) == 3
+    reader.quiet()
+
+
+def test_queues_acknowledged(start: Start, peers: Peers) -> None:
+    """queues.md §22, D-30: for each that was acknowledged, by bookmark or filter; not for expiry or at-most-once."""
+    deleted = on("sow-delete-message", Topic="Q", MessageType="json")
+    at_most_once = on("sow-delete-message", Topic="Qo", MessageType="json")
+    data = '{"why":"{{AMPS_TOPIC}} {{AMPS_DATA_LENGTH}} {{AMPS_CORRELATION_ID}}","body":{{AMPS_DATA}}}'
+    queueing = start(
+        queue_xml("Q", "T"),
+        queue_xml("Qo", "T", Semantics="at-most-once"),
+        actions=action(deleted, at_most_once, publish(data)),
+    )
+    queueing.publish(1, x="mine")
+    queueing.publish(2, 3)
+    queueing.publish(4, e=1)
+    consumer = queueing.consumer(2)
+    first, second = consumer.receive_published(2)
+    once = queueing.consumer(2, "Qo", "o")
+    acknowledge(once, *once.receive_published(2))
+    acknowledge(consumer, second, o="expire")
+    acknowledge(consumer, first)
+    consumer.request({"c": "sow_delete", "t": "Q", "filter": "/id = 3"})
+    for _ in range(2):
+        reader = Reader(queueing)
+        assert reader.letters(2) == [("Q 8 mine", 1), ("Q 8 ", 3)]
+        reader.quiet()
+        queueing = restarted(queueing, peers)
+
+
+def test_queues_deleted_by_an_action(start: Start) -> None:
+    """queues.md §22, D-35: as a filter acknowledgement by somebody who holds no lease."""
+    clear = do("delete-sow", Topic="^Q", MessageType="json", Filter="/id {{AMPS_DATA}}")
+    clean = on("sow-delete-message", Topic="Qclean", MessageType="json")
+    queueing = start(
+        queue_xml("Q", "T"),
+        queue_xml("Qs", "T", Leasing="strict"),
+        queue_xml("Qclean"),
+        actions=action(clean, clear, echo("cleared"))
+        + action(
+            on("sow-delete-message", Topic="Q", MessageType="json"),
+            publish('{"why":"","body":{{AMPS_DATA}}}'),
+        ),
+    )
+    queueing.publish(*range(1, 7))
+    one, other = queueing.consumer(2, "Q"), queueing.consumer(2, "Qs")
+    held_by_one, held_by_other = one.receive_published(2), other.receive_published(2)
+    worker = queueing.consumer(1, "Qclean")
+    queueing.publish_bodies([b"< 5"], topic="Qclean")
+    acknowledge(worker, *worker.receive_published(1))
+    assert Reader(queueing).letters(4) == [("", number) for number in (1, 2, 3, 4)]
+    assert queueing.server.log.wait_for("29-0001", "cleared")
+    # What was leased left a queue that shares leases, and makes room there; it stays in one that does not.
+    assert bodies_of(one.receive_published(2)) == bodies(5, 6)
+    quiet(other)
+    assert acknowledge(one, *held_by_one).succeeded
+    acknowledge(other, *held_by_other)
+    assert bodies_of(other.receive_published(2)) == bodies(5, 6)
+
+
+def test_queues_an_action_that_is_new(start: Start, start_server: StartServer, peers: Peers) -> None:
+    """It is told of nothing that was before; one that goes on has missed nothing when it was away, or was changed."""
+    with_actions = start(queue_xml("Q", "T"), actions="<!-- -->")
+    consumer = with_actions.consumer(2)
+    with_actions.publish(1)
+    acknowledge(consumer, *consumer.receive_published(1), o="expire")
+    server = with_actions.server
+    bare = server.options.instance_xml
+    server.restart(instance_xml=bare.replace("<!-- -->", dead_letters()))
+    queueing = Queueing(server, peers)
+    consumer = queueing.consumer(2)
+    queueing.publish(2)
+    acknowledge(consumer, *consumer.receive_published(1), o="expire")
+    reader = Reader(queueing)
+    assert reader.letters(1) == [("forced_expire", 2)]
+    reader.quiet()
+    # Killed at once, it goes on where the log says; another template changes nothing of that.
+    server.kill_process(server.pids("amps: services")[0])
+    queueing.publish(3)
+    acknowledge(consumer, *consumer.receive_published(1), o="expire")
+    server.kill_all()
+    server.options = ServerOptions(
+        **{
+            **vars(server.options),
+            "instance_xml": bare.replace(
+                "<!-- -->",
+                action(expired(), publish('{"why":"changed {{AMPS_REASON}}","body":{{AMPS_DATA}}}')),
+            ),
+        }
+    )
+    server.start()
+    reader = Reader(Queueing(server, peers))
+    letters = reader.letters(2)
+    assert letters[0] == ("forced_expire", 2)
+    assert letters[1] in [("forced_expire", 3), ("changed forced_expire", 3)]
     reader.quiet()
 
 

@@ -28,6 +28,7 @@ from amps.server.services.actions.schedules import Clocks, follow
 from amps.server.services.actions.step import Environment
 from amps.server.services.core_requests import CoreRequests
 from amps.server.services.publisher import Publisher
+from amps.server.services.queue_clearing import QueueClearing
 from amps.server.services.queue_events import QueueEvents
 
 if TYPE_CHECKING:
@@ -74,6 +75,9 @@ class Services:
             raise_event=engine.raise_event,
             ask_for_shutdown=lambda cause: self._tell("shutdown", cause),
             switch=lambda what, enabled: self._tell("switch", what, enabled),
+            queues=QueueClearing(self._config, self._runtime, self._publisher)
+            if self._config.queues
+            else None,
         )
         return self._shared
 

@@ -24,6 +24,7 @@ from typing import Any
 from amps._core import ingress as inbound
 from amps._core.identity import derived_publisher_id, publisher_id
 from amps._core.ingress import Ingress
+from amps._core.queue_acks import ACTION_ACKNOWLEDGE, AckList
 from amps._core.topic_table import TopicEntry
 from amps._core.wire import encode_frame
 from amps.config import ServerConfig
@@ -145,20 +146,24 @@ class Publisher:
                 if sequence:
                     session.begin_anew()
                 raise
-            if session.serial != serial:  # the core refused an earlier one meanwhile, and drops this one
-                raise StorageUnavailable(_NO_STORAGE)
-            done: asyncio.Future[None] = self._expect(session)
-            core = self._core
+            return self._when_stored(session, serial, logged)
 
-            def stored() -> None:
-                if not done.done():
-                    done.set_result(None)
+    def _when_stored(self, session: Session, serial: int, logged: bool) -> "asyncio.Future[None]":
+        """Done when the core has taken what was pushed last, and it is durable if it is `logged`."""
+        if session.serial != serial:  # the core refused an earlier one meanwhile, and drops this one
+            raise StorageUnavailable(_NO_STORAGE)
+        done: asyncio.Future[None] = self._expect(session)
+        core = self._core
 
-            self._pushed.append(
-                (core.ring.pushed, lambda: core.when_durable(core.written() if logged else 0, stored))
-            )
-            self._schedule()
-            return done
+        def stored() -> None:
+            if not done.done():
+                done.set_result(None)
+
+        self._pushed.append(
+            (core.ring.pushed, lambda: core.when_durable(core.written() if logged else 0, stored))
+        )
+        self._schedule()
+        return done
 
     async def log_on(self, session: Session) -> int:
         """Begin to publish with numbers; returns the last one that the log has, durably. 0: none."""
@@ -172,6 +177,29 @@ class Publisher:
         self._core.when_durable(position, stored)
         await durable
         return last_sequence
+
+    def entry(self, topic: str, message_type: str) -> TopicEntry:
+        """What is known of a topic."""
+        return self._topics.entry(topic, message_type)
+
+    async def acknowledge(self, entry: TopicEntry, acks: AckList) -> None:
+        """Acknowledge messages of a queue, whose topic that is; durable when it returns. Raises PublishFailure."""
+        session, ring = self._own, self._core.ring
+        async with self._one_at_a_time:
+            await self._log_on(session)
+            serial = session.serial
+            for each in (entry,) if entry.target is None else (entry.target, entry):
+                await self.declare(each)
+            records = self._ingress(session, entry.message_type).acknowledgement_records(
+                acks, entry, ACTION_ACKNOWLEDGE, 0, 0, 0, 0
+            )
+            if isinstance(records, int):
+                raise StorageUnavailable(_NO_STORAGE)
+            for record in records:
+                while not ring.push(record):
+                    await self._room()
+            done = self._when_stored(session, serial, True)
+        await done
 
     # --- putting it into the ring ---------------------------------------------------------------------------
 

@@ -122,3 +122,27 @@ def test_so_many_publishes_about_one_message() -> None:
     )
     assert path == "[3]"
     assert "more than 32 messages" in text
+
+
+STARTUP = on("startup")
+
+
+@pytest.mark.parametrize("topic", ["Q.jobs", "^Q", "{{TOPIC}}"])
+def test_a_step_that_deletes_from_queues(topic: str) -> None:
+    """queues.md §22, D-35: its topic may be an expression."""
+    accepted(action(STARTUP, do("delete-sow", Topic=topic, MessageType="json", Filter="/a = 1")))
+
+
+@pytest.mark.parametrize(
+    ("topic", "text", "option", "what"),
+    [
+        ("T", "/a = 1", "Topic", "not supported yet: SOW topics"),
+        ("^T", "/a = 1", "Topic", "not supported yet: SOW topics"),
+        ("^(", "/a = 1", "Topic", "this expression for topics cannot be used"),
+        ("^Q", "/a = ", "Filter", "this filter cannot be used"),
+    ],
+)
+def test_what_a_step_cannot_delete(topic: str, text: str, option: str, what: str) -> None:
+    ((path, said),) = refused(action(STARTUP, do("delete-sow", Topic=topic, MessageType="json", Filter=text)))
+    assert path == f"Do/Options/{option}"
+    assert said.startswith(what)

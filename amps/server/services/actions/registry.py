@@ -13,6 +13,7 @@ from amps.server.services.actions.data_steps import (
     TranslateData,
 )
 from amps.server.services.actions.file_steps import CompressFiles, RemoveFiles
+from amps.server.services.actions.queue_steps import DeleteSow
 from amps.server.services.actions.server_steps import (
     ArchiveJournal,
     CompressJournal,
@@ -36,6 +37,7 @@ STEP_CLASSES: Final[Mapping[str, type[Step]]] = {
         CompressFiles,
         CompressJournal,
         Condition,
+        DeleteSow,
         DisableAuthentication,
         DisableEntitlement,
         EchoMessage,

@@ -16,6 +16,7 @@ from amps.server.eventlog import EventLog
 from amps.server.services.actions.variables import TEXT_LENGTH_MAX, VARIABLES_MAX
 from amps.server.services.core_requests import CoreRequests
 from amps.server.services.publisher import Publisher
+from amps.server.services.queue_clearing import QueueClearing
 
 
 class StepFailure(Exception):
@@ -60,7 +61,7 @@ class Environment:
     `raise_event(event, run)` queues the actions of an event; it raises StepFailure. `ask_for_shutdown(cause)` has the
     supervisor stop the instance, `switch(what, enabled)` has it switch authentication or entitlement. `stopping` is set
     when work in threads should be given up. `commands`: the process groups of commands that run, which end with the
-    process.
+    process. `queues`: None if there are none.
     """
 
     config: ServerConfig
@@ -72,6 +73,7 @@ class Environment:
     switch: Callable[[str, bool], None]
     stopping: threading.Event = field(default_factory=threading.Event)
     commands: set[int] = field(default_factory=set)
+    queues: QueueClearing | None = None
 
 
 class Step(ABC):

@@ -1,0 +1,111 @@
+"""Acknowledging messages of queues by filter, by the server itself (queues.md §8, D-35).
+
+It does what a client's `sow_delete` with a filter does: the messages that match are looked for in shared memory and in
+the log, a few at a time, and the core is told their positions. It holds no lease: what is leased goes with the rest,
+unless the queue's leasing is strict. Messages that come meanwhile may be found or not.
+"""
+
+import asyncio
+
+from amps._core.filter_set import Filter, FilterSet
+from amps._core.frames import FrameCache
+from amps._core.log_reader import LogDamaged, LogDirectory, LogFile
+from amps._core.queue_messages import MessageReader
+from amps._core.queue_search import QueueSearch
+from amps._core.queue_slots import BLOCKS_MAX
+from amps._core.queue_walk import SlotMemory, map_read_only
+from amps.config import ServerConfig
+from amps.config.topics import BadTopicExpression
+from amps.expressions import ExpressionError
+from amps.expressions.filters import compile_filter
+from amps.journal.names import reading_places
+from amps.server.runtime import Runtime
+from amps.server.services.publisher import Publisher
+from amps.server.transport.queue_names import QueueNames
+from amps.server.transport.read_ahead import ReadAhead
+
+LOG_BYTES_PER_STEP = 1 << 19
+CACHE_BYTES = 16 << 20
+
+
+class ClearingFailure(Exception):
+    """Nothing, or not all, was acknowledged; the text says why."""
+
+
+class QueueClearing:
+    """Acknowledges by filter. Made in the services process of an instance with queues."""
+
+    def __init__(self, config: ServerConfig, runtime: Runtime, publisher: Publisher) -> None:
+        self._config = config
+        self._runtime = runtime
+        self._publisher = publisher
+        self._names = QueueNames(config)
+        self._memory: SlotMemory | None = None
+        self._directory: LogDirectory | None = None
+        self._read_ahead: ReadAhead | None = None
+
+    async def clear(self, topic: str, message_type: str, filter_text: str) -> None:
+        """Acknowledge what matches a filter in the queues that a topic stands for; durable when it returns.
+
+        Raises ClearingFailure, PublishFailure.
+        """
+        try:
+            queues = self._names.matching(topic, message_type, literal=False)
+            filter_ = compile_filter(filter_text, self._config.functions)
+        except BadTopicExpression as problem:
+            raise ClearingFailure(f"the expression for topics cannot be used: {problem}") from None
+        except ExpressionError as problem:
+            raise ClearingFailure(f"the filter cannot be used: {problem}") from None
+        if not queues:
+            raise ClearingFailure(f"{topic[:100]!r} is no queue of message type {message_type[:100]}")
+        for queue in queues:
+            await self._clear(queue, filter_)
+
+    async def _clear(self, queue: int, filter_: Filter) -> None:
+        config = self._config.queues[queue]
+        entry = self._publisher.entry(config.name, config.message_type)
+        alone = FilterSet(self._publisher.benches.bench(config.message_type))
+        alone.add(filter_, None)
+        control = self._runtime.control
+        reader = MessageReader(self._journals(), control)
+        search = QueueSearch(self._slots(), reader, queue, entry, alone, control.watermarks()[0])
+        try:
+            while not (found := search.run(LOG_BYTES_PER_STEP)):
+                if found is None:
+                    await self._have_read(*search.missing)
+                else:
+                    await asyncio.sleep(0)
+        except LogDamaged as damage:
+            raise ClearingFailure(f"a message of queue {config.name!r} cannot be read: {damage}") from None
+        if search.found.count:
+            await self._publisher.acknowledge(entry, search.found)
+
+    async def _have_read(self, file: LogFile, offset: int, length: int) -> None:
+        """Have a part of the log read from the disk, by another thread."""
+        loop = asyncio.get_running_loop()
+        if self._read_ahead is None:
+            self._read_ahead = ReadAhead(loop.call_soon_threadsafe)
+        there = asyncio.Event()
+        self._read_ahead.ask(file, offset, length, there.set)
+        await there.wait()
+
+    def _slots(self) -> SlotMemory:
+        """What the core shares of its queues."""
+        if self._memory is None:
+            runtime = self._runtime
+            self._memory = SlotMemory(
+                map_read_only(runtime.queue_slots_path),
+                map_read_only(runtime.queue_counters_path),
+                BLOCKS_MAX,
+            )
+        return self._memory
+
+    def _journals(self) -> LogDirectory:
+        if self._directory is None:
+            settings = self._config.transaction_log
+            assert settings is not None, "queues need a transaction log"
+            first, *more = reading_places(
+                settings.journal_directory, settings.journal_archive_directory, self._config.name
+            )
+            self._directory = LogDirectory(*first, lambda *_: None, more, FrameCache(CACHE_BYTES))
+        return self._directory
