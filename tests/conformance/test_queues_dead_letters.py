@@ -299,7 +299,6 @@ def test_queues_each_dead_letter_once_whatever_dies(start: Start, peers: Peers, 
         queue_xml("Q", "T", Expiration="2s"),
         queue_xml("Q_DEAD", "T_DEAD"),
         actions=action(expired(), publish(topic="Q_DEAD"), publish('{"second":{{AMPS_DATA}}}', "T_SECOND")),
-        journal_size="128KB",
     )
     queueing.publish_bodies([b'{"id":%d}' % number for number in range(count)])
     for _ in range(4):
