@@ -11,7 +11,6 @@ from amps._core.log_reader cimport LogCursor, begin_reading, next_record, skip_r
 from amps._core.queue_records cimport (
     QUEUE_ACKNOWLEDGE,
     QUEUE_EXPIRE,
-    REASON_BARRIER_SENT,
     QueueAcknowledgementHeader,
     QueueEntry,
 )
@@ -83,7 +82,5 @@ cdef class RemovalScan:
             return None
         found = []
         for at in range(header.count):
-            found.append((
-                0 if entries[at].reasons & REASON_BARRIER_SENT else entries[at].position, entries[at].reasons
-            ))
+            found.append((entries[at].position, entries[at].reasons))
         return record.position, watched, header.action == QUEUE_EXPIRE, found
