@@ -91,4 +91,4 @@ class ActionPins:
 
     def oldest_journal(self) -> int:
         """The oldest journal that actions need."""
-        return self._number_at(min(self._safe, self._progress.position))
+        return self._number_at(self._safe)

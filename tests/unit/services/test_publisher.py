@@ -2,13 +2,13 @@
 
 import asyncio
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 
 import pytest
 
 from amps.server.runtime import Runtime
-from amps.server.services.publisher import Publisher, PublishFailure, Session
+from amps.server.services.publisher import Publisher, PublishFailure, Session, StorageUnavailable
 from tests.support.services import RecordingLog, loaded
 
 
@@ -70,3 +70,87 @@ def test_a_failure_of_its_own_is_told(runtime: Runtime, monkeypatch: pytest.Monk
         return failures
 
     assert "RuntimeError: a fault" in asyncio.run(body())[0]
+
+
+# --- numbered publishes, refused by the core --------------------------------------------------------------
+
+
+def with_session(runtime: Runtime, test: Callable[[Publisher, Session], Coroutine[None, None, None]]) -> None:
+    """Run a test with a session that has logged on, and no core: its part is played by what `answers` gives."""
+
+    async def body() -> None:
+        publisher = make(runtime, [])
+        publisher.begin(asyncio.get_running_loop())
+        session = publisher.session("test")
+        logged_on(session)
+        await test(publisher, session)
+
+    asyncio.run(body())
+
+
+def answering(publisher: Publisher, answers: Callable[[], list[tuple[object, ...]]]) -> None:
+    """Have the core answer, and the publisher hear it."""
+    publisher._core.answers = answers  # type: ignore[method-assign, assignment]
+    publisher._work()
+
+
+def test_what_is_under_way_has_failed_when_the_core_refuses(runtime: Runtime) -> None:
+    """And nothing more goes that way before the session has logged on again."""
+
+    async def test(publisher: Publisher, session: Session) -> None:
+        futures = [await publisher.push(session, "a", "json", b"{}", number) for number in (5, 6)]
+        other = publisher.session("other")
+        logged_on(other)
+        kept = await publisher.push(other, "a", "json", b"{}", 5)
+        answering(publisher, lambda: [("refused", session.slot, session.serial)])
+        for future in futures:
+            assert isinstance(future.exception(), StorageUnavailable)
+        assert not kept.done()
+        with pytest.raises(StorageUnavailable):
+            await publisher.push(session, "a", "json", b"{}", 7)
+        logged_on(session)
+        await publisher.push(session, "a", "json", b"{}", 5)
+        # What is said of the session before does not concern this one.
+        answering(publisher, lambda: [("refused", session.slot, session.serial - 1)])
+        assert session.logon is not None
+
+    with_session(runtime, test)
+
+
+def test_a_refusal_while_the_next_message_waits_for_room(runtime: Runtime) -> None:
+    async def test(publisher: Publisher, session: Session) -> None:
+        async def waits(*_: object) -> bool:
+            session.begin_anew()
+            return True
+
+        publisher._lay_out = waits  # type: ignore[method-assign]
+        with pytest.raises(StorageUnavailable):
+            await publisher.push(session, "a", "json", b"{}", 5)
+
+    with_session(runtime, test)
+
+
+def test_an_answer_is_heard_before_what_it_is_about_counts_as_done(runtime: Runtime) -> None:
+    """The core answers, then frees the ring: who sees the ring free must have heard the answer."""
+
+    async def test(publisher: Publisher, session: Session) -> None:
+        core = publisher._core
+
+        def consumes_meanwhile() -> list[tuple[object, ...]]:
+            core.ring.pop_all()
+            return []
+
+        future = await publisher.push(session, "plain", "json", b"{}", 5)
+        core.publish_pushed()
+        answering(publisher, consumes_meanwhile)
+        assert not future.done()
+        answering(publisher, lambda: [("refused", session.slot, session.serial)])
+        assert isinstance(future.exception(), StorageUnavailable)
+        logged_on(session)
+        future = await publisher.push(session, "plain", "json", b"{}", 5)
+        core.publish_pushed()
+        answering(publisher, consumes_meanwhile)
+        answering(publisher, list)
+        assert future.result() is None
+
+    with_session(runtime, test)

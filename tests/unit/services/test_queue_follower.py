@@ -26,12 +26,15 @@ LETTER = do("publish-message", Topic="T_DEAD", MessageType="json", Data="{{AMPS_
 
 
 class Log:
-    """The core's side, as far as a session can see it. `refuse(number)`: whether it refuses a publish."""
+    """The core's side, as far as a session can see it. `refuse(number)`: whether it refuses a publish; `full(number)`:
+    whether that is known at once.
+    """
 
     def __init__(self) -> None:
         self.taken: dict[int, bytes] = {}
         self.dropped = 0
         self.refuse: Callable[[int], bool] = lambda number: False
+        self.full: Callable[[int], bool] = lambda number: False
         self.logons = 0
         self.slow = False
         self._session: FakeSession | None = None
@@ -56,6 +59,13 @@ class Log:
             raise StorageUnavailable("full")
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         session.under_way.append(future)
+        if self.full(sequence):
+            session.logged_on = False
+            for waiting in session.under_way:
+                if not waiting.done():
+                    waiting.set_exception(StorageUnavailable("full"))
+            session.under_way.clear()
+            raise StorageUnavailable("full")
         if self.refuse(sequence):
             # What was taken before is in the log, but nobody is told.
             session.logged_on = False
@@ -236,6 +246,19 @@ def test_nothing_runs_for_what_was_done_before() -> None:
     run(action(expire(), LETTER, echo("{{AMPS_DATA}}")), test)
 
 
+def test_what_was_before_its_beginning_is_not_its_business() -> None:
+    async def test(around: Surroundings) -> None:
+        log = Log()
+        follower = made(around, log, begin=500)
+        follower.take(Removals(400, [(4, 1)]))
+        assert follower.done_until(500) == 500
+        follower.take(Removals(500, [(8, 1)]))
+        await until(lambda: not follower.waiting, follower)
+        assert list(log.taken) == [501]
+
+    run(action(expire(), LETTER), test)
+
+
 def test_a_message_that_cannot_be_read_is_passed_over_and_told_of() -> None:
     def read(position: int) -> Record:
         if position == 8:
@@ -297,6 +320,7 @@ def test_refusals_and_deaths_lose_and_double_nothing(seed: int) -> None:
         begin = 0
         while True:
             log.refuse = lambda number: chance.random() < 0.05
+            log.full = lambda number: chance.random() < 0.05
             follower = made(around, log, begin=begin)
             for record in records:
                 follower.take(record)
