@@ -195,6 +195,45 @@ def test_queues_what_passed_its_time_while_the_instance_was_down(start: Start, p
     reader.quiet()
 
 
+def test_queues_several_reasons(start: Start) -> None:
+    """queues.md §22, D-25: all that hold, in the order of the documents."""
+    queueing = start(queue_xml("Q", "T", Expiration="1s", MaxDeliveries=1, MaxCancels=1))
+    reader = Reader(queueing)
+    queueing.publish(1)
+    consumer = queueing.consumer(1)
+    (mine,) = consumer.receive_published(1)
+    time.sleep(1.5)
+    acknowledge(consumer, mine, o="cancel")
+    assert reader.letters(1) == [("time_limit,max_cancels,max_deliveries", 1)]
+
+
+def test_queues_dead_letters_in_a_queue(start: Start) -> None:
+    """queues.md §15: named as their topics; the letter has a value of the message, and is worked on as any other."""
+    value = do("extract-values", MessageType="json", Data="{{AMPS_DATA}}", Value="KIND = /kind")
+    letter = '{"message":{{AMPS_DATA}},"reason":"{{AMPS_REASON}}","kind":"{{KIND}}"}'
+    note = do("publish-message", Topic="plain", MessageType="json", Data="{{AMPS_DATA}}")
+    queueing = start(
+        queue_xml("Qjobs", MaxCancels=3, MaxDeliveries=10),
+        queue_xml("Qfailed"),
+        actions=action(expired("Qjobs"), value, publish(letter, "Qfailed"), note),
+    )
+    listener = queueing.client()
+    listener.subscribe("plain", "p")
+    queueing.publish_bodies([b'{"kind":"a"}'], topic="Qjobs")
+    consumer, undertaker = queueing.consumer(1, "Qjobs"), queueing.consumer(1, "Qfailed")
+    for _ in range(3):
+        (job,) = consumer.receive_published(1)
+        acknowledge(consumer, job, o="cancel")
+    (failed,) = undertaker.receive_published(1)
+    assert json.loads(failed.body) == {"message": {"kind": "a"}, "reason": "max_cancels", "kind": "a"}
+    assert failed["t"] == "Qfailed"
+    # A topic that is not recorded gets it, too.
+    assert bodies_of(listener.receive_published(1)) == [b'{"kind":"a"}']
+    acknowledge(undertaker, failed)
+    assert queueing.waiting("Qfailed", 0) == []
+    quiet(consumer)
+
+
 def test_queues_acknowledged(start: Start, peers: Peers) -> None:
     """queues.md §22, D-30: for each that was acknowledged, by bookmark or filter; not for expiry or at-most-once."""
     deleted = on("sow-delete-message", Topic="Q", MessageType="json")

@@ -77,14 +77,18 @@ class QueueEvents:
                 publisher,
                 self._messages.read,
                 log,
-                # A process that was here before has gone further than its file says.
-                max(self._saved[event.key], runtime.action_progress.position),
+                self._begin_of(event),
             )
             for event in queue_events(config)
         }
         for event, follower in self._followers.items():
             self._by_topic.setdefault((event.queue, event.message_type), {})[event.expired] = follower
         self._position = min(follower.begin for follower in self._followers.values())
+
+    def _begin_of(self, event: QueueEvent) -> int:
+        """Where an event goes on. A process that was here before has gone further than its file says."""
+        progress = self._runtime.action_progress.position
+        return max(self._saved.get(event.key, progress or self._runtime.control.durable), progress)
 
     def _resolve(self, topic: str, message_type: str) -> object:
         """What the tail is to hand out for a topic; None: nobody watches it."""
