@@ -441,8 +441,10 @@ cdef class Queue(MessageList):
             if not self.defers(action):
                 return OUTCOME_NOTHING
             publisher_id, sequence = self.bookmark(slot)
+            # Who tells of removals reads them in the journal: it knows of each once.
+            known = (publisher_id, sequence) in self.deferred
             self.defer(publisher_id, sequence, now_ns)
-            return OUTCOME_DEFERRED
+            return OUTCOME_NOTHING if known else OUTCOME_DEFERRED
         if state == SLOT_LEASED or state == SLOT_DELIVERED:
             holder = self.holder_of(slot)
             if holder.subscriber.client != client and (self.strict or action == QUEUE_EXTEND_LEASE):

@@ -234,6 +234,22 @@ def test_queues_dead_letters_in_a_queue(start: Start) -> None:
     quiet(consumer)
 
 
+def test_queues_expired_twice_before_it_is_active(start: Start, peers: Peers) -> None:
+    """queues.md §13, §8.5: a message beyond the target depth; its acknowledgement is kept, its letter written once."""
+    queueing = start(queue_xml("Q", "T", TargetQueueDepth=1000))
+    queueing.publish(*range(1001))
+    everything = queueing.client()
+    everything.subscribe("T", "t", bm="0")
+    last = everything.receive_published(1001)[-1]
+    for _ in range(2):
+        acknowledge(everything, last, queue="Q", o="expire")
+    for _ in range(2):
+        reader = Reader(queueing)
+        assert reader.letters(1) == [("forced_expire", 1000)]
+        reader.quiet()
+        queueing = restarted(queueing, peers)
+
+
 def test_queues_acknowledged(start: Start, peers: Peers) -> None:
     """queues.md §22, D-30: for each that was acknowledged, by bookmark or filter; not for expiry or at-most-once."""
     deleted = on("sow-delete-message", Topic="Q", MessageType="json")
