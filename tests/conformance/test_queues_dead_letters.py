@@ -250,6 +250,22 @@ def test_queues_expired_twice_before_it_is_active(start: Start, peers: Peers) ->
         queueing = restarted(queueing, peers)
 
 
+def test_queues_large_dead_letters(start: Start, peers: Peers) -> None:
+    """Messages that do not go through memory shared with the core; between small ones, over a restart by force."""
+    queueing = start(
+        queue_xml("Q", "T", Expiration="1s"), actions=action(expired(), publish("{{AMPS_DATA}}"))
+    )
+    large = [b'"%d%s"' % (number, b"x" * 3_000_000) for number in range(4)]
+    published = [each for pair in zip(large, bodies(*range(4)), strict=True) for each in pair]
+    queueing.publish_bodies(published)
+    (first,) = Reader(queueing).client.receive_published(1)
+    queueing = restarted(queueing, peers)
+    reader = Reader(queueing)
+    assert bodies_of(reader.client.receive_published(8)) == published
+    assert first.body == published[0]
+    reader.quiet()
+
+
 def test_queues_acknowledged(start: Start, peers: Peers) -> None:
     """queues.md §22, D-30: for each that was acknowledged, by bookmark or filter; not for expiry or at-most-once."""
     deleted = on("sow-delete-message", Topic="Q", MessageType="json")
