@@ -145,6 +145,7 @@ def test_queues_one_delivery(start: Start) -> None:
     assert reader.letters(1) == [("max_deliveries", 2)]
     reader.quiet()
     assert second.body == bodies(2)[0]
+    assert queueing.waiting("Q", 0) == []
 
 
 def test_queues_time_passes(start: Start) -> None:
@@ -181,6 +182,7 @@ def test_queues_time_passes_during_a_lease(start: Start) -> None:
     other.close()
     assert reader.letters(1) == [("time_limit", 2)]
     quiet(consumer)
+    assert queueing.waiting("Q", 0) == []
 
 
 def test_queues_what_passed_its_time_while_the_instance_was_down(start: Start, peers: Peers) -> None:
