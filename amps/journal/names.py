@@ -98,8 +98,8 @@ def unfinished_files(directory: Path, instance_name: str) -> list[Path]:
     """Files of an instance that were being made. Raises OSError."""
     pattern = re.compile(
         re.escape(instance_name)
-        + r"\.(?:\d{10}\.(?:journal|journal\.gz|index|topic\.index)|clients\.ack|queues\.ack|queue\.cache|removed|actions)"
-        + r"\.new"
+        + r"\.(?:\d{10}\.(?:journal|journal\.gz|index|topic\.index)"
+        + r"|clients\.ack|queues\.ack|queue\.cache|removed|actions)\.new"
     )
     return sorted(entry for entry in directory.iterdir() if pattern.fullmatch(entry.name))
 

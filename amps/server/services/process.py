@@ -2,7 +2,8 @@
 
 Order at the end: the supervisor asks for the actions of the shutdown while everything is still there; no schedule or
 signal begins a run after that. When the transports are gone it says `drain`: the HTTP server stops, and what still runs
-is given up; what is left to do for messages of queues the next start does. A supervisor that dies takes this process along at once: nothing here is owed to anybody.
+is given up; what is left to do for messages of queues the next start does. A supervisor that dies takes this process
+along at once: nothing here is owed to anybody.
 """
 
 import asyncio
