@@ -252,10 +252,8 @@ STEPS: Final[Mapping[str, ModuleDescription]] = {
         _step(name): ModuleDescription(later=_REPLICATION)
         for name in ("downgrade-replication", "upgrade-replication")
     },
-    **{
-        _step(name): ModuleDescription(later="queues")
-        for name in ("enable-proxied-transfer", "disable-proxied-transfer")
-    },
+    _step("disable-proxied-transfer"): ModuleDescription(_T),
+    _step("enable-proxied-transfer"): ModuleDescription(_T),
 }
 
 CONDITIONS: Final[Mapping[str, ModuleDescription]] = {

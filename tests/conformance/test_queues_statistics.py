@@ -14,6 +14,7 @@ from tests.support.peers import Peers
 from tests.support.ports import release_port, reserve_port
 from tests.support.queues import Queueing, acknowledge, options, queue_xml
 from tests.support.server import StartServer, wait_until
+from tests.support.services import action, do, on
 
 WAIT_S = 15.0
 METRICS = {
@@ -95,8 +96,9 @@ Start = Callable[..., Observed]
 def start(start_server: StartServer, peers: Peers) -> Iterator[Start]:
     port = reserve_port()
 
-    def started(*queues: str, **more: Any) -> Observed:
+    def started(*queues: str, actions: str = "", **more: Any) -> Observed:
         given = options(*queues, **more)
+        given["instance_xml"] += f"<Actions>{actions}</Actions>" if actions else ""
         given["instance_xml"] += f"<Admin><InetAddr>127.0.0.1:{port}</InetAddr></Admin>"
         observed = Observed(start_server(**given), peers)
         observed.port = port
@@ -288,6 +290,25 @@ def test_queues_proxied_transfer(start: Start) -> None:
     assert observed.metrics("Q2")["proxied_transfer"] == "disabled"
     observed.text("administrator/queues/Q!json/disable_proxied_transfer")
     assert observed.metrics()["proxied_transfer"] == "disabled"
+
+
+def test_queues_proxied_transfer_by_actions(start: Start) -> None:
+    """queues.md §15, §16.4: an action switches it as the interface does; a topic made of variables may be no queue."""
+    enable = do("enable-proxied-transfer", Topic="{{queue}}", MessageType="json")
+    disable = do("disable-proxied-transfer", Topic="Q2", MessageType="json")
+    observed = start(
+        queue_xml("Q", "T"),
+        queue_xml("Q2", "T2"),
+        actions=action(on("admin", Path="take", RequiredParameter="queue"), enable)
+        + action(on("admin", Path="leave"), disable),
+    )
+    observed.text("administrator/actions/take?queue=Q2")
+    states = [observed.metrics(queue)["proxied_transfer"] for queue in ("Q", "Q2")]
+    assert states == ["disabled", "enabled"]
+    refused = get(observed.port, "/amps/administrator/actions/take?queue=T")
+    assert (refused.status, "'T' is no queue of message type json" in refused.body) == (500, True)
+    observed.text("administrator/actions/leave")
+    assert observed.metrics("Q2")["proxied_transfer"] == "disabled"
 
 
 def test_queues_proxied_transfer_outlives_processes(start: Start) -> None:

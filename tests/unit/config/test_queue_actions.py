@@ -146,3 +146,27 @@ def test_what_a_step_cannot_delete(topic: str, text: str, option: str, what: str
     ((path, said),) = refused(action(STARTUP, do("delete-sow", Topic=topic, MessageType="json", Filter=text)))
     assert path == f"Do/Options/{option}"
     assert said.startswith(what)
+
+
+PROXIED = ("enable-proxied-transfer", "disable-proxied-transfer")
+
+
+@pytest.mark.parametrize("name", PROXIED)
+@pytest.mark.parametrize("topic", ["Q.jobs", "{{TOPIC}}"])
+def test_a_step_that_switches_proxied_transfers(name: str, topic: str) -> None:
+    """queues.md §15, §16.4."""
+    accepted(action(STARTUP, do(name, Topic=topic, MessageType="json")))
+
+
+@pytest.mark.parametrize("name", PROXIED)
+@pytest.mark.parametrize(("topic", "message_type"), [("T", "json"), ("Q2", "xml"), ("^Q", "json")])
+def test_proxied_transfers_are_those_of_a_queue(name: str, topic: str, message_type: str) -> None:
+    ((path, text),) = refused(action(STARTUP, do(name, Topic=topic, MessageType=message_type)))
+    assert path == "Do/Options/Topic"
+    assert text == f"'{topic}' is no queue of message type {message_type}; write the name of a queue"
+
+
+@pytest.mark.parametrize("name", PROXIED)
+def test_proxied_transfers_need_topic_and_message_type(name: str) -> None:
+    found = refused(action(STARTUP, do(name)))
+    assert [text.split(" of ")[0] for _, text in found] == ["the option Topic", "the option MessageType"]
