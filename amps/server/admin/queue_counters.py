@@ -5,6 +5,8 @@ is read while the core works may have one counter from before a step and another
 many messages wait costs nothing to know; different priorities are counted by walking through the messages.
 """
 
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +35,10 @@ class QueueCounters:
 
     def _rows(self) -> Any:
         if self._mapped is None:
-            self._mapped = numpy.memmap(self._path, COUNTERS_DTYPE, "r", shape=(self._queues,))
+            try:
+                self._mapped = numpy.memmap(self._path, COUNTERS_DTYPE, "r", shape=(self._queues,))
+            except ValueError:  # it is being made
+                raise OSError(errno.ENODATA, os.strerror(errno.ENODATA), str(self._path)) from None
         return self._mapped
 
     def read(self, queue: int) -> dict[str, int]:

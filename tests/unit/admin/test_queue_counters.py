@@ -134,6 +134,16 @@ def test_without_files_there_are_no_counters(tmp_path: Path) -> None:
         counters.read_all()
 
 
+def test_a_file_that_is_being_made_has_no_counters_yet(tmp_path: Path) -> None:
+    path = tmp_path / "queue.counters"
+    path.touch()
+    counters = QueueCounters(path, 3)
+    with pytest.raises(OSError, match="No data"):
+        counters.read(0)
+    path.write_bytes(bytes(3 * 128))
+    assert counters.read(2)["depth"] == 0
+
+
 def test_a_copy_does_not_change(tmp_path: Path) -> None:
     files = QueueFiles(tmp_path, QueueSettings("A"))
     counters = QueueCounters(files.queue_counters_path, 1)
