@@ -241,7 +241,7 @@ cdef class JournalTailer:
                 file = cursor.file
                 steps = False
             if record == NULL:
-                return True
+                return cursor.position >= limit  # else the record at the cursor is not in memory
             if cursor.position - self.stepped_bytes - begin + (group.work - work) > log_bytes_max:
                 return False
             if outlet is not None and outlet.pending_bytes >= output_bytes_max:

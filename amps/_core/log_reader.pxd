@@ -13,7 +13,7 @@ cdef class LogFile:
 
     cdef object __weakref__
     cdef readonly object path
-    cdef object memory
+    cdef int descriptor            # of a file that is not compressed
     cdef readonly FrameMap frames  # of a compressed file, else None
     cdef const uint8_t* data
     cdef readonly uint64_t number
@@ -23,7 +23,9 @@ cdef class LogFile:
     cdef list topics               # by topic id: what the resolver made of the topic record, or None
 
     cdef int learn_topic(self, const RecordHeader* record, object resolver) except -1
-    cdef int need(self, uint64_t offset, uint64_t length) except -1
+    cpdef int need(self, uint64_t offset, uint64_t length) except -1
+    cdef int check_readable(self, uint64_t offset, uint64_t length, uint64_t readable) except -1
+    cpdef uint64_t readable_bytes(self) except? 0
     cdef const RecordHeader* record_at(self, uint64_t offset) except NULL
     cdef uint64_t ready_at(self, uint64_t offset) except? 0
 
@@ -43,9 +45,20 @@ cdef class LogCursor:
     # File offset: records that end there or before, and one header behind it, are in memory. Of a compressed file
     # only until somebody else reads one: see begin_reading.
     cdef uint64_t ready
+    cdef uint64_t allowed          # file offset up to which it may look at the file, if that is not compressed
+    cdef bint fetches              # beyond that it waits for the disk itself
+    cdef uint64_t wanted           # of the record at `wanted_at`: how many bytes it may not look at yet, or has not
+    cdef uint64_t wanted_at        # log position at which it stopped for them
+    # A long record is checked in parts: of the one at this log position, so many bytes were, and this is their sum.
+    cdef uint64_t checked_at
+    cdef uint64_t checked_bytes
+    cdef uint32_t checked_sum
 
     cdef const RecordHeader* next(self, uint64_t limit) except? NULL
     cdef int use_file(self, uint64_t number) except -1
+    cdef void set_ready(self) noexcept
+    cdef const RecordHeader* stop_for(self, uint64_t length) noexcept
+    cdef bint is_checked(self, const RecordHeader* record) except -1
 
 
 # Before a run of `next_record`: other cursors may have read since the last one, and memory of compressed files may

@@ -11,10 +11,16 @@ first which part it needs. It is read in the same way otherwise.
 Invariants: a cursor never reads at or beyond the limit it is given (a watermark), because bytes there may be half
 written. With `verify` a record is handed out only after its checksum was found right; damage raises LogDamaged
 naming file and offset and is never skipped.
+
+A page of a mapped file that is not in memory stops whoever looks at it, and one that cannot be read kills the process.
+So there are three kinds of cursors. One that is given a window (`allow`) never looks at anything outside it: it stops
+before a record that is not in there as a whole, and says how much of it is needed. One that fetches (`fetch`) sees to
+it itself, and waits. Any other one reads what has just been written, and is taken to be in memory.
 """
 
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
+from libc.errno cimport errno
 from libc.string cimport memcpy
 
 import mmap
@@ -24,7 +30,7 @@ import weakref
 from amps._core.frames cimport FrameCache, FrameMap
 from amps._core.frames import FRAME_MAGIC as _FRAME_MAGIC
 from amps._core.frames import LogDamaged
-from amps._core.platform cimport crc32c
+from amps._core.platform cimport crc32c, crc32c_more
 from amps._core.record cimport (
     FILE_HEADER_BYTES,
     FILE_IN_USE,
@@ -44,13 +50,27 @@ from amps._core.record cimport (
 )
 
 cdef extern from "sys/mman.h" nogil:
+    void* map_memory "mmap"(void* address, size_t length, int protection, int flags, int descriptor, long offset)
+    int munmap(void* address, size_t length)
     int madvise(void* address, size_t length, int advice)
     const int MADV_DONTNEED
     const int MADV_RANDOM
+    const int MAP_SHARED
+    const int PROT_READ
+    void* MAP_FAILED
+
+cdef extern from "residency.h" nogil:
+    const int READ_ENDED
+    uint64_t file_bytes(int descriptor, uint64_t unknown)
+    int read_pages(const uint8_t* address, uint64_t length, int descriptor, uint64_t offset, uint64_t* failed_at)
 
 cdef uint64_t PAGE_BYTES = mmap.PAGESIZE
 cdef enum:
     LARGE_BYTES = 1 << 20
+    FETCH_BYTES = 4 << 20          # what is read from the disk in one go by who waits for it
+    CHECK_BYTES = 4 << 20          # of a long record that are checked in one go: about half a millisecond
+
+cdef uint64_t ALL = <uint64_t>-1
 
 FILE_HEADER_SIZE = FILE_HEADER_BYTES
 RECORD_HEADER_SIZE = RECORD_HEADER_BYTES
@@ -62,6 +82,12 @@ EMPTY = b""
 
 class LogMissing(LogDamaged):
     """A file of the log is not where it should be, and was not removed on purpose; or it cannot be opened."""
+
+
+class LogUnreadable(LogDamaged):
+    """A part of a file cannot be read: the device fails, or the file was cut off. What was asked for before `offset` is
+    in memory.
+    """
 
 
 class LogRemoved(LookupError):
@@ -152,32 +178,45 @@ cdef class MappedRange:
 
 cdef class LogFile:
 
+    def __cinit__(self):
+        self.descriptor = -1
+        self.data = NULL
+        self.size = 0
+
+    def __dealloc__(self):
+        if self.descriptor >= 0:
+            if self.data != NULL:
+                munmap(<void*>self.data, self.size)
+            os.close(self.descriptor)
+
     def __init__(self, path, number=None, FrameCache cache=None):
         """Open a file that is in use or full, compressed or not. Raises OSError, LogDamaged.
 
         number: what its header must say, if known. cache: where decompressed content is kept; else it is its own.
         """
-        cdef const unsigned char[::1] view
         cdef uint64_t size
+        cdef void* address
         self.path = path
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            if os.fstat(descriptor).st_size < FILE_HEADER_BYTES and os.pread(descriptor, 4, 0) != _FRAME_MAGIC:
+            size = os.fstat(descriptor).st_size
+            compressed = os.pread(descriptor, 4, 0) == _FRAME_MAGIC
+            if size < FILE_HEADER_BYTES and not compressed:
                 raise LogDamaged(path, 0, "shorter than its header")
-            if os.pread(descriptor, 4, 0) == _FRAME_MAGIC:
-                self.frames = FrameMap(path, cache)
-            else:
-                self.memory = mmap.mmap(descriptor, 0, mmap.MAP_SHARED, mmap.PROT_READ)
+            if not compressed:
+                address = map_memory(NULL, size, PROT_READ, MAP_SHARED, descriptor, 0)
+                if address == MAP_FAILED:
+                    raise OSError(errno, os.strerror(errno), path)
+                self.data = <const uint8_t*>address
+                self.size = size
+                self.descriptor = descriptor
         finally:
-            os.close(descriptor)
-        if self.frames is not None:
+            if self.descriptor < 0:
+                os.close(descriptor)
+        if compressed:
+            self.frames = FrameMap(path, cache)
             self.data = self.frames.data
-            size = self.frames.size
-        else:
-            view = self.memory
-            self.data = &view[0]
-            size = <uint64_t>view.shape[0]
-        self.size = size
+            self.size = size = self.frames.size
         header = read_file_header(self.read(0, min(size, <uint64_t>FILE_HEADER_BYTES)), path)
         if header is None or not header[5]:
             raise LogDamaged(path, 0, "the file is not in use yet")
@@ -203,28 +242,62 @@ cdef class LogFile:
         if self.frames is None:
             madvise(<void*>self.data, self.size, MADV_RANDOM)
 
-    cdef int need(self, uint64_t offset, uint64_t length) except -1:
-        """Have a part of the file in memory, until a part of any compressed file is needed."""
+    cpdef int need(self, uint64_t offset, uint64_t length) except -1:
+        """Have a part of the file in memory, until a part of any compressed file is needed; waits for the disk, while
+        others run. Raises LogDamaged, LogUnreadable.
+        """
+        cdef uint64_t first = offset // PAGE_BYTES * PAGE_BYTES
+        cdef uint64_t failed_at = 0
+        cdef int problem
         if offset > self.size or length > self.size - offset:
             raise LogDamaged(self.path, offset, "a record leaves the file")
         if self.frames is not None:
             self.frames.need(offset, length)
+            return 0
+        if length == 0:
+            return 0
+        with nogil:
+            problem = read_pages(self.data + first, offset + length - first, self.descriptor, first, &failed_at)
+        if problem == READ_ENDED:
+            self.check_readable(offset, length, failed_at)
+        if problem > 0:
+            raise LogUnreadable(self.path, failed_at, f"it cannot be read ({os.strerror(problem)})")
         return 0
+
+    cdef int check_readable(self, uint64_t offset, uint64_t length, uint64_t readable) except -1:
+        """Raises LogUnreadable if there is less of the file than is needed."""
+        if readable < self.size and length > readable - min(offset, readable):
+            raise LogUnreadable(self.path, readable, f"the file ends here, its header says {self.size} bytes")
+        return 0
+
+    cpdef uint64_t readable_bytes(self) except? 0:
+        """How much there is of the file now: less than `size` if somebody has cut it off."""
+        if self.frames is not None:
+            return self.size
+        return min(self.size, file_bytes(self.descriptor, self.size))
 
     cdef const RecordHeader* record_at(self, uint64_t offset) except NULL:
         """The record at a file offset, in memory as a whole if its length can be true."""
         cdef const RecordHeader* record
         self.need(offset, RECORD_HEADER_BYTES)
         record = <const RecordHeader*>(self.data + offset)
-        if self.frames is not None and record.length <= self.size - offset:
-            self.frames.need(offset, record.length)
+        if record.length <= self.size - offset:
+            self.need(offset, record.length)
         return record
 
     cdef uint64_t ready_at(self, uint64_t offset) except? 0:
         """Have the record at that offset in memory. Returns up to where the content is there without a gap."""
         cdef const RecordHeader* record
+        cdef uint64_t end
         if self.frames is None:
-            return self.size
+            end = min(self.size, offset + FETCH_BYTES)
+            self.need(offset, end - offset)
+            if self.size - offset >= RECORD_HEADER_BYTES:
+                record = <const RecordHeader*>(self.data + offset)
+                if end - offset < record.length <= self.size - offset:
+                    self.need(end, offset + record.length - end)
+                    end = offset + record.length
+            return end
         record = self.record_at(offset)
         return self.frames.need(
             offset, record.length if record.length <= self.size - offset else <uint64_t>RECORD_HEADER_BYTES
@@ -251,14 +324,15 @@ cdef class LogFile:
             return memoryview(self.read(offset, length))
         return memoryview(MappedRange(self, offset, length))
 
-    def learn_topics_before(self, uint64_t last_topic_offset, resolver, uint64_t count_max):
+    def learn_topics_before(self, uint64_t last_topic_offset, resolver, uint64_t count_max, uint64_t lowest=0):
         """Follow the chain of topic records backwards, so that reading may begin in mid-file.
 
-        Returns the file offset to go on from after `count_max` of them; 0: that was the first one of the file.
+        Returns the file offset to go on from after `count_max` of them, or where one lies before the file offset
+        `lowest`; 0: that was the first one of the file.
         """
         cdef uint64_t offset = last_topic_offset
         cdef const RecordHeader* record
-        while offset and count_max:
+        while offset and offset >= lowest and count_max:
             count_max -= 1
             record = self.record_at(offset)
             if (
@@ -373,6 +447,10 @@ cdef class LogCursor:
         """Start at a log position inside file `number`. The file's topics before it must be learnt by the caller."""
         self.directory = directory
         self.verify = verify
+        self.allowed = ALL
+        self.fetches = False
+        self.wanted_at = ALL
+        self.checked_at = ALL
         self.use_file(number)
         self.position = max(position, self.position)
 
@@ -380,8 +458,70 @@ cdef class LogCursor:
         """Go to the beginning of a file."""
         self.file = self.directory.file(number)
         self.position = self.file.start_position + FILE_HEADER_BYTES
-        self.ready = 0 if self.file.frames is not None else self.file.size - RECORD_HEADER_BYTES
+        if self.allowed != ALL:
+            self.allowed = 0
+        self.set_ready()
         return 0
+
+    cdef void set_ready(self) noexcept:
+        cdef uint64_t end = min(self.allowed, self.file.size)
+        self.ready = 0 if self.file.frames is not None or end < RECORD_HEADER_BYTES else end - RECORD_HEADER_BYTES
+
+    def allow(self, uint64_t end):
+        """From now on look at the file at the cursor up to that file offset only, which others have brought into
+        memory, and at the next file not at all; if it is compressed, that makes no difference.
+        """
+        self.allowed = min(end, self.file.size)
+        self.fetches = False
+        self.wanted_at = ALL
+        self.set_ready()
+
+    def fetch(self):
+        """From now on wait for the disk where need be, and raise LogUnreadable for what cannot be read."""
+        self.allowed = 0
+        self.fetches = True
+        self.set_ready()
+
+    @property
+    def waits(self):
+        """Whether it has stopped because the record at it is not allowed as a whole, or has to be looked at further."""
+        return self.wanted_at == self.position
+
+    @property
+    def needed(self):
+        """How many bytes from its position on it needs to go on, as far as that is known."""
+        return self.wanted if self.wanted_at == self.position else <uint64_t>RECORD_HEADER_BYTES
+
+    cdef const RecordHeader* stop_for(self, uint64_t length) noexcept:
+        """Go no further, for so many bytes of the record at the cursor."""
+        self.wanted = length
+        self.wanted_at = self.position
+        return NULL
+
+    cdef bint is_checked(self, const RecordHeader* record) except -1:
+        """Check the record at the cursor, or a part of a long one. False: there is more of it. Raises LogDamaged."""
+        cdef uint64_t part
+        cdef bint at_once = record.length <= CHECK_BYTES or self.allowed == ALL or self.file.frames is not None
+        if not record_parts_fit(record) or (at_once and record.checksum != record_checksum(record)):
+            raise LogDamaged(
+                self.file.path, self.position - self.file.start_position, "checksum of the record does not match"
+            )
+        if at_once:
+            return True
+        if self.checked_at != self.position:
+            self.checked_at = self.position
+            self.checked_bytes = 8
+            self.checked_sum = 0
+        part = min(record.length - self.checked_bytes, <uint64_t>CHECK_BYTES)
+        self.checked_sum = crc32c_more(self.checked_sum, <const uint8_t*>record + self.checked_bytes, part)
+        self.checked_bytes += part
+        if self.checked_bytes < record.length:
+            return False
+        if self.checked_sum != record.checksum:
+            raise LogDamaged(
+                self.file.path, self.position - self.file.start_position, "checksum of the record does not match"
+            )
+        return True
 
     def directory_of(self):
         """The LogDirectory it reads."""
@@ -392,7 +532,9 @@ cdef class LogCursor:
         return self.file.number, self.position
 
     cdef const RecordHeader* next(self, uint64_t limit) except? NULL:
-        """The record at the cursor, or NULL at the limit. Topic and end-of-file records are dealt with here."""
+        """The record at the cursor, or NULL at the limit, or where the cursor `waits`. Topic and end-of-file records are
+        dealt with here.
+        """
         cdef const RecordHeader* record
         cdef uint64_t offset
         while self.position < limit:
@@ -406,10 +548,24 @@ cdef class LogCursor:
                     raise LogDamaged(self.file.path, offset, "no record where one must be")
                 if self.file.frames is not None:
                     self.ready = self.file.ready_at(offset) - RECORD_HEADER_BYTES
+                elif self.allowed < offset + RECORD_HEADER_BYTES or (
+                    record.position == self.position
+                    and self.allowed - offset < record.length <= self.file.size - offset
+                ):
+                    if not self.fetches:
+                        return self.stop_for(
+                            RECORD_HEADER_BYTES if self.allowed < offset + RECORD_HEADER_BYTES else record.length
+                        )
+                    self.allowed = self.file.ready_at(offset)
+                    self.set_ready()
             if record.position != self.position or record.length > self.file.size - offset:
                 raise LogDamaged(self.file.path, offset, "no record where one must be")
-            if self.verify and (not record_parts_fit(record) or record.checksum != record_checksum(record)):
-                raise LogDamaged(self.file.path, offset, "checksum of the record does not match")
+            if self.verify:
+                if self.fetches:
+                    while not self.is_checked(record):
+                        pass
+                elif not self.is_checked(record):
+                    return self.stop_for(record.length)
             if record.kind == KIND_TOPIC:
                 self.file.learn_topic(record, self.directory.resolver)
                 self.position += align8(record.length)

@@ -48,7 +48,7 @@ def scan_file(source, uint64_t start_position, IndexBuilder index=None, progress
 
     source: a LogFile, or the whole content of a file as a buffer. `progress(offset)` is called about every 16 MiB, and
     every MiB of a compressed file, with offsets that rise; what it raises ends the scan. Unless an index is built,
-    other threads run meanwhile. Raises LogDamaged where a compressed file cannot be decompressed.
+    other threads run meanwhile. Raises LogDamaged where a compressed file cannot be decompressed, LogUnreadable.
     """
     cdef const unsigned char[::1] view
     cdef LogFile file = None
@@ -65,9 +65,7 @@ def scan_file(source, uint64_t start_position, IndexBuilder index=None, progress
         file = source
         size = file.size
         data = file.data
-        if file.frames is None:
-            file = None  # everything is in memory
-        else:
+        if file.frames is not None:
             step = COMPRESSED_PROGRESS_BYTES
     else:
         view = source
@@ -123,7 +121,7 @@ cdef int scan_beyond(
     Scan* scan, result, LogFile file, const uint8_t* data, uint64_t start_position, uint64_t size, progress
 ) except -1:
     """Look at what follows the last intact record: zeros, or else damage, and what lies intact behind it."""
-    cdef uint64_t step = PROGRESS_BYTES if file is None else COMPRESSED_PROGRESS_BYTES
+    cdef uint64_t step = PROGRESS_BYTES if file is None or file.frames is None else COMPRESSED_PROGRESS_BYTES
     cdef uint64_t ready = size if file is None else 0
     cdef uint64_t end
     cdef Found found = FOUND_RECORDS
@@ -271,24 +269,26 @@ def check_records(LogFile file, uint64_t offset, uint64_t bytes_max):
     """Check the records of a file that is not compressed, from that file offset on, about `bytes_max` bytes of them.
 
     Returns (file offset after the last intact one, whether that was the end-of-file record). Other threads run
-    meanwhile.
+    meanwhile. Raises LogUnreadable.
     """
-    cdef const RecordHeader* record
     cdef uint64_t size = file.size
     cdef uint64_t end = min(size, offset + bytes_max)
-    cdef bint finished = False
+    cdef uint64_t ready = 0
+    cdef Scan scan
+    cdef Found found
     if file.frames is not None:
         raise ValueError("the file is compressed")
-    with nogil:
-        while offset < end and size - offset >= RECORD_HEADER_BYTES:
-            record = <const RecordHeader*>(file.data + offset)
-            if not record_intact(record, file.start_position + offset, size - offset):
-                break
-            offset += align8(record.length)
-            if record.kind == KIND_END_OF_FILE:
-                finished = True
-                break
-    return offset, finished
+    memset(&scan, 0, sizeof(Scan))
+    scan.offset = offset
+    while True:
+        with nogil:
+            found = scan_records(&scan, file.data, file.start_position, size, ready, end)
+        if found == FOUND_MISSING:
+            ready = file.ready_at(scan.offset)
+        elif found == FOUND_TOPIC:
+            take_record(&scan, <const RecordHeader*>(file.data + scan.record_offset))
+        else:
+            return scan.offset, found == FOUND_END_OF_FILE
 
 
 def intact_record(source, uint64_t start_position, uint64_t offset):

@@ -157,9 +157,12 @@ __attribute__((constructor)) static void crc32c_prepare(void) {
     crc32c_use_hardware = crc32c_has_hardware();
 }
 
-static inline uint32_t crc32c(const void *data, size_t length) {
+/* The sum of some data and of what follows it, from the sum of the former (0 of none). */
+static inline uint32_t crc32c_more(uint32_t sum, const void *data, size_t length) {
     const uint8_t *bytes = (const uint8_t *)data;
-    return ~(crc32c_use_hardware ? crc32c_hardware(~0u, bytes, length) : crc32c_software(~0u, bytes, length));
+    return ~(crc32c_use_hardware ? crc32c_hardware(~sum, bytes, length) : crc32c_software(~sum, bytes, length));
 }
+
+static inline uint32_t crc32c(const void *data, size_t length) { return crc32c_more(0, data, length); }
 
 #endif

@@ -17,3 +17,4 @@ cdef extern from "platform.h" nogil:
     uint64_t thread_time_ns()
     void debug_assert(bint condition)
     uint32_t crc32c(const void* data, size_t length)
+    uint32_t crc32c_more(uint32_t sum, const void* data, size_t length)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from amps._core.filter_set import Filter, FilterBench
 from amps._core.frames import LogDamaged
-from amps._core.log_reader import LogFile
+from amps._core.log_reader import LogFile, LogUnreadable
 from amps._core.queue_messages import MessageReader
 from amps._core.queue_walk import QueueWalk, SlotMemory
 from amps._core.topic_table import TopicEntry
@@ -22,7 +22,7 @@ class QueueFiltering:
         self,
         memory: SlotMemory,
         reader: MessageReader,
-        read_ahead: Callable[[LogFile, int, int, Callable[[], object]], object],
+        read_ahead: Callable[[LogFile, int, int, Callable[[LogUnreadable | None], object]], object],
         schedule: Callable[[], object],
         damaged: Callable[[LogDamaged], object],
         push: Callable[[bytes], object],
@@ -33,6 +33,6 @@ class QueueFiltering:
     ) -> None: ...
     def end(self, number: int) -> None: ...
     def run(self, limit: int, bytes_max: int) -> bool: ...
-    def wake(self, scan: Scan) -> None: ...
+    def wake(self, scan: Scan, needed_until: int, problem: LogUnreadable | None = None) -> None: ...
     def flush(self) -> None: ...
     def release(self) -> None: ...

@@ -213,7 +213,7 @@ cdef class QueueFiltering:
             scan.waits = True
             self.read_ahead(
                 self.reader.missing_file, self.reader.missing_offset, self.reader.missing_bytes,
-                partial(self.wake, scan),
+                partial(self.wake, scan, self.reader.needed_until),
             )
             return False
         scan.has_message = False
@@ -224,9 +224,13 @@ cdef class QueueFiltering:
             self.used += sizeof(QueueMatch)
         return True
 
-    def wake(self, Scan scan not None):
-        """What a scan waited for was read."""
+    def wake(self, Scan scan not None, uint64_t needed_until, problem=None):
+        """What a scan waited for was read, or cannot be: then what lies before `problem.offset` was."""
         scan.waits = False
+        if problem is not None and problem.offset < needed_until:
+            scan.has_message = False
+            if scan.walk.is_alive():
+                self.damaged(problem)
         self.idle_at = 0
         self.schedule()
 

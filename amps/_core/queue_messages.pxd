@@ -22,6 +22,7 @@ cdef class MessageReader:
     cdef LogFile missing_file      # of the record that was not in memory
     cdef uint64_t missing_offset
     cdef uint64_t missing_bytes
+    cdef uint64_t needed_until     # file offset: what lies behind is asked for with it, because it may be wanted next
     cdef bint idle                 # nothing was read since `release` was called last
 
     cdef void begin_turn(self) noexcept

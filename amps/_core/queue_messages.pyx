@@ -117,7 +117,7 @@ cdef class MessageReader:
 
     cdef bint is_resident(self, LogFile file, uint64_t offset) except -1:
         """Whether the record at a file offset is in memory. If not, `missing_offset` and `missing_bytes` say what has
-        to be read: of a record whose length is not known yet, what is likely to do.
+        to be read: of a record whose length is not known yet, what is likely to do. It is needed up to `needed_until`.
         """
         cdef uint64_t length
         if file.frames is not None:
@@ -150,6 +150,7 @@ cdef class MessageReader:
         if self.resident_until >= offset + length:
             return True
         self.missing_offset = page * PAGE_BYTES
+        self.needed_until = offset + length
         self.missing_bytes = min(
             max(offset + length, self.missing_offset + WINDOW_PAGES * PAGE_BYTES), file.size
         ) - self.missing_offset

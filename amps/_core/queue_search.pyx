@@ -46,8 +46,12 @@ cdef class QueueSearch:
 
     @property
     def missing(self):
-        """File, offset and length of what has to be read from the disk after `run` has returned None."""
-        return self.reader.missing_file, self.reader.missing_offset, self.reader.missing_bytes
+        """File, offset and length of what has to be read from the disk after `run` has returned None, and the file
+        offset up to which it is needed.
+        """
+        return (
+            self.reader.missing_file, self.reader.missing_offset, self.reader.missing_bytes, self.reader.needed_until
+        )
 
     def run(self, uint64_t bytes_max):
         """Go on, for about so many bytes of log. True: that was all. None: `missing` must be read before. Raises

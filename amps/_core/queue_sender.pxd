@@ -67,4 +67,5 @@ cdef class QueueSender:
     cdef int run_parked(self, QueueReceiver receiver, uint64_t bytes_max) except -1
     cdef int deliver(self, QueueReceiver receiver, const QueueDelivery* delivery) except -1
     cdef bint send(self, QueueReceiver receiver, const QueueDelivery* delivery) except -1
+    cdef int wake(self, QueueReceiver receiver) except -1
     cdef bint is_for(self, QueueReceiver receiver, uint32_t queue, const RecordHeader* record) except -1

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from amps._core.filter_set import FilterSet
 from amps._core.frames import LogDamaged
-from amps._core.log_reader import LogDirectory, LogFile
+from amps._core.log_reader import LogDirectory, LogFile, LogUnreadable
 from amps._core.outlet import Outlet
 from amps._core.queue_leases import LeaseTable
 from amps._core.shared import ControlPage
@@ -37,7 +37,7 @@ class QueueSender:
         self,
         directory: LogDirectory,
         control: ControlPage,
-        read_ahead: Callable[[LogFile, int, int, Callable[[], object]], object],
+        read_ahead: Callable[[LogFile, int, int, Callable[[LogUnreadable | None], object]], object],
         schedule: Callable[[], object],
         damaged: Callable[[object, LogDamaged], object],
     ) -> None: ...
@@ -49,5 +49,7 @@ class QueueSender:
     @property
     def durable_needed(self) -> int: ...
     def run(self, durable: int, bytes_max: int) -> bool: ...
-    def wake(self, receiver: QueueReceiver) -> None: ...
+    def was_read(
+        self, receiver: QueueReceiver, needed_until: int, problem: LogUnreadable | None = None
+    ) -> None: ...
     def release(self) -> None: ...

@@ -324,12 +324,21 @@ cdef class QueueSender:
         receiver.parked_first = receiver.parked_end = 0
         return 0
 
-    def wake(self, QueueReceiver receiver not None):
-        """The pages that a receiver waited for were read."""
+    def was_read(self, QueueReceiver receiver not None, uint64_t needed_until, problem=None):
+        """The pages that a receiver waited for were read, or cannot be: then those before `problem.offset` were."""
+        if problem is not None and problem.offset < needed_until and receiver.parked_first < receiver.parked_end:
+            receiver.parked_first += 1
+            if self.find(receiver.number) is receiver:
+                self.damaged(receiver.owner, problem)
+        self.wake(receiver)
+
+    cdef int wake(self, QueueReceiver receiver) except -1:
+        """Have what waits for a receiver sent."""
         if not receiver.is_ready:
             receiver.is_ready = True
             self.woken.append(receiver)
             self.schedule()
+        return 0
 
     cdef int deliver(self, QueueReceiver receiver, const QueueDelivery* delivery) except -1:
         """Send a message, now or as soon as it is in memory."""
@@ -353,7 +362,7 @@ cdef class QueueSender:
             self.used += DELIVERY_COST_BYTES
             self.read_ahead(
                 self.reader.missing_file, self.reader.missing_offset, self.reader.missing_bytes,
-                partial(self.wake, receiver),
+                partial(self.was_read, receiver, self.reader.needed_until),
             )
             return False
         self.used += self.reader.cost(record)

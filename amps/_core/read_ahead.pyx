@@ -1,7 +1,8 @@
 """Reading a log before somebody looks at it: which pages of a mapped file are missing, and getting them.
 
 Whoever looks at a page that is not in memory stands still until the disk has brought it, and an event loop with all its
-clients stands still with them. So a reader asks first, without reading anything, and lets another thread wait.
+clients stands still with them. So a reader asks first, without reading anything, and lets another thread wait. What that
+cannot read raises LogUnreadable there: nobody has looked at it.
 
 Who steps through a file by its topic index looks at parts of it here and there: only those are asked for, and what
 lies between them is not read.
@@ -22,7 +23,9 @@ cdef extern from "residency.h" nogil:
         RESIDENCY_PAGES_MAX
     uint64_t resident_pages(const uint8_t* address, uint64_t pages, uint64_t page_bytes)
     void begin_reading_pages(const uint8_t* address, uint64_t length)
-    void read_pages(const uint8_t* address, uint64_t length, uint64_t page_bytes)
+
+cdef enum:
+    PARTS_BYTES_MAX = 4 << 20      # of a batch whose records are longer than expected, in one go
 
 cdef uint64_t PAGE_BYTES = mmap.PAGESIZE
 WINDOW_BYTES_MAX = RESIDENCY_PAGES_MAX * mmap.PAGESIZE
@@ -53,41 +56,54 @@ def resident_range(LogFile file, uint64_t offset, uint64_t limit, uint64_t windo
     return (min(found, end) - offset if found > offset else 0), end - offset
 
 
-def missing_parts(LogFile file, TopicSteps steps, uint64_t limit):
+def missing_parts(LogFile file, TopicSteps steps, uint64_t limit, uint64_t readable):
     """Of the records that are stepped to next, up to a limit: [(offset, length)] of what is not in memory.
 
     Their lengths stand in themselves. So what is asked for first goes by the average; when that is in memory, or was
-    asked for, the rest of those that are longer is; after that everything is taken to be there.
+    asked for, the rest of those that are longer is, of so many of them as make sense in one go; after that these are
+    taken to be there. readable: file offset behind which nothing is looked at, or asked for.
     """
-    if steps.batch_is_there or file.frames is not None:
+    if file.frames is not None or (steps.looks == 2 and steps.batch_at < steps.batch_there):
         return []
     if steps.looks == 0:
         steps.looks = 1
-        parts = parts_of_batch(file, steps, limit, False)
+        parts = parts_of_batch(file, steps, limit, readable, False)
         if parts:
             return parts
-    steps.batch_is_there = True
-    return parts_of_batch(file, steps, limit, True)
+    steps.looks = 2
+    return parts_of_batch(file, steps, limit, readable, True)
 
 
-cdef list parts_of_batch(LogFile file, TopicSteps steps, uint64_t limit, bint exact):
+def look_again(TopicSteps steps):
+    """What was asked for could not be read: ask for what is left of the batch once more."""
+    steps.looks = 0
+    steps.batch_there = steps.batch_count
+
+
+cdef list parts_of_batch(LogFile file, TopicSteps steps, uint64_t limit, uint64_t readable, bint exact):
     """Missing pages of the batch, by the lengths of its records, or by what they may be."""
     cdef list parts = []
     cdef uint64_t limit_offset = limit - file.start_position if limit > file.start_position else 0
     cdef uint64_t expected = steps.entry_bytes()
+    cdef uint64_t bytes_left = PARTS_BYTES_MAX
     cdef uint64_t first = 0            # pages that belong together
     cdef uint64_t end = 0
     cdef uint64_t offset
     cdef uint64_t length
     cdef uint32_t at
+    steps.batch_there = steps.batch_count
     for at in range(steps.batch_at, steps.batch_count):
         offset = steps.batch[at]
-        if offset >= limit_offset or offset + RECORD_HEADER_BYTES > file.size:
+        if offset >= limit_offset or offset + RECORD_HEADER_BYTES > readable:
             break
         length = expected
         if exact:
             length = (<const RecordHeader*>(file.data + offset)).length
-        length = min(length, <uint64_t>WINDOW_BYTES_MAX, file.size - offset)
+        length = min(length, readable - offset)
+        if exact and length > bytes_left and at > steps.batch_at:
+            steps.batch_there = at
+            break
+        bytes_left -= min(length, bytes_left)
         if end and offset // PAGE_BYTES <= end:
             end = max(end, (offset + length + PAGE_BYTES - 1) // PAGE_BYTES)
             continue
@@ -114,7 +130,9 @@ cdef int add_missing(list parts, LogFile file, uint64_t first, uint64_t end) exc
 
 
 def read_parts(LogFile file, parts):
-    """Bring such parts into memory, and nothing between them; to be called as `read` is."""
+    """Bring such parts into memory, and nothing between them; to be called as `read` is. What comes before one that
+    cannot be read is there then.
+    """
     cdef const uint8_t* address
     cdef uint64_t length
     for begin, size in parts:
@@ -127,12 +145,9 @@ def read_parts(LogFile file, parts):
 
 
 def read(LogFile file, uint64_t offset, uint64_t length):
-    """Bring a part of a file into memory; to be called in a thread that may wait, and only others run meanwhile."""
-    cdef uint64_t first = offset // PAGE_BYTES * PAGE_BYTES
-    cdef const uint8_t* address
-    if file.frames is not None or offset > file.size or length > file.size - offset:
-        return
-    address = file.data + first
-    length += offset - first
-    with nogil:
-        read_pages(address, length, PAGE_BYTES)
+    """Bring a part of a file into memory; to be called in a thread that may wait, and only others run meanwhile.
+
+    Raises LogUnreadable.
+    """
+    if file.frames is None and offset <= file.size and length <= file.size - offset:
+        file.need(offset, length)

@@ -105,6 +105,8 @@ cdef class ReplayTailer(JournalTailer):
                 file = cursor.file
                 steps = False
             if record == NULL:
+                if cursor.position < limit:
+                    return UNFINISHED  # the record at the cursor is not in memory
                 # What is held is due by the clock now: nothing is left to tell the time otherwise.
                 state = self.release(clock_ns, outlet, output_bytes_max)
                 return state

@@ -38,7 +38,7 @@ cdef class TopicSteps:
     cdef uint32_t batch_count
     cdef uint32_t batch_max
     cdef uint32_t looks                    # how often was asked what of the batch is not in memory
-    cdef bint batch_is_there
+    cdef uint32_t batch_there              # entries before that one are in memory; all, where nobody looks
 
     cdef void begin_choice(self, uint64_t generation) noexcept
     cdef object learn_topic(self, LogFile file, object resolver)

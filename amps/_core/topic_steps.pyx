@@ -66,7 +66,7 @@ cdef class TopicSteps:
         self.batch_at = 0
         self.batch_count = 0
         self.looks = 0
-        self.batch_is_there = False
+        self.batch_there = 0
 
     cdef object learn_topic(self, LogFile file, object resolver):
         """What the file's readers make of the next topic."""
@@ -130,7 +130,6 @@ cdef class TopicSteps:
         self.batch_at = 0
         self.batch_count = 0
         self.looks = 0
-        self.batch_is_there = False
         while self.row_count and self.batch_count < self.batch_max:
             found = <uint64_t>self.rows[0].place * 8
             self.rows[0].at += 1
@@ -143,16 +142,19 @@ cdef class TopicSteps:
             if found >= offset:
                 self.batch[self.batch_count] = found
                 self.batch_count += 1
+        self.batch_there = self.batch_count
         return self.batch_count > 0
 
     cdef bint next_from(self, uint64_t offset, uint64_t* found) noexcept nogil:
         """The wanted entry at or after a file offset; the file's size if there is none. False: the batch has to be
-        filled first.
+        filled first, or the rest of it to be brought into memory.
         """
-        while self.batch_at < self.batch_count:
+        while self.batch_at < self.batch_there:
             if self.batch[self.batch_at] >= offset:
                 found[0] = self.batch[self.batch_at]
                 return True
             self.batch_at += 1
+        if self.batch_at < self.batch_count:
+            return False
         found[0] = self.index.file_size
         return self.row_count == 0

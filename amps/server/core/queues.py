@@ -223,6 +223,7 @@ class CoreQueues:
             (info.number for info in journals if info.start_position <= position), default=journals[0].number
         )
         cursor = LogCursor(directory, number, 0, True)
+        cursor.fetch()
         cursor.skip_to(position)  # learning the topics on the way
         begin = cursor.position
         told_s = time.monotonic()

@@ -57,6 +57,7 @@ class RecoveryPoints:
                 continue
             end = min(self._limit, info.start_position + info.size)
             cursor = LogCursor(self._directory, info.number, 0, True)
+            cursor.fetch()
             cursor.skip_before(-(-time_ns // 1000), end)
             if cursor.position < end:
                 return cursor.position
@@ -68,6 +69,7 @@ class RecoveryPoints:
             if index is not None and not index.may_hold(publisher_id, sequence):
                 continue
             cursor = LogCursor(self._directory, info.number, 0, True)
+            cursor.fetch()
             end = min(self._limit, info.start_position + info.size)
             if cursor.find(publisher_id, sequence, end) is not None:
                 return cursor.position

@@ -20,7 +20,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from amps._core.log_reader import LogDamaged, LogDirectory
+from amps._core.log_reader import LogDamaged, LogDirectory, LogUnreadable
 from amps._core.replaying import REPLAY_DUE_LATER, REPLAY_ENDED, REPLAY_UNFINISHED
 from amps._core.topic_table import TopicTable
 from amps.config import ServerConfig
@@ -167,11 +167,11 @@ class Feeds:
             return False
         replay.client_is_behind(False)
         limit = self._core.view.journal_written if replay.live else self._core.view.durable
-        work = replay.work_ahead(limit, clocks.now_ns)
-        if work is not None:
-            self.read_ahead.have_done(work, lambda: self._was_read(replay, ticket))
-            return False
         try:
+            work = replay.work_ahead(limit, clocks.now_ns)
+            if work is not None:
+                self.read_ahead.have_done(work, lambda problem: self._was_read(replay, ticket, problem))
+                return False
             state = replay.run(limit, clocks)
         except LogDamaged as damage:
             self.journal_damaged(connection, damage)
@@ -199,7 +199,9 @@ class Feeds:
         self._replays.append((replay, ticket))
         return True
 
-    def _was_read(self, replay: Replay, ticket: int) -> None:
+    def _was_read(self, replay: Replay, ticket: int, problem: LogUnreadable | None) -> None:
+        if problem is not None and replay.members:
+            replay.was_unreadable(problem)
         self._replays.append((replay, ticket))
         self._schedule()
 

@@ -22,8 +22,15 @@ from weakref import WeakKeyDictionary
 
 from amps._core.bookmark_index import BLOCK_BYTES, IndexDamaged, IndexReader
 from amps._core.frames import FrameCache
-from amps._core.log_reader import FILE_HEADER_SIZE, LogCursor, LogDirectory, LogFile, LogRemoved
-from amps._core.read_ahead import resident_range
+from amps._core.log_reader import (
+    FILE_HEADER_SIZE,
+    LogCursor,
+    LogDirectory,
+    LogFile,
+    LogRemoved,
+    LogUnreadable,
+)
+from amps._core.read_ahead import WINDOW_BYTES_MAX, read, resident_range
 from amps.config import ServerConfig
 from amps.journal.names import index_places, reading_places
 from amps.server.eventlog import EventLog
@@ -39,13 +46,19 @@ COMPRESSED_TOPICS_PER_STEP = 2
 
 
 class PagesMissing(Exception):
-    """A lookup has to read something that is not in memory: who does not want to wait has it read, and asks again."""
+    """A lookup has to read something that is not in memory: who does not want to wait has it read, and asks again.
 
-    def __init__(self, file: LogFile, offset: int, length: int) -> None:
+    `problem`: set by who has tried to read it and could not. `needed_until`: file offset up to which all is needed;
+    None: the lookup looks at the problem itself, and perhaps goes on with what was read before it.
+    """
+
+    def __init__(self, file: LogFile, offset: int, length: int, needed_until: int | None = None) -> None:
         super().__init__(f"{file.path}: {length} bytes from offset {offset}")
         self.file = file
         self.offset = offset
         self.length = length
+        self.needed_until = needed_until
+        self.problem: LogUnreadable | None = None
 
 
 Result = TypeVar("Result")
@@ -60,21 +73,48 @@ def at_once(steps: Steps[Result]) -> Result:
     """Do all the steps, and wait for the disk where they do."""
     while True:
         try:
-            next(steps)
+            missing = next(steps)
         except StopIteration as end:
             result: Result = end.value
             return result
+        if missing is not None:
+            try:
+                read(missing.file, missing.offset, missing.length)
+            except LogUnreadable as problem:
+                missing.problem = problem.with_traceback(None)
 
 
-def _next_piece(cursor: LogCursor, limit: int) -> int | None:
-    """Up to where the next step may read; None if the cursor has come to the limit."""
-    return min(limit, cursor.position + PIECE_BYTES) if cursor.position < limit else None
-
-
-def _missing(cursor: LogCursor, limit: int) -> PagesMissing | None:
-    """What has to be read from the disk before a cursor can go on to a limit."""
-    offset = cursor.position - cursor.file.start_position
-    return _missing_range(cursor.file, offset, limit - cursor.position)
+def _next_piece(cursor: LogCursor, limit: int) -> Steps[int | None]:
+    """Have what comes next in memory. Returns a place up to which the cursor may be moved then, None if it has come to
+    the limit. It stops before that where a record is not in memory as a whole; that is there the next time. Raises
+    LogUnreadable.
+    """
+    if cursor.position >= limit:
+        return None
+    file, offset = cursor.file, cursor.position - cursor.file.start_position
+    needed_until = min(offset + cursor.needed, file.size)
+    end = max(min(limit - file.start_position, offset + PIECE_BYTES), needed_until)
+    if file.compressed:
+        yield None
+        return file.start_position + end
+    begin = offset
+    while begin < end:
+        part = min(end - begin, WINDOW_BYTES_MAX // 2)
+        missing = _missing_range(file, begin, part)
+        yield missing
+        begin += part
+        if missing is not None and missing.problem is not None:
+            if missing.problem.offset < needed_until:
+                raise missing.problem
+            end = missing.problem.offset
+    readable_until = file.readable_bytes()
+    if readable_until < needed_until:
+        raise LogUnreadable(
+            file.path, readable_until, f"the file ends here, its header says {file.size} bytes"
+        )
+    end = min(end, readable_until)
+    cursor.allow(end)
+    return min(limit, file.start_position + end)
 
 
 def _missing_range(file: LogFile, offset: int, length: int) -> PagesMissing | None:
@@ -145,8 +185,7 @@ class JournalView:
         if index is None:
             # Without an index the topics are found by reading the file up to the place.
             reading = LogCursor(self.directory, number, 0, verify)
-            while (piece := _next_piece(reading, position)) is not None:
-                yield _missing(reading, piece)
+            while (piece := (yield from _next_piece(reading, position))) is not None:
                 reading.skip_to(piece)
         else:
             yield from self._learn_topics(cursor.file, index.last_topic_offset)
@@ -158,11 +197,15 @@ class JournalView:
         while offset > known:
             if not file.compressed:
                 begin = max(0, offset - BLOCK_BYTES)
-                yield _missing_range(file, begin, offset + BLOCK_BYTES - begin)
+                missing = _missing_range(file, begin, offset + BLOCK_BYTES - begin)
+                yield missing
+                if missing is not None and missing.problem is not None:
+                    raise missing.problem
             else:
+                begin = 0
                 yield None
             count = COMPRESSED_TOPICS_PER_STEP if file.compressed else TOPICS_PER_STEP
-            offset = file.learn_topics_before(offset, self.directory.resolver, count)
+            offset = file.learn_topics_before(offset, self.directory.resolver, count, begin)
         self._learnt[file] = max(last_offset, known)
 
     def index(self, number: int) -> IndexReader | None:
@@ -235,8 +278,7 @@ class JournalView:
             for first, end in blocks:
                 cursor = LogCursor(self.directory, number, start + first, True)
                 limit = min(written, start + (end or cursor.file.size))
-                while (piece := _next_piece(cursor, limit)) is not None:
-                    yield _missing(cursor, piece)
+                while (piece := (yield from _next_piece(cursor, limit))) is not None:
                     found = cursor.find(publisher_id, sequence, piece)
                     if found is not None:
                         return found, cursor.position
@@ -264,10 +306,9 @@ class JournalView:
             # Without an index it is only known afterwards whether an earlier journal holds later records.
             earlier = block is not None
             limit = min(written, start + cursor.file.size)
-            while (piece := _next_piece(cursor, limit)) is not None:
-                yield _missing(cursor, piece)
+            while (piece := (yield from _next_piece(cursor, limit))) is not None:
                 earlier |= cursor.skip_before(time_us, piece)
-                if cursor.position < piece:
+                if cursor.position < piece and not cursor.waits:
                     break  # at a record of that time or a later one
             if earlier:
                 return cursor.position
@@ -299,8 +340,7 @@ class JournalView:
         with contextlib.suppress(LogRemoved):
             for cursor, end in self._blocks_before(position):
                 last: Found | None = None
-                while (piece := _next_piece(cursor, end)) is not None:
-                    yield _missing(cursor, piece)
+                while (piece := (yield from _next_piece(cursor, end))) is not None:
                     found = look(cursor, piece)
                     last = last if found is None else found
                 if last is not None:

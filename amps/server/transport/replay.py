@@ -18,7 +18,7 @@ from functools import partial
 
 from amps._core.conflation import Conflation
 from amps._core.delivery import Group, JournalTailer
-from amps._core.log_reader import LogCursor
+from amps._core.log_reader import LogCursor, LogUnreadable
 from amps._core.pace import Pace
 from amps._core.read_ahead import read
 from amps._core.replaying import REPLAY_ENDED, REPLAY_REACHED, REPLAY_UNFINISHED, ReplayTailer
@@ -46,7 +46,6 @@ class Replay:
     """Subscriptions of one connection served by one tailer; mostly a single one."""
 
     LOG_BYTES_PER_TURN = 1 << 20
-    LOG_BYTES_MIN = 1 << 16
     OUTPUT_BYTES_PER_TURN = 512 << 10
 
     def __init__(
@@ -135,7 +134,10 @@ class Replay:
         return None if conflation is None else conflation.due_ns
 
     def work_ahead(self, limit: int, now_ns: int) -> Callable[[], None] | None:
-        """What a thread that may wait has to do before the next run: mostly to read from the disk. None: nothing."""
+        """What a thread that may wait has to do before the next run: mostly to read from the disk. None: nothing.
+
+        The thread may meet LogUnreadable: then `was_unreadable` is told. Raises LogUnreadable: the replay cannot go on.
+        """
         if self._stepping is not None:
             work = self._stepping.work_ahead(limit)
             if work is not None or self.tailer.chooses or self.tailer.steps_ahead:
@@ -143,6 +145,12 @@ class Replay:
         cursor = self.tailer.cursor
         missing = self._window.missing(cursor, limit, now_ns, self.LOG_BYTES_PER_TURN)
         return None if missing is None else partial(read, cursor.file, *missing)
+
+    def was_unreadable(self, problem: LogUnreadable) -> None:
+        """What `work_ahead` said last could not be done. What can be read before that place is delivered yet."""
+        if self._stepping is not None:
+            self._stepping.was_unreadable(problem)
+        self._window.was_unreadable(problem)
 
     def place(self) -> Start:
         """For another replay that goes on from here."""
@@ -185,7 +193,8 @@ class Replay:
     def run(self, limit: int, clocks: Clocks) -> int:
         """Deliver up to `limit`, as far as one turn goes. Returns a constant of `amps._core.replaying`.
 
-        Raises LogDamaged where the journal is not what it must be.
+        What is not in memory, as `work_ahead` has found it, is not looked at. Raises LogDamaged where the journal is
+        not what it must be.
         """
         if self._stepping is not None and self._stepping.choose():
             return REPLAY_UNFINISHED
@@ -204,16 +213,12 @@ class Replay:
 
     def _advance(self, stop: int, clocks: Clocks) -> int:
         outlet = self.connection.outlet
-        # What is known to be in memory, and a little more: a file ends, and the next one begins.
-        log_bytes = max(self._window.resident_until - self.tailer.position, self.LOG_BYTES_MIN)
-        if self._stepping is not None and self.tailer.steps_ahead:
-            log_bytes = self.LOG_BYTES_PER_TURN  # and no more than what was looked for
         if self._terms is None:
-            reached = self.tailer.run(stop, log_bytes, outlet, self.OUTPUT_BYTES_PER_TURN)
+            reached = self.tailer.run(stop, self.LOG_BYTES_PER_TURN, outlet, self.OUTPUT_BYTES_PER_TURN)
             return REPLAY_REACHED if reached else REPLAY_UNFINISHED
         state = self._terms.run_on_terms(
             stop,
-            log_bytes,
+            self.LOG_BYTES_PER_TURN,
             outlet,
             self.OUTPUT_BYTES_PER_TURN,
             clocks.now_ns,

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from amps._core.log_reader import LogDamaged
+from amps._core.log_reader import LogDamaged, LogUnreadable
 from amps.server.transport.connection import Connection
 from amps.server.transport.journal_view import PagesMissing
 from amps.server.transport.read_ahead import ReadAhead
@@ -45,12 +45,13 @@ class Searches:
             return
         try:
             finished = search.step()
-        except PagesMissing as missing:
+        except PagesMissing as pages:
+            missing = pages.with_traceback(None)  # which would hold it, and the file with it
             self._read_ahead.ask(
                 missing.file,
                 missing.offset,
                 missing.length,
-                lambda: self._go_on_later(search, connection, then),
+                lambda problem: self._was_read(search, connection, then, missing, problem),
             )
             return
         except LogDamaged as damage:
@@ -65,6 +66,20 @@ class Searches:
         """The next step of the one whose turn it is."""
         if self._waiting:
             self.begin(*self._waiting.popleft())
+
+    def _was_read(
+        self,
+        search: Search,
+        connection: Connection,
+        then: Callable[[], None],
+        missing: PagesMissing,
+        problem: LogUnreadable | None,
+    ) -> None:
+        missing.problem = problem
+        if problem is not None and missing.needed_until is not None and problem.offset < missing.needed_until:
+            self._damaged(connection, problem)
+        else:
+            self._go_on_later(search, connection, then)
 
     def _go_on_later(self, search: Search, connection: Connection, then: Callable[[], None]) -> None:
         self._waiting.append((search, connection, then))

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from amps._core.bookmark_index import IndexDamaged
 from amps._core.delivery import JournalTailer
-from amps._core.log_reader import LogDamaged, LogFile
-from amps._core.read_ahead import missing_parts, read_parts
+from amps._core.log_reader import LogDamaged, LogFile, LogUnreadable
+from amps._core.read_ahead import look_again, missing_parts, read_parts
 from amps._core.replay_bounds import ReplayBounds
 from amps._core.replaying import ReplayTailer
 from amps._core.topic_index import TopicIndexReader
@@ -30,6 +30,7 @@ from amps.journal.topic_index import open_topic_index
 from amps.server.eventlog import EventLog
 from amps.server.runtime import Runtime
 from amps.server.transport.journal_view import JournalView, at_once
+from amps.server.transport.read_window import Unreadable
 
 LOOK_AGAIN_BYTES = 16 << 20
 NEVER = 1 << 63
@@ -133,9 +134,12 @@ class Stepping:
         self._answer: Answer | None = None  # that is waited for
         self._number = -1  # of the journal for which was looked
         self._looks_at = 0  # log position from which on is looked again
+        self._unreadable = Unreadable()
 
     def work_ahead(self, limit: int) -> Callable[[], None] | None:
-        """What a thread has to do before the next run; None: nothing, as far as stepping goes."""
+        """What a thread has to do before the next run; None: nothing, as far as stepping goes. Raises
+        LogUnreadable.
+        """
         tailer = self._tailer
         file = tailer.cursor.file
         if self._answer is not None and self._answer.given:
@@ -153,10 +157,19 @@ class Stepping:
                 self._answer = Answer(file.number)
                 return partial(self._indexes.look, file, self._answer)
         if tailer.steps is not None and tailer.steps_ahead:
-            parts = missing_parts(file, tailer.steps, limit)
+            was_unreadable = self._unreadable.is_known
+            readable_until = self._unreadable.readable_until(tailer.cursor)
+            if was_unreadable and not self._unreadable.is_known:
+                look_again(tailer.steps)
+            parts = missing_parts(file, tailer.steps, limit, readable_until)
             if parts:
                 return partial(read_parts, file, parts)
+            tailer.cursor.allow(readable_until)
         return None
+
+    def was_unreadable(self, problem: LogUnreadable) -> None:
+        """What a thread has been asked for could not be read."""
+        self._unreadable.note(problem, self._tailer.position)
 
     def _use(self, index: TopicIndexReader, file: LogFile) -> None:
         self._tailer.use_index(index, self._indexes.limit_offset(file, self._bounds))

@@ -75,7 +75,7 @@ def test_threads_read_and_tell(tmp_path: Path) -> None:
     ahead = ReadAhead(told.put)
     done = []
     for number in range(50):
-        ahead.ask(cursor.file, number * 50_000, 50_000, lambda number=number: done.append(number))  # type: ignore[misc]
+        ahead.ask(cursor.file, number * 50_000, 50_000, lambda problem, number=number: done.append(number))  # type: ignore[misc]
     for _ in range(50):
         told.get(timeout=30)()
     assert sorted(done) == list(range(50))
@@ -92,7 +92,7 @@ def test_threads_end_with_the_loop(tmp_path: Path) -> None:
         raise RuntimeError("Event loop is closed")
 
     ahead = ReadAhead(refuse)
-    ahead.ask(cursor.file, 0, 4096, lambda: None)
+    ahead.ask(cursor.file, 0, 4096, lambda problem: None)
     until_s = time.monotonic() + 10
     while not asked and time.monotonic() < until_s:
         time.sleep(0.01)

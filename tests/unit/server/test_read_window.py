@@ -1,28 +1,43 @@
 """How far ahead a replay has its log read."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from amps._core.log_reader import LogUnreadable
 from amps.server.transport import read_window
 from amps.server.transport.read_window import AHEAD_NS, BYTES_FIRST, BYTES_MIN, TRUSTED_NS, ReadWindow
 
 BYTES_MAX = 1 << 20
 LIMIT = 1 << 40
+PART_BYTES = 4 << 20
+"""What is looked at in one go."""
 
 
 @dataclass
 class File:
     start_position: int = 5000
-    path: Path = Path("a.journal")
+    path: str = "a.journal"
+    size: int = 1 << 40
+    readable: int = 1 << 40
+    compressed: bool = False
+
+    def readable_bytes(self) -> int:
+        return self.readable
 
 
 class Cursor:
+    """At file offset 4000."""
+
     def __init__(self) -> None:
         self.position = 9000
         self.file = File()
+        self.needed = 80
+        self.allowed = 0
+
+    def allow(self, end: int) -> None:
+        self.allowed = end
 
 
 class Memory:
@@ -30,18 +45,20 @@ class Memory:
 
     def __init__(self) -> None:
         self.asked: list[int] = []
+        self.looked_from: list[int] = []
         self.resident = 0
 
-    def look(self, cursor: Cursor, limit: int, window_bytes: int) -> tuple[int, int]:
+    def look(self, file: File, offset: int, limit: int, window_bytes: int) -> tuple[int, int]:
         self.asked.append(window_bytes)
-        wanted = min(window_bytes, limit - cursor.position)
+        self.looked_from.append(offset)
+        wanted = min(window_bytes, limit - file.start_position - offset, PART_BYTES)
         return min(self.resident, wanted), wanted
 
 
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> Memory:
     memory = Memory()
-    monkeypatch.setattr(read_window, "resident_bytes", memory.look)
+    monkeypatch.setattr(read_window, "resident_range", memory.look)
     return memory
 
 
@@ -54,6 +71,7 @@ def test_what_is_missing_is_asked_for_once(memory: Memory) -> None:
     assert window.resident_until == 9000 + BYTES_FIRST
     cursor.position += BYTES_FIRST // 2
     assert window.missing(seen, LIMIT, 10**9 + TRUSTED_NS - 1, BYTES_MAX) is None
+    assert cursor.allowed == 4000 + BYTES_FIRST
     assert len(memory.asked) == 1
 
 
@@ -95,4 +113,79 @@ def test_what_was_there_is_looked_at_again_after_a_while(memory: Memory) -> None
     memory.resident = LIMIT
     assert window.missing(seen, LIMIT, 10**9, BYTES_MAX) is None
     memory.resident = 0
+    assert window.missing(seen, LIMIT, 10**9 + TRUSTED_NS, BYTES_MAX) == (4000, BYTES_FIRST)
+
+
+def test_a_record_that_reaches_over_the_end_is_asked_for_as_a_whole(memory: Memory) -> None:
+    """However much of the window is left, and though what was looked at is trusted yet."""
+    window, cursor = ReadWindow(), Cursor()
+    seen: Any = cursor
+    memory.resident = LIMIT
+    assert window.missing(seen, LIMIT, 10**9, BYTES_MAX) is None
+    assert cursor.allowed == 4000 + BYTES_FIRST
+    cursor.position += BYTES_FIRST // 2
+    cursor.needed = BYTES_MAX + 1000
+    memory.resident = 100
+    offset = 4000 + BYTES_FIRST // 2
+    assert window.missing(seen, LIMIT, 10**9 + 1, BYTES_MAX) == (offset + 100, cursor.needed - 100)
+    assert window.missing(seen, LIMIT, 10**9 + 2, BYTES_MAX) is None
+    assert cursor.allowed == offset + cursor.needed
+
+
+def test_a_record_larger_than_any_window_is_asked_for_in_parts(memory: Memory) -> None:
+    """What was brought is not looked at again while the rest comes, however long that takes."""
+    window, cursor = ReadWindow(), Cursor()
+    seen: Any = cursor
+    cursor.needed = 2 * PART_BYTES + 1000
+    asked = []
+    for turn in range(3):
+        asked.append(window.missing(seen, LIMIT, 10**9 + turn * TRUSTED_NS // 3, BYTES_MAX))
+    assert asked == [(4000, PART_BYTES), (4000 + PART_BYTES, PART_BYTES), (4000 + 2 * PART_BYTES, 1000)]
+    assert cursor.allowed == 0
+    assert window.missing(seen, LIMIT, 10**9 + TRUSTED_NS - 1, BYTES_MAX) is None
+    assert cursor.allowed == 4000 + cursor.needed
+    assert memory.looked_from == [offset for offset, _ in asked if offset is not None]
+
+
+def test_nothing_is_looked_at_behind_the_end_of_what_was_cut_off(memory: Memory) -> None:
+    """Not for a moment, though all of it was in memory; what is left is read."""
+    window, cursor = ReadWindow(), Cursor()
+    seen: Any = cursor
+    memory.resident = LIMIT
+    assert window.missing(seen, LIMIT, 10**9, BYTES_MAX) is None
+    cursor.file.readable = 5000
+    assert window.missing(seen, LIMIT, 10**9 + 1, BYTES_MAX) is None
+    assert cursor.allowed == 5000
+    cursor.needed = 1001
+    with pytest.raises(LogUnreadable, match="the file ends here") as raised:
+        window.missing(seen, LIMIT, 10**9 + 2, BYTES_MAX)
+    assert raised.value.offset == 5000
+
+
+def test_what_lies_before_an_unreadable_place_is_read_yet(memory: Memory) -> None:
+    """Who comes to that place has it read once more; then it is over, until somebody begins anew."""
+    window, cursor = ReadWindow(), Cursor()
+    seen: Any = cursor
+    assert window.missing(seen, LIMIT, 10**9, BYTES_MAX) == (4000, BYTES_FIRST)
+    problem = LogUnreadable("a.journal", 12288, "it cannot be read (Input/output error)")
+    window.was_unreadable(problem)
+    memory.resident = 12288 - 4000
+    assert window.missing(seen, LIMIT, 10**9, BYTES_MAX) is None
+    assert cursor.allowed == 12288
+    cursor.position += 8000
+    cursor.needed = 400
+    memory.resident = 288
+    assert window.missing(seen, LIMIT, 10**9 + 5, BYTES_MAX) == (12288, BYTES_MAX - 288)
+    window.was_unreadable(problem)
+    with pytest.raises(LogUnreadable):
+        window.missing(seen, LIMIT, 10**9 + 6, BYTES_MAX)
+    assert ReadWindow().missing(seen, LIMIT, 10**9 + 7, BYTES_MAX) is not None
+
+
+def test_the_trouble_of_one_file_is_none_of_another_one(memory: Memory) -> None:
+    window, cursor = ReadWindow(), Cursor()
+    seen: Any = cursor
+    window.missing(seen, LIMIT, 10**9, BYTES_MAX)
+    window.was_unreadable(LogUnreadable("a.journal", 4096, "it cannot be read"))
+    cursor.file.path = "b.journal"
     assert window.missing(seen, LIMIT, 10**9 + TRUSTED_NS, BYTES_MAX) == (4000, BYTES_FIRST)
