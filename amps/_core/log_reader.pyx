@@ -258,8 +258,8 @@ cdef class LogFile:
             return 0
         with nogil:
             problem = read_pages(self.data + first, offset + length - first, self.descriptor, first, &failed_at)
-        if problem == READ_ENDED:
-            self.check_readable(offset, length, failed_at)
+        # What lies behind the end of the file in its last page is there, and not what it should be.
+        self.check_readable(offset, length, failed_at if problem == READ_ENDED else self.readable_bytes())
         if problem > 0:
             raise LogUnreadable(self.path, failed_at, f"it cannot be read ({os.strerror(problem)})")
         return 0
