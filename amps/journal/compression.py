@@ -67,6 +67,7 @@ def _write(disk: Disk, file: LogFile, descriptor: int) -> Iterator[int]:
     synced = 0
     for offset in range(0, file.size, FRAME_BYTES):
         length = min(FRAME_BYTES, file.size - offset)
+        file.need(offset, length)
         frame = compressor.compress(file.memory_view(offset, length))
         disk.write(descriptor, memoryview(frame), end)
         stored_sizes.append(len(frame))
@@ -86,6 +87,7 @@ def _compare(file: LogFile, path: Path) -> Iterator[int]:
         raise LogDamaged(str(path), 0, f"it holds {copy.size} bytes instead of {file.size}")
     for offset in range(0, file.size, FRAME_BYTES):
         length = min(FRAME_BYTES, file.size - offset)
+        file.need(offset, length)
         if copy.read(offset, length) != file.memory_view(offset, length):
             raise LogDamaged(str(path), offset, "the compressed content is not that of the journal")
         yield length

@@ -11,7 +11,7 @@ import pytest
 
 from amps._core.frames import FrameCache, LogDamaged
 from amps._core.identity import publisher_id
-from amps._core.log_reader import LogCursor, LogDirectory, Record
+from amps._core.log_reader import LogCursor, LogDirectory, LogUnreadable, Record
 from amps._core.outlet import WANT_TIMESTAMP, Outlet
 from amps._core.queue_leases import LeaseTable
 from amps._core.queue_sender import NUMBERS_END, QueueReceiver, QueueSender
@@ -59,7 +59,7 @@ class Stage:
 
     def __init__(self, log: Log, directory: LogDirectory | None = None) -> None:
         self.log = log
-        self.asked: list[tuple[Any, int, int, Callable[[], object]]] = []
+        self.asked: list[tuple[Any, int, int, Callable[..., object]]] = []
         self.turns = 0
         self.damage: list[tuple[object, LogDamaged]] = []
         self.outlets: dict[int, Outlet] = {}
@@ -408,4 +408,30 @@ def test_queue_sender_who_goes_while_the_disk_is_read_is_forgotten(tmp_path: Pat
         read(file, offset, length)
         done()
     stage.run()
+    assert stage.numbers(1) == []
+
+
+def test_queue_sender_what_cannot_be_read_is_told_of_its_receiver_only(tmp_path: Path) -> None:
+    """A place behind the message, which was asked for in advance, ends nobody."""
+    log = Log(tmp_path, messages=60, payload_bytes=50_000)
+    log.feeder.control.set_watermarks(log.end, 0, 0, log.feeder.journal.number, 0)
+    forget(log.feeder.journal_storage.path(0))
+    stage = Stage(log)
+    for number in (1, 2):
+        stage.subscribe(number)
+        stage.deliver(Delivery(stage.position(1), number))
+    stage.run()
+    if not stage.asked:
+        return  # nothing ever leaves memory here
+    begin = stage.position(1)
+    for broken_at, done in zip((begin, begin + 200_000), [asked[3] for asked in stage.asked], strict=True):
+        if broken_at > begin:
+            file, offset, length, _ = stage.asked[1]
+            read(file, offset, length)
+        done(LogUnreadable("x.journal", broken_at, "it cannot be read"))
+    stage.run()
+    assert [(owner, str(damage)) for owner, damage in stage.damage] == [
+        (1, f"x.journal: damaged at offset {begin}: it cannot be read")
+    ]
+    assert stage.numbers(2) == [1]
     assert stage.numbers(1) == []
