@@ -77,7 +77,7 @@ def test_fault_a_journal_cut_off_under_a_replay_ends_that_replay_and_nothing_els
     got += ended(reader)
     assert got == wanted[: len(got)]
     assert CUT_OFF_AT // (BODY_BYTES + 1000) < len(got) <= CUT_OFF_AT // BODY_BYTES
-    assert server.log.find("1D-0010", "the file ends here")
+    server.log.wait_for("1D-0010", "the file ends here")
     for _ in range(6):  # more than a worker may die of within a minute
         again = peers.logged_on(server)
         again.send({"c": "subscribe", "t": "t/sp", "bm": "0", "sub_id": "r"})
@@ -105,5 +105,5 @@ def test_fault_a_replay_by_the_topic_index_ends_where_its_journal_was_cut_off(
     got += ended(reader)
     assert got == wanted[: len(got)]
     assert len(got) == CUT_OFF_AT // (100 * (BODY_BYTES + 100))
-    assert server.log.find("1D-0010", "the file ends here")
+    server.log.wait_for("1D-0010", "the file ends here")
     assert server.transport_pids() == pids
