@@ -484,7 +484,7 @@ cdef class LogCursor:
 
     @property
     def waits(self):
-        """Whether it has stopped because the record at it is not allowed as a whole, or has to be looked at further."""
+        """Whether it has stopped because the record at it is not allowed as a whole, or is checked in parts."""
         return self.wanted_at == self.position
 
     @property
@@ -532,7 +532,7 @@ cdef class LogCursor:
         return self.file.number, self.position
 
     cdef const RecordHeader* next(self, uint64_t limit) except? NULL:
-        """The record at the cursor, or NULL at the limit, or where the cursor `waits`. Topic and end-of-file records are
+        """The record at the cursor, or NULL at the limit or where the cursor `waits`. Topic and end-of-file records are
         dealt with here.
         """
         cdef const RecordHeader* record

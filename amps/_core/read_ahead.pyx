@@ -1,8 +1,8 @@
 """Reading a log before somebody looks at it: which pages of a mapped file are missing, and getting them.
 
 Whoever looks at a page that is not in memory stands still until the disk has brought it, and an event loop with all its
-clients stands still with them. So a reader asks first, without reading anything, and lets another thread wait. What that
-cannot read raises LogUnreadable there: nobody has looked at it.
+clients stands still with them. So a reader asks first, without reading anything, and lets another thread wait. What
+that cannot read raises LogUnreadable there: nobody has looked at it.
 
 Who steps through a file by its topic index looks at parts of it here and there: only those are asked for, and what
 lies between them is not read.

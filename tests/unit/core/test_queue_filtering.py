@@ -11,7 +11,7 @@ from amps._core.fields import FieldValues
 from amps._core.filter_set import FilterBench, FilterSet
 from amps._core.frames import FrameCache, LogDamaged
 from amps._core.identity import publisher_id
-from amps._core.log_reader import LogCursor, LogDirectory
+from amps._core.log_reader import LogCursor, LogDirectory, LogUnreadable
 from amps._core.message_context import MessageContext
 from amps._core.queue_filtering import QueueFiltering
 from amps._core.queue_messages import MessageReader
@@ -50,7 +50,7 @@ class Stage:
         self.queues = SharedQueues(QueueSettings("Q"), QueueSettings("R"))
         self.queues.enter(0, *self.positions[:entered])
         self.queues.enter(1, *self.positions[:entered])
-        self.asked: list[tuple[Any, int, int, Callable[[], object]]] = []
+        self.asked: list[tuple[Any, int, int, Callable[..., object]]] = []
         self.damage: list[LogDamaged] = []
         self.turns = 0
         self.pushed: list[bytes] = []
@@ -201,6 +201,25 @@ def test_queue_filtering_waits_for_the_disk(tmp_path: Path) -> None:
         done()
     assert stage.turns > 0
     assert stage.matches[1] == [29, 30]
+
+
+def test_queue_filtering_tells_of_what_cannot_be_read_and_goes_on(tmp_path: Path) -> None:
+    """A message in pages that the disk does not give matches nobody."""
+    stage = Stage(tmp_path, payload_bytes=20_000)
+    stage.begin(1, "/n < 4")
+    forget(stage.file)
+    problems = [LogUnreadable("x.journal", stage.positions[0] + 10, "it cannot be read")]
+    while stage.run() or stage.asked:
+        for file, offset, length, done in [*stage.asked]:
+            stage.asked.clear()
+            if problems:
+                done(problems.pop())
+            else:
+                read(file, offset, length)
+                done()
+    if not problems:  # else nothing ever leaves memory here
+        assert [damage.offset for damage in stage.damage] == [stage.positions[0] + 10]
+        assert stage.matches[1] == [2, 3]
 
 
 def test_queue_filtering_tells_of_damage_and_goes_on(stage: Stage) -> None:
