@@ -150,6 +150,7 @@ cdef class Sequencer:
     cdef readonly uint64_t duplicates
     cdef readonly uint64_t fenced
     cdef uint64_t _refused_from_bytes  # records of that length or more are refused by the journal
+    cdef bint removals_recorded    # since deliveries were handed over last
     # the run of records, contiguous in a ring, not written yet
     cdef LogWriter run_writer
     cdef const uint8_t* run_data
@@ -185,6 +186,7 @@ cdef class Sequencer:
         self.duplicates = 0
         self.fenced = 0
         self._refused_from_bytes = NOTHING_REFUSED
+        self.removals_recorded = False
         self.run_writer = None
         self.run_data = NULL
         self.run_length = 0
@@ -481,17 +483,20 @@ cdef class Sequencer:
 
     cdef bint _serve_queues(self) except -1:
         """Decide what is delivered, write down what has left, hand the deliveries over. True: there were any."""
-        cdef bint recorded
-        recorded = self._write_removals()  # what time and clients have taken out
+        cdef bint worked = self._write_removals()  # what time and clients have taken out
+        if self.desk.book.output.has_unwritten_deliveries:
+            # Nobody would hear now of what is decided, and leases would run meanwhile.
+            return worked
         self.desk.book.output.frozen = self.refuses or self.desk.book.output.removal_count > 0
         self.desk.book.serve(self.now_ns)
-        recorded = self._write_removals() or recorded
+        worked = self._write_removals() or worked
         if self.desk.book.output.has_unwritten_deliveries:
-            return recorded
-        for transport, record in self.desk.take_deliveries(self.journal.position if recorded else 0):
+            return worked
+        for transport, record in self.desk.take_deliveries(self.journal.position if self.removals_recorded else 0):
             self.replies.append((transport, record))
-            recorded = True
-        return recorded
+            worked = True
+        self.removals_recorded = False
+        return worked
 
     cdef bint _write_removals(self) except -1:
         """Give the journal what has left the queues without a client's doing. True: it took some of it."""
@@ -505,7 +510,7 @@ cdef class Sequencer:
             if not self._append(<RecordHeader*><char*>memory, self._topic(name, message_type)):
                 break
             self.desk.removals_written(count)
-            written = True
+            self.removals_recorded = written = True
         return written
 
     cdef bint _append(self, RecordHeader* record, Topic topic) except -1:

@@ -82,7 +82,7 @@ class Consumer(Client):
         self._tell = tell
         self.store_of_commands: dict[int, Command] = {}
         self.memory: list[Received] = []
-        self.diligence = chance.choice([0.05, 0.3, 1.0])
+        self.diligence = chance.choice([0.02, 0.1, 0.5, 1.0])
         """How often it does anything with what it has."""
         self._habits = [
             (self._work, 10.0),

@@ -5,10 +5,13 @@ Which byte, and what is known of the log, comes from the world whose journals th
 
 import contextlib
 import random
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from amps._core.log_reader import LogDamaged
 from amps.journal.files import read_header
+from amps.journal.listing import list_journals
 from amps.journal.names import JournalPlace, find_journals, watermark_path
 from amps.journal.watermark import read_watermark
 from amps.server.core.older import RecoveryRefused
@@ -16,6 +19,45 @@ from tests.simulation.checks import Entry, check_contents, check_order, steps
 from tests.simulation.clients import Client
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.server import NAME, Server, Settings
+
+
+def start_on_damaged_copy(
+    settings: Settings,
+    originals: tuple[Path, Path],
+    scratch: Path,
+    graves: Path,
+    chance: random.Random,
+    known: list[Entry],
+    read_before: list[Entry],
+    clients: Sequence[Client],
+) -> bool:
+    """Copy a journal directory and its archive, change a byte, and start on that. True: the start was refused.
+
+    `known`: what subscribers were given of this log so far; `read_before`: what was in journals that may be gone.
+    """
+    copies = originals[0].with_name("copy"), originals[0].with_name("copied archive")
+    for original, copy in zip(originals, copies, strict=True):
+        shutil.copytree(original, copy)
+    try:
+        journals = list_journals(*copies, NAME)
+    except LogDamaged:
+        journals = []  # a crash has torn the header of a spare
+    refused = False
+    if journals:
+        first = journals[0].header.start_position
+        refused = start_on_damage(
+            settings,
+            copies,
+            scratch,
+            graves,
+            chance,
+            [entry for entry in known if entry.position >= first],
+            [entry for entry in read_before if entry.position < first],
+            clients,
+        )
+    for copy in copies:
+        shutil.rmtree(copy)
+    return refused
 
 
 def start_on_damage(
@@ -26,7 +68,7 @@ def start_on_damage(
     chance: random.Random,
     known: list[Entry],
     removed: list[Entry],
-    clients: list[Client],
+    clients: Sequence[Client],
 ) -> bool:
     """Change a byte in `copies`, a journal directory and its archive, and start on it. True: the start was refused.
 
@@ -78,7 +120,7 @@ def _check_damaged(
     what: str,
     known: list[Entry],
     removed: list[Entry],
-    clients: list[Client],
+    clients: Sequence[Client],
 ) -> None:
     read: list[Entry] = []
     cursor = server.log.cursor()

@@ -43,10 +43,12 @@ class Message:
 
 @dataclass(frozen=True)
 class Left:
-    """A removal that the journal records. `message` None: it has not come yet, or was gone already."""
+    """A removal that the journal records. `publisher_id`: of the client that said so, 0 = the core did it. `message`
+    None: it has not come yet, or was gone already.
+    """
 
     queue: int
-    by_client: bool
+    publisher_id: int
     action: int
     reasons: int
     bookmark: Bookmark
@@ -131,8 +133,9 @@ class QueueLog:
                 queue.deferred.pop(name, None)  # its time begins anew
                 kept_ns = int(plan.config.deferred_ack_expiration_s * NS_PER_S)
                 queue.deferred[name] = record.timestamp_ns + kept_ns
-            by_client = record.publisher_id != 0
             left.append(
-                Left(number, by_client, action, reasons, name, position, record.timestamp_ns, message)
+                Left(
+                    number, record.publisher_id, action, reasons, name, position, record.timestamp_ns, message
+                )
             )
         return left

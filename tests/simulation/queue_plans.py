@@ -76,7 +76,7 @@ def _make_plan(chance: random.Random, number: int) -> QueuePlan:
         fairness_model=chance.choice(["fast", "round-robin", "proportional"])
         if at_least_once
         else "round-robin",
-        lease_period_s=chance.choice([None, 0.2, 1, 60]) if at_least_once else None,
+        lease_period_s=chance.choice([None, 0.2, 0.2, 1, 60]) if at_least_once else None,
         max_backlog=chance.choice([None, None, 3, 10]),
         max_per_subscription_backlog=chance.choice([1, 2, 5, 20]),
         expiration_s=chance.choice([None, None, None, 0.5, 20]),

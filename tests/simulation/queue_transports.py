@@ -130,7 +130,7 @@ class QueueTransport(Transport):
             wire.subscriptions.append(number)
         self._subscriptions[number].wanted = wanted
         [kind] = set(wanted.values())
-        self._watch.asked(self.index, number, wanted, max_backlog)
+        self._watch.asked(self.index, number, wire.consumer.name, wanted, max_backlog)
         record = [number, list(wanted), max_backlog, kind]
         self._push_control(control_record(record, KIND_QUEUE_SUBSCRIBE, session.slot, session.serial))
 

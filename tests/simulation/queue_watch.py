@@ -73,6 +73,7 @@ class Subscriber:
     """A subscription as the core has it, as far as its answers tell."""
 
     transport: int
+    owner: str
     requests: list[Request] = field(default_factory=list)
     wanted: dict[int, int | None] = field(default_factory=dict)
     limit: int = 0
@@ -133,14 +134,14 @@ class QueueWatch:
         self.redelivered = 0
         self.promises = 0
         self.drains = False
+        self.owners: dict[int, str] = {}
+        """By publisher id: names of consumers."""
         self.run: Run
         self._numbers = 0
         self._now_ns = 0
         self._said: dict[tuple[Name, int], int] = {}  # how often clients said what of which message
         self._promised: set[Name] = set()  # gone, as somebody was told
-        self._lapses_ns: dict[
-            Name, int
-        ] = {}  # from then on what was said before a message came may be forgotten
+        self._lapses_ns: dict[Name, int] = {}  # what was said before a message came may be forgotten then
         self._to_be_got: set[Name] = set()
         self._available: dict[int, list[int]] = {}
         self._got_at_most_once: set[Name] = set()
@@ -173,9 +174,11 @@ class QueueWatch:
         self._numbers += 1
         return self._numbers
 
-    def asked(self, transport: int, number: int, wanted: dict[int, int | None], max_backlog: int) -> None:
+    def asked(
+        self, transport: int, number: int, owner: str, wanted: dict[int, int | None], max_backlog: int
+    ) -> None:
         """A subscription is announced, or a change of it."""
-        subscriber = self.run.subscribers.setdefault(number, Subscriber(transport))
+        subscriber = self.run.subscribers.setdefault(number, Subscriber(transport, owner))
         subscriber.requests.append(Request(wanted, max_backlog))
 
     def ended(self, number: int) -> None:
@@ -371,6 +374,15 @@ class QueueWatch:
             or (hold.ends_ns is not None and hold.ends_ns <= self._now_ns)
         )
 
+    def _is_of_another(self, name: Name, publisher_id: int) -> bool:
+        """Whether a message is leased, for certain, to somebody else than that publisher."""
+        hold = self.run.holds.get(name)
+        if hold is None or hold.is_vague or self.run.cancels.get(name):
+            return False
+        subscriber = self.run.subscribers[hold.subscription]
+        has_ended = subscriber.is_over or (hold.ends_ns is not None and hold.ends_ns <= self._now_ns)
+        return not has_ended and subscriber.owner != self.owners[publisher_id]
+
     def check_lease(self, queue: int, position: int, now_ns: int) -> None:
         """A message is leased, after a turn at that time."""
         name = queue, self.run.known[queue][position].bookmark
@@ -383,11 +395,14 @@ class QueueWatch:
     def _audit(self, left: Left) -> None:
         """A removal must have a cause."""
         run, plan, name = self.run, self._plans[left.queue], (left.queue, left.bookmark)
-        if left.by_client:
+        if left.publisher_id:
             action = EXPIRE if left.reasons & FORCED else ACKNOWLEDGE
             assert left.action == action
             assert (name, action) in self._said, f"{left}: nobody said so"
             assert action == ACKNOWLEDGE or plan.at_least_once
+            assert plan.config.leasing != "strict" or not self._is_of_another(name, left.publisher_id), (
+                f"{left}"
+            )
             known = left.position == 0 or left.message is not None
             # What waits beyond the target depth can be acknowledged again.
             assert known or plan.config.target_queue_depth is not None, f"{left}: it was gone"

@@ -14,7 +14,7 @@ from typing import Any
 import msgpack
 import numpy
 
-from amps._core.identity import publisher_id
+from amps._core.identity import derived_publisher_id, publisher_id
 from amps._core.queue_list import COUNTER_NAMES, COUNTERS_BYTES
 from amps.server.core import queues as core_queues
 from tests.simulation.checks import Entry
@@ -86,6 +86,11 @@ class QueueWorld(World):
         super().__init__(seed, directory, echo)
         count = self.chance.choice([1, 2, 4])
         self.consumers = [Consumer(f"consumer-{n}", self.chance, self._told) for n in range(count)]
+        for consumer in self.consumers:
+            self.watch.owners[publisher_id(consumer.name)] = consumer.name
+            self.watch.owners[derived_publisher_id(consumer.name, NAME)] = consumer.name
+        # Whatever else is rare or frequent in this world, its ordinary business goes on.
+        self._weights[self._bustle] = sum(self._weights.values()) / 4
         self._counters: bytes | mmap.mmap = b""
         self._has_turned = False  # since the server started
 
@@ -107,17 +112,31 @@ class QueueWorld(World):
         )
 
     def _actions(self) -> list[tuple[Callable[[], None], float]]:
-        left_out = (self._jump_clock, self._manage)
-        return [
-            *[(action, weight) for action, weight in super()._actions() if action not in left_out],
+        changed = [
+            (self._send, 6),
+            (self._connect, 8),
+            (self._bustle, 60),
+            (self._housekeeping, 10),
+            (self._deliver, 4),
+            (self._flush_command, 1),
             (self._manage, 6),
             (self._jump_clock, 0.05),
+            (self._hang_up, 2),
+            (self._kill_transport, 2),
+            (self._kill_server, 1.2),
+            (self._crash_machine, 1.2),
+            (self._light_fuse, 2),
+        ]
+        as_ever = [row for row in super()._actions() if row[0] not in [action for action, _ in changed]]
+        return [
+            *as_ever,
+            *changed,
             (self._connect_consumer, 12),
             (self._subscribe, 12),
             (self._unsubscribe, 2),
             (self._command, 40),
             (self._send_commands, 30),
-            (self._pass_time, 3),
+            (self._pass_time, 25),
             (self._check_queues, 2),
         ]
 
@@ -125,14 +144,18 @@ class QueueWorld(World):
         super()._turn()
         self._has_turned = True
 
-    # What consumers do
+    # What clients do
+
+    def _connect(self) -> None:
+        if self.chance.random() < 0.1 or any(one.wire is None or one.wire.closed for one in self.clients):
+            super()._connect()
 
     def _told(self, command: Command) -> None:
         self.watch.told(command, self.server.runtime.control.durable)
 
     def _connect_consumer(self) -> None:
         consumer = self.chance.choice(self.consumers)
-        if consumer.connection is None or self.chance.random() < 0.1:
+        if consumer.connection is None or self.chance.random() < 0.03:
             self._connect_to(consumer, self.chance.choice(self._transports))  # type: ignore[arg-type]
 
     def _connect_to(self, consumer: Consumer, transport: QueueTransport | None) -> None:
@@ -152,7 +175,9 @@ class QueueWorld(World):
         return None
 
     def _subscribe(self) -> None:
-        consumer = self.chance.choice(self.consumers)
+        self._subscribe_of(self.chance.choice(self.consumers))
+
+    def _subscribe_of(self, consumer: Consumer) -> None:
         end = self._end_of(consumer)
         if end is None or end[0].has_waiting:
             return
@@ -162,7 +187,7 @@ class QueueWorld(World):
             number = self.chance.choice(numbers)
         queues = self.chance.sample(range(len(self.plans)), self.chance.randint(1, len(self.plans)))
         kind = self.chance.randrange(KINDS) if self.chance.random() < 0.3 else None
-        max_backlog = self.chance.choice([0, 1, 2, 5, 20])
+        max_backlog = self.chance.choice([0, 1, 2, 5, 5, 20])
         self.trace(f"{consumer.name} subscribes to {queues}, kind {kind}, backlog {max_backlog} ({number})")
         end[0].subscribe(end[1], number, dict.fromkeys(queues, kind), max_backlog)
 
@@ -175,7 +200,9 @@ class QueueWorld(World):
             end[0].unsubscribe(end[1], number)
 
     def _command(self) -> None:
-        consumer = self.chance.choice(self.consumers)
+        self._command_of(self.chance.choice(self.consumers))
+
+    def _command_of(self, consumer: Consumer) -> None:
         end = self._end_of(consumer)
         if end is None:
             return
@@ -205,19 +232,23 @@ class QueueWorld(World):
                 wire.next_sequence = command.sequence + 1
 
     def _bustle(self) -> None:
+        if self.chance.random() < 0.3:
+            self._connect()
         for consumer in self.consumers:
             end = self._end_of(consumer)
             if end is None:
                 if consumer.wire is None or consumer.wire.closed:
                     self._connect_to(consumer, self.chance.choice(self._transports))  # type: ignore[arg-type]
             elif not end[1].wire.subscriptions:
-                self._subscribe()
-        self._command()
-        self._send_commands()
+                self._subscribe_of(consumer)
+            self._command_of(consumer)
+            self._send_of(consumer)
         super()._bustle()
 
     def _pass_time(self) -> None:
-        self._clock_ns += self.chance.choice([10**7, 10**8, 10**9, 10**10, 10**11, -(10**8), -(10**10)])
+        """For leases and lifetimes that is long; sometimes the clock is set back a little."""
+        steps_ms = [10, 100, 300, 1000, 1000, 10_000, 100_000, -100, -2000]
+        self._clock_ns += self.chance.choice(steps_ms) * 1_000_000
 
     def _may_remove(self, end: int) -> bool:
         """Messages that are in a queue keep their journal, as does what was said of messages to come."""

@@ -13,14 +13,11 @@ After every death the server is started again on what is left (and may die while
 
 import functools
 import random
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import msgpack
 
-from amps._core.frames import LogDamaged
-from amps.journal.listing import list_journals
 from amps.journal.moving import archive_journal
 from amps.server.core import journal_keeper, refusing, transient_files
 from amps.server.core.journal_files import StorageFailure
@@ -29,7 +26,7 @@ from amps.server.core.older import RecoveryRefused
 from amps.server.transport.journal_view import at_once
 from tests.simulation.checks import Entry, check_bookmarks, check_contents, check_order
 from tests.simulation.clients import Client, Wire
-from tests.simulation.damage import start_on_damage
+from tests.simulation.damage import start_on_damaged_copy
 from tests.simulation.disk import Died, SimulatedDisk
 from tests.simulation.server import NAME, TRANSPORTS, Server, Settings, configured
 from tests.simulation.subscriber import Subscriber
@@ -421,28 +418,16 @@ class World:
         return self._directory / f"run-{self._servers}"
 
     def _start_on_damage(self) -> None:
-        copies = self._directory / "copy", self._directory / "copied archive"
-        for original, copy in zip((self._journal, self._archive), copies, strict=True):
-            shutil.copytree(original, copy)
-        try:
-            journals = list_journals(*copies, NAME)
-        except LogDamaged:
-            journals = []  # a crash has torn the header of a spare
-        if journals:
-            first = journals[0].header.start_position
-            known = max((subscriber.seen for subscriber in self.subscribers), key=len)
-            self.refusals_of_damage += start_on_damage(
-                self._settings,
-                copies,
-                self._new_scratch(),
-                self._graves,
-                self.chance,
-                [entry for entry in known if entry.position >= first],
-                [entry for position, entry in sorted(self._read_before.items()) if position < first],
-                self.clients,
-            )
-        for copy in copies:
-            shutil.rmtree(copy)
+        self.refusals_of_damage += start_on_damaged_copy(
+            self._settings,
+            (self._journal, self._archive),
+            self._new_scratch(),
+            self._graves,
+            self.chance,
+            max((subscriber.seen for subscriber in self.subscribers), key=len),
+            [entry for _, entry in sorted(self._read_before.items())],
+            self.clients,
+        )
 
     # Checking
 

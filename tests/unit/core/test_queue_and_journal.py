@@ -25,8 +25,10 @@ START_NS = 1_750_000_000_000_000_000
 QUEUES = [
     QueueSettings("M", at_least_once=False, fairness="round-robin", max_per_subscription=5),
     QueueSettings("E", expiration_ns=3 * SECOND_NS),
+    QueueSettings("L", lease_ns=SECOND_NS, max_deliveries=1, max_per_subscription=5),
 ]
-ONCE, EXPIRING = range(2)
+ONCE, EXPIRING, LEASING = range(3)
+LEASED = 3
 FILE_BYTES = 1 << 16
 EXPIRING_COUNT = 50
 KIND_QUEUE_ACKNOWLEDGEMENT = 4
@@ -36,10 +38,10 @@ class Topics:
     """Each queue has its own topic."""
 
     def feeds(self, topic: str, message_type: str) -> tuple[int, ...]:
-        return {"TM": (ONCE,), "TE": (EXPIRING,)}.get(topic, ())
+        return {"TM": (ONCE,), "TE": (EXPIRING,), "TL": (LEASING,)}.get(topic, ())
 
     def queue(self, name: str, message_type: str) -> int | None:
-        return {"M": ONCE, "E": EXPIRING}.get(name)
+        return {"M": ONCE, "E": EXPIRING, "L": LEASING}.get(name)
 
 
 class Stage:
@@ -69,8 +71,16 @@ class Stage:
         self.turn()
         assert journal.start_position + FILE_BYTES - journal.position <= room_bytes
 
-    def subscribe(self) -> None:
-        self.feeder.send_control([1, [ONCE], 5, None], KIND_QUEUE_SUBSCRIBE, 0)
+    def acknowledge(self, queue: str, position: int) -> None:
+        """Acknowledge the first message that was published, which is said to be at a log position."""
+        entry = struct.pack("<QQQII", 1, 1, position, 0, 0)
+        acknowledgement = struct.pack("<IIQQII", 0, 1, 0, 0, 7, 0) + entry
+        parts = RecordParts(kind=KIND_QUEUE_ACKNOWLEDGEMENT, publisher_id=1, payload=acknowledgement)
+        self.sequence += 1
+        self.feeder.push(Feed(0, self.sequence, queue, parts))
+
+    def subscribe(self, queue: int = ONCE) -> None:
+        self.feeder.send_control([queue, [queue], 5, None], KIND_QUEUE_SUBSCRIBE, 0)
 
     def turn(self) -> list[object]:
         """The answers of the next turn."""
@@ -124,10 +134,47 @@ def test_an_acknowledgement_of_what_the_journal_still_has(stage: Stage) -> None:
     storage: Any = stage.feeder.journal_storage
     storage.prepare_file = lambda number, minimum_bytes: 0
     stage.now_ns += 4 * SECOND_NS
-    entry = struct.pack("<QQQII", 1, 1, first, 0, 0)
-    acknowledgement = struct.pack("<IIQQII", 0, 1, 0, 0, 7, 0) + entry
-    parts = RecordParts(kind=KIND_QUEUE_ACKNOWLEDGEMENT, publisher_id=1, payload=acknowledgement)
-    stage.sequence += 1
-    stage.feeder.push(Feed(0, stage.sequence, "E", parts))
+    stage.acknowledge("E", first)
     answers = stage.turn()
     assert [answer[0] for answer in answers if isinstance(answer, tuple)] == ["refused"]
+
+
+def test_an_acknowledgement_comes_before_a_delivery_that_waited(stage: Stage) -> None:
+    """queues.md §17: what is delivered at most once goes out when its record is durable, whoever had it written."""
+    stage.publish("TM")
+    stage.turn()
+    [(position, _)] = stage.desk.book.states(ONCE)
+    stage.leave_room(200)
+    storage: Any = stage.feeder.journal_storage
+    prepare, storage.prepare_file = storage.prepare_file, lambda number, minimum_bytes: 0
+    stage.subscribe()
+    assert stage.deliveries() == 0
+    assert stage.desk.book.output.has_unwritten_deliveries
+    storage.prepare_file = prepare
+    assert stage.feeder.sequencer.try_next_journal()
+    stage.acknowledge("E", position)
+    [delivered] = [answer for answer in stage.turn() if isinstance(answer, bytes)]
+    (durable_needed,) = struct.unpack_from("<Q", delivered, HEADER_BYTES)
+    assert durable_needed == stage.feeder.journal.position
+
+
+def test_no_lease_runs_of_a_delivery_that_nobody_hears_of(stage: Stage) -> None:
+    """queues.md §6.2: the lease ends some time after the message was sent. While deliveries wait for the journal, no
+    others are decided on: with `MaxDeliveries` they would expire unseen.
+    """
+    stage.publish("TM")
+    stage.publish("TL")
+    stage.turn()
+    stage.leave_room(200)
+    storage: Any = stage.feeder.journal_storage
+    prepare, storage.prepare_file = storage.prepare_file, lambda number, minimum_bytes: 0
+    stage.subscribe()
+    assert stage.deliveries() == 0
+    stage.subscribe(LEASING)
+    assert stage.deliveries() == 0
+    stage.now_ns += 2 * SECOND_NS
+    assert stage.deliveries() == 0
+    storage.prepare_file = prepare
+    assert stage.feeder.sequencer.try_next_journal()
+    stage.turn()
+    assert [state for _, state in stage.desk.book.states(LEASING)] == [LEASED]
