@@ -16,7 +16,7 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memset
 
 from amps._core.identity cimport hash_bytes
-from amps._core.value cimport Arena, to_python
+from amps._core.value cimport Arena, Value, to_python, to_text
 
 cdef enum:
     TABLE_CAPACITY_MIN = 16
@@ -357,6 +357,17 @@ cdef class FieldValues:
             found.append(to_python(&self.nodes[node].value, self.arena))
             node = self.nodes[node].next
         return found
+
+    def text_of(self, uint32_t slot):
+        """The first value of a slot as text, a number as the message spells it; None if there is none."""
+        cdef Value value
+        if slot >= self.slot_count:
+            raise IndexError(slot)
+        if self.slots[slot].first < 0:
+            return None
+        value = self.nodes[self.slots[slot].first].value
+        to_text(&value, self.arena)
+        return to_python(&value, self.arena)
 
 
 cdef class Extractor:

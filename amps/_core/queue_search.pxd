@@ -16,6 +16,7 @@ cdef class QueueSearch:
     cdef MessageReader reader
     cdef TopicEntry entry                  # of the queue
     cdef FilterSet filters                 # the one filter; None: everything matches
+    cdef frozenset keys                    # transaction ids of what may match; None: any
     cdef uint64_t limit                    # log position below which is searched
     cdef bint has_message                  # the walk has found one that was not evaluated yet
     cdef readonly AckList found            # what matches

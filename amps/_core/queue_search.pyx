@@ -25,15 +25,17 @@ cdef class QueueSearch:
 
     def __init__(
         self, SlotMemory memory not None, MessageReader reader not None, uint32_t queue, TopicEntry entry not None,
-        FilterSet filters, uint64_t limit, bint shows=False
+        FilterSet filters, uint64_t limit, bint shows=False, frozenset keys=None
     ):
         """entry: of the queue's name. filters: with one filter; None: everything matches. limit: log position up to
         which the journal is written. shows: what matches is to be shown, in `rows`, else acknowledged, in `found`.
+        keys: only messages with these transaction ids match; None: any.
         """
         self.walk = QueueWalk(memory, queue)
         self.reader = reader
         self.entry = entry
         self.filters = filters
+        self.keys = keys
         self.limit = limit
         self.has_message = False
         self.found = AckList()
@@ -96,6 +98,8 @@ cdef class QueueSearch:
             return 0
         cost = self.reader.cost(record)
         self.compared += 1
+        if self.keys is not None and record.txid not in self.keys:
+            return cost
         if self.filters is not None:
             cost += match_message(self.filters, record, self.entry)
             if self.filters.matched_count == 0:
@@ -109,6 +113,7 @@ cdef class QueueSearch:
             self.row_limit -= 1
             self.rows.append((
                 record.txid,
+                record.timestamp_ns,
                 (<const char*>record_correlation_id(record))[:record.correlation_id_length],
                 (<const char*>record_payload(record))[:record.payload_length],
             ))
@@ -120,7 +125,7 @@ cdef class QueueSearch:
         self.row_limit = row_limit
 
     def take_rows(self):
-        """[(transaction id, correlation id, payload)] of what is to be shown since the last call."""
+        """[(transaction id, ns since 1970, correlation id, payload)] of what is to be shown since the last call."""
         rows = self.rows
         self.rows = []
         return rows

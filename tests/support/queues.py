@@ -1,6 +1,8 @@
 """Servers with message queues, and what a client does with them (the fixture of queues.md §24)."""
 
+import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 from xml.sax.saxutils import escape
 
@@ -92,7 +94,46 @@ def acknowledge(
     return client.request({"c": "sow_delete", "t": topic, "bm": ",".join(names), **fields})
 
 
-def counts(client: RawClient, cid: str) -> tuple[Value, Value, Value]:
-    """topic_matches, matches and records_deleted of the `stats` ack of a command."""
+def counts(client: RawClient, cid: str, last: str = "records_deleted") -> tuple[Value, Value, Value]:
+    """topic_matches, matches and the last count of the `stats` ack of a command."""
     stats = client.wait_for_ack("stats", cid)
-    return stats["topic_matches"], stats["matches"], stats["records_deleted"]
+    return stats["topic_matches"], stats["matches"], stats[last]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a query shows: a message with the header of its own."""
+
+    topic: str
+    header: dict[str, Value]
+    body: bytes
+
+    @property
+    def key(self) -> int:
+        """Its transaction id."""
+        return int(str(self.header["k"]))
+
+
+def records_of(client: RawClient) -> list[Record]:
+    """The records of the group that comes next."""
+    records = []
+    assert client.receive()["c"] == "group_begin"
+    while (message := client.receive())["c"] == "sow":
+        data = message.body
+        for _ in range(int(str(message["bs"]))):
+            header, end = json.JSONDecoder().raw_decode(data.decode())
+            records.append(Record(str(message["t"]), header, data[end : end + header["l"]]))
+            data = data[end + header["l"] :]
+        assert data == b""
+    assert message["c"] == "group_end"
+    return records
+
+
+def query(client: RawClient, **fields: Value) -> tuple[list[bytes], tuple[Value, Value, Value]]:
+    """What a query of Q shows, in the order of the log, and its counts: topic_matches, matches, records_returned."""
+    cid = client.new_id()
+    client.send({"c": "sow", "t": "Q", "cid": cid, "a": "stats", **fields})
+    records = records_of(client)
+    keys = [record.key for record in records]
+    assert keys == sorted(set(keys))
+    return [record.body for record in records], counts(client, cid, "records_returned")

@@ -53,7 +53,7 @@ TOKENS: dict[str, tuple[str, bool]] = {
     "skip_n": ("QBE", True),
     "grouping": ("QBE", True),
     "projection": ("QBE", True),
-    "max_backlog": ("SD", True),
+    "max_backlog": ("SDBE", True),
     "cancel": ("X", False),
     "expire": ("X", False),
     "lease_extension": ("X", True),

@@ -64,16 +64,21 @@ def _query_queues(connection: "Connection", header: Header, query: QueueQuery) -
     connection.hold()
 
     def compiled(filter_: Filter | None) -> None:
-        if connection.phase.value != "closed" and "processed" in wanted:
-            connection.acknowledge("processed", header.get("cmd_id"), **sent_id)
         worker.core.when_consumed(worker.core.ring.pushed, lambda: begin(filter_))
 
     def begin(filter_: Filter | None) -> None:
         if connection.phase.value != "closed":
             query.start(filter_, worker.core.written())
-            worker.feeds.look_up(lambda _: query, connection, ended)
+            worker.feeds.look_up(lambda _: query, connection, found)
 
-    def ended() -> None:
+    def found() -> None:
+        if query.failed:
+            connection.release()
+            return
+        query.show()
+        worker.feeds.look_up(lambda _: query, connection, shown)
+
+    def shown() -> None:
         query.end()
         connection.release()
 

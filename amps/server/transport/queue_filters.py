@@ -9,6 +9,7 @@ import time
 import weakref
 from collections.abc import Callable
 
+from amps._core.fields import Extractor
 from amps._core.filter_set import Filter, FilterSet
 from amps._core.frames import LogDamaged
 from amps._core.queue_filtering import QueueFiltering
@@ -119,6 +120,10 @@ class QueueFilters:
         alone = FilterSet(self._benches.bench(message_type))
         alone.add(filter_, None)
         return alone
+
+    def extractor(self, message_type: str) -> Extractor:
+        """Finds fields in messages of a type."""
+        return self._benches.bench(message_type).extractor
 
     def entry(self, queue: int) -> TopicEntry:
         """The topic of a queue's name."""

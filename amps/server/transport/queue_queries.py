@@ -1,24 +1,37 @@
 """Queries of queues: seeing what waits there, without taking it (queues.md §14.1, D-17; protocol.md §9.1, §12.3).
 
-What is shown is what a consumer could be given, in the order of the log, queue after queue. It is read in turns of the
-worker; what comes or leaves meanwhile may be shown or not. The key of a message is its transaction id.
+What is shown is what a consumer could be given, in the order of the log, queue after queue, or in the order that is
+asked for, over all of them. It is read in turns of the worker; what comes or leaves meanwhile may be shown or not. The
+key of a message is its transaction id.
+
+
+A query has two parts, each a lookup of its own: finding what is to be put in order, if it is, after which it is certain
+that there is an answer; and sending that.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 
 from amps._core.filter_set import Filter
 from amps._core.queue_search import QueueSearch
-from amps.server.transport.answering import Header, text_of, wanted_acks
-from amps.server.transport.failures import CommandFailure, not_supported_yet
+from amps.journal.layout import iso8601
+from amps.server.transport.answering import Header, refuse, text_of, wanted_acks
+from amps.server.transport.failures import CommandFailure
 from amps.server.transport.options import Options, page_options
-from amps.server.transport.queue_searches import QueueSearches
+from amps.server.transport.ordering import Ordering, ResultTooLarge, Row, parse_order
+from amps.server.transport.queue_searches import LOG_BYTES_PER_STEP, QueueSearches
 
 if TYPE_CHECKING:
     from amps.server.transport.connection import Connection
 
 ROWS_ALL = (1 << 64) - 1
+LOG_BYTES_PER_ORDERED_STEP = LOG_BYTES_PER_STEP // 4
+"""Finding what a message is ordered by costs as well."""
+ROWS_PER_STEP = 256
+"""Of what was put in order, so much is sent at once."""
 
 
 @dataclass(slots=True)
@@ -28,99 +41,186 @@ class _Answer:
     connection: "Connection"
     query_id: str | None
     batch_size: int
+    timestamp: bool
     frames: int = 0
     returned: int = 0
-    waiting: list[tuple[int, bytes, bytes]] = field(default_factory=list)
+    waiting: list[Row] = field(default_factory=list)
+    topic: str = ""
 
-    def add(self, topic: str, rows: Sequence[tuple[int, bytes, bytes]], last: bool) -> None:
-        """Records of a queue have come. `last`: there are no more of it."""
+    def add(self, topic: str, rows: Sequence[Row]) -> None:
+        """Records of a queue have come: a frame has those of one only."""
+        if topic != self.topic:
+            self.flush()
+            self.topic = topic
         self.waiting += rows
-        while len(self.waiting) >= self.batch_size or (last and self.waiting):
-            batch, self.waiting = self.waiting[: self.batch_size], self.waiting[self.batch_size :]
-            self.frames += 1
-            self.returned += len(batch)
-            header = {"cmd": "sow", "topic": topic, "query_id": self.query_id, "batch_size": len(batch)}
-            self.connection.send({**header, "gseq": self.frames}, b"".join(map(_laid_out, batch)))
+        while len(self.waiting) >= self.batch_size:
+            self._send(self.waiting[: self.batch_size])
+            del self.waiting[: self.batch_size]
 
+    def flush(self) -> None:
+        """Send what waits for others."""
+        if self.waiting:
+            self._send(self.waiting)
+            self.waiting = []
 
-def _laid_out(row: tuple[int, bytes, bytes]) -> bytes:
-    """A record with a header of its own. A correlation id is kept as it stands in a header."""
-    txid, correlation_id, payload = row
-    shown = b'"x":"%b",' % correlation_id if correlation_id else b""
-    return b'{"k":"%d",%b"l":%d}%b' % (txid, shown, len(payload), payload)
+    def _send(self, batch: Sequence[Row]) -> None:
+        self.frames += 1
+        self.returned += len(batch)
+        header: Header = {"cmd": "sow", "topic": self.topic, "query_id": self.query_id}
+        if self.timestamp:
+            header["timestamp"] = iso8601(batch[0].timestamp_ns)
+        header |= {"batch_size": len(batch), "gseq": self.frames}
+        self.connection.send(header, b"".join(self._laid_out(row) for row in batch))
+
+    def _laid_out(self, row: Row) -> bytes:
+        """A record with a header of its own. A correlation id is kept as it stands in a header."""
+        shown = b'"x":"%b",' % row.correlation_id if row.correlation_id else b""
+        if self.timestamp:
+            shown += b'"ts":"%b",' % iso8601(row.timestamp_ns).encode()
+        return b'{"k":"%d",%b"l":%d}%b' % (row.txid, shown, len(row.payload), row.payload)
 
 
 class QueueQuery(QueueSearches):
     """One query, in steps. A Search of searches.py."""
 
     def __init__(
-        self, connection: "Connection", header: Header, queues: Sequence[int], skip: int, limit: int
+        self,
+        connection: "Connection",
+        header: Header,
+        queues: Sequence[int],
+        page: tuple[int, int],
+        ordering: Ordering | None,
+        options: Options,
+        keys: frozenset[int] | None,
     ) -> None:
-        """`skip`: so many records are passed over, then at most `limit` are shown."""
-        super().__init__(connection.worker.queues.filters, queues, None, shows=True)
+        """`page`: so many records are passed over, then at most so many are shown. `ordering`: how they are put in
+        order; None: they stay in that of the log. `keys`: transaction ids of what is wanted; None: any.
+        """
+        super().__init__(
+            connection.worker.queues.filters,
+            queues,
+            None,
+            shows=True,
+            keys=keys,
+            bytes_per_step=LOG_BYTES_PER_STEP if ordering is None else LOG_BYTES_PER_ORDERED_STEP,
+        )
         self._header = header
-        self._skip = skip
-        self._limit = limit
+        self._skip, self._limit = page
+        self._ordering = ordering
+        self._shows_answer = False
+        self._sub_id: Header = {}
         query_id = header.get("query_id") or header.get("cmd_id")
-        self._answer = _Answer(connection, query_id, header.get("batch_size") or 1)
+        self._answer = _Answer(connection, query_id, header.get("batch_size") or 1, options.timestamp)
+        self.failed = False
+        """Whether the query was refused, as its result is too large."""
 
     def start(self, filter_: Filter | None, limit: int) -> None:
-        """`limit`: log position up to which the journal is written."""
+        """The first part begins. `limit`: log position up to which the journal is written."""
         self._filter = filter_
         worker = self._answer.connection.worker
         for queue in self._queues:
             worker.runtime.queue_statistics.count_query(worker.index, queue)
         self.begin(limit)
+
+    def show(self, sub_id: str | None = None, granted: str | None = None) -> None:
+        """The second part begins. `sub_id`: of the subscription that is made with it, and `granted`: its options."""
+        self._shows_answer = True
+        if sub_id is not None:
+            self._sub_id = {"sub_id": sub_id}
+            self._answer.query_id = self._answer.query_id or sub_id
+        if self._ordering is not None:
+            self._ordering.finish()
+        if "processed" in wanted_acks(self._header):
+            self._acknowledge("processed", **({} if granted is None else {"opts": granted}))
         self._answer.connection.send({"cmd": "group_begin", "query_id": self._answer.query_id})
+
+    def step(self) -> bool:
+        """Go on for about a millisecond. Raises LogDamaged, PagesMissing."""
+        if self._ordering is None:
+            return not self._shows_answer or super().step()
+        if not self._shows_answer:
+            try:
+                return super().step()
+            except ResultTooLarge:
+                self._refuse()
+                return True
+        rows = self._ordering.take(ROWS_PER_STEP)
+        skipped = min(self._skip, len(rows))
+        self._skip -= skipped
+        for queue, of_queue in groupby(rows[skipped:], attrgetter("queue")):
+            self._answer.add(self._filters.entry(queue).name, list(of_queue))
+        return not rows
 
     def prepare(self, search: QueueSearch) -> None:
         """The search of the next queue begins."""
-        matched = sum(each.matched for each in self.done)
-        search.show(max(0, self._skip - matched), self._limit - self._answer.returned)
+        if self._ordering is None:
+            matched = sum(each.matched for each in self.done)
+            shown = self._answer.returned + len(self._answer.waiting)
+            search.show(max(0, self._skip - matched), self._limit - shown)
 
     def went_on(self, queue: int, search: QueueSearch, ended: bool) -> None:
         """A step has been taken."""
-        name = self._filters.entry(queue).name
-        self._answer.add(name, search.take_rows(), ended)
+        rows = [Row(queue, *row) for row in search.take_rows()]
+        if self._ordering is None:
+            self._answer.add(self._filters.entry(queue).name, rows)
+        else:
+            self._ordering.add(rows)
+
+    def _refuse(self) -> None:
+        self.failed = True
+        unanswered = ",".join(wanted_acks(self._header) - {"received"})
+        failure = CommandFailure("result too large", "to be put in order: ask for a page, or use a filter")
+        refuse(self._answer.connection, {**self._header, "ack_type": unanswered}, failure)
 
     def end(self) -> None:
         """All records are on their way."""
-        connection, header = self._answer.connection, self._header
-        sent_id = {"query_id": header.get("query_id")}
-        connection.send({"cmd": "group_end", "query_id": self._answer.query_id})
-        wanted = wanted_acks(header)
+        self._answer.flush()
+        self._answer.connection.send({"cmd": "group_end", "query_id": self._answer.query_id})
+        wanted = wanted_acks(self._header)
         if "completed" in wanted:
-            connection.acknowledge("completed", header.get("cmd_id"), **sent_id)
+            self._acknowledge("completed")
         if "stats" in wanted:
-            connection.acknowledge(
+            self._acknowledge(
                 "stats",
-                header.get("cmd_id"),
-                **sent_id,
                 topic_matches=self.compared,
                 matches=sum(search.matched for search in self.done),
                 records_returned=self._answer.returned,
             )
+
+    def _acknowledge(self, kind: str, **more: Any) -> None:
+        header = self._header
+        ids = {**self._sub_id, "query_id": header.get("query_id")}
+        self._answer.connection.acknowledge(kind, header.get("cmd_id"), **ids, **more)
+
+
+def _keys_of(header: Header) -> frozenset[int] | None:
+    """What the header `sow_keys` names. What cannot be a key is that of no record."""
+    texts = text_of(header, "sow_keys")
+    if not texts:
+        return None
+    words = (word.strip() for word in texts.split(","))
+    return frozenset(int(word) for word in words if word.isascii() and word.isdigit() and len(word) <= 20)
 
 
 def make_query(
     connection: "Connection", header: Header, queues: Sequence[int], options: Options
 ) -> QueueQuery:
     """Check what concerns queues only. Raises CommandFailure."""
-    if header.get("orderby"):
-        raise not_supported_yet("queries in an order")
-    if header.get("sow_keys"):
-        raise not_supported_yet("queries by key")
-    if options.timestamp:
-        raise not_supported_yet("queries with timestamps")
-    skip, limit = page_options(text_of(header, "opts"), "sow")
+    fields = parse_order(text_of(header, "orderby"))
+    skip, limit = page_options(text_of(header, "opts"), text_of(header, "cmd"))
     if limit is None:
         limit = header.get("top_n")
     if limit is None:
         limit = ROWS_ALL
     elif not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
         raise CommandFailure("invalid options", f"top_n is {limit!r}")
+    limit = min(limit, ROWS_ALL)
     names = connection.worker.queues.names
     readable = [number for number in queues if connection.may("read", names.queues[number].name)]
     if not readable and [names.queues[number].name for number in queues] == [text_of(header, "topic")]:
         raise CommandFailure("not entitled", f"to read {text_of(header, 'topic')!r}")
-    return QueueQuery(connection, header, readable, skip, min(limit, ROWS_ALL))
+    ordering = None
+    if fields:
+        extractor = connection.worker.queues.filters.extractor(connection.message_type)
+        ordering = Ordering(fields, extractor, min(skip + limit, ROWS_ALL) if limit else 0)
+    return QueueQuery(connection, header, readable, (skip, limit), ordering, options, _keys_of(header))

@@ -17,10 +17,19 @@ class QueueSearches:
     """One filter in several queues, one after the other. A Search of searches.py."""
 
     def __init__(
-        self, filters: "QueueFilters", queues: Sequence[int], filter_: Filter | None, *, shows: bool = False
+        self,
+        filters: "QueueFilters",
+        queues: Sequence[int],
+        filter_: Filter | None,
+        *,
+        shows: bool = False,
+        keys: frozenset[int] | None = None,
+        bytes_per_step: int = LOG_BYTES_PER_STEP,
     ) -> None:
-        """`shows`: what matches is shown, not acknowledged."""
+        """`shows`: what matches is shown, not acknowledged. `keys`: transaction ids of what may match; None: any."""
         self._shows = shows
+        self._keys = keys
+        self._bytes_per_step = bytes_per_step
         self._filters = filters
         self._queues = queues
         self._filter = filter_
@@ -38,7 +47,14 @@ class QueueSearches:
                 alone = self._filters.filters_with(self._filter, entry.message_type)
             self._waiting.append(
                 QueueSearch(
-                    self._filters.memory(), self._filters.reader(), queue, entry, alone, limit, self._shows
+                    self._filters.memory(),
+                    self._filters.reader(),
+                    queue,
+                    entry,
+                    alone,
+                    limit,
+                    self._shows,
+                    self._keys,
                 )
             )
         self._waiting.reverse()
@@ -52,7 +68,7 @@ class QueueSearches:
         if number == self._begun:
             self._begun += 1
             self.prepare(search)
-        found = search.run(LOG_BYTES_PER_STEP)
+        found = search.run(self._bytes_per_step)
         self.went_on(self._queues[number], search, found is True)
         if found is None:
             raise PagesMissing(*search.missing)

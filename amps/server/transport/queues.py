@@ -93,6 +93,11 @@ class Queues:
 
     # --- subscriptions ----------------------------------------------------------------------------------------
 
+    def backlog_of(self, subscription: Subscription) -> int:
+        """The effective backlog of a subscription, as the core works it out (queues.md §5.2)."""
+        limits = [self.names.queues[queue].max_per_subscription_backlog for queue in subscription.queues]
+        return min(subscription.options.max_backlog, *limits)
+
     def enter(self, subscription: Subscription, then: Callable[[int], None]) -> None:
         """Announce a subscription to its queues, or that it has changed; `then` is told the effective backlog when the
         core has it, and has sent all that was for what it was before.

@@ -18,7 +18,8 @@ What `replace` keeps and what it takes anew (protocol.md §8.2, transaction_log.
 A topic that stands for queues makes the subscription one to these, unless it has a bookmark (queues.md §5, §14.4). Then
 it is entered in the feeds only if it is an expression, which ordinary topics may match too, and is announced to the
 core after that, whose answer says how many messages may be unacknowledged. A bookmark makes it one to what the queues
-are over.
+are over. A query that comes with the subscription is answered first, and shows what is there before the subscription is
+given anything; then that begins as any other (§22, D-18). Pages (`top_n`, `skip_n`) are of the query only.
 """
 
 from collections.abc import Callable
@@ -31,8 +32,9 @@ from amps.journal.bookmark_text import format_bookmark
 from amps.server.topics import BadTopicExpression, has_regex_characters, topic_predicate
 from amps.server.transport.answering import Header, check_batch_size, refuse, text_of, wanted_acks
 from amps.server.transport.bookmarks import BookmarkRange, parse_bookmark
-from amps.server.transport.failures import CommandFailure, not_supported_yet
+from amps.server.transport.failures import CommandFailure
 from amps.server.transport.options import Options, check_queue_options, parse_options, tokenize
+from amps.server.transport.queue_queries import QueueQuery, make_query
 from amps.server.transport.replay import Replay
 from amps.server.transport.start_search import StartSearch
 from amps.server.transport.subscriptions import Place, Subscription
@@ -67,15 +69,17 @@ class Subscribing:
         command = text_of(header, "cmd")
         named = [connection.subscriptions.get(sub_id) for sub_id in ids_of(header)]
         recorded = header.get("bookmark") is not None or any(s is not None and s.bookmark for s in named)
-        if not recorded:
-            self._check_queue_options(header, command)
-        options = parse_options(text_of(header, "opts"), command, recorded)
+        pages = not recorded and self._check_queue_options(header, command)
+        options = parse_options(text_of(header, "opts"), command, recorded, pages=pages)
         if options.replace and (options.pause or options.resume) and not recorded:
             raise CommandFailure("invalid options", "pause and resume are for bookmark subscriptions")
         if self._is_about_existing(header, options):
             self._pause_or_resume(header, options)
             return
         subscription, start = self._checked_subscription(header, command, options)
+        query: QueueQuery | None = None
+        if subscription.queues and command.startswith("sow_and"):
+            query = make_query(connection, header, subscription.queues, options)
         wanted = wanted_acks(header)
         if "received" in wanted:
             connection.acknowledge("received", header.get("cmd_id"))
@@ -99,6 +103,20 @@ class Subscribing:
                 worker.feeds.journal_damaged(connection, damage)
 
         def entered(replay: Replay | None) -> None:
+            if connection.phase.value == "closed":
+                return
+            if query is not None:
+                # Before anything is leased to it. Ordinary topics that match have no records.
+                query.show(subscription.sub_id, f"max_backlog={worker.queues.backlog_of(subscription)}")
+                worker.feeds.look_up(lambda _: query, connection, partial(shown, query))
+            else:
+                announce(replay)
+
+        def shown(query: QueueQuery) -> None:
+            query.end()
+            announce(None)
+
+        def announce(replay: Replay | None) -> None:
             # Who was replaced goes on as what it was, with what the other one says.
             current = connection.subscriptions[subscription.sub_id]
             if current.queues or current.queue_number is not None:
@@ -108,7 +126,9 @@ class Subscribing:
 
         def announced(replay: Replay | None, backlog: int | None) -> None:
             if connection.phase.value != "closed":
-                self._answer(header, command, subscription, replay, wanted, backlog)
+                if query is None:
+                    self._answer(header, command, subscription, replay, wanted, backlog)
+                self._log(header, subscription)
                 connection.release()
 
         def wait(search: StartSearch | None = None) -> None:
@@ -124,6 +144,15 @@ class Subscribing:
                 return
             if start is not None and worker.has_journal:
                 worker.feeds.search(subscription, start, wait)
+            elif query is not None:
+                query.start(subscription.filter, worker.core.written())
+                worker.feeds.look_up(lambda _: query, connection, partial(found, query))
+            else:
+                wait()
+
+        def found(query: QueueQuery) -> None:
+            if query.failed:
+                connection.release()
             else:
                 wait()
 
@@ -182,9 +211,9 @@ class Subscribing:
         elif "processed" in wanted:
             connection.acknowledge("processed", header.get("cmd_id"), sub_id=header.get("sub_id"))
 
-    def _check_queue_options(self, header: Header, command: str) -> None:
-        """A subscription without a bookmark: if it is to queues, it must not ask for what these cannot do. Raises
-        CommandFailure.
+    def _check_queue_options(self, header: Header, command: str) -> bool:
+        """A subscription without a bookmark: if it is to queues, it must not ask for what these cannot do. Returns
+        whether it is. Raises CommandFailure.
         """
         found = tokenize(text_of(header, "opts"), command)
         try:
@@ -192,21 +221,19 @@ class Subscribing:
                 text_of(header, "topic"), self._connection.message_type, "non_regex_topic" in found
             )
         except BadTopicExpression:
-            return  # to be refused as that
+            return False  # to be refused as that
         if queues:
             check_queue_options(found)
+        return bool(queues)
 
-    def _queues_of(self, header: Header, command: str, topic: str, options: Options) -> tuple[int, ...]:
+    def _queues_of(self, topic: str, options: Options) -> tuple[int, ...]:
         """The queues that a topic stands for. Raises CommandFailure."""
         try:
-            queues = self._worker.queues.names.matching(
+            return self._worker.queues.names.matching(
                 topic, self._connection.message_type, options.non_regex_topic
             )
         except BadTopicExpression as error:
             raise CommandFailure("bad regex topic", str(error)) from error
-        if queues and command.startswith("sow_and"):
-            raise not_supported_yet("queries of queues")
-        return queues
 
     def _checked_subscription(
         self, header: Header, command: str, options: Options
@@ -236,7 +263,7 @@ class Subscribing:
         if command == "sow_and_subscribe" and start is not None and not start.is_now:
             raise CommandFailure("invalid bookmark", "a topic without History can only start now")
         names = worker.queues.names
-        queues = self._queues_of(header, command, topic, options)
+        queues = self._queues_of(topic, options)
         literal = options.non_regex_topic or not worker.config.regex_topic_support
         if bookmark is not None:
             topic, literal = names.bookmark_topic(topic, literal, queues)
@@ -345,7 +372,7 @@ class Subscribing:
             granted = {"opts": f"max_backlog={backlog}"} if subscription.queues else {}
             connection.acknowledge("processed", command_id, **extra, **granted)
         if query:
-            # No topic has a SOW: the query part is an empty group (protocol.md §9.2).
+            # No such topic has a SOW: the query part is an empty group (protocol.md §9.2).
             connection.send({"cmd": "group_begin", "query_id": query_id})
             connection.send({"cmd": "group_end", "query_id": query_id})
         if "completed" in wanted:
@@ -358,9 +385,11 @@ class Subscribing:
                 connection.acknowledge("completed", command_id, **extra, bookmark=format_bookmark(0, 0))
         if replay is not None:
             worker.feeds.start_replay(replay)
-        worker.log.log(
+
+    def _log(self, header: Header, subscription: Subscription) -> None:
+        self._worker.log.log(
             "14-0001",
-            client=connection.shown_name,
+            client=self._connection.shown_name,
             sub_id=subscription.sub_id,
             topic=subscription.topic,
             options=text_of(header, "opts"),

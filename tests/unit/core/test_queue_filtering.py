@@ -282,9 +282,14 @@ def test_queue_search_shows_what_is_not_leased(tmp_path: Path) -> None:
     assert search.run(1 << 20)
     assert (search.compared, search.matched, search.found.count) == (5, 4, 0)
     rows = search.take_rows()
-    assert [payload[:7] for _, _, payload in rows] == [b'{"n":4,', b'{"n":5,']
-    assert [txid for txid, _, _ in rows] == sorted({txid for txid, _, _ in rows})
+    assert [payload[:7] for *_, payload in rows] == [b'{"n":4,', b'{"n":5,']
+    assert [txid for txid, *_ in rows] == sorted({txid for txid, *_ in rows})
     assert search.take_rows() == []
     everything = QueueSearch(stage.queues.memory, stage.reader, 0, entry, None, stage.end, shows=True)
     assert everything.run(1 << 20)
-    assert len(everything.take_rows()) == 5
+    rows = everything.take_rows()
+    assert len(rows) == 5
+    keys = frozenset({rows[1][0], rows[3][0], 1 << 63})
+    keyed = QueueSearch(stage.queues.memory, stage.reader, 0, entry, None, stage.end, True, keys)
+    assert keyed.run(1 << 20)
+    assert (keyed.take_rows(), keyed.compared, keyed.matched) == ([rows[1], rows[3]], 5, 2)

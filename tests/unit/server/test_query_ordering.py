@@ -1,0 +1,121 @@
+"""Putting the records of a query in order: amps.server.transport.ordering."""
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from amps.messages import make_message_types, standard_settings
+from amps.server.transport import ordering
+from amps.server.transport.failures import CommandFailure
+from amps.server.transport.ordering import Ordering, ResultTooLarge, Row, parse_order
+
+TYPES = make_message_types(standard_settings().values())
+
+
+def rows_of(bodies: Sequence[bytes]) -> list[Row]:
+    return [Row(0, txid, 0, b"", body) for txid, body in enumerate(bodies, 1)]
+
+
+def ordering_by(text: str, rows_max: int = 1 << 64) -> Ordering:
+    return Ordering(parse_order(text), TYPES["json"].extractor(), rows_max)
+
+
+def ordered(text: str, bodies: Sequence[bytes], rows_max: int = 1 << 64) -> list[bytes]:
+    """Bodies in their order, fetched a few at a time."""
+    sorter = ordering_by(text, rows_max)
+    for row in rows_of(bodies):
+        sorter.add([row])
+    sorter.finish()
+    found: list[Row] = []
+    while rows := sorter.take(7):
+        found += rows
+    return [row.payload for row in found]
+
+
+def values(*texts: str) -> list[bytes]:
+    return [b'{"v":%s}' % text.encode() for text in texts]
+
+
+MIXED = values(
+    "null", '""', "{}", "-1.5", "false", "1", "true", "9", "10", "1e20", '"10"', '"9"', '"a"', '"ab"'
+)
+
+
+def test_values_of_all_kinds_have_an_order() -> None:
+    """sow.md D8: NULL, numbers (booleans among them), texts by their bytes; equal ones as they came."""
+    shuffled = list(MIXED)
+    random.Random(1).shuffle(shuffled)
+    nulls, equal = set(MIXED[:3]), set(MIXED[5:7])
+    found = ordered("/v", shuffled)
+    assert found[:3] == [body for body in shuffled if body in nulls]
+    assert found[5:7] == [body for body in shuffled if body in equal]
+    assert found[3:5] + found[7:] == MIXED[3:5] + MIXED[7:]
+    found = ordered("/v DESC", shuffled)
+    assert found[-3:] == [body for body in shuffled if body in nulls]
+    assert found[:7] == MIXED[:6:-1]
+
+
+def test_texts_have_the_order_of_their_bytes() -> None:
+    """Also those with a zero byte, and those that others begin with."""
+    bodies = values('"a"', '"a\\u0000"', '"a\\u0000a"', '"a\\u0001"', '"aa"', '"b"', '"\\u00e9"')
+    assert ordered("/v", bodies[::-1]) == bodies
+    assert ordered("/v DESC", bodies) == bodies[::-1]
+
+
+def test_numbers_can_be_taken_as_texts() -> None:
+    """protocol.md §9.4: as the message writes them."""
+    bodies = values("1.50", "10", '"1a"', "9")
+    assert ordered("/v TEXT", bodies[::-1]) == bodies
+    assert ordered("/v desc text", bodies) == bodies[::-1]
+    assert ordered("/v TEXT, /v", bodies[::-1]) == bodies
+    assert ordered("/v", bodies) == [bodies[0], bodies[3], bodies[1], bodies[2]]
+
+
+def test_several_fields_decide_one_after_the_other() -> None:
+    bodies = [b'{"a":%d,"b":{"c":"%s"}}' % (a, c.encode()) for a in (1, 2) for c in "zyx"]
+    assert ordered("/a DESC, /b/c", bodies) == bodies[:2:-1] + bodies[2::-1]
+    assert ordered("/b/c,/a", bodies) == [bodies[at] for at in (2, 5, 1, 4, 0, 3)]
+
+
+def test_what_cannot_be_read_counts_as_null() -> None:
+    bodies = [b'{"v":2}', b"nothing", b'{"v":1}']
+    assert ordered("/v", bodies) == [bodies[1], bodies[2], bodies[0]]
+
+
+@pytest.mark.parametrize("rows_max", [0, 1, 50, ordering.PAGE_ROWS_MAX, ordering.PAGE_ROWS_MAX + 1, 1 << 64])
+def test_many_records_are_put_in_order(rows_max: int) -> None:
+    """More than one run of them, whether all or a page is wanted; the older of equal ones comes first."""
+    chance = random.Random(rows_max)
+    count = 3 * ordering.PAGE_ROWS_MAX
+    bodies = [b'{"v":%d,"n":%d}' % (chance.randrange(500), number) for number in range(count)]
+    expected = sorted(bodies, key=lambda body: int(body[5:].partition(b",")[0]))
+    assert ordered("/v", bodies, rows_max) == expected[: min(rows_max, count)]
+
+
+def test_what_is_held_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All in order is too much; a page of it is not."""
+    monkeypatch.setattr(ordering, "HELD_BYTES_MAX", 100 * ordering.ROW_BYTES)
+    bodies = values(*map(str, range(500, 0, -1)))
+    assert ordered("/v", bodies, 3) == bodies[:-4:-1]
+    with pytest.raises(ResultTooLarge):
+        ordered("/v", bodies)
+    with pytest.raises(ResultTooLarge):
+        ordered("/v", bodies, 200)
+    monkeypatch.setattr(ordering, "HELD_BYTES_MAX", 3 * ordering.ROW_BYTES)
+    with pytest.raises(ResultTooLarge):
+        ordering_by("/v", 1).add(rows_of([b'{"v":"%s"}' % (b"x" * 2000)]))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["/v UP", "v w", "/a ASC DESC", "1", "/a + 1", "/a,,", "TEXT /a", "/a TEXT ASC", "/a" + ",/a" * 32],
+)
+def test_what_is_no_order_is_refused(text: str) -> None:
+    with pytest.raises(CommandFailure) as failure:
+        parse_order(text)
+    assert failure.value.reason == "invalid orderby"
+
+
+def test_an_order_may_be_missing() -> None:
+    assert parse_order(" ") == ()
