@@ -13,11 +13,7 @@ LATER_COMMANDS: Mapping[str, str] = {
 }
 LATER_OPTIONS: Mapping[str, Mapping[str, str]] = {
     "publish": {"delta": "publishing changes to records"},
-    "subscribe": {
-        "ack": "message queues",
-        "backlog": "message queues",
-        "delta": "subscriptions to changes of records",
-    },
+    "subscribe": {"delta": "subscriptions to changes of records"},
 }
 
 

@@ -1,4 +1,8 @@
-"""`amps subscribe`: print messages as they come."""
+"""`amps subscribe`: print messages as they come.
+
+Messages of queues are acknowledged, if that is wanted, when they have left this process: printed, flushed, and safe on
+the second server if they are copied. That is done whenever nothing more has come, so at most a backlog at a time.
+"""
 
 import os
 import re
@@ -12,7 +16,7 @@ import click
 
 from amps.cli.connection import HEADER_TEXT, Connection, connection_options
 from amps.cli.options import POSITIVE_NUMBER, HelpfulCommand, option
-from amps.cli.publishing import ReliablePublisher
+from amps.cli.publishing import PublishFailed, ReliablePublisher
 from amps.client import (
     EPOCH,
     MOST_RECENT,
@@ -24,6 +28,10 @@ from amps.client import (
 )
 
 COPY_TIMEOUT_S = 30.0
+COPY_LOGON_OPTIONS = "ack_conflation=10ms"
+"""What is acknowledged waits for its copy."""
+ACKNOWLEDGED_AT_ONCE = 1000
+BACKLOG_MAX = 1_000_000
 BOOKMARK_NAMES = {"epoch": EPOCH, "now": NOW, "recent": MOST_RECENT}
 
 # What a tag of -format stands for.
@@ -125,6 +133,12 @@ def messages(stream: MessageStream, count: int | None, timeout_s: float | None) 
     help=f"Text with tags: {known_tags()}. Other braces stand for themselves, and so do those behind a "
     "backslash.  [default: {data}]",
 )
+@option("ack", "acknowledges", is_flag=True, help="Acknowledge messages of queues when they are printed.")
+@option(
+    "backlog",
+    type=click.IntRange(0, BACKLOG_MAX),
+    help="How many messages of queues may be unacknowledged, as far as the queues allow it.  [default: 1]",
+)
 @option("copy", metavar="[USER:PASSWORD@]HOST:PORT", help="Also publish what is received to this server.")
 @option("count", type=click.IntRange(1), help="End after this many messages.")
 @option("timeout", "timeout_s", type=POSITIVE_NUMBER, help="End when nothing has come for this many seconds.")
@@ -136,6 +150,8 @@ def subscribe(
     content_filter: str | None,
     bookmark: str | None,
     show: Callable[[Message], bytes] | None,
+    acknowledges: bool,
+    backlog: int | None,
     copy: str | None,
     count: int | None,
     timeout_s: float | None,
@@ -143,26 +159,40 @@ def subscribe(
     """Print messages of a topic as they are published, one per line, until Ctrl-C.
 
     Does not connect again: when the connection is lost it ends with exit status 1 and, for a subscription with
-    -bookmark, says where to go on. Without -bookmark, what is published meanwhile is not seen.
+    -bookmark, says where to go on. Without -bookmark, what is published meanwhile is not seen, but a queue keeps it.
+
+    A queue gives each message to one of its subscribers, and again to another one if it is not acknowledged: without
+    -ack that happens to all that are printed.
     """
+    if bookmark is not None and (acknowledges or backlog is not None):
+        raise click.UsageError(
+            "-ack and -backlog are for queues, which a subscription is to without -bookmark", context
+        )
     show = show or body
     out = sys.stdout.buffer
     last: Message | None = None
     try:
         with (
-            connection.client() as client,
-            copier(connection, copy) as publish_copy,
-            subscription(client, topic, content_filter, bookmark) as stream,
+            connection.client(ack_batch_size=ACKNOWLEDGED_AT_ONCE, ack_timeout=0) as client,
+            copier(connection, copy) as copies,
+            subscription(client, topic, content_filter, bookmark, backlog) as stream,
         ):
+            printed: list[Message] = []
             try:
                 for message in messages(stream, count, timeout_s):
                     out.write(show(message) + b"\n")
                     last = message
-                    publish_copy(message)
-                    if not stream.depth:
+                    copies.publish(message)
+                    if acknowledges:
+                        printed.append(message)
+                    if not stream.depth or len(printed) >= ACKNOWLEDGED_AT_ONCE:
                         out.flush()
+                        acknowledge(client, printed, copies)
+            except KeyboardInterrupt:
+                pass  # what was printed until then is acknowledged
             finally:
                 out.flush()
+            acknowledge(client, printed, copies)
     except KeyboardInterrupt:
         out.flush()
     except BrokenPipeError:
@@ -176,32 +206,65 @@ def subscribe(
 def how_to_go_on(bookmark: str | None, last: Message | None) -> str:
     """What the user can do after the connection was lost."""
     if bookmark is None:
-        return "subscribe again; what is published until then is not seen (with -bookmark it is)"
+        return "subscribe again; what is published until then is not seen (with -bookmark it is), but a queue keeps it"
     if last is None or last.bookmark is None:
         return "subscribe again with the same -bookmark: nothing had come"
     return f"to go on behind the last message, subscribe again with -bookmark '{last.bookmark}'"
 
 
 def subscription(
-    client: Client, topic: str, content_filter: str | None, bookmark: str | None
+    client: Client, topic: str, content_filter: str | None, bookmark: str | None, backlog: int | None
 ) -> MessageStream:
+    if bookmark is None and backlog is not None:
+        return client.subscribe(topic, content_filter, max_backlog=backlog)
     if bookmark is None:
         return client.subscribe(topic, content_filter)
     return client.bookmark_subscribe(topic, BOOKMARK_NAMES.get(bookmark.lower(), bookmark), content_filter)
 
 
+class Copies:
+    """Publishes messages under their own topics to another server; without one, does nothing."""
+
+    def __init__(self, publisher: ReliablePublisher | None) -> None:
+        self._publisher = publisher
+
+    def publish(self, message: Message) -> None:
+        if self._publisher is not None:
+            self._publisher.publish(message.topic or "", message.data)
+
+    def settle(self) -> None:
+        """Wait until all of them are persisted. Raises PublishFailed, also if one was refused."""
+        if self._publisher is None:
+            return
+        self._publisher.finish(COPY_TIMEOUT_S)
+        if self._publisher.failures:
+            raise PublishFailed(f"a copy was refused: {self._publisher.first_failure}")
+
+
+def acknowledge(client: Client, printed: list[Message], copies: Copies) -> None:
+    """Acknowledge what are messages of queues; nothing happens to others."""
+    if printed:
+        copies.settle()
+    for message in printed:
+        client.ack(message)
+    client.flush_acks()
+    printed.clear()
+
+
 @contextmanager
-def copier(connection: Connection, server: str | None) -> Iterator[Callable[[Message], object]]:
-    """Publishes messages under their own topics to another server, all of them persisted at the end."""
+def copier(connection: Connection, server: str | None) -> Iterator[Copies]:
+    """What publishes to the second server, where all of it is persisted at the end."""
     if server is None:
-        yield lambda message: None
+        yield Copies(None)
         return
     target = replace(connection, server=server)
     target.check()
-    publisher = ReliablePublisher(lambda store: target.client(publish_store=store))
+    publisher = ReliablePublisher(
+        lambda store: target.client(publish_store=store, logon_options=COPY_LOGON_OPTIONS)
+    )
     publisher.open()
     try:
-        yield lambda message: publisher.publish(message.topic or "", message.data)
+        yield Copies(publisher)
         publisher.finish(COPY_TIMEOUT_S)
     finally:
         publisher.close()

@@ -75,10 +75,18 @@ def test_client_17_wrong_usage_exits_with_2(arguments: tuple[str, ...]) -> None:
     assert invoke(*arguments).exit_code == 2
 
 
+@pytest.mark.parametrize("given", ["-ack", "--backlog=2"])
+def test_client_17_a_replay_has_nothing_to_acknowledge(given: str) -> None:
+    """queues.md §14.4: with a bookmark, a queue is no queue."""
+    result = invoke("subscribe", "-server", "localhost:1", "-topic", "q", "-bookmark", "epoch", given)
+    assert result.exit_code == 2
+    assert "without -bookmark" in result.output
+
+
 @pytest.mark.parametrize("dashes", ["-", "--"])
 @pytest.mark.parametrize(
     ("command", "name"),
-    [("publish", "delta"), ("subscribe", "delta"), ("subscribe", "ack"), ("subscribe", "backlog")],
+    [("publish", "delta"), ("subscribe", "delta")],
 )
 def test_client_17_documented_options_of_later_features_are_told_from_unknown_ones(
     command: str, name: str, dashes: str

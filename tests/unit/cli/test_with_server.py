@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from amps.client import EPOCH, AckType, Client, Command
-from tests.support.server import ServerProcess, StartServer, wait_until
+from tests.support.queues import options, queue_xml
+from tests.support.server import ServerProcess, StartServer, loaded_module_xml, module_xml, wait_until
 from tests.unit.cli.running import COMMAND, TIMEOUT_S, environment, run, server_option
 
 
@@ -266,3 +267,82 @@ def test_a_subscriber_that_loses_its_server_says_where_to_go_on(
     rest = run("subscribe", *where, "-timeout", "2").stdout.splitlines()
     assert rest[-1] == b"last"
     assert 1 + len(said.splitlines()) + len(rest) == len(logged(server, "t"))
+
+
+def publish_to_queue(server: ServerProcess, count: int) -> None:
+    done = run("publish", *server_option(server), "-topic", "T", stdin=b"\n".join(records(count)))
+    assert done.returncode == 0, done.stderr.decode()
+
+
+def from_queue(server: ServerProcess, *more: object) -> list[bytes]:
+    """What `amps subscribe` prints of a queue until nothing comes."""
+    done = run("subscribe", *server_option(server), "-topic", "Q", "-timeout", "1", *more)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.splitlines()
+
+
+def test_client_67_subscribe_empties_a_queue(start_server: StartServer) -> None:
+    """client.md §21 67; options ack and backlog of §17: without ack, all comes again."""
+    server = start_server(**options(queue_xml("Q", "T", LeasePeriod="1h")))
+    publish_to_queue(server, 25)
+    assert from_queue(server) == records(1)
+    assert from_queue(server, "-backlog", 3) == records(3)
+    (line,) = from_queue(server, "-format", "{topic} {lease_period}")
+    assert re.fullmatch(rb"Q \d{8}T\d{6}\.\d{6}Z", line)
+    assert from_queue(server, "-ack", "-count", 2) == records(2)
+    assert from_queue(server, "-ack", "--backlog", 3) == records(25)[2:]
+    assert from_queue(server, "-backlog", 3) == []
+
+
+def test_subscribe_frees_the_backlog_of_a_queue_that_delivers_once(start_server: StartServer) -> None:
+    """queues.md D-29: what was delivered has left the queue, but its place is free only when it is acknowledged."""
+    server = start_server(**options(queue_xml("Q", "T", Semantics="at-most-once")))
+    publish_to_queue(server, 9)
+    assert from_queue(server, "-backlog", 2) == records(2)
+    assert from_queue(server, "-ack", "-backlog", 2) == records(9)[2:]
+
+
+def test_subscribe_acknowledges_what_is_safe_on_the_second_server(start_server: StartServer) -> None:
+    """client.md §17, options ack and copy: what was not copied stays in the queue."""
+    server = start_server(**options(queue_xml("Q", "T")))
+    second = start_server(log_topics=[".*"])
+    publish_to_queue(server, 5)
+    copy = ("-copy", f"127.0.0.1:{second.port()}", "-ack", "-backlog", 2)
+    assert from_queue(server, *copy) == records(5)
+    assert logged(second, "Q") == records(5)
+    publish_to_queue(server, 3)
+    refused = ("-copy", f"127.0.0.1:{server.port()}", "-format", "{command}")
+    assert from_queue(server, "-ack", "-count", 3, "-backlog", 3, *refused) == [b"publish"] * 3
+    # They were copied to their own queue, behind themselves.
+    assert from_queue(server, "-backlog", 10) == records(3)
+    third = start_server(
+        log_topics=[".*"],
+        modules_xml=loaded_module_xml("simple", "libamps_simple_access_entitlement.so"),
+        entitlement_xml=module_xml("Entitlement", "simple", DeniedTopics="^Q"),
+    )
+    copy = ("-copy", f"127.0.0.1:{third.port()}", "-ack", "-backlog", 5)
+    done = run("subscribe", *server_option(server), "-topic", "Q", *copy)
+    assert done.returncode == 1
+    assert b"a copy was refused: Q: not entitled" in done.stderr
+    assert from_queue(server, "-backlog", 10) == records(3)
+
+
+def test_subscribe_keeps_what_its_reader_did_not_take(start_server: StartServer) -> None:
+    """Printed is what the reader of the output could read: a broken pipe acknowledges nothing more."""
+    server = start_server(**options(queue_xml("Q", "T")))
+    subscriber = subprocess.Popen(
+        [*COMMAND, "subscribe", *server_option(server), "-topic", "Q", "-ack"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+    )
+    assert subscriber.stdout is not None
+    publish_to_queue(server, 1)
+    assert subscriber.stdout.readline() == b'{"id":0}\n'
+    subscriber.stdout.close()
+    publish_to_queue(server, 2)
+    assert subscriber.wait(TIMEOUT_S) == 0
+    assert subscriber.stderr is not None
+    assert subscriber.stderr.read() == b""
+    subscriber.stderr.close()
+    assert from_queue(server, "-backlog", 5) == records(2)
