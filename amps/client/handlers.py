@@ -4,6 +4,7 @@ Whatever an application's function raises ends here: at the exception listener, 
 It never disturbs the thread that called it, and never the next message.
 """
 
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +20,7 @@ from amps.client.engine_types import (
     State,
 )
 from amps.client.enums import ConnectionState, Handler
+from amps.client.errors import UsageException
 from amps.client.message import Message
 
 
@@ -83,10 +85,15 @@ class EventHandlers:
             except Exception as error:
                 self._handler_failed(handler, error)
                 if auto_ack:
-                    message.ack("cancel")
+                    self._acknowledge(message, "cancel")
             else:
                 if auto_ack:
-                    message.ack()
+                    self._acknowledge(message)
+
+    def _acknowledge(self, message: Message, options: str = "") -> None:
+        """Acknowledge what a handler is done with; if the client was closed meanwhile, it comes again."""
+        with contextlib.suppress(UsageException):
+            message.ack(options)
 
     def _last_chance(self, message: Message) -> None:
         if self._last_chance_handler is not None:

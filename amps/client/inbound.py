@@ -232,6 +232,8 @@ class Inbound(EngineState):
             name, _, value = option.partition("=")
             if name.strip() == "max_backlog" and value.strip().isdigit():
                 route.max_backlog = int(value)
+                if route.unsent_acks >= route.max_backlog:
+                    self.flush_acks()  # a replacement has a smaller one: nothing more would come before that
 
     def _on_ticket_ack(self, ticket: Ticket, message: Message, kind: AckType, failed: bool) -> None:
         if failed:

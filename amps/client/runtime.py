@@ -189,6 +189,8 @@ class ClientRuntime(EventHandlers):
         if transport is None:
             return
         self._pump()
+        if self._send_lock.acquire(timeout=JOIN_S):
+            self._send_lock.release()  # what another thread was sending is out, an acknowledgement perhaps
         self._begin_wait()  # nobody may wait for room in a buffer now
         try:
             transport.shutdown()

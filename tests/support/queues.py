@@ -45,7 +45,7 @@ class Queueing:
 
     def __init__(self, server: ServerProcess, peers: Peers) -> None:
         self.server = server
-        self._peers = peers
+        self.peers = peers
         self.publisher = peers.logged_on(server)
 
     def publish(self, *numbers: int, topic: str = "T", **fields: Value) -> None:
@@ -59,7 +59,7 @@ class Queueing:
 
     def client(self, transport: str | None = None) -> RawClient:
         """Somebody new."""
-        return self._peers.logged_on(self.server, transport)
+        return self.peers.logged_on(self.server, transport)
 
     def consumer(self, backlog: int = 10, queue: str = "Q", sub_id: str = "s") -> RawClient:
         """Somebody new who has subscribed to a queue: sub(n) of the fixture."""
