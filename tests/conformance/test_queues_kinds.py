@@ -1,0 +1,126 @@
+"""Kinds of queues and their limits over sockets: queues.md §2, §5.1, §12, §13; behaviours 10, 23, 60 and 62 of §24."""
+
+import pytest
+
+from tests.support.peer import RawClient, bodies_of
+from tests.support.peers import Peers
+from tests.support.queues import (
+    Queueing,
+    acknowledge,
+    bodies,
+    counts,
+    options,
+    query,
+    queue_xml,
+    quiet,
+    records_of,
+)
+from tests.support.server import StartServer
+
+BARRIER = b'{"id":0,"bar":1}'
+KINDS = {
+    "Queue": {},
+    "LocalQueue": {},
+    "GroupLocalQueue": {"InitialOwner": "Test"},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_queues_of_each_kind_deliver(start_server: StartServer, peers: Peers, kind: str) -> None:
+    """queues.md §2: on one instance they differ in nothing; across a restart, too."""
+    server = start_server(**options(queue_xml("Q", "T", kind=kind, **KINDS[kind])))
+    queueing = Queueing(server, peers)
+    queueing.publish(*range(1, 6))
+    consumers = [queueing.consumer(2) for _ in range(2)]
+    held = [consumer.receive_published(2) for consumer in consumers]
+    assert sorted(bodies_of([*held[0], *held[1]])) == bodies(1, 2, 3, 4)
+    assert acknowledge(consumers[0], held[0][0]).succeeded
+    assert bodies_of(consumers[0].receive_published(1)) == bodies(5)
+    assert acknowledge(consumers[1], held[1][1], o="cancel").succeeded
+    assert bodies_of(consumers[1].receive_published(1)) == [held[1][1].body]
+    rest = [body for body in bodies(*range(1, 6)) if body != held[0][0].body]
+    for consumer in consumers:
+        consumer.close()
+    assert queueing.waiting("Q", 4) == rest
+    assert Queueing(server.restart(), peers).waiting("Q", 4) == rest
+
+
+def test_queues_of_an_unknown_owner_are_there(start_server: StartServer, peers: Peers) -> None:
+    """queues.md §24, 23: nobody looks whether that instance exists."""
+    queue = queue_xml("Q", "T", kind="GroupLocalQueue", InitialOwner="no-such-instance")
+    queueing = Queueing(start_server(**options(queue)), peers)
+    queueing.publish(1)
+    assert query(queueing.client())[0] == bodies(1)
+    header = {"c": "subscribe", "t": "Q", "sub_id": "s", "cid": "1", "a": "processed", "o": "max_backlog=3"}
+    assert queueing.client().request(header)["o"] == "max_backlog=3"
+
+
+@pytest.mark.parametrize("command", ["delta_subscribe", "sow_and_delta_subscribe"])
+def test_queues_a_delta_subscription_gets_whole_messages(
+    start_server: StartServer, peers: Peers, command: str
+) -> None:
+    """queues.md §24, 10, and the same with a query."""
+    queueing = Queueing(start_server(**options(queue_xml("Q", "T"))), peers)
+    client = queueing.client()
+    header = {"c": command, "t": "Q", "sub_id": "s", "cid": client.new_id(), "a": "processed"}
+    assert client.request({**header, "o": "max_backlog=10"}).succeeded
+    if command.startswith("sow"):
+        assert records_of(client) == []
+    published = [b'{"id":1,"a":1,"b":2}', b'{"id":1,"a":1,"b":3}']
+    queueing.publish_bodies(published)
+    assert bodies_of(client.receive_published(2)) == published
+
+
+def test_queues_a_barrier_that_the_only_consumer_does_not_want(
+    start_server: StartServer, peers: Peers
+) -> None:
+    """queues.md §24, 60: it is waited for all the same."""
+    queue = queue_xml("Q", "T", BarrierExpression="/bar IS NOT NULL")
+    queueing = Queueing(start_server(**options(queue)), peers)
+    client = queueing.client()
+    client.subscribe("Q", "s", f="/bar IS NULL", o="max_backlog=2")
+    m1, m2, m3 = bodies(1, 2, 3)
+    queueing.publish_bodies([m1, m2, BARRIER, m3])
+    held = client.receive_published(2)
+    assert bodies_of(held) == [m1, m2]
+    quiet(client)
+    assert acknowledge(client, held[0]).succeeded
+    quiet(client)
+    assert acknowledge(client, held[1]).succeeded
+    assert bodies_of(client.receive_published(1)) == [m3]
+    quiet(client)
+
+
+def bookmark_of(client: RawClient, number: int) -> str:
+    """The bookmark of a message of T, from a replay."""
+    client.subscribe("T", f"b{number}", f=f"/id = {number}", bm="0")
+    (message,) = client.receive_published(1)
+    client.unsubscribe(f"b{number}")
+    return str(message["bm"])
+
+
+def test_queues_beyond_their_target_depth_wait(start_server: StartServer, peers: Peers) -> None:
+    """queues.md §13; §24, 62, but for what statistics say: what is beyond is neither shown, nor found by a filter, nor
+    delivered; an acknowledgement by bookmark is kept for it.
+    """
+    queueing = Queueing(start_server(**options(queue_xml("Q", "T", TargetQueueDepth=1000))), peers)
+    queueing.publish(*range(1, 1501))
+    client = queueing.client()
+    assert query(client, bs=1000) == (bodies(*range(1, 1001)), (1000, 1000, 1000))
+    cid = client.new_id()
+    header = {"c": "sow_delete", "t": "Q", "f": "/id = 1200", "cid": cid, "a": "processed,stats"}
+    assert client.request(header).succeeded
+    assert counts(client, cid) == (1000, 0, 0)
+    far = queueing.client()
+    far.subscribe("Q", "s", f="/id = 1400", o="max_backlog=1")
+    cid = client.new_id()
+    acknowledge(client, bookmark_of(client, 1200), cid=cid, a="processed,stats")
+    assert client.wait_for_ack("stats", cid)["records_deleted"] == 0
+    quiet(far)
+    cid = client.new_id()
+    header = {"c": "sow_delete", "t": "Q", "f": "/id <= 500", "cid": cid, "a": "processed,stats"}
+    assert client.request(header).succeeded
+    assert counts(client, cid)[2] == 500
+    assert bodies_of(far.receive_published(1)) == bodies(1400)
+    rest = [number for number in range(501, 1501) if number not in (1200, 1400)]
+    assert query(client, bs=1000)[0] == bodies(*rest)
