@@ -171,12 +171,12 @@ cdef uint64_t match_message(
     if filters.may_take_long or record.payload_length > LARGE_BYTES:
         begin = monotonic_ns()
     if filters.asks_message:
-        tell_facts(bench.context, record, entry, True, True)
+        tell_facts(bench.context, record, entry.raw_name, True, True)
         if filters.asks_publisher:
             bench.tell_publisher(publisher_hash(record))
     filters.match(record_payload(record), record.payload_length)
     if bench.unreadable != unreadable:
-        bench.last_unreadable = (entry, record.publisher_id, record.sequence)
+        bench.last_unreadable = (entry.name, record.publisher_id, record.sequence)
     if begin:
         return (monotonic_ns() - begin) // NS_PER_BYTE
     return (filters.evaluations - evaluations) * EVALUATION_BYTES + record.payload_length

@@ -92,6 +92,8 @@ def test_queues_sublet_anybody_may(queueing: Queueing) -> None:
         ({"t": "Q", "bm": "1|1|", "f": "1=1"}, "invalid options"),
         ({"t": "Q", "bm": "1|1|", "o": "cancel,expire"}, "invalid options"),
         ({"t": "Q", "bm": "x"}, "invalid bookmark"),
+        ({"t": "^Q(", "bm": "1|1|"}, "bad regex topic"),
+        ({"t": "^Q(", "f": "1=1"}, "bad regex topic"),
     ],
 )
 def test_queues_what_is_no_acknowledgement(queueing: Queueing, header: dict[str, str], reason: str) -> None:

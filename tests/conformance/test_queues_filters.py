@@ -162,3 +162,26 @@ def test_queues_show_pages_of_what_matches(queueing: Queueing) -> None:
     assert client.request(
         {"c": "sow", "t": "Q", "cid": client.new_id(), "a": "processed", "f": "/n ="}
     ).failed
+
+
+def test_queues_filters_may_ask_about_the_message(queueing: Queueing) -> None:
+    """queues.md §5.4: of a subscription, of a query and of an acknowledgement."""
+    queueing.publish_bodies(keyed("a", "b", "a"))
+    client = queueing.client()
+    client.subscribe("Q", "s", f="MESSAGE_SIZE() > 5 AND /k = 'b'", o="max_backlog=2")
+    (message,) = client.receive_published(1)
+    bookmark = message["bm"]
+    other = queueing.client()
+    assert query(other, f=f"BOOKMARK() != '{bookmark}'") == (keyed("a", "b", "a")[::2], (2, 2, 2))
+    assert delete(other, f"BOOKMARK() = '{bookmark}'") == (3, 1, 1)
+    client.close()
+    assert queueing.waiting("Q", 2) == keyed("a", "b", "a")[::2]
+
+
+def test_queues_what_no_filter_can_read_is_told(queueing: Queueing) -> None:
+    """It matches nothing that asks for its fields, and is named by its queue in the log."""
+    queueing.publish_bodies([b"no json", *keyed("a")])
+    client = queueing.client()
+    client.subscribe("Q", "s", f="/k = 'a'", o="max_backlog=2")
+    assert bodies_of(client.receive_published(1)) == keyed("a")
+    queueing.server.log.wait_for("14-0003", "of type json could not be parsed", "topic 'Q'")

@@ -29,6 +29,7 @@ from amps._core.queue_acks import (
     AckList,
 )
 from amps._core.topic_table import TopicEntry
+from amps.server.topics import BadTopicExpression
 from amps.server.transport.answering import Header, refuse, text_of, wanted_acks
 from amps.server.transport.failures import TX_STORE_FAILED, CommandFailure
 from amps.server.transport.journal_view import JournalView, Steps
@@ -205,7 +206,11 @@ class Acknowledging:
             raise CommandFailure("invalid options", "selectors exclude each other: " + ", ".join(selectors))
         options = parse_acknowledgement_options(text_of(header, "opts"))
         queue = names.acknowledged(topic, connection.message_type)
-        if queue is None and not names.matching(topic, connection.message_type, options.non_regex_topic):
+        try:
+            matching = names.matching(topic, connection.message_type, options.non_regex_topic)
+        except BadTopicExpression as error:
+            raise CommandFailure("bad regex topic", str(error)) from error
+        if queue is None and not matching:
             raise CommandFailure("invalid topic", f"{topic!r} has no SOW and is no queue")
         if selectors[0] in ("sow_keys", "body"):
             raise CommandFailure("invalid options", "messages of a queue are known by bookmark or filter")
@@ -213,8 +218,7 @@ class Acknowledging:
         if not isinstance(sequence, int) or sequence != connection.ingress.frame_sequence:
             raise CommandFailure("parse error", "the sequence is no number")
         if selectors[0] == "filter":
-            queues = names.matching(topic, connection.message_type, options.non_regex_topic)
-            found = {number: names.queues[number].name for number in queues}
+            found = {number: names.queues[number].name for number in matching}
             permitted = {number: name for number, name in found.items() if connection.may("read", name)}
             if list(found.values()) == [topic] and not permitted:
                 raise CommandFailure("not entitled", f"to read {topic!r}")
