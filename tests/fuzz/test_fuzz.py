@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from tests.fuzz import codec
+from tests.fuzz import codec, queues
 from tests.fuzz.server import OPTIONS, Witness, attack
 from tests.support.server import StartServer
 
@@ -50,6 +50,26 @@ def test_fuzz_live_server_with_fixed_seeds(start_server: StartServer) -> None:
             except Exception as error:
                 raise AssertionError(
                     f"python -m tests.fuzz --target server --seed {seed}: {error}"
+                ) from error
+            if time.monotonic() > end and seed >= 50:
+                break
+    finally:
+        witness.close()
+
+
+def test_fuzz_queues_with_fixed_seeds(start_server: StartServer) -> None:
+    """Bounded by number and by time, as above."""
+    server = start_server(**queues.OPTIONS)
+    witness = Witness(server)
+    end = time.monotonic() + 6
+    try:
+        for seed in range(300):
+            try:
+                queues.attack_queues(server, seed)
+                witness.check()
+            except Exception as error:
+                raise AssertionError(
+                    f"python -m tests.fuzz --target queues --seed {seed}: {error}"
                 ) from error
             if time.monotonic() > end and seed >= 50:
                 break
