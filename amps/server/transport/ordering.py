@@ -24,6 +24,8 @@ from amps.server.transport.failures import CommandFailure
 from amps.server.transport.options import split_options
 
 FIELDS_MAX = 32
+CHARACTERS_MAX = 4096
+"""Of the text, which is parsed at once."""
 HELD_BYTES_MAX = 64 << 20
 """What one query holds at most; what is larger is refused."""
 ROW_BYTES = 400
@@ -66,6 +68,8 @@ class ResultTooLarge(Exception):
 def parse_order(text: str) -> tuple[OrderField, ...]:
     """What the header `orderby` says; without fields if it says nothing. Raises CommandFailure."""
     fields = []
+    if len(text) > CHARACTERS_MAX:
+        raise CommandFailure("invalid orderby", f"longer than {CHARACTERS_MAX} characters")
     for item in split_options(text) if text.strip() else ():
         match = _ITEM.fullmatch(item)
         if match is None:
@@ -173,9 +177,15 @@ class Ordering:
         self._merged = islice(heapq.merge(*self._runs), self._rows_max)
         self._runs = []
 
-    def take(self, rows_max: int) -> list[Row]:
-        """The next ones in the order; none: that were all."""
-        return [keyed[-1] for keyed in islice(self._merged, rows_max)]
+    def take(self, rows_max: int, bytes_max: int) -> list[Row]:
+        """The next ones in the order, about as many; none: that were all."""
+        rows: list[Row] = []
+        for keyed in islice(self._merged, rows_max):
+            rows.append(keyed[-1])
+            bytes_max -= len(rows[-1].payload)
+            if bytes_max <= 0:
+                break
+        return rows
 
 
 def _held_bytes(keyed: tuple[Any, ...]) -> int:

@@ -144,7 +144,7 @@ class QueueQuery(QueueSearches):
             except ResultTooLarge:
                 self._refuse()
                 return True
-        rows = self._ordering.take(ROWS_PER_STEP)
+        rows = self._ordering.take(ROWS_PER_STEP, LOG_BYTES_PER_STEP)
         skipped = min(self._skip, len(rows))
         self._skip -= skipped
         for queue, of_queue in groupby(rows[skipped:], attrgetter("queue")):

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Sequence
 
+import msgpack
 import pytest
 
 from amps.messages import make_message_types, standard_settings
@@ -28,7 +29,7 @@ def ordered(text: str, bodies: Sequence[bytes], rows_max: int = 1 << 64) -> list
         sorter.add([row])
     sorter.finish()
     found: list[Row] = []
-    while rows := sorter.take(7):
+    while rows := sorter.take(7, 1 << 20):
         found += rows
     return [row.payload for row in found]
 
@@ -93,6 +94,24 @@ def test_many_records_are_put_in_order(rows_max: int) -> None:
     assert ordered("/v", bodies, rows_max) == expected[: min(rows_max, count)]
 
 
+def test_a_page_of_more_than_there_is_holds_all() -> None:
+    """Nothing is left out before the page is full."""
+    bodies = values(*map(str, range(3 * ordering.RUN_ROWS)))
+    assert ordered("/v", bodies, ordering.PAGE_ROWS_MAX) == bodies
+    assert ordered("/v DESC", bodies, ordering.PAGE_ROWS_MAX) == bodies[::-1]
+
+
+def test_what_is_no_number_has_a_place() -> None:
+    """NaN would otherwise leave any order behind."""
+    numbers = [2.0, float("nan"), 1.0, float("nan"), -float("inf"), None, 3.0]
+    bodies = [msgpack.packb({"v": number}) for number in numbers]
+    sorter = Ordering(parse_order("/v"), TYPES["msgpack"].extractor(), 1 << 64)
+    sorter.add(rows_of(bodies))
+    sorter.finish()
+    found = [bodies.index(row.payload) for row in sorter.take(10, 1 << 20)]
+    assert found == [5, 1, 1, 4, 2, 0, 6]
+
+
 def test_what_is_held_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """All in order is too much; a page of it is not."""
     monkeypatch.setattr(ordering, "HELD_BYTES_MAX", 100 * ordering.ROW_BYTES)
@@ -115,6 +134,14 @@ def test_what_is_no_order_is_refused(text: str) -> None:
     with pytest.raises(CommandFailure) as failure:
         parse_order(text)
     assert failure.value.reason == "invalid orderby"
+
+
+def test_what_is_large_is_taken_a_few_at_a_time() -> None:
+    """A step sends about so many bytes, at least one record."""
+    sorter = ordering_by("/v")
+    sorter.add(rows_of(values(*(f'"{letter * 1000}"' for letter in "abc"))))
+    sorter.finish()
+    assert [len(sorter.take(10, bytes_max)) for bytes_max in (1500, 1, 1)] == [2, 1, 0]
 
 
 def test_an_order_may_be_missing() -> None:
