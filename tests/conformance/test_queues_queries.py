@@ -85,7 +85,11 @@ def test_queues_show_many_in_an_order(queueing: Queueing) -> None:
     numbers = [number * 617 % 3001 for number in range(3001)]
     for topic, parity in (("T", 0), ("T2", 1)):
         queueing.publish_bodies([b'{"id":%d}' % number for number in numbers if number % 2 == parity], topic)
-    records = shown(queueing.client(), t="^Q", orderby="/id DESC", bs=10)
+    client = queueing.client()
+    assert bodies_shown(client, t="^Q", orderby="/id", o="top_n=700,skip_n=1000") == bodies(
+        *range(1000, 1700)
+    )
+    records = shown(client, t="^Q", orderby="/id DESC", bs=10)
     assert [record.body for record in records] == bodies(*range(3000, -1, -1))
     assert [record.topic for record in records] == ["Q", "Q2"] * 1500 + ["Q"]
 
