@@ -122,15 +122,16 @@ cdef uint32_t first_slot_after(MessageList messages, uint64_t position) noexcept
 
 
 def restore_messages(
-    Queue queue not None, const unsigned char[::1] copy not None, bint wide,
-    const unsigned char[::1] publishers not None, uint64_t from_position
+    Queue queue not None, copy, bint wide, publishers, uint64_t from_position
 ):
     """Let the messages of a copy enter a queue, behind what it holds; those before `from_position` are in no journal
     any more. publishers: a publisher table. Raises CopyDamaged, QueueMemoryFull.
     """
+    cdef const unsigned char[::1] stored_bytes = copy
+    cdef const unsigned char[::1] publisher_bytes = publishers
     cdef uint64_t size = sizeof(StoredMessage) if wide else NARROW_BYTES
-    cdef uint64_t count = <uint64_t>copy.shape[0] // size
-    cdef uint64_t publisher_count = <uint64_t>publishers.shape[0] // sizeof(uint64_t)
+    cdef uint64_t count = <uint64_t>stored_bytes.shape[0] // size
+    cdef uint64_t publisher_count = <uint64_t>publisher_bytes.shape[0] // sizeof(uint64_t)
     cdef uint64_t publisher_id
     cdef uint64_t at
     cdef uint32_t number
@@ -138,10 +139,10 @@ def restore_messages(
     cdef StoredMessage stored
     stored.expires_ns = NEVER
     stored.priority = 0
-    if count * size != <uint64_t>copy.shape[0]:
+    if count * size != <uint64_t>stored_bytes.shape[0]:
         raise CopyDamaged("it does not end with a message")
     for at in range(count):
-        memcpy(&stored, &copy[at * size], size)
+        memcpy(&stored, &stored_bytes[at * size], size)
         if stored.position <= queue.counters.last_queued_position:
             raise CopyDamaged("its messages are not in the order of the log")
         if stored.publisher >= publisher_count or stored.flags & ~<uint32_t>STORED_KNOWN:
@@ -151,7 +152,7 @@ def restore_messages(
             continue
         number = queue.append(stored.position)
         message = &queue.slots[number]
-        memcpy(&publisher_id, &publishers[stored.publisher * sizeof(uint64_t)], sizeof(uint64_t))
+        memcpy(&publisher_id, &publisher_bytes[stored.publisher * sizeof(uint64_t)], sizeof(uint64_t))
         message.publisher = queue.shared.publisher(publisher_id)
         message.sequence = stored.sequence
         message.expires_ns = stored.expires_ns

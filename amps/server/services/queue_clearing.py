@@ -9,7 +9,7 @@ import asyncio
 
 from amps._core.filter_set import Filter, FilterSet
 from amps._core.frames import FrameCache
-from amps._core.log_reader import LogDamaged, LogDirectory, LogFile
+from amps._core.log_reader import LogDamaged, LogDirectory, LogFile, LogUnreadable
 from amps._core.queue_messages import MessageReader
 from amps._core.queue_search import QueueSearch
 from amps._core.queue_slots import BLOCKS_MAX
@@ -80,14 +80,18 @@ class QueueClearing:
         if search.found.count:
             await self._publisher.acknowledge(entry, search.found)
 
-    async def _have_read(self, file: LogFile, offset: int, length: int) -> None:
-        """Have a part of the log read from the disk, by another thread."""
+    async def _have_read(self, file: LogFile, offset: int, length: int, needed_until: int) -> None:
+        """Have a part of the log read from the disk, by another thread. Raises LogUnreadable, if what is needed of it,
+        up to that file offset, cannot be read.
+        """
         loop = asyncio.get_running_loop()
         if self._read_ahead is None:
             self._read_ahead = ReadAhead(loop.call_soon_threadsafe)
-        there = asyncio.Event()
-        self._read_ahead.ask(file, offset, length, there.set)
-        await there.wait()
+        read: asyncio.Future[LogUnreadable | None] = loop.create_future()
+        self._read_ahead.ask(file, offset, length, read.set_result)
+        problem = await read
+        if problem is not None and problem.offset < needed_until:
+            raise problem
 
     def _slots(self) -> SlotMemory:
         """What the core shares of its queues."""
