@@ -2,12 +2,7 @@
 
 The three have the same elements; what only one of them may have is a rule of `amps.config.queues`, which also applies
 the defaults that depend on other elements.
-
-Queues are refused until all of queues.md works. AMPS_UNFINISHED=queues in the environment accepts them, so that tests
-can use what is there already.
 """
-
-import os
 
 from amps.config.model_queues import EPOCH, RecoveryPoint
 from amps.config.readers import one_of, read_text
@@ -109,7 +104,6 @@ _QUEUE = Block(
         "GroupLocalQueueDomain": Leaf(read_text),
     },
     repeatable=True,
-    later="" if os.environ.get("AMPS_UNFINISHED") == "queues" else "queues",
 )
 
 QUEUES: dict[str, Block | Synonym] = {

@@ -76,9 +76,6 @@ class AmpsQueue(AmpsPeer, QueuePeer):
     <Semantics>at-least-once</Semantics><MaxPerSubscriptionBacklog>{PREFETCH}</MaxPerSubscriptionBacklog>
   </Queue></SOW>"""
 
-    def command(self) -> list[str]:
-        return ["env", "AMPS_UNFINISHED=queues", *super().command()]
-
     def consumers(self, count: int, messages: int) -> Sequence[Consumer]:
         return [BookmarkConsumer(self.open()) for _ in range(count)]
 

@@ -146,8 +146,7 @@ def test_queues_without_memory_refuse_messages(
 ) -> None:
     """A message that the queues have no room for is refused, not lost: the server stays, and takes it later."""
     given = options(queue_xml("Q", "T", MaxPerSubscriptionBacklog=5000))
-    environment = {**given.pop("environment"), "AMPS_RUNTIME_DIRECTORY": str(runtime_disk)}
-    server = start_server(environment=environment, **given)
+    server = start_server(environment={"AMPS_RUNTIME_DIRECTORY": str(runtime_disk)}, **given)
     queueing = Queueing(server, peers)
     queueing.publish(1)
     filler = runtime_disk / "filler"

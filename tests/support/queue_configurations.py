@@ -1,21 +1,9 @@
 """Texts of configurations with message queues, and what is said of them."""
 
-from dataclasses import replace
-
-import pytest
-
 from amps.config import ConfigError, LoadedConfig, QueueConfig, Severity, load
-from amps.config.elements import ROOT
 
 TOPICS = ("^T", "^Q", "^JOB_")
 """What the transaction log of `configuration` records, in json."""
-
-
-def accept_queues(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let this process read message queues, which the server does not accept yet."""
-    elements = ROOT.children["SOW"].children
-    for name in ("Queue", "LocalQueue", "GroupLocalQueue"):
-        monkeypatch.setitem(elements, name, replace(elements[name], later=""))
 
 
 def logged(*topics: str) -> str:

@@ -30,9 +30,8 @@ def queue_xml(name: str, underlying: str | None = None, *, kind: str = "Queue", 
 
 def options(*queues: str, **more: Any) -> dict[str, Any]:
     """For a server with these queues."""
-    environment = {"AMPS_UNFINISHED": "queues"}
     instance_xml = f"<SOW>{''.join(queues)}</SOW>"
-    return {"log_topics": LOG_TOPICS, "instance_xml": instance_xml, "environment": environment, **more}
+    return {"log_topics": LOG_TOPICS, "instance_xml": instance_xml, **more}
 
 
 def bodies(*numbers: int) -> list[bytes]:

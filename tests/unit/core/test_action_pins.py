@@ -16,16 +16,11 @@ from amps.server.core.action_pins import (
     begin_action_positions,
     watched_queues,
 )
-from tests.support.queue_configurations import TOPICS, accept_queues, configuration, element, logged
+from tests.support.queue_configurations import TOPICS, configuration, element, logged
 from tests.support.services import action, echo, on
 
 EXPIRE, DELETE = "sow-expire-message", "sow-delete-message"
 FAR = 1 << 63
-
-
-@pytest.fixture(autouse=True)
-def queues_are_built(monkeypatch: pytest.MonkeyPatch) -> None:
-    accept_queues(monkeypatch)
 
 
 def config(*events: tuple[str, str]) -> ServerConfig:
