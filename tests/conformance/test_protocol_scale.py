@@ -137,7 +137,7 @@ def test_protocol_subscriptions_of_the_disconnected_are_forgotten(
 
 
 def test_protocol_what_is_not_recorded_is_forgotten(peers: Peers, server: ServerProcess, topic: str) -> None:
-    """ARCHITECTURE.md, the transient log: no longer than until everybody has read it, however much passes."""
+    """docs/messages.md, the transient log: no longer than until everybody has read it, however much passes."""
     subscriber, publisher = peers.logged_on(server), peers.logged_on(server)
     subscriber.subscribe(topic, "s")
     for _ in range(10):

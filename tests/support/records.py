@@ -1,6 +1,6 @@
 """Records as bytes, made without the code under test, and a storage that keeps a log in a directory.
 
-The layout is the one ARCHITECTURE.md documents; CRC32C is computed bit by bit from its definition.
+The layout is the one docs/files.md documents; CRC32C is computed bit by bit from its definition.
 """
 
 import struct

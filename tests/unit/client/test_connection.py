@@ -170,7 +170,7 @@ def test_client_5_closed_port_and_empty_parameters(peer: ScriptedPeer, make_clie
 def test_small_commands_do_not_wait_for_acknowledgements_of_the_network(
     peer: ScriptedPeer, parameters: str, expected: bool
 ) -> None:
-    """client.md §2, tcp_nodelay; on by default, see ARCHITECTURE.md"""
+    """client.md §2, tcp_nodelay; on by default, see docs/decisions.md"""
     transport = dial(parse_uri(peer.uri + parameters), timeout_s=WAIT_S)
     assert bool(transport._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)) is expected
     transport.close()

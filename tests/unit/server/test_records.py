@@ -21,7 +21,7 @@ from amps.server.records import (
 
 
 def field(record: bytes, offset: int, form: str) -> int:
-    """A number at its place in the record header (ARCHITECTURE.md lists them)."""
+    """A number at its place in the record header (docs/files.md lists them)."""
     value: int = struct.unpack_from("<" + form, record, offset)[0]
     return value
 
