@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from amps.config import load
 from amps.config.model import ServerConfig
 from amps.journal.action_positions import read_action_positions, write_action_positions
