@@ -137,6 +137,26 @@ def test_queues_evaluate_filters_on_what_was_there_before(queueing: Queueing) ->
     assert sorted(both) == wanted[0::3][:20]
 
 
+def test_queues_tell_filters_the_underlying_topic(queueing: Queueing) -> None:
+    """queues.md §5.4: TOPIC_NAME() is the topic that was published to, not the queue's name; in subscriptions, queries
+    and acknowledgements.
+    """
+    queueing.publish(1, 2, 3)
+    consumer = queueing.client()
+    consumer.subscribe("Q", "s", f="TOPIC_NAME() = 'T' AND /id < 3", o="max_backlog=10")
+    assert bodies_of(consumer.receive_published(2)) == bodies(1, 2)
+    nobody = queueing.client()
+    nobody.subscribe("Q", "s", f="TOPIC_NAME() = 'Q'", o="max_backlog=10")
+    quiet(nobody)
+    client = queueing.client()
+    assert query(client, f="TOPIC_NAME() = 'T'")[0] == bodies(3)
+    acknowledged = {"c": "sow_delete", "t": "Q", "a": "processed,stats"}
+    client.request({**acknowledged, "f": "TOPIC_NAME() = 'Q'", "cid": "none"})
+    assert counts(client, "none") == (3, 0, 0)
+    client.request({**acknowledged, "f": "TOPIC_NAME() = 'T'", "cid": "all"})
+    assert counts(client, "all") == (3, 3, 3)
+
+
 def test_queues_show_what_waits(queueing: Queueing) -> None:
     """queues.md §24, 56: nothing is leased by that; what is leased is not shown."""
     queueing.publish(1, 2, 3)
@@ -184,4 +204,4 @@ def test_queues_what_no_filter_can_read_is_told(queueing: Queueing) -> None:
     client = queueing.client()
     client.subscribe("Q", "s", f="/k = 'a'", o="max_backlog=2")
     assert bodies_of(client.receive_published(1)) == keyed("a")
-    queueing.server.log.wait_for("14-0003", "of type json could not be parsed", "topic 'Q'")
+    queueing.server.log.wait_for("14-0003", "of type json could not be parsed", "topic 'T'")

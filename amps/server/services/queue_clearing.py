@@ -66,9 +66,12 @@ class QueueClearing:
         entry = self._publisher.entry(config.name, config.message_type)
         alone = FilterSet(self._publisher.benches.bench(config.message_type))
         alone.add(filter_, None)
+        subject = entry
+        if not config.underlying_is_regex:  # filters are told of the topic that was published to
+            subject = self._publisher.entry(config.underlying_topic, config.message_type)
         control = self._runtime.control
         reader = MessageReader(self._journals(), control)
-        search = QueueSearch(self._slots(), reader, queue, entry, alone, control.watermarks()[0])
+        search = QueueSearch(self._slots(), reader, queue, subject, alone, control.watermarks()[0])
         try:
             while not (found := search.run(LOG_BYTES_PER_STEP)):
                 if found is None:

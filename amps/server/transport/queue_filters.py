@@ -76,7 +76,7 @@ class QueueFilters:
         filter_ = self._by_id.get(filter_id)
         if filter_ is None:
             return  # who had it has gone: the core will say that it is enough
-        entry = self.entry(queue)
+        entry = self.subject(queue)
         self._evaluating().begin(cursor, queue, filter_, self._benches.bench(entry.message_type), entry)
 
     def end(self, cursor: int) -> None:
@@ -129,6 +129,15 @@ class QueueFilters:
         """The topic of a queue's name."""
         config = self.names.queues[queue]
         return self._topics.entry(config.name, config.message_type)
+
+    def subject(self, queue: int) -> TopicEntry:
+        """The topic that filters are told a queue's messages are of: the underlying one (queues.md §5.4). If several
+        are, which one it was stands in each record under a number of its journal, and the queue's name is told.
+        """
+        config = self.names.queues[queue]
+        if config.underlying_is_regex:
+            return self.entry(queue)
+        return self._topics.entry(config.underlying_topic, config.message_type)
 
     def memory(self) -> SlotMemory:
         """What the core shares of its queues."""

@@ -41,7 +41,7 @@ class QueueSearches:
     def begin(self, limit: int) -> None:
         """Look for what is below a log position, up to which the journal is written."""
         for queue in self._queues:
-            entry = self._filters.entry(queue)
+            entry = self._filters.subject(queue)
             alone = None
             if self._filter is not None:
                 alone = self._filters.filters_with(self._filter, entry.message_type)

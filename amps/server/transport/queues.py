@@ -141,7 +141,7 @@ class Queues:
         filters = None
         if subscription.filter is not None:
             filters = self.filters.filters_with(subscription.filter, connection.message_type)
-        entries = {queue: self.filters.entry(queue) for queue in subscription.queues}
+        entries = {queue: self.filters.subject(queue) for queue in subscription.queues}
 
         def sent() -> None:
             # Of barriers that came before, it gets those that match what it was.
