@@ -25,6 +25,7 @@ from tests.simulation.disk import SimulatedDisk
 
 NAME = "sim"
 TRANSPORTS = 2
+EGRESS_BYTES = 4096
 CONFIG = f"""<AMPSConfig><Name>{NAME}</Name>
 <Transports><Transport><Name>t</Name><Type>tcp</Type><Protocol>amps</Protocol><MessageType>json</MessageType>
 <InetAddr>127.0.0.1:9007</InetAddr></Transport></Transports>
@@ -43,7 +44,7 @@ class Settings:
     ring_bytes: int
     now_ns: Callable[[], int]
     trace: Callable[[str], None]
-    egress_bytes: int = 4096
+    egress_bytes: int = EGRESS_BYTES
 
 
 def configured(journal_bytes: int, preallocated: int, queues: tuple[QueueConfig, ...] = ()) -> ServerConfig:
@@ -90,7 +91,7 @@ class SimulatedRequests:
 class SimulatedRuntime(Runtime):
     """The shared memory of one tree, with rings small enough to be full often."""
 
-    def __init__(self, path: Path, ring_bytes: int, egress_bytes: int) -> None:
+    def __init__(self, path: Path, ring_bytes: int, egress_bytes: int = EGRESS_BYTES) -> None:
         path.mkdir()
         self._path = path
         self.control = ControlPage()
