@@ -230,6 +230,8 @@ class QueueEngine:
                     self._deferred[index].append((at, bookmark))
                 elif dict(self.book.states(index)).get(position) == INACTIVE:
                     self._acknowledge(at, 0, index, bookmark, "acknowledge")
+            # What waits beyond the target depth, and is acknowledged, may be reached and leave at once.
+            self._known[index] = {position for position, _ in self.book.states(index)}
         self.book.pass_time(now_ns)
         self._settle(now_ns)
 
