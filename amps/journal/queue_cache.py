@@ -47,9 +47,7 @@ class Kind(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class CachedQueue:
-    """A queue: which, how its messages were chosen, up to where it had seen the log, from where it needs the log
-    (see QueueStart), and acknowledgements that wait, as QueueStart has them.
-    """
+    """A queue: which, how its messages were chosen, up to where it had seen the log; the rest is as of QueueStart."""
 
     name: str
     message_type: str
@@ -58,6 +56,7 @@ class CachedQueue:
     until: int
     position: int
     deferred: tuple[tuple[int, int, int], ...]
+    kept: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +96,7 @@ def queue_bytes(queue: CachedQueue) -> bytes:
         queue.until,
         queue.position,
         queue.deferred,
+        queue.kept,
     )
     return section_bytes(Kind.QUEUE, msgpack.packb(row, unicode_errors="surrogatepass"))
 

@@ -3,12 +3,13 @@
 Everything before a queue's `position` has left it, so a queue is made again by reading the log from there. What has
 left later is a record behind it. The file also tells by which RecoveryPoint a queue began: with another one it begins
 anew. Acknowledgements that wait for their messages (queues.md §8.5) are written down here, because their records may
-lie before that position.
+lie before that position. If the rules by which messages enter a queue have changed, what had not left it by the old
+ones may be wanted again one day: `kept`, where it began then, stays its position.
 
 Layout, all numbers little-endian: header of HEADER_BYTES: magic `AMPSOQAK` (8 bytes), version (4), CRC32C of all that
 follows (4), then the LogMark: the log position when it was written; number, start position and first transaction id of
 the journal with that position (8 each). Then a msgpack list: of each queue name, message type, recovery point,
-position, [[publisher id, sequence, UNIX time in ns] of the acknowledgements that wait].
+position, [[publisher id, sequence, UNIX time in ns] of the acknowledgements that wait], rules, kept (0: nothing).
 """
 
 import struct
@@ -66,12 +67,22 @@ class QueueStart:
     recovery_point: RecoveryPointKey
     position: int
     deferred: tuple[tuple[int, int, int], ...] = ()
+    definition: tuple[object, ...] = ()
+    kept: int = 0
 
 
 def write_queues_ack(disk: Disk, path: Path, mark: LogMark, queues: Sequence[QueueStart]) -> None:
     """Replace the file; it is on the device afterwards. Raises OSError."""
     rows = [
-        (queue.name, queue.message_type, queue.recovery_point, queue.position, queue.deferred)
+        (
+            queue.name,
+            queue.message_type,
+            queue.recovery_point,
+            queue.position,
+            queue.deferred,
+            queue.definition,
+            queue.kept,
+        )
         for queue in queues
     ]
     body = MARK.pack(*mark_values(mark)) + msgpack.packb(rows, unicode_errors="surrogatepass")

@@ -83,6 +83,32 @@ def test_queues_keep_what_their_recovery_point_gave_them(start_server: StartServ
     assert queueing.waiting("Q", 1) == bodies(4)
 
 
+@pytest.mark.parametrize("orderly", [True, False])
+def test_queues_lose_nothing_by_other_rules(start_server: StartServer, peers: Peers, orderly: bool) -> None:
+    """queues.md §17: what a filter excludes that was changed, or an underlying topic, comes back with the old one; but
+    for what was acknowledged meanwhile.
+    """
+    server = start_server(**options(queue_xml("Q", "T")))
+    Queueing(server, peers).publish(1, 2, 3, 4)
+
+    def restart(queue: str) -> Queueing:
+        if not orderly:
+            server.kill_all()
+        return Queueing(server.restart(**options(queue)), peers)
+
+    queueing = restart(queue_xml("Q", "T", Filter="/id = 3"))
+    assert "what enters it was changed" in server.log.text()
+    consumer = queueing.consumer()
+    acknowledge(consumer, *consumer.receive_published(1), a="processed,persisted", s=1)
+    assert consumer.wait_for_persisted(1)
+    assert queueing.waiting("Q", 0) == []
+    for _ in range(2):
+        assert restart(queue_xml("Q", "T", Filter="/id = 5")).waiting("Q", 0) == []
+    assert restart(queue_xml("Q", "TX")).waiting("Q", 0) == []
+    for _ in range(2):
+        assert restart(queue_xml("Q", "T")).waiting("Q", 3) == bodies(1, 2, 4)
+
+
 def test_queues_begin_after_a_bookmark_or_at_a_time(start_server: StartServer, peers: Peers) -> None:
     """queues.md §2: RecoveryPoint as a bookmark, and as a timestamp."""
     server = start_server(**options())

@@ -12,7 +12,7 @@ queue begins must be remembered before it takes its first message.
 import contextlib
 import enum
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from amps._core.queue_checkpoint import (
@@ -89,6 +89,7 @@ class QueueCheckpoints:
         """Called when there is new work for `step`."""
         self._last_position = 0  # where the last copy began, or the last attempt
         self._size_bytes = 0  # of the last copy
+        self._kept: dict[int, int] = {}
         self._phase = _Phase.IDLE
         # While copying, the core thread's
         self._mark = LogMark(0, 0, 0, 0)
@@ -113,9 +114,10 @@ class QueueCheckpoints:
         """The queues were made anew."""
         self._desk = desk
 
-    def begin_with(self, last_position: int, size_bytes: int) -> None:
-        """There is a copy of that size, which began at that position; 0, 0: there is none."""
+    def begin_with(self, last_position: int, size_bytes: int, kept: Mapping[int, int]) -> None:
+        """There is a copy of that size, which began at that position; 0, 0: there is none. `kept`: see QueueStart."""
         self._last_position, self._size_bytes = last_position, size_bytes
+        self._kept = dict(kept)
 
     def look(self, mark: Callable[[], LogMark], position: int) -> None:
         """Begin a copy if it is time; the log ends at `position`, which is what `mark` tells more of."""
@@ -180,16 +182,21 @@ class QueueCheckpoints:
             self._until,
             start.position,
             start.deferred,
+            start.kept,
         )
 
     def _start_of(self, number: int) -> QueueStart:
         config, queue = self._queues[number], self._desk.book.queues[number]
+        kept = self._kept.get(number, 0)
+        position = queue.begins_at(self._mark.position)
         return QueueStart(
             config.name,
             config.message_type,
             recovery_point_key(config.recovery_point),
-            queue.begins_at(self._mark.position),
+            min(position, kept or position),
             tuple(deferred_acknowledgements(queue)),
+            entry_rules(config),
+            kept,
         )
 
     def _put(self, data: bytes) -> None:

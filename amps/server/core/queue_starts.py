@@ -3,7 +3,8 @@
 - A queue that `queues.ack` does not know, or by another RecoveryPoint, begins at its RecoveryPoint with nothing.
 - One that is in `queue.cache` as it is configured now begins with what is there, and needs the log since it was copied.
 - Any other begins where `queues.ack` says, with nothing: all that was in it came later. So does one whose definition
-  has changed, which so gets by its new rules what had not left it.
+  has changed, which so gets by its new rules what had not left it. It will begin there again when that is needed, so
+  that what the new rules exclude is not lost with them.
 
 `queues.ack` decides what is known. Without it, the cache does; without both, each queue begins at its RecoveryPoint
 (D-37). What cannot be used, or is about another log, is reported and is as if it were not there.
@@ -50,6 +51,8 @@ class QueueStarts:
         """Whether `queues.ack` does not say what it should."""
         self.position = limit
         """From where on the log has to be read."""
+        self.kept: dict[int, int] = {}
+        """By queue: where it begins whatever is in it, because its definition has changed."""
         self.copied = 0, 0
         """Where the copying of what was restored began in the log, and the size of that copy in bytes."""
 
@@ -111,6 +114,8 @@ class QueueStarts:
                 queue = desk.book.queues[number]
                 restore_rest(queue, cached.until, cached.deferred)
                 queue.start_position = self._cache.mark.position
+                if cached.kept:
+                    self.kept[number] = cached.kept
         except (CopyDamaged, QueueCacheDamaged, ValueError, TypeError) as problem:
             self._report("31-0005", f"{self._cache_path} cannot be used ({problem}); the log is read instead")
             self._cache = None
@@ -138,7 +143,7 @@ class QueueStarts:
         for number, config in enumerate(self._queues):
             if number in self._restored:
                 continue
-            position, deferred = self._start_of(config, points)
+            position, deferred = self._start_of(number, config, points)
             if self._journals:
                 position = max(position, self._journals[0].start_position)
             queue = desk.book.queues[number]
@@ -146,11 +151,21 @@ class QueueStarts:
             queue.start_position = position
             self.position = min(self.position, position)
 
-    def _start_of(self, queue: QueueConfig, points: RecoveryPoints) -> tuple[int, Deferred]:
+    def _start_of(self, number: int, queue: QueueConfig, points: RecoveryPoints) -> tuple[int, Deferred]:
         point = recovery_point_key(queue.recovery_point)
         known: QueueStart | CachedQueue | None
         known = (self._cached() if self._known is None else self._known).get(_key(queue))
         if known is not None and known.recovery_point == point:
+            if known.definition != entry_rules(queue):
+                self.news = True
+                self.kept[number] = known.position
+                self._report(
+                    "31-0007",
+                    f"{queue.name}: what enters it was changed; it is made again, of the log from position "
+                    f"{known.position} on, of what had not left it",
+                )
+            elif known.kept:
+                self.kept[number] = known.kept
             return known.position, known.deferred
         self.news = True
         position = points.position_of(queue.recovery_point)

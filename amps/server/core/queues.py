@@ -206,7 +206,7 @@ class CoreQueues:
             forget_answered(queue, last_sequence)
         self.desk.begin()
         self._benches.report()
-        self.checkpoints.begin_with(*starts.copied)
+        self.checkpoints.begin_with(*starts.copied, starts.kept)
         if starts.news:
             try:
                 self.checkpoints.remember(mark)

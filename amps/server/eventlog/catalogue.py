@@ -267,6 +267,7 @@ CATALOGUE: Mapping[str, Entry] = {
     "31-0004": Entry("warning", "queues: {text}."),
     "31-0005": Entry("warning", "queues: {text}."),
     "31-0006": Entry("warning", "queues: {text}."),
+    "31-0007": Entry("info", "queues: {text}."),
     "31-0010": Entry("info", "queue diagnostics:\n{data}"),
     "70-0004": Entry("error", "client[{client}] is not consuming messages, disconnecting slow client"),
     "70-0011": Entry("warning", "client[{client}] slow consumption detected, offline messages."),

@@ -218,6 +218,8 @@ class Acknowledging:
         if not isinstance(sequence, int) or sequence != connection.ingress.frame_sequence:
             raise CommandFailure("parse error", "the sequence is no number")
         if selectors[0] == "filter":
+            if options.action is Acknowledgement.EXTEND_LEASE:  # D-31
+                raise CommandFailure("invalid options", "lease_extension goes with bookmarks")
             found = {number: names.queues[number].name for number in matching}
             permitted = {number: name for number, name in found.items() if connection.may("read", name)}
             if list(found.values()) == [topic] and not permitted:

@@ -272,6 +272,7 @@ def test_queue_ack_that_the_log_cannot_take_is_refused(consumer: Consumer) -> No
         ({"t": "Q1", "bm": "1|1|", "o": "cancel,expire"}, b"", "invalid options"),
         ({"t": "Q1", "bm": "1|1|", "o": "cancel,lease_extension=1s"}, b"", "invalid options"),
         ({"t": "Q1", "bm": "1|1|", "o": "lease_extension=soon"}, b"", "invalid options"),
+        ({"t": "Q1", "f": "1=1", "o": "lease_extension=1s"}, b"", "invalid options"),
         ({"t": "Q1", "bm": "1|1|", "o": "replace"}, b"", "invalid options"),
         ({"t": "Q1", "bm": "nonsense"}, b"", "invalid bookmark"),
         ({"t": "Q1", "bm": "0"}, b"", "invalid bookmark"),
