@@ -85,7 +85,7 @@ def reading(library: Path, path: Path, **environment: int) -> str:
     """What a process says that reads all of a journal."""
     settings = {name: str(value) for name, value in environment.items()}
     done = subprocess.run(
-        [sys.executable, "-c", READING, str(path)],
+        [sys.executable, "-P", "-c", READING, str(path)],
         env={**os.environ, **settings, "LD_PRELOAD": str(library)},
         check=True,
         capture_output=True,
