@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from amps.server.services.actions import data_steps, server_steps
+from tests.support.server import wait_until
 from tests.support.services import Surroundings, action, do, echo, on, surroundings, when
 
 STARTUP = on("startup")
@@ -200,8 +201,15 @@ def test_a_command_that_hangs_is_killed_with_all_that_it_started(
     assert "was killed" in made.log.texts("29-0002")[0]
     assert made.log.texts("29-0005")
     pid = int(pid_file.read_text())
-    status = Path(f"/proc/{pid}/stat")
-    assert not status.exists() or status.read_text().rpartition(")")[2].split()[0] in "ZX"
+
+    def has_ended() -> bool:
+        """Who was killed goes on until it is its turn on a processor."""
+        try:
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+        except OSError:
+            return True
+
+    wait_until(has_ended, 20, f"process {pid} is still there")
 
 
 def test_a_command_that_leaves_something_in_the_background_ends(tmp_path: Path) -> None:
