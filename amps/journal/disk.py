@@ -8,6 +8,7 @@ A file that is written as a whole is made by `whole_file`: whoever looks for it 
 
 import contextlib
 import errno
+import fcntl
 import mmap
 import os
 from collections.abc import Iterator
@@ -18,6 +19,10 @@ from amps.journal.names import unfinished_path
 
 Identity = tuple[int, int]
 """Device and inode number of a directory."""
+
+PAGE_BYTES = 4096
+FILL_BYTES = 4 << 20
+_ZEROS = mmap.mmap(-1, FILL_BYTES)  # begins at a page, as writing past the page cache demands
 
 
 class DirectoryGone(OSError):
@@ -75,9 +80,39 @@ class Disk:
         """Give a file its size, with all blocks."""
         os.posix_fallocate(descriptor, 0, size_bytes)
 
-    def write(self, descriptor: int, data: memoryview, offset: int) -> None:
-        """Write everything."""
-        written = os.pwrite(descriptor, data, offset)
+    def fill(self, descriptor: int, offset: int, size_bytes: int) -> None:
+        """Write zeros, past the page cache where the file system lets us and both numbers are multiples of PAGE_BYTES:
+        that takes a tenth of the processor's time, and no memory. Else it is synced here, piece by piece, which keeps
+        the device free for others.
+        """
+        flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+        direct = True
+        try:
+            fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | os.O_DIRECT)
+        except OSError:
+            direct = False
+        end = offset + size_bytes
+        try:
+            while offset < end:
+                try:
+                    offset += os.pwrite(descriptor, memoryview(_ZEROS)[: end - offset], offset)
+                except OSError as error:
+                    if not direct or error.errno != errno.EINVAL:
+                        raise
+                    direct = False
+                    fcntl.fcntl(descriptor, fcntl.F_SETFL, flags)
+                    continue
+                if not direct:
+                    os.fdatasync(descriptor)
+        finally:
+            fcntl.fcntl(descriptor, fcntl.F_SETFL, flags)
+
+    def write(self, descriptor: int, data: memoryview, offset: int, zeros: int = 0) -> None:
+        """Write everything, and up to PAGE_BYTES zeros behind it."""
+        if zeros:
+            written = os.pwritev(descriptor, (data, memoryview(_ZEROS)[:zeros]), offset)
+        else:
+            written = os.pwrite(descriptor, data, offset)
         while written < len(data):
             written += os.pwrite(descriptor, data[written:], offset + written)
 

@@ -155,7 +155,11 @@ class SimulatedDisk(Disk):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         super().allocate(descriptor, size_bytes)
 
-    def write(self, descriptor: int, data: memoryview, offset: int) -> None:
+    def fill(self, descriptor: int, offset: int, size_bytes: int) -> None:
+        self.write(descriptor, memoryview(bytes(size_bytes)), offset)
+
+    def write(self, descriptor: int, data: memoryview, offset: int, zeros: int = 0) -> None:
+        data = memoryview(bytes(data) + bytes(zeros))
         dies = self._burns()
         if dies:
             data = data[: self._chance.randint(0, len(data))]

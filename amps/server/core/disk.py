@@ -56,6 +56,7 @@ class WatchedDisk(Disk):
     open = watched(Disk.open)
     close = watched(Disk.close)
     allocate = watched(Disk.allocate)
+    fill = watched(Disk.fill)
     write = watched(Disk.write)
     sync = watched(Disk.sync)
     set_times = watched(Disk.set_times)

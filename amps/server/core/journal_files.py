@@ -32,7 +32,7 @@ from typing import NamedTuple, Protocol
 from amps._core.bookmark_index import IndexBuilder, index_bytes
 from amps._core.identity import publisher_id
 from amps._core.log_reader import LogDamaged, build_file_header
-from amps.journal.disk import Disk
+from amps.journal.disk import PAGE_BYTES, Disk
 from amps.journal.files import JournalHeader
 from amps.journal.names import (
     index_path,
@@ -47,8 +47,10 @@ from amps.server.core.flusher import Flusher
 from amps.server.core.journal_guard import JournalGuard
 from amps.server.core.journal_keeper import WAIT_S, JournalKeeper
 from amps.server.core.lock import hold_journal
-from amps.server.core.spare_journals import MIB, SpareJournals, make_spare
+from amps.server.core.spare_journals import SpareJournals, make_spare
 from amps.server.runtime import Runtime
+
+MIB = 1 << 20
 
 
 class StorageFailure(Exception):
@@ -108,6 +110,8 @@ class JournalFiles:
         self._background = background
         self._descriptor = -1
         self._number = -1
+        self._size_in_use = 0
+        self._written_pages_end = 0  # of the file in use: offset behind the last page that was written whole
         self._changed = threading.Condition()
         self._spares = SpareJournals(
             directory,
@@ -179,7 +183,7 @@ class JournalFiles:
         path = journal_path(self.directory, self.instance_name, header.number)
         descriptor = self._disk.open(path, os.O_RDWR)
         self._headers[header.number] = header
-        self._use(header.number, descriptor)
+        self._use(header.number, header.size, descriptor)
 
     @property
     def in_use(self) -> JournalHeader:
@@ -277,12 +281,14 @@ class JournalFiles:
         self._headers[number] = JournalHeader(
             number, size, start_position, first_txid, self.instance_name, True
         )
-        self._use(number, descriptor)
+        self._use(number, size, descriptor)
         return size, prepared.index_memory
 
-    def _use(self, number: int, descriptor: int) -> None:
+    def _use(self, number: int, size: int, descriptor: int) -> None:
         self._descriptor = descriptor
         self._number = number
+        self._size_in_use = size
+        self._written_pages_end = 0
         hold_journal(descriptor)
         self._flusher.use_file(descriptor)
         self.guard.use(number, descriptor)
@@ -308,9 +314,18 @@ class JournalFiles:
             os.close(descriptor)
 
     def write(self, offset: int, data: memoryview) -> None:
-        """Append to the file in use. Raises StorageFailure."""
+        """Append to the file in use. Raises StorageFailure.
+
+        Pages of a spare are on the device only. So that none has to be read before it is written to, those that are
+        new to us are written whole, with zeros behind the data.
+        """
+        end = offset + len(data)
+        zeros = 0
+        if end > self._written_pages_end:
+            zeros = min(-end % PAGE_BYTES, self._size_in_use - end)
+            self._written_pages_end = end + zeros
         try:
-            self._disk.write(self._descriptor, data, offset)
+            self._disk.write(self._descriptor, data, offset, zeros)
         except OSError as error:
             raise StorageFailure(f"writing to journal {self._number} failed: {error}") from error
 

@@ -19,8 +19,7 @@ from amps.journal.disk import Disk, whole_file
 from amps.journal.names import journal_path
 from amps.server import remedies
 
-MIB = 1 << 20
-ZEROS = bytes(MIB)
+STEP_BYTES = 16 << 20
 RETRY_S = 1.0
 REPORT_AGAIN_S = 60.0
 
@@ -30,11 +29,8 @@ def make_spare(disk: Disk, directory: Path, instance_name: str, number: int, siz
     with whole_file(disk, journal_path(directory, instance_name, number)) as descriptor:
         # First ask for all blocks, so that a full disk is noticed before half of it is written.
         disk.allocate(descriptor, size_bytes)
-        for offset in range(0, size_bytes, MIB):
-            disk.write(descriptor, memoryview(ZEROS)[: size_bytes - offset], offset)
-            if offset % (16 * MIB) == 15 * MIB:
-                # Syncing piecemeal keeps the device free for the journal in use.
-                disk.sync(descriptor)
+        for offset in range(0, size_bytes, STEP_BYTES):
+            disk.fill(descriptor, offset, min(STEP_BYTES, size_bytes - offset))
         header = build_file_header(
             number, size_bytes, 0, 0, time.time_ns(), publisher_id(instance_name), instance_name, False
         )

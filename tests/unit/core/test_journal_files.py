@@ -40,9 +40,13 @@ class ScriptedDisk(Disk):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         super().allocate(descriptor, size_bytes)
 
-    def write(self, descriptor: int, data: memoryview, offset: int) -> None:
+    def fill(self, descriptor: int, offset: int, size_bytes: int) -> None:
+        self.calls.append(("fill", self._name(descriptor)))
+        super().fill(descriptor, offset, size_bytes)
+
+    def write(self, descriptor: int, data: memoryview, offset: int, zeros: int = 0) -> None:
         self.calls.append(("header" if offset == 0 else "write", self._name(descriptor)))
-        super().write(descriptor, data, offset)
+        super().write(descriptor, data, offset, zeros)
 
     def sync(self, descriptor: int) -> None:
         if self.gate is not None:
@@ -105,6 +109,42 @@ class Setting:
 
     def numbers(self) -> list[str]:
         return sorted(path.name for path in self.directory.glob("*.journal"))
+
+
+def test_files_pages_that_are_new_are_written_whole(tmp_path: Path) -> None:
+    """Those of a spare are not in memory: to write a part of one, it would have to be read before."""
+    setting = Setting(tmp_path)
+    setting.open_new()
+    journal = setting.directory / setting.journal(0)
+    with journal.open("r+b") as file:
+        file.seek(FILE_HEADER_SIZE)
+        file.write(b"?" * 20_000)  # nothing is there in truth; so it can be seen what is written
+    setting.write(FILE_HEADER_SIZE, 5000)
+    page_end = FILE_HEADER_SIZE + 8192
+    assert FILE_HEADER_SIZE % 4096 == 0
+
+    def content(begin: int, end: int) -> bytes:
+        return journal.read_bytes()[begin:end]
+
+    assert content(FILE_HEADER_SIZE, page_end + 1) == b"x" * 5000 + bytes(8192 - 5000) + b"?"
+    setting.write(FILE_HEADER_SIZE + 5000, 3192)  # up to the end of the page
+    assert content(FILE_HEADER_SIZE, page_end + 1) == b"x" * 8192 + b"?"
+    setting.write(page_end, 8)
+    assert content(page_end, page_end + 4097) == b"x" * 8 + bytes(4088) + b"?"
+    with journal.open("r+b") as file:
+        file.seek(page_end + 100)
+        file.write(b"?")
+    setting.write(page_end + 8, 8)  # within a page that is known
+    assert content(page_end, page_end + 102) == b"x" * 16 + bytes(84) + b"?" + bytes(1)
+
+
+@pytest.mark.parametrize("size_bytes", [SIZE, SIZE - 100])
+def test_files_a_journal_keeps_its_size(tmp_path: Path, size_bytes: int) -> None:
+    """Also one whose last page is not whole."""
+    setting = Setting(tmp_path, size=size_bytes)
+    setting.open_new()
+    setting.write(size_bytes - 300, 200)
+    assert (setting.directory / setting.journal(0)).stat().st_size == size_bytes
 
 
 def test_files_a_spare_is_whole_before_it_has_its_name(tmp_path: Path) -> None:

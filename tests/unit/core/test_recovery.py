@@ -310,9 +310,9 @@ class RecordingDisk(Disk):
         super().__init__()
         self.calls: list[tuple[str, object]] = []
 
-    def write(self, descriptor: int, data: memoryview, offset: int) -> None:
+    def write(self, descriptor: int, data: memoryview, offset: int, zeros: int = 0) -> None:
         self.calls.append(("write", (offset, offset + len(data))))
-        super().write(descriptor, data, offset)
+        super().write(descriptor, data, offset, zeros)
 
     def sync(self, descriptor: int) -> None:
         self.calls.append(("sync", os.readlink(f"/proc/self/fd/{descriptor}")))

@@ -246,11 +246,11 @@ class FullDisk(Disk):
         super().__init__()
         self._room_bytes = room_bytes
 
-    def write(self, descriptor: int, data: memoryview, offset: int) -> None:
+    def write(self, descriptor: int, data: memoryview, offset: int, zeros: int = 0) -> None:
         self._room_bytes -= len(data)
         if self._room_bytes < 0:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        super().write(descriptor, data, offset)
+        super().write(descriptor, data, offset, zeros)
 
 
 @pytest.fixture
@@ -287,10 +287,10 @@ def test_a_journal_that_is_not_full_is_not_compressed(journals: Journals, origin
 
 def test_what_was_written_wrongly_is_not_taken(journals: Journals, original: Path) -> None:
     class Lying(Disk):
-        def write(self, descriptor: int, data: memoryview, offset: int) -> None:
+        def write(self, descriptor: int, data: memoryview, offset: int, zeros: int = 0) -> None:
             changed = bytearray(data)
             changed[len(changed) // 2] ^= 4
-            super().write(descriptor, memoryview(changed), offset)
+            super().write(descriptor, memoryview(changed), offset, zeros)
 
     with pytest.raises(LogDamaged):
         sum(compress_journal(Lying(), original, journals.compressed[0]))

@@ -1,6 +1,7 @@
 """A file that is written as a whole is there as a whole or not at all; nothing is written beside the log."""
 
 import errno
+import fcntl
 import itertools
 import os
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from amps._core.frames import LogDamaged
-from amps.journal.disk import DirectoryGone, Disk, whole_file
+from amps.journal.disk import FILL_BYTES, PAGE_BYTES, DirectoryGone, Disk, whole_file
 
 OLD, NEW = b"old content", b"the new one " * 1000
 CALLS = ["open", "write", "sync", "close", "rename", "sync_directory"]
@@ -36,9 +37,9 @@ class FailingDisk(Disk):
         super().close(descriptor)
         self._note("close")
 
-    def write(self, descriptor: int, data: memoryview, offset: int) -> None:
+    def write(self, descriptor: int, data: memoryview, offset: int, zeros: int = 0) -> None:
         self._note("write")
-        super().write(descriptor, data, offset)
+        super().write(descriptor, data, offset, zeros)
 
     def sync(self, descriptor: int) -> None:
         self._note("sync")
@@ -136,3 +137,61 @@ def test_disk_a_directory_can_be_expected_to_be_the_one_of_before(tmp_path: Path
     assert Disk().expect(first, identity) == identity
     with pytest.raises(DirectoryGone):
         Disk().expect(second, identity)
+
+
+@pytest.mark.parametrize("obstacle", ["none", "open", "write"])
+def test_filling_writes_zeros_everywhere_and_nowhere_else(
+    tmp_path: Path, obstacle: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the file system does not let us past its cache, which some say at the first write only."""
+    disk = Disk()
+    descriptor = disk.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
+    size_bytes = FILL_BYTES + 3 * PAGE_BYTES
+    synced = []
+    control, write, sync = fcntl.fcntl, os.pwrite, os.fdatasync
+
+    def is_direct() -> bool:
+        return bool(control(descriptor, fcntl.F_GETFL) & os.O_DIRECT)
+
+    def fcntl_(file: int, command: int, argument: int = 0) -> int:
+        if obstacle == "open" and command == fcntl.F_SETFL and argument & os.O_DIRECT:
+            raise OSError(errno.EINVAL, "no")
+        return control(file, command, argument)
+
+    def pwrite(file: int, data: memoryview, offset: int) -> int:
+        if obstacle == "write" and is_direct():
+            raise OSError(errno.EINVAL, "no")
+        return write(file, data, offset)
+
+    def fdatasync(file: int) -> None:
+        synced.append(file)
+        sync(file)
+
+    try:
+        os.pwrite(descriptor, b"?" * (size_bytes + 3 * PAGE_BYTES), 0)
+        os.fsync(descriptor)
+        monkeypatch.setattr(fcntl, "fcntl", fcntl_)
+        monkeypatch.setattr(os, "pwrite", pwrite)
+        monkeypatch.setattr(os, "fdatasync", fdatasync)
+        disk.fill(descriptor, PAGE_BYTES, size_bytes)
+        assert not is_direct()
+    finally:
+        disk.close(descriptor)
+    expected = b"?" * PAGE_BYTES + bytes(size_bytes) + b"?" * (2 * PAGE_BYTES)
+    assert (tmp_path / "file").read_bytes() == expected
+    assert obstacle == "none" or len(synced) == 2
+
+
+def test_filling_fails_with_the_reason_of_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = Disk()
+    descriptor = disk.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
+
+    def pwrite(file: int, data: memoryview, offset: int) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    try:
+        with pytest.raises(OSError, match="No space"):
+            disk.fill(descriptor, 0, PAGE_BYTES)
+    finally:
+        disk.close(descriptor)

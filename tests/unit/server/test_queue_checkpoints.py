@@ -298,9 +298,9 @@ class FailingDisk(Disk):
             self._count()
         return super().open(path, flags)
 
-    def write(self, descriptor: int, data: memoryview, offset: int) -> None:
+    def write(self, descriptor: int, data: memoryview, offset: int, zeros: int = 0) -> None:
         self._count()
-        super().write(descriptor, data, offset)
+        super().write(descriptor, data, offset, zeros)
 
     def sync(self, descriptor: int) -> None:
         self._count()
