@@ -30,6 +30,7 @@ from amps._core.log_writer cimport LogWriter
 from amps._core.platform cimport load_acquire, store_release
 from amps._core.queue_desk cimport QueueDesk
 from amps._core.queue_desk import client_key
+from amps._core.queue_records cimport QueueEntry
 from amps._core.record cimport (
     FLAG_DERIVED_PUBLISHER,
     FLAG_UNRECORDED,
@@ -56,6 +57,9 @@ from amps._core.shared cimport NOTHING_REFUSED, ControlPage, Ring, Watermarks
 cdef enum:
     NO_TOPIC = 0xFFFFFFFF
     NO_PUBLISHER = 0xFFFFFFFF
+    # Acknowledgements of more messages of queues, or about as many, wait for the next turn: who acknowledged first is
+    # sent new ones while the others are dealt with.
+    ACKNOWLEDGED_PER_TURN = 256
 
 
 cdef struct Publisher:
@@ -150,6 +154,7 @@ cdef class Sequencer:
     cdef readonly uint64_t duplicates
     cdef readonly uint64_t fenced
     cdef uint64_t _refused_from_bytes  # records of that length or more are refused by the journal
+    cdef uint64_t acknowledged     # messages of queues, of the ring that is processed, in this turn
     cdef bint removals_recorded    # since deliveries were handed over last
     # the run of records, contiguous in a ring, not written yet
     cdef LogWriter run_writer
@@ -186,6 +191,7 @@ cdef class Sequencer:
         self.duplicates = 0
         self.fenced = 0
         self._refused_from_bytes = NOTHING_REFUSED
+        self.acknowledged = 0
         self.removals_recorded = False
         self.run_writer = None
         self.run_data = NULL
@@ -332,7 +338,8 @@ cdef class Sequencer:
             return 0
         if limit - start > bytes_max:
             limit = start + bytes_max
-        while at < limit:
+        self.acknowledged = 0
+        while at < limit and self.acknowledged < ACKNOWLEDGED_PER_TURN:
             # A record is published whole, so the one at `at` may be read to its end whatever the limit says.
             record = ring.peek(&at, head)
             if record == NULL:
@@ -464,6 +471,7 @@ cdef class Sequencer:
         cdef uint32_t token = 0
         cdef uint32_t matches = 0
         cdef uint32_t removed = 0
+        self.acknowledged += record.payload_length // <uint32_t>sizeof(QueueEntry)
         cdef uint32_t kept = self.desk.acknowledge(
             record, <uint32_t>topic.queue, client_key(index, slot, serial), self.now_ns, &token, &matches, &removed
         )

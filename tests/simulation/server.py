@@ -79,6 +79,9 @@ class SimulatedRequests:
         self.to_core: list[bytes] = []
         self.from_core: list[list[object]] = []
 
+    def fileno(self) -> int:
+        return -1
+
     def send(self, data: bytes) -> None:
         self.from_core.append(msgpack.unpackb(data))
 
@@ -139,6 +142,9 @@ class SimulatedSupervisor:
     def __init__(self) -> None:
         self.to_core: list[bytes] = []
         self.from_core: list[list[object]] = []
+
+    def fileno(self) -> int:
+        return -1
 
     def send(self, data: bytes) -> None:
         self.from_core.append(msgpack.unpackb(data))

@@ -1,18 +1,14 @@
 """The core process: the loop around the sequencer.
 
-One turn: take what the transports pushed, in batches; write; publish the watermarks; free the rings; wake whoever
-sleeps. Without work the core says that it sleeps, looks once more, and waits for its doorbell. Everything that
-decides is in `amps._core.sequencer`; this module does its I/O and talks to the supervisor.
+It has turns as long as there is work (`amps._core.core_turns`); then it says that it sleeps, looks once more, and waits
+for its doorbell. Everything that decides is in `amps._core.sequencer`; this module opens and closes the log for it,
+looks around between turns and talks to the supervisor.
 
 Talk with the supervisor (one msgpack list per datagram): in `["transport died", i]`, `["drain"]`; out
 `["ready", seconds, directories]`, `["transport drained", i]`, `["refused", text, may pass]`, `["failed", text]`.
 
 Requests about journals (list, archive, compress, remove; journal_keeper.py) and about queues (queue_answers.py) come
 from the services process over `runtime.core_requests`: `[id, verb, options]` in, `[id, "ok"|"more"|"error", …]` out.
-
-A transport's records are released (its ring's tail moves) only after the answers to it are in its egress ring: a
-transport that sees its records consumed then also sees that one of its sessions was cut off meanwhile, and does not
-acknowledge what was dropped.
 
 A full disk, or one that takes no new files, does not end the core: what the next journal would be needed for is
 refused, everything else goes on, and the core asks for that journal again and again (refusing.py).
@@ -25,7 +21,6 @@ EXIT_REFUSED when recovery refuses, or cannot be done now. The supervisor tells 
 import contextlib
 import mmap
 import os
-import select
 import signal
 import socket
 import time
@@ -36,9 +31,10 @@ from pathlib import Path
 import msgpack
 
 from amps._core.bookmark_index import IndexBuilder
+from amps._core.core_turns import WOKEN_BY_BELL, CoreTurns
 from amps._core.log_writer import LogWriter
 from amps._core.sequencer import Sequencer
-from amps._core.shared import CORE_DRAINED, CORE_FAILED, CORE_RECOVERING, CORE_RUNNING, Ring
+from amps._core.shared import CORE_DRAINED, CORE_FAILED, CORE_RECOVERING, CORE_RUNNING
 from amps.config import ServerConfig
 from amps.journal.disk import DirectoryGone, Disk, Identity
 from amps.journal.files import JournalHeader
@@ -64,7 +60,7 @@ from amps.server.topics import TopicMatcher
 
 EXIT_STORAGE = 74
 EXIT_REFUSED = 78
-BATCH_BYTES = 1 << 20
+BATCH_BYTES = 1 << 18
 IDLE_WAIT_MS = 100
 ANSWER_WAIT_MS = 1
 # How long the supervisor and the flusher may go unheard while there is work.
@@ -101,8 +97,16 @@ class Core:
         self._journal_files: JournalFiles | None = None
         self._flusher: Flusher | None = None
         self._transient_files = TransientFiles(runtime, config.name)
-        self._egress: list[Ring] = runtime.egress
-        self._waiting_replies: list[list[bytes]] = [[] for _ in runtime.egress]
+        self._turns = CoreTurns(
+            runtime.control,
+            runtime.egress,
+            [bell.fd for bell in runtime.transport_bells],
+            runtime.core_bell.fd,
+            supervisor.fileno(),
+            runtime.core_requests.fileno(),
+            BATCH_BYTES,
+            control_record,
+        )
         self._disk = disk or Disk()
         self._now_ns = now_ns
         self._background = background
@@ -114,8 +118,6 @@ class Core:
         self._waiting_answers: deque[bytes] = deque()
         self._draining = False
         self._orphaned_until_ns = 0  # the supervisor died: how long transports may take to drain
-        self._replacing: set[int] = set()  # transports that died and whose rings are not empty yet
-        self._blocked: set[int] = set()  # transports whose answers do not fit into their egress ring yet
         self.sequencer: Sequencer
 
     def run(self) -> int:
@@ -256,6 +258,8 @@ class Core:
                     raise
         for transport, ring in enumerate(self._runtime.ingress):
             self.sequencer.attach_transport(transport, ring)
+        written = None if journal is None or self._flusher is None else self._flusher.written
+        self._turns.begin(self.sequencer, self._room_in_transient_log, written, self._after_turn)
         self.sequencer.publish_watermarks(self._runtime.control)
 
     def _find_directories(self, directories: list[Path]) -> None:
@@ -364,11 +368,7 @@ class Core:
     # --- the loop -----------------------------------------------------------------------------------------
 
     def _serve(self) -> None:
-        poller = select.poll()
-        bell = self._runtime.core_bell.fd
-        poller.register(bell, select.POLLIN)
-        poller.register(self._supervisor, select.POLLIN)
-        poller.register(self._runtime.core_requests, select.POLLIN)
+        turns = self._turns
         control = self._runtime.control
         look_ns = 0
         while True:
@@ -380,28 +380,19 @@ class Core:
             if not worked:
                 if self._draining and not self._pending() and not self._transports_drain(beat_ns):
                     return
-                control.set_core_sleeping(True)
+                turns.sleeps()
                 if self._flusher is not None:
                     # After saying that it sleeps: whoever wants more from now on rings.
                     self._flusher.demand(control.durable_wanted(self._runtime.transports))
-                events = []
-                if not self._orphaned_until_ns:
-                    # While answers wait for room, requests wait too: they must not wake us over and over.
-                    waits_for = select.POLLOUT if self._waiting_answers else select.POLLIN
-                    poller.modify(self._runtime.core_requests, waits_for)
+                woken = WOKEN_BY_BELL
                 if not self._pending():
-                    events = poller.poll(ANSWER_WAIT_MS if self._blocked else self._idle_ms())
-                control.set_core_sleeping(False)
-                if any(descriptor == bell for descriptor, _ in events):
-                    self._runtime.core_bell.clear()
-                if beat_ns < look_ns and len(events) == 1 and events[0][0] == bell:
+                    wait_ms = ANSWER_WAIT_MS if turns.blocked else self._idle_ms()
+                    woken = turns.wait(wait_ms, self._orphaned_until_ns != 0, bool(self._waiting_answers))
+                turns.wakes()
+                if woken == WOKEN_BY_BELL and beat_ns < look_ns:
                     continue
             look_ns = beat_ns + LOOK_INTERVAL_NS
             self.look()
-            if self._orphaned_until_ns:
-                # Its channel would be readable for ever.
-                poller = select.poll()
-                poller.register(bell, select.POLLIN)
 
     def _transports_drain(self, now_ns: int) -> bool:
         """Without a supervisor, which would have waited for them: whether transports may still push something."""
@@ -427,44 +418,15 @@ class Core:
 
     def turn(self) -> bool:
         """One batch from every transport. True: there was something to do. Raises StorageFailure."""
-        sequencer = self.sequencer
-        control = self._runtime.control
-        transports = self._runtime.transports
-        worked = False
-        if self._room_in_transient_log():
-            worked = sequencer.turn(control, self._now_ns(), control.durable, BATCH_BYTES)
-            journal = sequencer.journal
-            if worked and self._flusher is not None and journal is not None:
-                self._flusher.written(journal.position, control.durable_wanted(transports))
-            if self._refusing is not None:
-                self._refusing.after_turn()
-            if self._queues is not None and journal is not None:
-                self._queues.checkpoints.turn(journal.position)
-        if sequencer.has_replies or self._blocked:
-            self._send_replies()
-        if sequencer.release(self._blocked):
-            worked = True
-        if worked:
-            self._wake_transports(control.sleeping_transports(transports))
-        return worked
+        return self._turns.turn(self._now_ns())
 
-    def _wake_transports(self, sleeping: int) -> None:
-        index = 0
-        while sleeping:
-            if sleeping & 1:
-                self._runtime.transport_bells[index].ring()
-            sleeping >>= 1
-            index += 1
-
-    def _send_replies(self) -> None:
-        for index, reply in self.sequencer.take_replies():
-            self._waiting_replies[index].append(reply if isinstance(reply, bytes) else control_record(reply))
-        for index, waiting in enumerate(self._waiting_replies):
-            if index in self._replacing:
-                waiting.clear()
-            while waiting and self._egress[index].push(waiting[0]):
-                del waiting[0]
-        self._blocked = {index for index, waiting in enumerate(self._waiting_replies) if waiting}
+    def _after_turn(self) -> None:
+        """The sequencer has had its turn."""
+        if self._refusing is not None:
+            self._refusing.after_turn()
+        if self._queues is not None:
+            assert self.sequencer.journal is not None
+            self._queues.checkpoints.turn(self.sequencer.journal.position)
 
     def _check_flusher(self) -> None:
         if self._flusher is not None and self._flusher.failed:
@@ -495,7 +457,7 @@ class Core:
             if self._action_pins is not None and self._queues.all_written:
                 self._action_pins.look(journal.position)
         self._answer_requests()
-        for index in list(self._replacing):
+        for index in list(self._turns.replacing):
             self._replace_transport(index)
 
     def _listen(self) -> None:
@@ -514,7 +476,7 @@ class Core:
             if message[0] == "drain":
                 self._drain()
             elif message[0] == "transport died":
-                self._replacing.add(message[1])
+                self._turns.replacing.add(message[1])
 
     def _answer_requests(self) -> None:
         """Requests of the services process, about journals and queues. While it takes no answers, none is read."""
@@ -549,7 +511,7 @@ class Core:
         ring = self._runtime.ingress[index]
         if not self.sequencer.ring_is_empty(index):
             return
-        self._replacing.discard(index)
+        self._turns.replacing.discard(index)
         self.sequencer.attach_transport(index, ring)
         self._tell("transport drained", index)
 
