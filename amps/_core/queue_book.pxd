@@ -2,7 +2,8 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 
-from amps._core.queue_machine cimport Queue, QueueShared
+from amps._core.queue_contents cimport QueueShared
+from amps._core.queue_machine cimport Queue
 from amps._core.queue_members cimport Cursor, Membership, Subscriber
 from amps._core.queue_output cimport QueueOutput
 from amps._core.queue_records cimport QueueAcknowledgementHeader, QueueEntry, QueueMatchesHeader

@@ -9,17 +9,16 @@ which anything changed, in the order of the configuration. What is decided lies 
 
 from libc.stdint cimport uint32_t, uint64_t
 
+from amps._core.queue_contents cimport NO_PUBLISHER, NewMessage
 from amps._core.queue_heap cimport HeapEntry, heap_pop
-from amps._core.queue_list cimport QueueCounters
-from amps._core.queue_machine cimport (
-    NO_PUBLISHER,
+from amps._core.queue_holding cimport (
     OUTCOME_DEFERRED,
     OUTCOME_EXPIRED,
     OUTCOME_NOT_FOUND,
     OUTCOME_REMOVED,
     OUTCOME_RETURNED,
-    NewMessage,
 )
+from amps._core.queue_list cimport QueueCounters
 from amps._core.queue_records cimport QUEUE_EXPIRE, REASON_FORCED_EXPIRE, QueueMatch, QueueMatchesHeader
 from amps._core.queue_slots cimport (
     NEVER,

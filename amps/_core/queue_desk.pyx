@@ -9,7 +9,8 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memmove, memset
 
 from amps._core.queue_book cimport AcknowledgedCounts, QueueBook
-from amps._core.queue_machine cimport NewMessage, Queue
+from amps._core.queue_contents cimport NewMessage
+from amps._core.queue_machine cimport Queue
 from amps._core.queue_output cimport Removal
 from amps._core.queue_records cimport (
     QUEUE_EXPIRE,

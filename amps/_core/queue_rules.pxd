@@ -5,7 +5,7 @@ from libc.stdint cimport uint64_t
 from amps._core.expression_vm cimport BoundProgram, Program
 from amps._core.fields cimport FieldSet
 from amps._core.filter_set cimport FilterBench
-from amps._core.queue_machine cimport NewMessage
+from amps._core.queue_contents cimport NewMessage
 from amps._core.record cimport RecordHeader
 from amps._core.value cimport Value
 

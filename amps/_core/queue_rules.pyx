@@ -23,7 +23,7 @@ from amps._core.expression_vm cimport BoundProgram, Program
 from amps._core.fields cimport FieldSet
 from amps._core.filter_set cimport FilterBench
 from amps._core.message_facts cimport tell_facts
-from amps._core.queue_machine cimport NewMessage
+from amps._core.queue_contents cimport NewMessage
 from amps._core.record cimport RECORD_HEADER_BYTES, RecordHeader, record_payload
 from amps._core.value cimport (
     VALUE_DOUBLE,
