@@ -21,7 +21,8 @@ from libc.string cimport memset
 
 from cpython.dict cimport PyDict_Size
 
-from amps._core.log_reader cimport LogCursor, LogFile, begin_reading, next_record, skip_record, topic_of
+from amps._core.log_file cimport LogFile, topic_of
+from amps._core.log_reader cimport LogCursor, begin_reading, next_record, skip_record
 from amps._core.outlet cimport Outlet
 from amps._core.record cimport KIND_DELTA_PUBLISH, KIND_PUBLISH, RecordHeader
 from amps._core.routes cimport TopicRoutes

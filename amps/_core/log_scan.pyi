@@ -5,7 +5,7 @@ from collections.abc import Callable
 from _typeshed import ReadableBuffer
 
 from amps._core.bookmark_index import IndexBuilder
-from amps._core.log_reader import LogFile
+from amps._core.log_file import LogFile
 
 class ScanResult:
     damaged: bool

@@ -8,7 +8,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from amps._core.bookmark_index cimport IndexBuilder
-from amps._core.log_reader cimport LogFile, topic_of_record, topic_record_fits
+from amps._core.log_file cimport LogFile, topic_of_record, topic_record_fits
 from amps._core.record cimport (
     FILE_HEADER_BYTES,
     KIND_END_OF_FILE,

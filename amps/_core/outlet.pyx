@@ -10,7 +10,8 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from amps._core.log_reader cimport LogCursor, LogFile
+from amps._core.log_file cimport LogFile
+from amps._core.log_reader cimport LogCursor
 from amps._core.record cimport RecordHeader, record_correlation_id, record_payload, record_user_id
 
 cdef enum:

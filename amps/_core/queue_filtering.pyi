@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from amps._core.filter_set import Filter, FilterBench
 from amps._core.frames import LogDamaged
-from amps._core.log_reader import LogFile, LogUnreadable
+from amps._core.log_file import LogFile, LogUnreadable
 from amps._core.queue_messages import MessageReader
 from amps._core.queue_walk import QueueWalk, SlotMemory
 from amps._core.topic_table import TopicEntry

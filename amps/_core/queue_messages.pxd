@@ -4,7 +4,8 @@ cimport cython
 from libc.stdint cimport uint64_t
 
 from amps._core.filter_set cimport FilterSet
-from amps._core.log_reader cimport LogCursor, LogFile
+from amps._core.log_file cimport LogFile
+from amps._core.log_reader cimport LogCursor
 from amps._core.record cimport RecordHeader
 from amps._core.shared cimport ControlPage
 from amps._core.topic_table cimport TopicEntry

@@ -14,9 +14,10 @@ import mmap
 
 from amps._core.filter_set cimport FilterBench, FilterSet
 from amps._core.frames import LogDamaged
-from amps._core.log_reader cimport LogCursor, LogFile, begin_reading
+from amps._core.log_file cimport LogFile
+from amps._core.log_reader cimport LogCursor, begin_reading
 from amps._core.log_reader import LogCursor as _LogCursor
-from amps._core.log_reader import LogRemoved
+from amps._core.log_file import LogRemoved
 from amps._core.message_facts cimport publisher_hash, tell_facts
 from amps._core.platform cimport monotonic_ns
 from amps._core.record cimport (

@@ -7,7 +7,8 @@ begin anew (queues.md §17).
 
 from libc.stdint cimport int64_t, uint64_t
 
-from amps._core.log_reader cimport LogCursor, begin_reading, next_record, skip_record, topic_of
+from amps._core.log_file cimport topic_of
+from amps._core.log_reader cimport LogCursor, begin_reading, next_record, skip_record
 from amps._core.queue_desk cimport QueueDesk
 from amps._core.record cimport (
     KIND_DELTA_PUBLISH,

@@ -1,7 +1,7 @@
 """Types of looking for messages in queues; see queue_search.pyx."""
 
 from amps._core.filter_set import FilterSet
-from amps._core.log_reader import LogFile
+from amps._core.log_file import LogFile
 from amps._core.queue_acks import AckList
 from amps._core.queue_messages import MessageReader
 from amps._core.queue_walk import SlotMemory

@@ -4,7 +4,8 @@ from collections.abc import Callable, Collection, Mapping
 
 from amps._core.filter_set import FilterSet
 from amps._core.frames import LogDamaged
-from amps._core.log_reader import LogDirectory, LogFile, LogUnreadable
+from amps._core.log_file import LogFile, LogUnreadable
+from amps._core.log_reader import LogDirectory
 from amps._core.outlet import Outlet
 from amps._core.queue_leases import LeaseTable
 from amps._core.shared import ControlPage

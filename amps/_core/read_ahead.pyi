@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable
 
-from amps._core.log_reader import LogCursor, LogFile
+from amps._core.log_file import LogFile
+from amps._core.log_reader import LogCursor
 from amps._core.topic_steps import TopicSteps
 
 WINDOW_BYTES_MAX: int

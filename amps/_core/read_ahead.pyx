@@ -14,7 +14,8 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 import mmap
 
-from amps._core.log_reader cimport LogCursor, LogFile
+from amps._core.log_file cimport LogFile
+from amps._core.log_reader cimport LogCursor
 from amps._core.record cimport RECORD_HEADER_BYTES, RecordHeader
 from amps._core.topic_steps cimport TopicSteps
 

@@ -7,7 +7,8 @@ messages of the instance pass by; so nothing is made of a record before it is kn
 from libc.stdint cimport uint32_t, uint64_t
 
 from amps._core.frames import LogDamaged
-from amps._core.log_reader cimport LogCursor, begin_reading, next_record, skip_record, topic_of
+from amps._core.log_file cimport topic_of
+from amps._core.log_reader cimport LogCursor, begin_reading, next_record, skip_record
 from amps._core.queue_records cimport (
     QUEUE_ACKNOWLEDGE,
     QUEUE_EXPIRE,

@@ -12,7 +12,8 @@ from libc.stdint cimport uint64_t
 
 from amps._core.conflation cimport Conflation, Held
 from amps._core.delivery cimport Group, JournalTailer, routes_of
-from amps._core.log_reader cimport LogCursor, LogFile, begin_reading, next_record, skip_record, topic_of
+from amps._core.log_file cimport LogFile, topic_of
+from amps._core.log_reader cimport LogCursor, begin_reading, next_record, skip_record
 from amps._core.outlet cimport Outlet
 from amps._core.pace cimport Pace
 from amps._core.record cimport KIND_DELTA_PUBLISH, KIND_PUBLISH, RecordHeader

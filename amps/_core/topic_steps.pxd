@@ -3,7 +3,7 @@
 cimport cython
 from libc.stdint cimport uint32_t, uint64_t
 
-from amps._core.log_reader cimport LogFile
+from amps._core.log_file cimport LogFile
 from amps._core.topic_index cimport TopicIndexReader
 
 cdef enum:

@@ -17,7 +17,7 @@ cimport cython
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 
-from amps._core.log_reader cimport LogFile
+from amps._core.log_file cimport LogFile
 from amps._core.record cimport RECORD_HEADER_BYTES
 from amps._core.topic_index cimport TopicIndexReader
 

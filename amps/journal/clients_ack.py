@@ -22,7 +22,7 @@ import numpy
 import numpy.typing
 
 from amps._core.bookmark_index import SUMMARY_DTYPE
-from amps._core.log_reader import checksum
+from amps._core.log_file import checksum
 from amps.journal.disk import Disk, whole_file
 from amps.journal.files import JournalHeader
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import zstandard
 
 from amps._core.frames import FRAME_BYTES, LogDamaged, seek_table
-from amps._core.log_reader import FILE_HEADER_SIZE, LogFile
+from amps._core.log_file import FILE_HEADER_SIZE, LogFile
 from amps._core.log_scan import check_records
 from amps.journal.disk import Disk, whole_file
 from amps.journal.names import unfinished_path

@@ -1,6 +1,6 @@
 """Opening any journal file, and what its header says: plain or compressed, in use, full or spare.
 
-`LogFile` (amps._core.log_reader) reads both forms, so whoever has a path needs only `open_journal`; `scan_file` goes
+`LogFile` (amps._core.log_file) reads both forms, so whoever has a path needs only `open_journal`; `scan_file` goes
 through its records, and `cursor_over` gives a cursor over one file alone.
 """
 
@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from amps._core.frames import FRAME_MAGIC, FrameCache, FrameMap, LogDamaged
-from amps._core.log_reader import FILE_HEADER_SIZE, LogCursor, LogFile, read_file_header
+from amps._core.log_file import FILE_HEADER_SIZE, LogFile, read_file_header
+from amps._core.log_reader import LogCursor
 from amps.journal.names import COMPRESSED_SUFFIX, JOURNAL_SUFFIX
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import msgpack
 
-from amps._core.log_reader import checksum
+from amps._core.log_file import checksum
 from amps.journal.disk import Disk
 from amps.journal.names import unfinished_path
 from amps.journal.queues_ack import MARK, LogMark, RecoveryPointKey, mark_values

@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 from amps._core.bookmark_index import IndexDamaged
-from amps._core.log_reader import LogDamaged
+from amps._core.log_file import LogDamaged
 from amps._core.record_search import RecordSearch, RecordWalker
 from amps._core.topic_index import TopicIndexBuilder, TopicIndexReader
 from amps.journal.disk import Disk, whole_file

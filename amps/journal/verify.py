@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from amps._core.frames import LogDamaged
-from amps._core.log_reader import LogFile
+from amps._core.log_file import LogFile
 from amps._core.log_scan import ScanResult, scan_file
 from amps.journal.files import JournalHeader, read_header, seek_table_remedy
 from amps.journal.names import JournalPlace, find_journals, reading_places, watermark_path

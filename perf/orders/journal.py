@@ -6,7 +6,7 @@ from typing import NoReturn
 
 from amps._core.bookmark_index import IndexBuilder
 from amps._core.identity import publisher_id
-from amps._core.log_reader import FILE_HEADER_SIZE, build_file_header
+from amps._core.log_file import FILE_HEADER_SIZE, build_file_header
 from amps._core.log_writer import LogWriter
 from amps._core.sequencer import Sequencer
 from amps._core.shared import ControlPage, Ring

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from amps._core.bookmark_index import IndexBuilder
 from amps._core.identity import publisher_id
-from amps._core.log_reader import FILE_HEADER_SIZE, LogCursor, Record, build_file_header
+from amps._core.log_file import FILE_HEADER_SIZE, build_file_header
+from amps._core.log_reader import LogCursor, Record
 from amps.journal.disk import Disk
 from amps.journal.files import JournalHeader
 from amps.journal.names import (

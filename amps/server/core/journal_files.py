@@ -31,7 +31,7 @@ from typing import NamedTuple, Protocol
 
 from amps._core.bookmark_index import IndexBuilder, index_bytes
 from amps._core.identity import publisher_id
-from amps._core.log_reader import LogDamaged, build_file_header
+from amps._core.log_file import LogDamaged, build_file_header
 from amps.journal.disk import PAGE_BYTES, Disk
 from amps.journal.files import JournalHeader
 from amps.journal.names import (

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from amps._core.bookmark_index import IndexBuilder, IndexDamaged, IndexReader
 from amps._core.frames import LogDamaged
-from amps._core.log_reader import END_OF_FILE_KIND, FILE_HEADER_SIZE, LogFile
+from amps._core.log_file import END_OF_FILE_KIND, FILE_HEADER_SIZE, LogFile
 from amps._core.log_scan import intact_record, scan_file
 from amps.journal.clients_ack import ClientsAck, ClientsAckDamaged, read_clients_ack
 from amps.journal.disk import Disk

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from amps._core.expression_vm import Program
-from amps._core.log_reader import LogCursor, LogDamaged, LogDirectory
+from amps._core.log_file import LogDamaged
+from amps._core.log_reader import LogCursor, LogDirectory
 from amps._core.queue_book import TIME_NEVER, QueueBook
 from amps._core.queue_checkpoint import forget_answered, oldest_needed
 from amps._core.queue_desk import QueueDesk

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from amps._core.bookmark_index import IndexBuilder
 from amps._core.frames import LogDamaged
-from amps._core.log_reader import FILE_HEADER_SIZE, LogFile
+from amps._core.log_file import FILE_HEADER_SIZE, LogFile
 from amps._core.log_scan import ScanResult, scan_file
 from amps.journal.clients_ack import ClientsAck, summary_of
 from amps.journal.disk import Disk

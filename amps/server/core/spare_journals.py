@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from amps._core.identity import publisher_id
-from amps._core.log_reader import build_file_header
+from amps._core.log_file import build_file_header
 from amps.journal.disk import Disk, whole_file
 from amps.journal.names import journal_path
 from amps.server import remedies

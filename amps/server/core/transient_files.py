@@ -12,7 +12,7 @@ from pathlib import Path
 
 from amps._core.bookmark_index import IndexBuilder
 from amps._core.identity import publisher_id
-from amps._core.log_reader import build_file_header
+from amps._core.log_file import build_file_header
 from amps.server.core.journal_files import StorageFailure
 from amps.server.runtime import Runtime
 

@@ -9,7 +9,8 @@ import asyncio
 
 from amps._core.filter_set import Filter, FilterSet
 from amps._core.frames import FrameCache
-from amps._core.log_reader import LogDamaged, LogDirectory, LogFile, LogUnreadable
+from amps._core.log_file import LogDamaged, LogFile, LogUnreadable
+from amps._core.log_reader import LogDirectory
 from amps._core.queue_messages import MessageReader
 from amps._core.queue_search import QueueSearch
 from amps._core.queue_slots import BLOCKS_MAX

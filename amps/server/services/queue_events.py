@@ -14,7 +14,7 @@ import time
 import traceback
 from collections.abc import Callable, Coroutine
 
-from amps._core.log_reader import LogDamaged
+from amps._core.log_file import LogDamaged
 from amps._core.removal_scan import RemovalScan
 from amps.config import ServerConfig
 from amps.config.queue_events import QueueEvent, queue_events

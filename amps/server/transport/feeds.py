@@ -20,7 +20,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from amps._core.log_reader import LogDamaged, LogDirectory, LogUnreadable
+from amps._core.log_file import LogDamaged, LogUnreadable
+from amps._core.log_reader import LogDirectory
 from amps._core.replaying import REPLAY_DUE_LATER, REPLAY_ENDED, REPLAY_UNFINISHED
 from amps._core.topic_table import TopicTable
 from amps.config import ServerConfig

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 
-from amps._core.log_reader import LogFile, LogUnreadable
+from amps._core.log_file import LogFile, LogUnreadable
 from amps._core.read_ahead import read
 
 THREADS = 8

@@ -18,7 +18,8 @@ from functools import partial
 
 from amps._core.conflation import Conflation
 from amps._core.delivery import Group, JournalTailer
-from amps._core.log_reader import LogCursor, LogUnreadable
+from amps._core.log_file import LogUnreadable
+from amps._core.log_reader import LogCursor
 from amps._core.pace import Pace
 from amps._core.read_ahead import read
 from amps._core.replaying import REPLAY_ENDED, REPLAY_REACHED, REPLAY_UNFINISHED, ReplayTailer

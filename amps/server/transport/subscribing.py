@@ -27,7 +27,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from amps._core.filter_set import Filter
-from amps._core.log_reader import LogDamaged
+from amps._core.log_file import LogDamaged
 from amps.journal.bookmark_text import format_bookmark
 from amps.server.topics import BadTopicExpression, has_regex_characters, topic_predicate
 from amps.server.transport.answering import Header, check_batch_size, refuse, text_of, wanted_acks

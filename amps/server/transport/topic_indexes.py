@@ -19,7 +19,7 @@ from pathlib import Path
 
 from amps._core.bookmark_index import IndexDamaged
 from amps._core.delivery import JournalTailer
-from amps._core.log_reader import LogDamaged, LogFile, LogUnreadable
+from amps._core.log_file import LogDamaged, LogFile, LogUnreadable
 from amps._core.read_ahead import look_again, missing_parts, read_parts
 from amps._core.replay_bounds import ReplayBounds
 from amps._core.replaying import ReplayTailer

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import amps._core
-from amps._core.log_reader import FILE_HEADER_SIZE, build_file_header
+from amps._core.log_file import FILE_HEADER_SIZE, build_file_header
 from amps._core.log_scan import intact_record
 from tests.support.records import RecordParts, crc32c
 

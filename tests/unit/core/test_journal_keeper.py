@@ -7,7 +7,8 @@ import msgpack
 import pytest
 
 from amps._core.bookmark_index import IndexBuilder
-from amps._core.log_reader import LogCursor, LogFile, LogRemoved
+from amps._core.log_file import LogFile, LogRemoved
+from amps._core.log_reader import LogCursor
 from amps._core.log_scan import scan_file
 from amps._core.shared import NO_JOURNAL, ControlPage
 from amps.journal.clients_ack import ClientsAck, read_clients_ack

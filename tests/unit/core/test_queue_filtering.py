@@ -11,7 +11,8 @@ from amps._core.fields import FieldValues
 from amps._core.filter_set import FilterBench, FilterSet
 from amps._core.frames import FrameCache, LogDamaged
 from amps._core.identity import publisher_id
-from amps._core.log_reader import LogCursor, LogDirectory, LogUnreadable
+from amps._core.log_file import LogUnreadable
+from amps._core.log_reader import LogCursor, LogDirectory
 from amps._core.message_context import MessageContext
 from amps._core.queue_filtering import QueueFiltering
 from amps._core.queue_messages import MessageReader

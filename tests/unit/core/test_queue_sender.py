@@ -11,7 +11,8 @@ import pytest
 
 from amps._core.frames import FrameCache, LogDamaged
 from amps._core.identity import publisher_id
-from amps._core.log_reader import LogCursor, LogDirectory, LogUnreadable, Record
+from amps._core.log_file import LogUnreadable
+from amps._core.log_reader import LogCursor, LogDirectory, Record
 from amps._core.outlet import WANT_TIMESTAMP, Outlet
 from amps._core.queue_leases import LeaseTable
 from amps._core.queue_sender import NUMBERS_END, QueueReceiver, QueueSender

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amps._core.identity import publisher_id
-from amps._core.log_reader import FILE_HEADER_SIZE, LogCursor, build_file_header
+from amps._core.log_file import FILE_HEADER_SIZE, build_file_header
+from amps._core.log_reader import LogCursor
 from amps.journal.disk import Disk
 from amps.journal.names import (
     index_path,

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from amps._core.delivery import Group, JournalTailer
 from amps._core.fields import FieldValues
 from amps._core.filter_set import FilterBench
-from amps._core.log_reader import LogCursor, LogDamaged, LogDirectory
+from amps._core.log_file import LogDamaged
+from amps._core.log_reader import LogCursor, LogDirectory
 from amps._core.message_context import MessageContext
 from amps._core.outlet import Outlet
 from amps._core.routes import TopicRoutes

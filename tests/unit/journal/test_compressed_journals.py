@@ -13,7 +13,8 @@ import zstandard
 from amps._core.delivery import Group, JournalTailer
 from amps._core.frames import FRAME_BYTES, FrameCache, FrameMap, LogDamaged, seek_table
 from amps._core.identity import publisher_id
-from amps._core.log_reader import FILE_HEADER_SIZE, LogCursor, LogDirectory, LogFile, Record
+from amps._core.log_file import FILE_HEADER_SIZE, LogFile
+from amps._core.log_reader import LogCursor, LogDirectory, Record
 from amps._core.log_scan import scan_file
 from amps._core.routes import TopicRoutes
 from amps._core.topic_table import TopicEntry, TopicTable

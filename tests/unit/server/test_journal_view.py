@@ -8,7 +8,8 @@ import pytest
 
 from amps._core.frames import FRAME_BYTES, FrameCache
 from amps._core.identity import publisher_id
-from amps._core.log_reader import LogCursor, LogFile, Record
+from amps._core.log_file import LogFile
+from amps._core.log_reader import LogCursor, Record
 from amps.journal.compression import compress_journal
 from amps.journal.disk import Disk
 from amps.journal.names import compressed_path, index_path, journal_path

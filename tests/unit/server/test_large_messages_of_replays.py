@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from amps._core.log_reader import LogUnreadable
+from amps._core.log_file import LogUnreadable
 from amps._core.read_ahead import read, read_parts, resident_range
 from amps.server.transport.replay import Clocks, Replay
 from tests.support.replays import Reader, Reading, Stored, StoredLog

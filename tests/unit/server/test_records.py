@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from amps._core.log_reader import RECORD_HEADER_SIZE
+from amps._core.log_file import RECORD_HEADER_SIZE
 from amps._core.shared import Ring
 from amps.server.records import (
     HEADER_BYTES,

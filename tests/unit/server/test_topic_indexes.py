@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from amps._core.frames import FRAME_BYTES, FrameCache
 from amps._core.identity import publisher_id
-from amps._core.log_reader import LogDamaged
+from amps._core.log_file import LogDamaged
 from amps._core.read_ahead import read_parts
 from amps._core.replay_bounds import ReplayBounds
 from amps._core.replaying import REPLAY_ENDED
