@@ -1,14 +1,10 @@
 """What a connection sends: frames cut out of the byte stream, publishes put into the ring without a Python object.
 
-One Ingress per client connection. The event loop asks it for memory to receive into, then tells how much came;
-`parse` then works through the frames. A plain publish is scanned, checked and laid out in the ring right here, and so
-is a plain acknowledgement of queue messages that this connection was given. Anything else (other commands, and the
-rarer forms of these two) is returned to Python as a COMMAND, and so are the moments where policy has to decide (a new
-topic, a permission, a full ring).
-
-Memory: idle connections hold none. Bytes are received into a scratch buffer shared by all connections of the
-process and parsed there; only the piece of a frame whose rest has not come is kept, in memory that grows as the
-bytes arrive, never by what a length field promises, and is given back when the frame is done.
+One Ingress per client connection. The event loop lets it receive (receive_buffer.pyx); `parse` then works through the
+frames. A plain publish is scanned, checked and laid out in the ring right here (inbound_frame.pyx), and so is a plain
+acknowledgement of queue messages that this connection was given. Anything else (other commands, and the rarer forms of
+these two) is returned to Python as a COMMAND, and so are the moments where policy has to decide (a new topic, a
+permission, a full ring).
 
 While the journal takes no messages, or no large ones, publishes to recorded topics are refused here (NO_STORAGE). A
 publisher that is never told, because its connection ends first, learns at its next logon the last sequence in the log,
@@ -19,15 +15,13 @@ Invariants: a frame is consumed exactly when its effect is in the ring or Python
 PERMISSION and SPILL nothing is consumed and parsing the same frame again is safe.
 """
 
-from cpython.buffer cimport PyBUF_WRITE
-from cpython.memoryview cimport PyMemoryView_FromMemory
+cimport cython
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memcmp, memcpy, memmove, memset
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcmp, memset
 
-from amps._core.filter_set cimport FilterBench, FilterSet
-from amps._core.message_facts cimport tell_facts
-from amps._core.platform cimport debug_assert, load_relaxed
+from amps._core.inbound_frame cimport PART_LIMIT, InboundFrame, part_length
+from amps._core.platform cimport load_relaxed
 from amps._core.queue_acks cimport (
     ENTRIES_PER_RECORD,
     AckList,
@@ -38,16 +32,7 @@ from amps._core.queue_acks cimport (
 )
 from amps._core.queue_leases cimport LeaseTable
 from amps._core.queue_acks import make_records
-from amps._core.record cimport (
-    FLAG_DELTA,
-    FLAG_DERIVED_PUBLISHER,
-    FLAG_UNRECORDED,
-    KIND_PUBLISH,
-    NO_EXPIRATION,
-    RECORD_HEADER_BYTES,
-    RecordHeader,
-    align8,
-)
+from amps._core.record cimport NO_EXPIRATION, RecordHeader, align8
 from amps._core.shared cimport ControlPage, Ring
 from amps._core.topic_table cimport TopicEntry, TopicTable
 from amps._core.wire cimport (
@@ -59,12 +44,10 @@ from amps._core.wire cimport (
     FIELD_SEQ,
     FIELD_SOW_KEY,
     FIELD_TOPIC,
-    HeaderView,
     Slice,
     field_u64,
     scan_header,
 )
-from amps._core.wire import parse_header
 
 # Results of `parse`.
 NEED_MORE = 0          # no whole frame left
@@ -79,42 +62,20 @@ TOO_LARGE = 8          # a frame over the limit: close the connection
 NO_STORAGE = 9         # a publish that the journal cannot take now; consumed; `sequence` is its number
 AFTER_REFUSAL = 10     # one that could be taken, but has a number and comes after a refused one: close the connection
 
-cdef enum:
-    SCRATCH_BYTES = 262144
-    ORIGIN_BYTES = 16
-    PART_LIMIT = 65535     # longest correlation id, user id or SOW key: records count them in 16 bits
-
-cdef uint8_t* scratch = <uint8_t*>malloc(SCRATCH_BYTES)
 cdef AckList scratch_acks = AckList()      # of the current frame
 
 
-cdef class Ingress:
-    cdef readonly uint32_t slot
-    cdef readonly uint32_t serial
+@cython.final
+cdef class Ingress(InboundFrame):
     cdef Ring ring
     cdef ControlPage control
     cdef TopicTable table
-    cdef uint64_t frame_bytes_max
     # identity, set at logon
     cdef readonly bint ready               # logged on: plain publishes are taken here
-    cdef bint numbered                     # publishes without a sequence are numbered by the server
     cdef bint conflated                    # persisted acknowledgements are conflated
     cdef bint checked                      # publishes need a permission
     cdef uint32_t message_type_id
-    cdef uint64_t publisher_id
-    cdef uint64_t derived_id
-    cdef bytes user_id
-    # bytes received and not parsed: data[at:end], in scratch or in `kept`
-    cdef uint8_t* data
-    cdef uint64_t at
-    cdef uint64_t end
-    cdef uint8_t* kept
-    cdef uint64_t kept_capacity
     # the current frame
-    cdef HeaderView view
-    cdef uint32_t header_length
-    cdef const uint8_t* frame
-    cdef uint32_t frame_length
     cdef readonly TopicEntry topic_entry
     cdef TopicEntry last_entry
     cdef bint has_refused                  # a publish with a number was refused for want of storage
@@ -128,41 +89,30 @@ cdef class Ingress:
     cdef readonly uint64_t ack_position    # ring position after it
     cdef readonly uint64_t ack_requests    # how many asked for it
     cdef readonly uint64_t messages
-    cdef readonly uint64_t bytes_received
 
     def __cinit__(self):
-        self.kept = NULL
         self.permissions = NULL
 
     def __init__(
         self, uint32_t slot, uint32_t serial, Ring ring, ControlPage control not None, TopicTable table,
         uint64_t frame_bytes_max,
     ):
-        self.slot = slot
-        self.serial = serial
+        InboundFrame.__init__(self, slot, serial, frame_bytes_max)
         self.ring = ring
         self.control = control
         self.table = table
-        self.frame_bytes_max = frame_bytes_max
         self.ready = False
-        self.data = scratch
-        self.at = 0
-        self.end = 0
-        self.kept_capacity = 0
         self.permission_count = 0
         self.last_entry = None
         self.leases = None
         self.has_refused = False
-        self.user_id = b""
         self.sequence = 0
         self.ack_sequence = 0
         self.ack_position = 0
         self.ack_requests = 0
         self.messages = 0
-        self.bytes_received = 0
 
     def __dealloc__(self):
-        free(self.kept)
         free(self.permissions)
 
     def log_on(self, str message_type, uint64_t publisher_id, uint64_t derived_id, bytes user_id, bint numbered,
@@ -182,91 +132,6 @@ cdef class Ingress:
         self.conflated = conflated
         self.checked = checked
         self.ready = plain
-
-    # --- receiving ------------------------------------------------------------------------------------
-
-    def receive_buffer(self):
-        """Memory to receive into, until the next call."""
-        cdef uint64_t wanted
-        cdef uint64_t capacity
-        cdef uint8_t* grown
-        if self.data != self.kept or self.end == self.at:
-            self.data = scratch
-            self.at = self.end = 0
-            return PyMemoryView_FromMemory(<char*>scratch, SCRATCH_BYTES, PyBUF_WRITE)
-        if self.kept_capacity - self.end < 65536:
-            # Grow by what has arrived, not by what the length field says.
-            capacity = max(self.kept_capacity * 2, <uint64_t>131072)
-            wanted = self.frame_bytes_max + 4 + 65536
-            if capacity > wanted:
-                capacity = wanted
-            if capacity - self.end < 4096:
-                capacity = self.end + 65536
-            grown = <uint8_t*>realloc(self.kept, capacity)
-            if grown == NULL:
-                raise MemoryError()
-            self.kept = grown
-            self.kept_capacity = capacity
-            self.data = grown
-        return PyMemoryView_FromMemory(
-            <char*>self.kept + self.end, <Py_ssize_t>(self.kept_capacity - self.end), PyBUF_WRITE
-        )
-
-    def received(self, uint64_t count):
-        """That many bytes were received into the buffer."""
-        self.end += count
-        self.bytes_received += count
-
-    def keep(self):
-        """Parsing stops here for now: take unparsed bytes out of the scratch buffer, move them together."""
-        cdef uint64_t left = self.end - self.at
-        cdef uint8_t* grown
-        if left == 0:
-            self.at = self.end = 0
-            self.data = scratch
-            free(self.kept)
-            self.kept = NULL
-            self.kept_capacity = 0
-            return
-        if self.data == self.kept:
-            if self.at:
-                memmove(self.kept, self.kept + self.at, left)
-                self.at = 0
-                self.end = left
-            return
-        if self.kept_capacity < left + 65536:
-            grown = <uint8_t*>realloc(self.kept, left + 65536)
-            if grown == NULL:
-                raise MemoryError()
-            self.kept = grown
-            self.kept_capacity = left + 65536
-        memcpy(self.kept, self.data + self.at, left)
-        self.data = self.kept
-        self.at = 0
-        self.end = left
-
-    def give_back_memory(self):
-        """The connection has ended: free what was received. The current frame is gone too."""
-        free(self.kept)
-        self.kept = NULL
-        self.kept_capacity = 0
-        self.data = scratch
-        self.at = self.end = 0
-        self.frame_length = self.header_length = 0
-
-    @property
-    def unparsed_bytes(self):
-        """Bytes received and not parsed."""
-        return self.end - self.at
-
-    @property
-    def first_bytes(self):
-        """Up to 4 KiB of what was received and not parsed: to tell HTTP from frames."""
-        return (<const char*>self.data + self.at)[: min(self.end - self.at, <uint64_t>4096)]
-
-    def discard(self, uint64_t count):
-        """Drop bytes that were something else than frames."""
-        self.at += min(count, self.end - self.at)
 
     # --- parsing --------------------------------------------------------------------------------------
 
@@ -325,8 +190,8 @@ cdef class Ingress:
         if self.view.escaped & ((<uint64_t>1 << <int>FIELD_TOPIC) | (<uint64_t>1 << <int>FIELD_CMD)):
             return False
         if (
-            self.part_length(<int>FIELD_CORRELATION_ID) > PART_LIMIT
-            or self.part_length(<int>FIELD_SOW_KEY) > PART_LIMIT
+            part_length(&self.view, <int>FIELD_CORRELATION_ID) > PART_LIMIT
+            or part_length(&self.view, <int>FIELD_SOW_KEY) > PART_LIMIT
         ):
             return False
         if self.view.present & (<uint64_t>1 << <int>FIELD_SEQ):
@@ -354,7 +219,7 @@ cdef class Ingress:
     cdef int put_publish(self) except -1:
         """Lay the current frame out in the ring. 0 = done; else what `parse` returns."""
         cdef TopicEntry entry
-        if self.part_length(<int>FIELD_TOPIC) == 0:
+        if part_length(&self.view, <int>FIELD_TOPIC) == 0:
             self.topic_entry = None
             field_u64(&self.view, FIELD_SEQ, &self.sequence)
             return DENIED
@@ -362,7 +227,7 @@ cdef class Ingress:
         if entry is None:
             return NEW_TOPIC
         # A plain publish asks for nothing, for `none`, or for `persisted`.
-        return self.put_publish_to(entry, self.part_length(<int>FIELD_ACK_TYPE) == 9)
+        return self.put_publish_to(entry, part_length(&self.view, <int>FIELD_ACK_TYPE) == 9)
 
     cdef TopicEntry find_entry(self):
         """The entry of the current frame's topic; None if it is new to the core."""
@@ -471,7 +336,7 @@ cdef class Ingress:
         lay_out(<RecordHeader*>room, &about, scratch_acks.entries, scratch_acks.count)
         self.ring.commit(<uint32_t>length)
         scratch_acks.end_leases(self.leases, <uint32_t>entry.queue)
-        self.wants_ack = self.part_length(<int>FIELD_ACK_TYPE) == 9
+        self.wants_ack = part_length(&self.view, <int>FIELD_ACK_TYPE) == 9
         self.note_sequence(about.sequence)
         return 0
 
@@ -490,118 +355,7 @@ cdef class Ingress:
                 self.ack_requests += 1
         return 0
 
-    cdef inline uint32_t part_length(self, int field) noexcept nogil:
-        return self.view.field[field].length if self.view.present & (<uint64_t>1 << field) else 0
-
-    cdef uint64_t record_length(self, uint64_t sequence) noexcept:
-        """Bytes of the current frame's record; `sequence` 0 = the publisher gave none."""
-        cdef uint64_t length = RECORD_HEADER_BYTES + len(self.user_id)
-        length += self.part_length(<int>FIELD_CORRELATION_ID)
-        length += self.part_length(<int>FIELD_SOW_KEY)
-        length += self.frame_length - self.header_length
-        if self.numbered and sequence == 0:
-            length += ORIGIN_BYTES
-        return length
-
-    cdef int fill_record(
-        self, RecordHeader* record, uint32_t length, TopicEntry entry, uint64_t sequence
-    ) except -1:
-        cdef uint8_t* at = <uint8_t*>record + RECORD_HEADER_BYTES
-        cdef uint32_t part
-        cdef uint64_t expiration
-        memset(record, 0, RECORD_HEADER_BYTES)
-        # The record is padded to a multiple of 8; what follows its last byte goes to the log too.
-        (<uint64_t*>(<uint8_t*>record + align8(length) - 8))[0] = 0
-        record.length = length
-        record.position = self.slot | (<uint64_t>self.serial << 32)
-        record.topic_id = entry.number
-        record.kind = KIND_PUBLISH
-        record.expiration_s = NO_EXPIRATION
-        if field_u64(&self.view, FIELD_EXPIRATION, &expiration) == 0:
-            record.expiration_s = <uint32_t>expiration
-        if self.view.field[<int>FIELD_CMD].length == 13 or self.view.field[<int>FIELD_CMD].data[0] == c'd':
-            record.flags |= FLAG_DELTA
-        record.publisher_id = self.publisher_id
-        record.sequence = sequence
-        if sequence == 0 and self.numbered:
-            record.flags |= FLAG_DERIVED_PUBLISHER
-            record.publisher_id = self.derived_id
-            record.origin_length = ORIGIN_BYTES
-            (<uint64_t*>at)[0] = self.publisher_id
-            (<uint64_t*>(at + 8))[0] = 0
-            at += ORIGIN_BYTES
-        part = self.part_length(<int>FIELD_CORRELATION_ID)
-        record.correlation_id_length = part
-        memcpy(at, self.view.field[<int>FIELD_CORRELATION_ID].data, part)
-        at += part
-        part = <uint32_t>len(self.user_id)
-        record.user_id_length = part
-        memcpy(at, <const char*>self.user_id, part)
-        at += part
-        part = self.part_length(<int>FIELD_SOW_KEY)
-        record.sow_key_length = part
-        memcpy(at, self.view.field[<int>FIELD_SOW_KEY].data, part)
-        at += part
-        part = self.frame_length - self.header_length
-        record.payload_length = part
-        memcpy(at, self.frame + self.header_length, part)
-        debug_assert(at + part == <uint8_t*>record + length)
-        if entry.recorded_if is not None and not self.is_recorded(entry, record, at):
-            record.flags |= FLAG_UNRECORDED
-        return 0
-
-    cdef bint is_recorded(self, TopicEntry entry, const RecordHeader* record, const uint8_t* payload) except -1:
-        """Whether a message's content is one of those that the transaction log takes of its topic."""
-        cdef FilterSet filters = entry.recorded_if
-        cdef FilterBench bench = filters.bench
-        cdef uint64_t unreadable = bench.unreadable
-        if filters.asks_message:
-            tell_facts(bench.context, record, entry.raw_name, False, True)
-            if filters.asks_publisher:
-                bench.tell_publisher(self.publisher_id)
-        filters.match(payload, record.payload_length)
-        if bench.unreadable != unreadable:
-            bench.last_unreadable = (entry.name, record.publisher_id, record.sequence)
-        return filters.matched_count > 0
-
-    # --- the current frame, for Python ----------------------------------------------------------------
-
-    @property
-    def header(self):
-        """The current frame's header as a dictionary of long names. Raises HeaderError."""
-        return parse_header((<const char*>self.frame)[: self.header_length])[0]
-
-    @property
-    def raw_header(self):
-        """The current frame's header as bytes."""
-        return (<const char*>self.frame)[: self.header_length]
-
-    @property
-    def body(self):
-        """The current frame's body as bytes."""
-        return (<const char*>self.frame + self.header_length)[: self.frame_length - self.header_length]
-
-    @property
-    def body_length(self):
-        return self.frame_length - self.header_length
-
-    @property
-    def topic_name(self):
-        """The current frame's topic. Raises UnicodeDecodeError."""
-        return self.header.get("topic", "")
-
-    @property
-    def frame_sequence(self):
-        """The current frame's sequence as the record will have it, 0 = none."""
-        return self.given_sequence()
-
-    @property
-    def parts_fit(self):
-        """Whether correlation id and SOW key of the current frame are short enough for a record."""
-        return (
-            self.part_length(<int>FIELD_CORRELATION_ID) <= PART_LIMIT
-            and self.part_length(<int>FIELD_SOW_KEY) <= PART_LIMIT
-        )
+    # --- for Python -----------------------------------------------------------------------------------
 
     def publish_current(self, TopicEntry entry, bint wants_ack):
         """Put the current frame (a publish returned as COMMAND) into the ring under a declared topic.
@@ -666,12 +420,6 @@ cdef class Ingress:
         """Ask for every permission anew."""
         if self.permission_count:
             memset(self.permissions, 0, self.permission_count)
-
-    cdef uint64_t given_sequence(self) noexcept:
-        """The current frame's sequence, 0 = none."""
-        cdef uint64_t sequence = 0
-        field_u64(&self.view, FIELD_SEQ, &sequence)
-        return sequence
 
     def spill_length(self):
         """Bytes of the current frame's record, padding included."""
