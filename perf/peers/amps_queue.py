@@ -70,7 +70,7 @@ class BookmarkConsumer(Consumer):
 class AmpsQueue(AmpsPeer, QueuePeer):
     name = "amps-queue"
     title = "this server (synced)"
-    pace = 600_000
+    pace = 250_000
     sow = f"""<SOW><Queue>
     <Name>{QUEUE}</Name><MessageType>json</MessageType><UnderlyingTopic>bench</UnderlyingTopic>
     <Semantics>at-least-once</Semantics><MaxPerSubscriptionBacklog>{PREFETCH}</MaxPerSubscriptionBacklog>
