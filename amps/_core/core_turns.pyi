@@ -8,6 +8,7 @@ from amps._core.shared import ControlPage, Ring
 WOKEN_BY_BELL: int
 
 class CoreTurns:
+    sequencer: Sequencer
     def __init__(
         self,
         control: ControlPage,

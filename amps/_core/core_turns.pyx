@@ -39,7 +39,7 @@ WOKEN_BY_BELL = 1 << BELL_PLACE
 cdef class CoreTurns:
 
     cdef ControlPage control
-    cdef object sequencer
+    cdef public object sequencer   # may be replaced by one that observes it
     cdef object journal
     cdef object may_take
     cdef object written
@@ -97,7 +97,9 @@ cdef class CoreTurns:
         if self.may_take():
             worked = self.sequencer.turn(self.control, now_ns, self.control.data.flush.durable, self.bytes_max)
             if worked and self.written is not None:
-                self.written(self.journal.position, self.control.durable_wanted(self.transports))
+                # What is delivered is waited for: no transport has to say so first.
+                wanted = max(self.sequencer.durable_awaited, self.control.durable_wanted(self.transports))
+                self.written(self.journal.position, wanted)
             self.after()
         if self.blocked or self.sequencer.has_replies:
             self._send_replies()

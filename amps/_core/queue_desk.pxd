@@ -11,6 +11,7 @@ cdef class QueueDesk:
     cdef readonly list names               # by queue: (message type, name), both as bytes
     cdef tuple rules                       # by queue: QueueRules, None if it has no expression; None = no queue has any
     cdef public object last_sequence       # publisher id -> the highest sequence in the log
+    cdef readonly uint64_t durable_awaited  # log position up to which the journal must be durable for deliveries
 
     cdef int enqueue(self, const RecordHeader* record, bytes topic, tuple queues, uint64_t now_ns) except -1
     cdef uint32_t acknowledge(

@@ -54,6 +54,7 @@ cdef class QueueDesk:
             raise ValueError("rules are given for each queue, or for none")
         self.rules = tuple(given) if any(given) else None
         self.last_sequence = None
+        self.durable_awaited = 0
 
     cdef int enqueue(self, const RecordHeader* record, bytes topic, tuple queues, uint64_t now_ns) except -1:
         """A message was placed in the journal: it enters the queues of its topic whose filters it matches."""
@@ -242,6 +243,7 @@ cdef class QueueDesk:
                 for at in range(count):
                     # The durable position is always the end of a record.
                     header.durable_needed = max(header.durable_needed, delivery[at].position + 1)
+                self.durable_awaited = max(self.durable_awaited, header.durable_needed)
                 records.append((transport, bytes(memory)))
         return records
 

@@ -257,15 +257,6 @@ cdef class QueueSender:
         batch.action = action
         self.batches.append(batch)
 
-    @property
-    def durable_needed(self):
-        """Log position up to which the journal must be durable before the next delivery; 0 = nothing waits."""
-        cdef Batch batch
-        if not self.batches:
-            return 0
-        batch = self.batches[0]
-        return batch.durable_needed
-
     def run(self, uint64_t durable, uint64_t bytes_max):
         """Send what may be sent, for about so many bytes of log. True: there is more to do at once."""
         cdef Batch batch

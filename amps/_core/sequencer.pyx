@@ -1,4 +1,4 @@
-"""The core's logic: order, duplicates, publisher identity. No I/O, no clock.
+"""The core's logic: order and duplicates. No I/O, no clock.
 
 The sequencer takes the records that transports pushed into their rings, in ring order, and gives each accepted
 message its place: position, transaction id and time are filled in where the record lies, and whole runs of records
@@ -7,8 +7,7 @@ in the server and, with a simulated storage and clock, in the simulation.
 
 Invariants
 - A publisher's sequences only rise in the log. What is not higher than the highest seen is dropped.
-- A client name belongs to one session. When another one takes it over, what the old session still has in its ring is
-  dropped: it was not acknowledged, and the number may already be promised to the new session.
+- What is in a ring of a session that has lost its client name is dropped (core_register.pyx).
 - Transaction ids rise over both logs together: merging them by transaction id gives the order of the instance.
 - A message that the journal cannot take (no further file can be made) is refused, and its session with it: what a
   publisher sends next must not come into the log before it, or it would be a duplicate when it is sent again.
@@ -16,19 +15,23 @@ Invariants
   sees its record consumed and then reads the watermarks has an upper bound of the record's position.
 """
 
+cimport cython
 from cpython.tuple cimport PyTuple_GET_SIZE
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free, realloc
-from libc.string cimport memset
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 import msgpack
 
-from amps._core.bookmark_index cimport PublisherMap
-from amps._core.identity import publisher_id as publisher_id_of
-from amps._core.identity import topic_hash
+from amps._core.core_register cimport (
+    SESSION_ACTIVE,
+    SESSION_FENCED,
+    CoreRegister,
+    Publisher,
+    Session,
+    Topic,
+    TransportState,
+)
 from amps._core.log_writer cimport LogWriter
 from amps._core.platform cimport load_acquire, store_release
-from amps._core.queue_desk cimport QueueDesk
 from amps._core.queue_desk import client_key
 from amps._core.queue_records cimport QueueEntry
 from amps._core.record cimport (
@@ -55,101 +58,23 @@ from amps._core.shared cimport NOTHING_REFUSED, ControlPage, Ring, Watermarks
 
 
 cdef enum:
-    NO_TOPIC = 0xFFFFFFFF
-    NO_PUBLISHER = 0xFFFFFFFF
     # Acknowledgements of more messages of queues, or about as many, wait for the next turn: who acknowledged first is
     # sent new ones while the others are dealt with.
     ACKNOWLEDGED_PER_TURN = 256
 
 
-cdef struct Publisher:
-    uint64_t publisher_id
-    uint64_t last_sequence         # highest seen, logged or not
-
-
-cdef struct Session:
-    uint32_t serial                # of the connection in that slot
-    uint32_t publisher             # number of its Publisher
-    uint32_t state                 # SessionState
-
-
-cdef enum SessionState:
-    SESSION_NONE = 0
-    SESSION_ACTIVE = 1
-    SESSION_FENCED = 2             # its name was taken over: nothing more is accepted from it
-
-
-cdef class Topic:
-    """A topic of one message type, as the core knows it."""
-
-    cdef readonly uint32_t number
-    cdef readonly bytes name
-    cdef readonly bytes message_type
-    cdef readonly uint64_t hash
-    cdef readonly bint logged
-    cdef tuple feeds               # queues that its messages enter
-    cdef int64_t queue             # number of the queue with this name, -1 = there is none
-
-
-cdef class TransportState:
-    """What the core keeps per transport: its ring, its sessions by connection slot, its topic numbers."""
-
-    cdef int index
-    cdef Ring ring
-    cdef Session* sessions
-    cdef uint32_t session_capacity
-    cdef list topics               # by the transport's number: Topic
-    cdef uint64_t taken            # bytes taken from the ring and not released yet
-
-    def __cinit__(self):
-        self.sessions = NULL
-        self.session_capacity = 0
-
-    def __dealloc__(self):
-        free(self.sessions)
-
-    cdef Session* session(self, uint32_t slot) except NULL:
-        cdef uint32_t capacity
-        cdef Session* grown
-        if slot >= self.session_capacity:
-            capacity = max(64, max(slot + 1, self.session_capacity * 2))
-            grown = <Session*>realloc(self.sessions, capacity * sizeof(Session))
-            if grown == NULL:
-                raise MemoryError()
-            memset(&grown[self.session_capacity], 0, (capacity - self.session_capacity) * sizeof(Session))
-            self.sessions = grown
-            self.session_capacity = capacity
-        return &self.sessions[slot]
-
-
-cdef class Sequencer:
+@cython.final
+cdef class Sequencer(CoreRegister):
     """Orders everything. One per core; not thread-safe.
 
-    journal: LogWriter of the journal, None without a transaction log. transient: LogWriter for topics that are not
-    recorded. is_logged(topic, message_type) tells which topics the journal takes. publishers: {publisher id: highest
-    sequence} from recovery. queues: a QueueDesk, and `feeds` and `queue` of amps.config.queue_topics; None: no queues.
+    transient: LogWriter for topics that are not recorded. open_spill(token) maps the file of a message that was too
+    large for its ring. next_txid: the first transaction id to be given. The others: see CoreRegister.
     """
 
-    cdef readonly LogWriter journal
     cdef readonly LogWriter transient
-    cdef object is_logged
     cdef object open_spill
-    cdef readonly QueueDesk desk
-    cdef object queue_topics
     cdef readonly uint64_t next_txid
-    cdef readonly uint64_t now_ns
     cdef readonly uint64_t durable
-    cdef list transports
-    cdef dict topics_by_key
-    cdef list topics
-    cdef PublisherMap publisher_map
-    cdef Publisher* publishers
-    cdef uint32_t publisher_count
-    cdef uint32_t publisher_capacity
-    cdef dict owners               # client name -> (transport, slot, serial, user id)
-    cdef readonly set client_names  # of all who ever logged on
-    cdef readonly dict names       # (transport, slot) -> client name whose owner that session is
-    cdef readonly list replies     # [(transport, msgpack-able tuple)], taken by the process
     cdef readonly uint64_t accepted
     cdef readonly uint64_t duplicates
     cdef readonly uint64_t fenced
@@ -161,32 +86,14 @@ cdef class Sequencer:
     cdef const uint8_t* run_data
     cdef uint64_t run_length
 
-    def __cinit__(self):
-        self.publishers = NULL
-
     def __init__(
         self, journal, transient, is_logged, open_spill, uint64_t next_txid, publishers, uint64_t now_ns, queues=None
     ):
-        self.journal = journal
+        CoreRegister.__init__(self, journal, is_logged, publishers, now_ns, queues)
         self.transient = transient
-        self.is_logged = is_logged
         self.open_spill = open_spill
-        self.desk, self.queue_topics = queues or (None, None)
-        if self.desk is not None:
-            self.desk.last_sequence = self.last_sequence
         self.next_txid = next_txid
-        self.now_ns = now_ns
         self.durable = 0
-        self.transports = []
-        self.topics_by_key = {}
-        self.topics = []
-        self.publisher_map = PublisherMap()
-        self.publisher_count = 0
-        self.publisher_capacity = 0
-        self.owners = {}
-        self.names = {}
-        self.client_names = set()
-        self.replies = []
         self.accepted = 0
         self.duplicates = 0
         self.fenced = 0
@@ -196,82 +103,6 @@ cdef class Sequencer:
         self.run_writer = None
         self.run_data = NULL
         self.run_length = 0
-        for publisher, sequence in publishers.items():
-            self.publishers[self._publisher(publisher)].last_sequence = sequence
-
-    def __dealloc__(self):
-        free(self.publishers)
-
-    # --- transports, topics, publishers ---------------------------------------------------------------
-
-    def attach_transport(self, int index, Ring ring):
-        """(Re)start transport `index` with that ring; sessions of its predecessor end here."""
-        cdef TransportState state = TransportState()
-        while len(self.transports) <= index:
-            self.transports.append(None)
-        state.index = index
-        state.ring = ring
-        state.topics = []
-        state.taken = 0
-        self.transports[index] = state
-        for key in [key for key in self.names if key[0] == index]:
-            self._give_up_name(key)
-        if self.desk is not None:
-            self.desk.book.end_transport(index, self.now_ns)
-            self.desk.book.take_cursor_news()  # who would evaluate these filters is gone
-
-    def topic_number(self, str topic, str message_type):
-        """The core's number of a topic; made when first asked for."""
-        return self._topic(topic.encode("utf-8", "surrogatepass"), message_type.encode()).number
-
-    cdef Topic _topic(self, bytes name, bytes message_type):
-        cdef Topic topic
-        key = (name, message_type)
-        topic = self.topics_by_key.get(key)
-        if topic is None:
-            topic = Topic()
-            topic.number = <uint32_t>len(self.topics)
-            topic.name = name
-            topic.message_type = message_type
-            text = name.decode("utf-8", "surrogatepass")
-            type_text = message_type.decode()
-            topic.hash = topic_hash(text, type_text)
-            topic.logged = self.journal is not None and self.is_logged(text, type_text)
-            topic.feeds = ()
-            topic.queue = -1
-            if self.desk is not None:
-                if topic.logged:
-                    topic.feeds = tuple([
-                        self.desk.book.queues[number] for number in self.queue_topics.feeds(text, type_text)
-                    ])
-                number = self.queue_topics.queue(text, type_text)
-                topic.queue = -1 if number is None else number
-            self.topics.append(topic)
-            self.topics_by_key[key] = topic
-        return topic
-
-    cdef uint32_t _publisher(self, uint64_t publisher_id) except? NO_PUBLISHER:
-        cdef uint64_t* place = self.publisher_map.find(publisher_id)
-        cdef Publisher* grown
-        if place != NULL:
-            return <uint32_t>place[0]
-        if self.publisher_count == self.publisher_capacity:
-            self.publisher_capacity = max(64, self.publisher_capacity * 2)
-            grown = <Publisher*>realloc(self.publishers, self.publisher_capacity * sizeof(Publisher))
-            if grown == NULL:
-                raise MemoryError()
-            self.publishers = grown
-        self.publishers[self.publisher_count].publisher_id = publisher_id
-        self.publishers[self.publisher_count].last_sequence = 0
-        place = self.publisher_map.insert(publisher_id)
-        place[0] = self.publisher_count
-        self.publisher_count += 1
-        return self.publisher_count - 1
-
-    def last_sequence(self, uint64_t publisher_id):
-        """Highest sequence seen of a publisher, 0 = none."""
-        cdef uint64_t* place = self.publisher_map.find(publisher_id)
-        return self.publishers[place[0]].last_sequence if place != NULL else 0
 
     # --- the turn -------------------------------------------------------------------------------------
 
@@ -565,15 +396,6 @@ cdef class Sequencer:
             self._tell_cursors()
         return 0
 
-    cdef int _tell_cursors(self) except -1:
-        """Tell transports which filters they have to evaluate from now on, and which not any more."""
-        for transport, cursor, queue, key in self.desk.book.take_cursor_news():
-            if queue is None:
-                self.replies.append((transport, ("queue_evaluated_enough", 0, 0, cursor)))
-            else:
-                self.replies.append((transport, ("queue_evaluate", 0, 0, cursor, queue, key)))
-        return 0
-
     cdef int _refuse(self, Session* session, uint32_t slot, TransportState state) except -1:
         """A message that the journal cannot take: nothing more is accepted from its session."""
         session.state = SESSION_FENCED
@@ -643,54 +465,10 @@ cdef class Sequencer:
             memory.close()
         return 0
 
-    cdef int _logon(
-        self, int index, TransportState state, uint32_t slot, uint32_t serial, str name, str user_id
-    ) except -1:
-        cdef Session* session = state.session(slot)
-        cdef Session* old
-        cdef uint64_t publisher_id = publisher_id_of(name)
-        cdef uint64_t last_sequence = 0
-        if self.journal is not None:
-            owner = self.owners.get(name)
-            if owner is not None:
-                if owner[3] != user_id:
-                    self.replies.append((index, ("logon", slot, serial, False, 0, 0)))
-                    return 0
-                old = (<TransportState>self.transports[owner[0]]).session(owner[1])
-                if old.serial == owner[2]:
-                    old.state = SESSION_FENCED
-                self.names.pop(owner[:2], None)
-                self.replies.append((owner[0], ("kick", owner[1], owner[2], name, user_id)))
-            self.client_names.add(name)
-            self.owners[name] = (index, slot, serial, user_id)
-            self.names[index, slot] = name
-        session.serial = serial
-        session.publisher = self._publisher(publisher_id)
-        session.state = SESSION_ACTIVE
-        if self.journal is not None:
-            last_sequence = self.publishers[session.publisher].last_sequence
-        self.replies.append(
-            (index, ("logon", slot, serial, True, last_sequence,
-                     self.journal.position if self.journal is not None else 0))
-        )
-        return 0
-
-    cdef int _disconnect(self, int index, TransportState state, uint32_t slot, uint32_t serial) except -1:
-        cdef Session* session = state.session(slot)
-        if session.serial == serial:
-            session.state = SESSION_NONE
-            self._give_up_name((index, slot))
-        if self.desk is not None:
-            self.desk.book.end_client(client_key(index, slot, serial), self.now_ns)
-            self._tell_cursors()
-        return 0
-
-    cdef int _give_up_name(self, tuple key) except -1:
-        """The session in that slot ended; its client name, if it still is its owner, is free."""
-        name = self.names.pop(key, None)
-        if name is not None:
-            del self.owners[name]
-        return 0
+    @property
+    def durable_awaited(self):
+        """Log position up to which the journal must be durable for what is delivered; 0: nothing waits, or ever did."""
+        return 0 if self.desk is None else self.desk.durable_awaited
 
     @property
     def queues_due_ns(self):

@@ -283,6 +283,7 @@ class QueueWorld(World):
             assert len(awaited) <= self._counter(number, "deferred") <= len(queue.deferred)
             assert self._counter(number, "leased") == self._counter(number, "delivered") == 0
         core.sequencer = ObservedSequencer(core.sequencer, self._hear)  # type: ignore[assignment]
+        core.turns.sequencer = core.sequencer
         super()._started()
 
     def _hear(self, replies: list[tuple[int, object]]) -> None:

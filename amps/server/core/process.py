@@ -97,7 +97,7 @@ class Core:
         self._journal_files: JournalFiles | None = None
         self._flusher: Flusher | None = None
         self._transient_files = TransientFiles(runtime, config.name)
-        self._turns = CoreTurns(
+        self.turns = CoreTurns(
             runtime.control,
             runtime.egress,
             [bell.fd for bell in runtime.transport_bells],
@@ -259,7 +259,7 @@ class Core:
         for transport, ring in enumerate(self._runtime.ingress):
             self.sequencer.attach_transport(transport, ring)
         written = None if journal is None or self._flusher is None else self._flusher.written
-        self._turns.begin(self.sequencer, self._room_in_transient_log, written, self._after_turn)
+        self.turns.begin(self.sequencer, self._room_in_transient_log, written, self._after_turn)
         self.sequencer.publish_watermarks(self._runtime.control)
 
     def _find_directories(self, directories: list[Path]) -> None:
@@ -368,7 +368,7 @@ class Core:
     # --- the loop -----------------------------------------------------------------------------------------
 
     def _serve(self) -> None:
-        turns = self._turns
+        turns = self.turns
         control = self._runtime.control
         look_ns = 0
         while True:
@@ -418,7 +418,7 @@ class Core:
 
     def turn(self) -> bool:
         """One batch from every transport. True: there was something to do. Raises StorageFailure."""
-        return self._turns.turn(self._now_ns())
+        return self.turns.turn(self._now_ns())
 
     def _after_turn(self) -> None:
         """The sequencer has had its turn."""
@@ -457,7 +457,7 @@ class Core:
             if self._action_pins is not None and self._queues.all_written:
                 self._action_pins.look(journal.position)
         self._answer_requests()
-        for index in list(self._turns.replacing):
+        for index in list(self.turns.replacing):
             self._replace_transport(index)
 
     def _listen(self) -> None:
@@ -476,7 +476,7 @@ class Core:
             if message[0] == "drain":
                 self._drain()
             elif message[0] == "transport died":
-                self._turns.replacing.add(message[1])
+                self.turns.replacing.add(message[1])
 
     def _answer_requests(self) -> None:
         """Requests of the services process, about journals and queues. While it takes no answers, none is read."""
@@ -511,7 +511,7 @@ class Core:
         ring = self._runtime.ingress[index]
         if not self.sequencer.ring_is_empty(index):
             return
-        self._turns.replacing.discard(index)
+        self.turns.replacing.discard(index)
         self.sequencer.attach_transport(index, ring)
         self._tell("transport drained", index)
 

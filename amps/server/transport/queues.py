@@ -76,11 +76,6 @@ class Queues:
         return self._sender.run(self._core.view.durable, LOG_BYTES_PER_TURN) or more
 
     @property
-    def durable_awaited(self) -> bool:
-        """Whether a delivery waits for the device."""
-        return self._sender is not None and self._sender.durable_needed > self._core.view.durable
-
-    @property
     def has_subscriptions(self) -> bool:
         """Whether anybody here gets messages of queues."""
         return bool(self._receivers)

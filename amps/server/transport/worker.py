@@ -329,12 +329,8 @@ class Worker:
         if self.dirty:
             self._flush()
         core.publish_pushed()
-        if (
-            core.durable_awaited
-            or self.ack_schedule.durable_awaited
-            or self.feeds.durable_awaited
-            or self.queues.durable_awaited
-        ):
+        # Of deliveries of queues the core itself knows that they are waited for.
+        if core.durable_awaited or self.ack_schedule.durable_awaited or self.feeds.durable_awaited:
             core.ask_for_durable()
         return more
 

@@ -3,10 +3,14 @@
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import msgpack
 import pytest
 
+from amps._core.core_turns import CoreTurns
+from amps._core.shared import ControlPage, InstanceView, Ring
 from amps.server.core import transient_files
 from amps.server.records import KIND_DECLARE_TOPIC, KIND_LOGON, control_payload, control_record
 from tests.simulation.disk import SimulatedDisk
@@ -166,3 +170,34 @@ def test_core_a_reused_slot_is_another_session(server: Server) -> None:
     assert publish(server, 0, 0, 1, serial=2)
     server.core.turn()
     assert (server.core.sequencer.accepted, server.core.sequencer.fenced) == (1, 1)
+
+
+class DecidingSequencer:
+    """Decides every turn to deliver something that is not durable yet."""
+
+    has_replies = False
+
+    def __init__(self, position: int, durable_awaited: int) -> None:
+        self.journal = SimpleNamespace(position=position)
+        self.durable_awaited = durable_awaited
+
+    def turn(self, *about: object) -> bool:
+        return True
+
+    def release(self, blocked: object) -> bool:
+        return False
+
+
+@pytest.mark.parametrize(("awaited", "wanted"), [(0, 0), (300, 0), (300, 200), (200, 300)])
+def test_core_has_the_journal_synced_for_whoever_waits(awaited: int, wanted: int) -> None:
+    """What is to be delivered, without a transport having to ask, and what transports ask for."""
+    told = []
+    control = ControlPage()
+    turns = CoreTurns(control, [Ring(4096)], [-1], -1, -1, -1, 4096, lambda answer: b"")
+    sequencer: Any = DecidingSequencer(500, awaited)
+    turns.begin(
+        sequencer, lambda: True, lambda position, wanted: told.append((position, wanted)), lambda: None
+    )
+    InstanceView(control, Ring(4096), Ring(4096), 0).want_durable(wanted)
+    assert turns.turn(1)
+    assert told == [(500, max(awaited, wanted))]
