@@ -13,26 +13,18 @@ import pytest
 from tests.support.admin import get
 from tests.support.peers import Peers
 from tests.support.ports import release_port, reserve_port
-from tests.support.server import ServerProcess, StartServer, Transport, package_path, wait_until
+from tests.support.server import (
+    ServerProcess,
+    StartServer,
+    Transport,
+    amps_server,
+    package_path,
+    wait_until,
+)
 
 FINDING = re.compile(
     r"^(?P<file>.*?):(?P<line>\d+): (?P<severity>error|warning|info): (?P<path>\S+): (?P<text>.+)$"
 )
-
-
-def amps_server(
-    *arguments: str | Path, cwd: Path | None = None, **environment: str
-) -> subprocess.CompletedProcess[str]:
-    """Runs the command to its end."""
-    return subprocess.run(
-        [sys.executable, "-P", "-m", "amps.server.main", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": package_path(), **environment},
-        check=False,
-    )
 
 
 def write(path: Path, text: str) -> Path:

@@ -1,9 +1,14 @@
-"""Kinds of queues and their limits over sockets: queues.md §2, §5.1, §12, §13; behaviours 10, 23, 60 and 62 of §24."""
+"""Kinds of queues and their limits over sockets: queues.md §2, §5.1, §12, §13; behaviours 10, 22, 23, 60 and 62 of
+§24.
+"""
+
+from pathlib import Path
 
 import pytest
 
 from tests.support.peer import RawClient, bodies_of
 from tests.support.peers import Peers
+from tests.support.queue_configurations import configuration, element
 from tests.support.queues import (
     Queueing,
     acknowledge,
@@ -15,8 +20,9 @@ from tests.support.queues import (
     quiet,
     records_of,
 )
-from tests.support.server import StartServer
+from tests.support.server import StartServer, amps_server
 
+OVER_TOPICS = "<UnderlyingTopic>^T(1|2)$</UnderlyingTopic>"
 BARRIER = b'{"id":0,"bar":1}'
 KINDS = {
     "Queue": {},
@@ -124,3 +130,37 @@ def test_queues_beyond_their_target_depth_wait(start_server: StartServer, peers:
     assert bodies_of(far.receive_published(1)) == bodies(1400)
     rest = [number for number in range(501, 1501) if number not in (1200, 1400)]
     assert query(client, bs=1000)[0] == bodies(*rest)
+
+
+@pytest.mark.parametrize(
+    ("kind", "inner", "reason"),
+    [
+        ("Queue", OVER_TOPICS, "add DefaultPublishTarget"),
+        ("Queue", f"{OVER_TOPICS}<DefaultPublishTarget>T3</DefaultPublishTarget>", "is not matched by"),
+        ("GroupLocalQueue", "", "InitialOwner"),
+        (
+            "Queue",
+            "<Priority>/p</Priority><BarrierExpression>/b = 1</BarrierExpression>",
+            "BarrierExpression",
+        ),
+        ("Queue", "<TargetQueueDepth>999</TargetQueueDepth>", "below the minimum of 1000"),
+        (
+            "Queue",
+            "<TargetQueueDepth>1000</TargetQueueDepth><Priority>/p</Priority>",
+            "together with Priority",
+        ),
+        ("Queue", "<Filter>/t &lt; UNIX_TIMESTAMP()</Filter>", "not deterministic"),
+        ("Queue", "<Semantics>at-most-once</Semantics><FairnessModel>fast</FairnessModel>", "round-robin"),
+        ("Queue", "<Semantics>at_least_once</Semantics>", "write one of at-least-once, at-most-once"),
+        ("Queue", "<UnderlyingTopic>other</UnderlyingTopic>", "is not recorded"),
+    ],
+)
+def test_queues_a_start_is_refused(tmp_path: Path, kind: str, inner: str, reason: str) -> None:
+    """queues.md §24, 22: with what is wrong and where, and before anything is made."""
+    path = tmp_path / "config.xml"
+    path.write_text(configuration(element("Q", inner, tag=kind)))
+    refused = amps_server(path, cwd=tmp_path)
+    assert refused.returncode == 1
+    assert f"AMPSConfig/SOW/{kind}" in refused.stderr
+    assert reason in refused.stderr
+    assert [entry.name for entry in tmp_path.iterdir()] == ["config.xml"]

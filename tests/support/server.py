@@ -506,6 +506,21 @@ def _is_alive(process: psutil.Process) -> bool:
         return False
 
 
+def amps_server(
+    *arguments: str | Path, cwd: Path | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Runs the server's command to its end."""
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "amps.server.main", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": package_path(), **environment},
+        check=False,
+    )
+
+
 def package_path() -> str:
     """The directory that the server process must import the package from: the one this process uses. Behind it, so
     that an unbuilt checkout never stands for the package, that of the tests, of which a process may be a part.
