@@ -90,8 +90,11 @@ class DemoServer:
         return titles
 
     def stop(self) -> None:
-        """Ask the server to end; if it does not, end it."""
+        """Ask the server to end; if it does not, end it. A kill that was interrupted is done again."""
         if self._process is None:
+            return
+        if self._family:
+            self.kill()
             return
         self._process.terminate()
         try:

@@ -15,6 +15,7 @@ from threading import Thread
 import psutil
 import pytest
 
+from amps.cli.demo.server import DemoServer
 from tests.support.server import wait_until
 from tests.unit.cli.running import COMMAND, TIMEOUT_S, environment, run
 
@@ -110,3 +111,30 @@ def test_nothing_of_the_demo_stays_behind(tmp_path: Path, number: signal.Signals
                 process.kill()
     if number is not signal.SIGKILL:
         assert list(temporary.iterdir()) == []
+
+
+def test_a_kill_that_is_interrupted_is_done_again_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its supervisor may be gone then, and others not: they would still write into the directory."""
+    server = DemoServer(tmp_path / "data")
+    server.start()
+    family: list[psutil.Process] = []
+    kill = psutil.Process.kill
+
+    def interrupted(process: psutil.Process) -> None:
+        if family:
+            raise SystemExit(143)
+        family.extend([process, *process.children(recursive=True)])
+        kill(process)
+
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(psutil.Process, "kill", interrupted)
+            with pytest.raises(SystemExit):
+                server.kill()
+        assert len(family) > 1
+        server.stop()
+        assert psutil.wait_procs(family[1:], timeout=0)[1] == []
+    finally:
+        server.kill()
