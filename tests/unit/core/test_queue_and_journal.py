@@ -156,6 +156,9 @@ def test_an_acknowledgement_comes_before_a_delivery_that_waited(stage: Stage) ->
     [delivered] = [answer for answer in stage.turn() if isinstance(answer, bytes)]
     (durable_needed,) = struct.unpack_from("<Q", delivered, HEADER_BYTES)
     assert durable_needed == stage.feeder.journal.position
+    assert (
+        stage.feeder.sequencer.durable_awaited == durable_needed
+    )  # the core has it synced without being asked
 
 
 def test_no_lease_runs_of_a_delivery_that_nobody_hears_of(stage: Stage) -> None:
