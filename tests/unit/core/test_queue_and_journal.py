@@ -181,3 +181,16 @@ def test_no_lease_runs_of_a_delivery_that_nobody_hears_of(stage: Stage) -> None:
     assert stage.feeder.sequencer.try_next_journal()
     stage.turn()
     assert [state for _, state in stage.desk.book.states(LEASING)] == [LEASED]
+
+
+def test_a_turn_takes_acknowledgements_of_some_hundred_messages(stage: Stage) -> None:
+    """The others wait for the next: who acknowledged first gets new messages meanwhile."""
+    stage.turn()
+    for _ in range(600):
+        stage.acknowledge("E", 1)
+    taken = []
+    sequencer, control = stage.feeder.sequencer, stage.feeder.control
+    while sequencer.turn(control, stage.now_ns, 0, 1 << 20):
+        sequencer.release(())
+        taken.append(len(sequencer.take_replies()))
+    assert taken == [128, 128, 128, 128, 88]  # a record counts for one message more than it is about
