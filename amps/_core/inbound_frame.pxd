@@ -29,10 +29,10 @@ cdef class InboundFrame(ReceiveBuffer):
     # the current frame
     cdef HeaderView view
     cdef uint32_t header_length
+    cdef uint64_t given_sequence           # 0 = none, or none that is a number
     cdef const uint8_t* frame
     cdef uint32_t frame_length
 
-    cdef uint64_t given_sequence(self) noexcept
     cdef uint64_t record_length(self, uint64_t sequence) noexcept
     cdef int fill_record(
         self, RecordHeader* record, uint32_t length, TopicEntry entry, uint64_t sequence

@@ -30,7 +30,6 @@ from amps._core.wire cimport (
     FIELD_CMD,
     FIELD_CORRELATION_ID,
     FIELD_EXPIRATION,
-    FIELD_SEQ,
     FIELD_SOW_KEY,
     field_u64,
 )
@@ -82,7 +81,7 @@ cdef class InboundFrame(ReceiveBuffer):
     @property
     def frame_sequence(self):
         """The current frame's sequence as the record will have it, 0 = none."""
-        return self.given_sequence()
+        return self.given_sequence
 
     @property
     def parts_fit(self):
@@ -93,12 +92,6 @@ cdef class InboundFrame(ReceiveBuffer):
         )
 
     # --- its record -----------------------------------------------------------------------------------
-
-    cdef uint64_t given_sequence(self) noexcept:
-        """The current frame's sequence, 0 = none."""
-        cdef uint64_t sequence = 0
-        field_u64(&self.view, FIELD_SEQ, &sequence)
-        return sequence
 
     cdef uint64_t record_length(self, uint64_t sequence) noexcept:
         """Bytes of the current frame's record; `sequence` 0 = the publisher gave none."""

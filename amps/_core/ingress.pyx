@@ -20,6 +20,7 @@ from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memset
 
+from amps._core.header_pattern cimport HeaderPattern, follow_header, learn_header
 from amps._core.inbound_frame cimport PART_LIMIT, InboundFrame, part_length
 from amps._core.platform cimport load_relaxed
 from amps._core.queue_acks cimport (
@@ -70,6 +71,7 @@ cdef class Ingress(InboundFrame):
     cdef Ring ring
     cdef ControlPage control
     cdef TopicTable table
+    cdef HeaderPattern plain               # of the last plain publish
     # identity, set at logon
     cdef readonly bint ready               # logged on: plain publishes are taken here
     cdef bint conflated                    # persisted acknowledgements are conflated
@@ -102,6 +104,8 @@ cdef class Ingress(InboundFrame):
         self.control = control
         self.table = table
         self.ready = False
+        self.plain.before = 0
+        self.plain.learned = 0
         self.permission_count = 0
         self.last_entry = None
         self.leases = None
@@ -132,6 +136,7 @@ cdef class Ingress(InboundFrame):
         self.conflated = conflated
         self.checked = checked
         self.ready = plain
+        self.plain.before = 0
 
     # --- parsing --------------------------------------------------------------------------------------
 
@@ -140,6 +145,7 @@ cdef class Ingress(InboundFrame):
         cdef uint8_t* bytes_
         cdef uint64_t length
         cdef int32_t header_length
+        cdef bint plain
         cdef int result
         while True:
             if self.end - self.at < 4:
@@ -155,11 +161,22 @@ cdef class Ingress(InboundFrame):
                 continue
             self.frame = bytes_ + 4
             self.frame_length = <uint32_t>length
-            header_length = scan_header(<const char*>self.frame, self.frame_length, &self.view)
-            if header_length < 0 or not self.view.present & (<uint64_t>1 << <int>FIELD_CMD):
-                return BAD_HEADER
+            header_length = follow_header(
+                &self.plain, <const char*>self.frame, self.frame_length, &self.view, &self.given_sequence
+            )
+            if header_length < 0:
+                header_length = self.scan()
+                if header_length < 0:
+                    return BAD_HEADER
+                plain = self.ready and self.is_plain_publish()
+                if plain:
+                    learn_header(
+                        &self.plain, <const char*>self.frame, <uint32_t>header_length, &self.view, self.given_sequence
+                    )
+            else:
+                plain = True
             self.header_length = <uint32_t>header_length
-            if not self.ready or not self.is_plain_publish():
+            if not plain:
                 if self.leases is not None and self.ready:
                     result = self.put_acknowledgement()
                     if result == RING_FULL:
@@ -176,6 +193,15 @@ cdef class Ingress(InboundFrame):
             if result == DENIED or result == NO_STORAGE or result == AFTER_REFUSAL:
                 self.at += 4 + length
             return result
+
+    cdef inline int32_t scan(self) noexcept nogil:
+        """Length of the current frame's header, its parts in `view`; -1: it is none, or has no command."""
+        cdef int32_t length = scan_header(<const char*>self.frame, self.frame_length, &self.view)
+        if length < 0 or not self.view.present & (<uint64_t>1 << <int>FIELD_CMD):
+            return -1
+        self.given_sequence = 0
+        field_u64(&self.view, FIELD_SEQ, &self.given_sequence)
+        return length
 
     cdef inline bint is_plain_publish(self) noexcept nogil:
         """A publish that needs no acknowledgement of its own."""
@@ -194,9 +220,8 @@ cdef class Ingress(InboundFrame):
             or part_length(&self.view, <int>FIELD_SOW_KEY) > PART_LIMIT
         ):
             return False
-        if self.view.present & (<uint64_t>1 << <int>FIELD_SEQ):
-            if field_u64(&self.view, FIELD_SEQ, &number) < 0 or number == 0:
-                return False
+        if self.given_sequence == 0 and self.view.present & (<uint64_t>1 << <int>FIELD_SEQ):
+            return False
         if self.view.present & (<uint64_t>1 << <int>FIELD_EXPIRATION):
             if field_u64(&self.view, FIELD_EXPIRATION, &number) < 0 or number >= NO_EXPIRATION:
                 return False
@@ -221,7 +246,8 @@ cdef class Ingress(InboundFrame):
         cdef TopicEntry entry
         if part_length(&self.view, <int>FIELD_TOPIC) == 0:
             self.topic_entry = None
-            field_u64(&self.view, FIELD_SEQ, &self.sequence)
+            if self.given_sequence:
+                self.sequence = self.given_sequence
             return DENIED
         entry = self.find_entry()
         if entry is None:
@@ -247,14 +273,13 @@ cdef class Ingress(InboundFrame):
         return entry
 
     cdef int put_publish_to(self, TopicEntry entry, bint wants_ack) except -1:
-        cdef uint64_t sequence = 0
+        cdef uint64_t sequence = self.given_sequence
         cdef uint64_t length
         cdef uint8_t* room
         cdef uint32_t permission
         cdef int refusal
         self.topic_entry = entry
         self.wants_ack = wants_ack
-        field_u64(&self.view, FIELD_SEQ, &sequence)
         if entry.refusal is not None:
             self.sequence = sequence
             return DENIED
@@ -423,12 +448,12 @@ cdef class Ingress(InboundFrame):
 
     def spill_length(self):
         """Bytes of the current frame's record, padding included."""
-        return align8(self.record_length(self.given_sequence()))
+        return align8(self.record_length(self.given_sequence))
 
     def write_spill(self, memory):
         """Lay the current frame's record out in a file's memory of `spill_length` bytes."""
         cdef unsigned char[::1] view = memory
-        cdef uint64_t sequence = self.given_sequence()
+        cdef uint64_t sequence = self.given_sequence
         cdef uint64_t length = self.record_length(sequence)
         if <uint64_t>view.shape[0] < align8(length):
             raise ValueError("the spill file is too small")
@@ -436,7 +461,7 @@ cdef class Ingress(InboundFrame):
 
     def finish_spill(self):
         """The spilled message's control record is in the ring: the frame is done."""
-        self.note_publish(self.given_sequence())
+        self.note_publish(self.given_sequence)
 
     def consume(self):
         """Move past the current frame, for results of `parse` that do not."""

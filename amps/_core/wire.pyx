@@ -14,7 +14,7 @@ than the decoder's limit is refused before anything is allocated for it.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.string cimport memcmp
+from libc.string cimport memchr, memcmp
 
 import json
 
@@ -23,6 +23,8 @@ MAX_HEADER_BYTES = 4 << 20     # a filter of the longest text, even if half of i
 LENGTH_BYTES = 4
 
 cdef uint32_t HEADER_LIMIT = 4 << 20
+cdef enum:
+    LONG_STRING_BYTES = 32     # of a value whose end is then looked for in larger steps: a list of bookmarks, a filter
 
 # (long name, abbreviation written, other spellings read, kind of value)
 _FIELDS = (
@@ -157,6 +159,7 @@ cdef int32_t scan_header(const char* data, uint32_t length, HeaderView* view) no
     cdef uint32_t key_length
     cdef int field
     cdef bint escaped
+    cdef const char* quote
     cdef uint64_t bit
     cdef char byte
     view.present = 0
@@ -207,6 +210,13 @@ cdef int32_t scan_header(const char* data, uint32_t length, HeaderView* view) no
                     escaped = True
                     at += 1
                 at += 1
+                if at - start == LONG_STRING_BYTES:
+                    quote = <const char*>memchr(data + at, c'"', length - at)
+                    if quote == NULL:
+                        return -1
+                    if memchr(data + at, c'\\', quote - (data + at)) == NULL:
+                        at = <uint32_t>(quote - data)
+                        break
             if at >= length:
                 return -1
             if field >= 0:
@@ -283,7 +293,8 @@ cdef int field_u64(const HeaderView* view, Field field, uint64_t* value) noexcep
         if text[at] < c'0' or text[at] > c'9':
             return -1
         digit = <uint64_t>(text[at] - c'0')
-        if result > (<uint64_t>0xFFFFFFFFFFFFFFFF - digit) // 10:
+        # Only the last of 20 digits can be too much.
+        if at == 19 and result > (<uint64_t>0xFFFFFFFFFFFFFFFF - digit) // 10:
             return -1
         result = result * 10 + digit
     value[0] = result

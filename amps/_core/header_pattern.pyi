@@ -1,0 +1,1 @@
+"""Nothing here for Python; see header_pattern.pyx."""

@@ -1,0 +1,154 @@
+"""Headers that are like the one before: read without scanning, they say what scanning says (header_pattern.pyx)."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from amps._core import ingress as inbound
+from amps._core.ingress import Ingress
+from amps._core.shared import ControlPage, Ring
+from amps._core.topic_table import TopicTable
+
+BODY = b'{"a":1}'
+TOPICS = ("t", "topic-2")
+
+
+class Entrance:
+    """A connection's input and the ring that it fills."""
+
+    def __init__(self) -> None:
+        self.ring = Ring(1 << 20)
+        self.table = TopicTable(lambda topic, message_type: (True, False, None, None))
+        for topic in TOPICS:
+            self.table.entry(topic, "json").mark_declared()
+        self.ingress = self.connect()
+
+    def connect(self) -> Ingress:
+        ingress = Ingress(0, 1, self.ring, ControlPage(), self.table, 1 << 20)
+        ingress.log_on("json", 7, 8, b"user", True, True, False, True)
+        return ingress
+
+    def take(self, header: bytes) -> tuple[object, ...]:
+        """Everything that a frame with that header does."""
+        ingress = self.ingress
+        payload = header + BODY
+        data = len(payload).to_bytes(4, "big") + payload
+        ingress.receive_buffer()[: len(data)] = data
+        ingress.received(len(data))
+        before = ingress.ack_requests
+        result = ingress.parse()
+        seen: object = None
+        if result == inbound.COMMAND:
+            seen = ingress.raw_header, ingress.body, ingress.frame_sequence
+        elif result in (inbound.NEW_TOPIC, inbound.DENIED):
+            seen = ingress.topic_name
+        if result == inbound.BAD_HEADER:
+            self.ingress = self.connect()
+        ingress.discard(len(data))
+        self.ring.publish_pushed()
+        return result, seen, ingress.ack_requests - before, self.ring.pop_all()
+
+
+def assert_read_as_scanned(headers: Sequence[bytes]) -> None:
+    following = Entrance()
+    for header in headers:
+        scanning = Entrance()
+        assert following.take(header) == scanning.take(header), headers
+
+
+def publish(sequence: object, **more: str) -> bytes:
+    """`more`: `front` stands before the sequence, `back` behind it."""
+    front, back = more.get("front", ""), more.get("back", "")
+    return f'{{"c":"p","t":"t",{front}"s":{sequence}{back}}}'.encode()
+
+
+SEQUENCES = (
+    st.integers(0, 30).map(str)
+    | st.integers(0, 2**64 + 5).map(str)
+    | st.sampled_from(
+        [
+            "9",
+            "10",
+            "007",
+            '"12"',
+            '"13"',
+            "-1",
+            "",
+            "1.5",
+            "99999999999999999999",
+            "18446744073709551615",
+            "18446744073709551616",
+            "10000000000000000000001",
+            "true",
+            "1 ",
+            "12,",
+        ]
+    )
+)
+FRONTS = st.sampled_from(["", '"a":"persisted",', '"x":"corr\\"elated",', '"s":5,', '"e":10,', '"k":"12",', " "])
+BACKS = st.sampled_from(
+    ["", ',"a":"persisted"', ',"a":"none"', ',"x":"123"', ',"e":3', ',"e":"no"', ',"a":"received"', " ", "}", ',"t":"topic-2"']
+)
+
+
+@given(st.lists(st.builds(lambda s, f, b: publish(s, front=f, back=b), SEQUENCES, FRONTS, BACKS), max_size=12))
+@example([publish(9), publish(10), publish(1000000), publish(3)])
+@example([publish(9, back=',"x":"123"'), publish(10, back=',"x":"123"')])
+@example([publish(9, back=',"a":"persisted"'), publish(10, back=',"a":"persisteX"')])
+@example([publish(1), publish(2, back="}")])
+@example([publish(1), b'{"c":"p","t":"t","s":', publish(2)])
+def test_what_follows_is_read_as_if_it_was_scanned(headers: list[bytes]) -> None:
+    assert_read_as_scanned(headers)
+
+
+@given(st.lists(st.tuples(SEQUENCES, st.integers(0, 40), st.integers(0, 255)), min_size=1, max_size=8))
+def test_a_header_that_differs_in_one_byte_is_another_one(changes: list[tuple[str, int, int]]) -> None:
+    headers = [publish(1, back=',"a":"persisted"')]
+    for sequence, at, byte in changes:
+        header = bytearray(publish(sequence, back=',"a":"persisted"'))
+        header[at % len(header)] = byte
+        headers += [publish(2, back=',"a":"persisted"'), bytes(header)]
+    assert_read_as_scanned(headers)
+
+
+@pytest.mark.parametrize("header", [b'{"c":"p","t":"t"}', b'{"t":"topic-2","c":"publish","a":"none"}'])
+def test_a_header_without_a_sequence_is_followed_by_the_same_bytes(header: bytes) -> None:
+    assert_read_as_scanned([header, header, header[:-1] + b',"s":5}', header, header[:-1] + b" }"])
+
+
+def test_what_lies_behind_the_sequence_moves_with_its_length() -> None:
+    """The correlation id is taken from where it is, not from where it was."""
+    entrance = Entrance()
+    records = [
+        entrance.take(publish(sequence, back=',"x":"correlated"'))[3] for sequence in (9, 10, 10**18, 11, 7)
+    ]
+    assert all(b"correlated" in record for (record,) in records)  # type: ignore[misc,attr-defined]
+
+
+def test_a_publish_cut_short_is_not_taken_for_the_one_before() -> None:
+    """The header of a shorter frame does not borrow bytes from the frame behind it."""
+    entrance = Entrance()
+    header = publish(5)
+    assert entrance.take(header)[0] == inbound.NEED_MORE
+    frame = header[:-1]
+    data = len(frame).to_bytes(4, "big") + frame + b"}" * 40
+    entrance.ingress.receive_buffer()[: len(data)] = data
+    entrance.ingress.received(len(data))
+    assert entrance.ingress.parse() == inbound.BAD_HEADER
+
+
+def test_another_logon_means_another_reading() -> None:
+    """What made the publish plain may not hold any more: here acknowledgements are not conflated."""
+    entrance = Entrance()
+    header = publish(5, back=',"a":"persisted"')
+    assert entrance.take(header)[0] == inbound.NEED_MORE
+    entrance.ingress.log_on("json", 7, 8, b"user", True, False, False, True)
+    assert entrance.take(header)[0] == inbound.COMMAND
+
+
+def test_headers_that_never_repeat_do_not_keep_later_ones_from_it() -> None:
+    """Learning is given up for a while, not for ever."""
+    headers = [publish(n, back=f',"x":"{n}"') for n in range(1, 600)]
+    assert_read_as_scanned(headers + [publish(n) for n in range(600, 900)])
