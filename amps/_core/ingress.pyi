@@ -8,6 +8,7 @@ from amps._core.queue_leases import LeaseTable
 from amps._core.shared import ControlPage, Ring
 from amps._core.topic_table import TopicEntry, TopicTable
 
+PUBLISH_BACKLOG_BYTES: int
 NEED_MORE: int
 COMMAND: int
 RING_FULL: int

@@ -63,6 +63,13 @@ TOO_LARGE = 8          # a frame over the limit: close the connection
 NO_STORAGE = 9         # a publish that the journal cannot take now; consumed; `sequence` is its number
 AFTER_REFUSAL = 10     # one that could be taken, but has a number and comes after a refused one: close the connection
 
+cdef enum:
+    BACKLOG_BYTES = 512 << 10
+
+PUBLISH_BACKLOG_BYTES = BACKLOG_BYTES
+"""With so much in the ring no publish is put there: acknowledgements of consumers come behind it, and are not to wait long,
+nor to find no room."""
+
 cdef AckList scratch_acks = AckList()      # of the current frame
 
 
@@ -303,6 +310,8 @@ cdef class Ingress(InboundFrame):
                 return refusal
             if align8(length) > self.ring.capacity // 8:
                 return SPILL
+            if self.ring.backlog_reaches(BACKLOG_BYTES):
+                return RING_FULL
             room = self.ring.reserve(<uint32_t>length)
             if room == NULL:
                 return RING_FULL

@@ -91,6 +91,7 @@ cdef class Ring:
     cdef void commit(self, uint32_t length) noexcept nogil
     cdef void publish(self) noexcept nogil
     cdef RecordHeader* peek(self, uint64_t* at, uint64_t limit) noexcept nogil
+    cdef bint backlog_reaches(self, uint64_t limit) noexcept nogil
 
 
 cdef class InstanceView:

@@ -321,6 +321,13 @@ cdef class Ring:
             offset = 0
         return self.bytes_ + offset
 
+    cdef bint backlog_reaches(self, uint64_t limit) noexcept nogil:
+        """Producer: whether at least so many bytes wait for the consumer."""
+        if self.pending_head - self.known_tail < limit:
+            return False
+        self.known_tail = load_acquire(&self.data.tail)
+        return self.pending_head - self.known_tail >= limit
+
     cdef void commit(self, uint32_t length) noexcept nogil:
         """Take the record laid out in the reserved room into the ring; not yet visible."""
         self.pending_head += align8(length)

@@ -210,7 +210,7 @@ class Connection(asyncio.BufferedProtocol):
         ingress = self.ingress
         if result == inbound.RING_FULL:
             self.hold()
-            self.worker.core.release_later(self)
+            self.worker.core.release_when_room(self)
         elif result == inbound.NEW_TOPIC:
             self.declare_topic(ingress.topic_name)
         elif result == inbound.PERMISSION:
@@ -239,7 +239,7 @@ class Connection(asyncio.BufferedProtocol):
             known = each.declared or each.discarded or each.refusal is not None
             if not known and not self.worker.core.declare(each):
                 self.hold()
-                self.worker.core.release_later(self)
+                self.worker.core.release_when_room(self)
                 return False
             each.mark_declared()
         return True

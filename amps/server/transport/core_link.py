@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from amps._core.ingress import PUBLISH_BACKLOG_BYTES
 from amps._core.shared import InstanceView
 from amps._core.topic_table import TopicEntry
 from amps.server.records import (
@@ -42,7 +43,8 @@ class CoreLink:
         self.deliveries: Callable[[bytes], object] | None = None
         """Takes the core's deliveries of queue messages, as they came."""
         self._controls: deque[tuple[bytes, Callable[[], None] | None]] = deque()
-        self._held: dict[Connection, None] = {}
+        self._held: dict[Connection, bool] = {}
+        """Whose input is held, in the order in which they go on; True: until there is room."""
         self._barriers: deque[tuple[int, Callable[[], None]]] = deque()
         self._durable_waiters: list[tuple[int, int, Callable[[], None]]] = []
         self._waiter_number = itertools.count()
@@ -74,9 +76,15 @@ class CoreLink:
         return not self._controls and self.ring.push(record)
 
     def release_later(self, connection: "Connection") -> None:
-        """Release the connection's held input in the next turn that finds the ring open to it."""
-        self._held[connection] = None
+        """Release the connection's held input in the next turn."""
+        self._held[connection] = False
         self._schedule()
+
+    def release_when_room(self, connection: "Connection") -> None:
+        """Release the connection's held input in a turn that finds room in the ring: the core brings one by taking what is
+        there.
+        """
+        self._held[connection] = True
 
     def push_waiting(self) -> None:
         """Push the control records that found no room, then let held connections try again."""
@@ -85,13 +93,17 @@ class CoreLink:
             if then is not None:
                 then()
         if self._held and not self._controls:
-            held = list(self._held)
-            self._held.clear()
-            for connection in held:
-                if connection.acks.crowded:
-                    self._held[connection] = None
-                else:
+            for connection, for_room in list(self._held.items()):
+                if connection not in self._held:
+                    continue  # it has ended meanwhile
+                if not connection.acks.crowded and (not for_room or self._has_room()):
+                    # Who then fills the ring again comes last the next time.
+                    del self._held[connection]
                     connection.release()
+
+    def _has_room(self) -> bool:
+        """Whether so much of the ring is free that it is worth to go on publishing."""
+        return bool(self.ring.pushed - self.ring.tail <= PUBLISH_BACKLOG_BYTES // 2)
 
     @property
     def has_controls_waiting(self) -> bool:

@@ -44,7 +44,7 @@ class Publishing:
         if result == inbound.RING_FULL:
             ingress.unread()
             connection.hold()
-            self._worker.core.release_later(connection)
+            self._worker.core.release_when_room(connection)
             return
         if result == inbound.DENIED:
             self._failed(header, CommandFailure(entry.refusal or "not entitled"))

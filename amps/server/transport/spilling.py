@@ -45,7 +45,7 @@ class Spilling:
             self._waiting = token, record
         if not worker.core.ring.push(self._waiting[1]):
             connection.hold()
-            worker.core.release_later(connection)
+            worker.core.release_when_room(connection)
             return False
         self._waiting = None
         connection.ingress.finish_spill()

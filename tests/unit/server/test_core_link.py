@@ -1,0 +1,143 @@
+"""Connections whose input waits for the ring: who goes on, when, and in what order."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from amps._core import ingress as inbound
+from amps._core.ingress import PUBLISH_BACKLOG_BYTES, Ingress
+from amps._core.shared import ControlPage, Ring
+from amps._core.topic_table import TopicTable
+from amps._core.wire import encode_frame
+from amps.server.transport.core_link import CoreLink
+from tests.support.records import RecordParts, padded
+
+RING_BYTES = 8 << 20
+
+
+class Link(CoreLink):
+    """A link to a ring that nobody takes anything from but the test."""
+
+    def __init__(self) -> None:
+        self.scheduled = 0
+        self.shared = Ring(RING_BYTES)
+        runtime = SimpleNamespace(
+            ingress=[self.shared],
+            egress=[Ring(4096)],
+            control=ControlPage(),
+            core_bell=SimpleNamespace(ring=lambda: None),
+        )
+        super().__init__(runtime, 0, True, self._count)  # type: ignore[arg-type]
+
+    def _count(self) -> None:
+        self.scheduled += 1
+
+    def fill(self, size_bytes: int) -> None:
+        record = padded(RecordParts(payload=b"x" * 4000).to_bytes())
+        for _ in range(size_bytes // len(record) + 1):
+            assert self.ring.push(record)
+
+
+class Waiting:
+    """A connection that is told to go on; `refill`: it then fills the ring again, and waits."""
+
+    def __init__(self, link: Link, name: str, told: list[str], refill: bool = False) -> None:
+        self.acks = SimpleNamespace(crowded=False)
+        self.link, self.name, self.told, self.refill = link, name, told, refill
+
+    def release(self) -> None:
+        self.told.append(self.name)
+        if self.refill:
+            self.link.fill(PUBLISH_BACKLOG_BYTES)
+            self.link.release_when_room(self)  # type: ignore[arg-type]
+
+
+def waiting(link: Link, names: str, told: list[str], refill: bool = False) -> list[Any]:
+    connections = [Waiting(link, name, told, refill) for name in names]
+    for connection in connections:
+        link.release_when_room(connection)  # type: ignore[arg-type]
+    return connections
+
+
+def test_input_that_waits_for_room_goes_on_when_half_of_the_backlog_is_taken() -> None:
+    link, told = Link(), []  # type: ignore[var-annotated]
+    link.fill(PUBLISH_BACKLOG_BYTES)
+    waiting(link, "ab", told)
+    link.push_waiting()
+    assert not told
+    # The core's taking of what is there brings the next turn: nobody asks for one over and over.
+    assert link.scheduled == 0
+    link.ring.pop_all()
+    link.push_waiting()
+    assert told == ["a", "b"]
+    link.push_waiting()
+    assert told == ["a", "b"]
+
+
+def test_who_fills_the_ring_comes_last_the_next_time() -> None:
+    link, told = Link(), []  # type: ignore[var-annotated]
+    waiting(link, "abc", told, refill=True)
+    for _ in range(4):
+        link.push_waiting()
+        link.ring.pop_all()
+    assert told == ["a", "b", "c", "a"]
+
+
+def test_who_waits_for_a_turn_only_does_not_wait_for_room() -> None:
+    link, told = Link(), []  # type: ignore[var-annotated]
+    link.fill(PUBLISH_BACKLOG_BYTES)
+    waiting(link, "a", told)
+    link.release_later(Waiting(link, "b", told))  # type: ignore[arg-type]
+    assert link.scheduled == 1
+    link.push_waiting()
+    assert told == ["b"]
+
+
+def test_who_is_not_to_go_on_stays_in_its_place() -> None:
+    link, told = Link(), []  # type: ignore[var-annotated]
+    first, _ = waiting(link, "ab", told)
+    first.acks.crowded = True
+    link.push_waiting()
+    first.acks.crowded = False
+    waiting(link, "c", told)
+    link.push_waiting()
+    assert told == ["b", "a", "c"]
+
+
+def test_a_connection_that_ends_while_others_go_on_is_forgotten() -> None:
+    link, told = Link(), []  # type: ignore[var-annotated]
+    first, second = waiting(link, "ab", told)
+    first.release = lambda: link.forget(second)
+    link.push_waiting()
+    link.push_waiting()
+    assert not told
+
+
+@pytest.mark.parametrize("size", [10, 3000, 200_000])
+def test_publishes_leave_most_of_the_ring_free(size: int) -> None:
+    """Acknowledgements and control records find room, and few publishes in front of them."""
+    ring = Ring(RING_BYTES)
+    table = TopicTable(lambda topic, message_type: (True, False, None, None))
+    table.entry("t", "json").mark_declared()
+    ingress = Ingress(0, 1, ring, ControlPage(), table, 1 << 20)
+    ingress.log_on("json", 7, 8, b"user", True, True, False, True)
+    data = encode_frame({"cmd": "publish", "topic": "t"}, b"." * size)
+
+    def publish() -> int:
+        ingress.receive_buffer()[: len(data)] = data
+        ingress.received(len(data))
+        result = ingress.parse()
+        ingress.discard(len(data))
+        return result
+
+    taken = 0
+    while publish() == inbound.NEED_MORE:
+        taken += 1
+    assert PUBLISH_BACKLOG_BYTES <= ring.pushed < PUBLISH_BACKLOG_BYTES + size + 1000
+    assert publish() == inbound.RING_FULL
+    for _ in range(100):
+        assert ring.push(padded(RecordParts(payload=b"x" * 4000).to_bytes()))
+    ring.publish_pushed()
+    assert len(ring.pop_all()) == taken + 100
+    assert publish() == inbound.NEED_MORE
