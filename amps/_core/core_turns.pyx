@@ -14,7 +14,7 @@ from libc.errno cimport EINTR, errno
 from libc.stdint cimport uint64_t
 from posix.unistd cimport read, write
 
-from amps._core.platform cimport full_fence, load_relaxed, store_release
+from amps._core.platform cimport full_fence, load_relaxed, monotonic_ns, store_release
 from amps._core.shared cimport TRANSPORTS_MAX, ControlPage, Ring
 
 cdef extern from "<poll.h>" nogil:
@@ -26,6 +26,9 @@ cdef extern from "<poll.h>" nogil:
     enum:
         POLLIN
         POLLOUT
+
+cdef extern from "<sched.h>" nogil:
+    int sched_yield()
 
 cdef enum:
     BELL_PLACE = 0
@@ -145,6 +148,19 @@ cdef class CoreTurns:
                 # A bell that cannot take another ring has been rung.
                 write(self.bells[index], &one, sizeof(one))
         return 0
+
+    def linger(self, uint64_t limit_ns):
+        """Look for work for so long, leaving the processor to whoever wants it. True: there is some.
+
+        Whoever brings it then has nobody to wake, which costs both sides more than some looks do.
+        """
+        cdef uint64_t end_ns = monotonic_ns() + limit_ns
+        while not self.sequencer.pending():
+            if monotonic_ns() > end_ns:
+                return False
+            with nogil:
+                sched_yield()
+        return True
 
     def sleeps(self):
         """Say that the bell must be rung from now on."""

@@ -108,6 +108,6 @@ cdef class InstanceView:
     cdef readonly uint64_t transient_number
     cdef readonly uint64_t durable
 
-    cdef bint moved(self)
+    cpdef bint moved(self)
     cpdef bint has_answers(self)
     cpdef wake(self)

@@ -15,7 +15,7 @@ import mmap
 from libc.string cimport memcpy, memset
 
 from amps._core.platform cimport full_fence, load_acquire, load_relaxed, store_relaxed, store_release
-from amps._core.platform cimport acquire_fence, debug_assert, monotonic_ns, release_fence, spin_pause
+from amps._core.platform cimport acquire_fence, debug_assert, release_fence
 from amps._core.record cimport KIND_PAD, RECORD_HEADER_BYTES, align8
 
 cdef enum:
@@ -279,19 +279,6 @@ cdef class Ring:
         self.publish()
         return True
 
-    def spin_until_consumed(self, uint64_t limit_ns):
-        """Producer: wait actively until the consumer has taken everything published. False after `limit_ns`."""
-        cdef uint64_t head = load_relaxed(&self.data.head)
-        cdef uint64_t end_ns = monotonic_ns() + limit_ns
-        cdef int _turn
-        while True:
-            for _turn in range(32):
-                if load_acquire(&self.data.tail) == head:
-                    return True
-                spin_pause()
-            if monotonic_ns() > end_ns:
-                return False
-
     def attach_producer(self):
         """Start producing at the published head, dropping what a dead producer left unpublished."""
         self.pending_head = load_acquire(&self.data.head)
@@ -414,7 +401,8 @@ cdef class InstanceView:
         self.transient_number = now.transient_number
         self.durable = load_acquire(&self.control.data.flush.durable)
 
-    cdef bint moved(self):
+    cpdef bint moved(self):
+        """Whether the core has done something since the last reading."""
         cdef Watermarks now
         self.control.read_watermarks(&now)
         return (

@@ -65,6 +65,7 @@ IDLE_WAIT_MS = 100
 ANSWER_WAIT_MS = 1
 # How long the supervisor and the flusher may go unheard while there is work.
 LOOK_INTERVAL_NS = 10_000_000
+LINGER_NS = 100_000
 ORPHAN_DRAIN_NS = 6_000_000_000
 REQUESTS_PER_LOOK = 16
 REQUEST_BYTES_MAX = 65536
@@ -371,13 +372,19 @@ class Core:
         turns = self.turns
         control = self._runtime.control
         look_ns = 0
+        lingers = False  # there was work a moment ago
         while True:
             beat_ns = time.monotonic_ns()
             control.core_beat(beat_ns)
             worked = self.turn()
+            lingers |= worked
             if worked and beat_ns < look_ns:
                 continue
             if not worked:
+                if lingers:
+                    lingers = False
+                    if turns.linger(LINGER_NS):
+                        continue
                 if self._draining and not self._pending() and not self._transports_drain(beat_ns):
                     return
                 turns.sleeps()

@@ -1,20 +1,20 @@
-"""When a worker has a turn, when it sleeps, and when it waits actively for the core.
+"""When a worker has a turn, when it lingers, and when it sleeps.
 
 Turns are started by received input, by the doorbell and by timers. A turn that leaves work behind brings the next one,
-through the event loop, so that sockets are served in between. Before the worker sleeps it says so in shared memory and
-looks once more.
+through the event loop, so that sockets are served in between. After the last one it lingers for a moment; before it
+sleeps it says so in shared memory and looks once more.
 """
 
 import asyncio
+import os
+import time
 import traceback
 from collections.abc import Callable
 
 from amps.server.runtime import Doorbell
 from amps.server.transport.core_link import CoreLink
 
-SPIN_NS = 50_000
-SPIN_BATCH_BYTES = 16 << 10
-SPIN_FAILURES_MAX = 10
+LINGER_NS = 100_000
 
 
 class Turns:
@@ -31,8 +31,8 @@ class Turns:
         self._loop: asyncio.AbstractEventLoop
         self._scheduled = False
         self._running = False
-        self._spin_pause = 0
-        self._spin_failures = 0
+        self._lingering = False
+        self._lingers_until_ns = 0
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
         """Answer the doorbell. The first turn ends with the worker saying that it sleeps: then the core rings."""
@@ -57,30 +57,34 @@ class Turns:
         # What the core does with it starts a turn; only output needs one before.
         if output_waits:
             self.schedule()
-        elif published and may_wait and not self._scheduled:
-            self._wait_briefly()
+        elif published and may_wait:
+            self._linger()
 
-    def _wait_briefly(self) -> None:
-        """After a small batch: wait actively for the core instead of going to sleep and being woken at once.
+    def _linger(self) -> None:
+        """Look for a moment what the core does, and at the sockets, before going to sleep.
 
-        It pays while the core has a processor of its own. Where it does not answer in time, that is noticed, and the
-        next tries come ever more rarely.
+        The core answers soon, mostly. To be woken would cost both more than the looks do, and take longer; whoever else
+        wants the processor gets it.
         """
-        core = self._core
-        if self._spin_pause:
-            self._spin_pause -= 1
-            return
-        if core.ring.pushed - core.view.consumed > SPIN_BATCH_BYTES:
-            return
-        core.view.wake()
-        if core.ring.spin_until_consumed(SPIN_NS):
-            self._spin_failures = 0
+        self._lingers_until_ns = time.monotonic_ns() + LINGER_NS
+        if not self._lingering:
+            self._lingering = True
+            self._core.view.wake()
+            self._loop.call_soon(self._look)
+
+    def _look(self) -> None:
+        if self._scheduled:
+            self._lingering = False  # until that turn has ended
+        elif self._core.view.moved():
+            self._lingering = False
             self._turn()
-            return
-        self._spin_failures = min(self._spin_failures + 1, SPIN_FAILURES_MAX)
-        self._spin_pause = 1 << self._spin_failures
-        if not core.view.fall_asleep():
-            self.schedule()
+        elif time.monotonic_ns() < self._lingers_until_ns:
+            os.sched_yield()
+            self._loop.call_soon(self._look)
+        else:
+            self._lingering = False
+            if not self._core.view.fall_asleep():
+                self.schedule()
 
     def _rung(self) -> None:
         self._bell.clear()
@@ -102,5 +106,4 @@ class Turns:
             self._scheduled = True
             self._loop.call_soon(self._turn)
             return
-        if not self._core.view.fall_asleep():
-            self.schedule()
+        self._linger()

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterator
 from pathlib import Path
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -201,3 +202,44 @@ def test_core_has_the_journal_synced_for_whoever_waits(awaited: int, wanted: int
     InstanceView(control, Ring(4096), Ring(4096), 0).want_durable(wanted)
     assert turns.turn(1)
     assert told == [(500, max(awaited, wanted))]
+
+
+class WaitingSequencer:
+    """Finds work at the look with that number."""
+
+    def __init__(self, found_at: int) -> None:
+        self.looks = 0
+        self.found_at = found_at
+
+    def pending(self) -> bool:
+        self.looks += 1
+        return self.looks >= self.found_at
+
+
+def test_core_lingers_until_there_is_work() -> None:
+    turns = CoreTurns(ControlPage(), [Ring(4096)], [-1], -1, -1, -1, 4096, lambda answer: b"")
+    sequencer: Any = WaitingSequencer(20)
+    turns.sequencer = sequencer
+    assert turns.linger(60_000_000_000)
+    assert sequencer.looks == 20
+
+
+def test_core_lingers_only_so_long() -> None:
+    turns = CoreTurns(ControlPage(), [Ring(4096)], [-1], -1, -1, -1, 4096, lambda answer: b"")
+    sequencer: Any = WaitingSequencer(1 << 60)
+    turns.sequencer = sequencer
+    assert not turns.linger(1000)
+    assert sequencer.looks
+
+
+def test_core_lets_other_threads_run_while_it_lingers() -> None:
+    """The one that syncs the journal needs the interpreter."""
+    turns = CoreTurns(ControlPage(), [Ring(4096)], [-1], -1, -1, -1, 4096, lambda answer: b"")
+    work: list[int] = []
+    # Without Python code in it, which would give the interpreter away by itself.
+    sequencer: Any = SimpleNamespace(pending=work.__len__)
+    turns.sequencer = sequencer
+    other = threading.Thread(target=lambda: work.append(1))
+    other.start()
+    assert turns.linger(60_000_000_000)
+    other.join()
