@@ -35,8 +35,8 @@ cdef void learn_header(
     HeaderPattern* pattern, const char* data, uint32_t length, const HeaderView* view, uint64_t sequence
 ) noexcept nogil
 
-# Whether the header at `data` is that of before, but for its sequence: its length, with `view` and `sequence` as scanning
-# would give them; else -1, with both as they were.
+# Whether the header at `data` is that of before, but for its sequence: its length, with `view` and `sequence` as
+# scanning would give them; else -1, with both as they were.
 cdef int32_t follow_header(
     HeaderPattern* pattern, const char* data, uint32_t length, HeaderView* view, uint64_t* sequence
 ) noexcept nogil

@@ -1,8 +1,8 @@
 """Headers that are like the one before, but for the sequence: most publishes of a connection.
 
-Scanning a header costs more than all else that is done with a small publish before it is in the ring. A publisher writes
-the same header over and over, and only counts up its sequence. So the last scanned header is kept: the bytes in front
-of the sequence, those behind it, and where the fields lie. What follows it byte for byte needs no scanning.
+Scanning a header costs more than all else that is done with a small publish before it is in the ring. A publisher
+writes the same header over and over, and only counts up its sequence. So the last scanned header is kept: the bytes in
+front of the sequence, those behind it, and where the fields lie. What follows it byte for byte needs no scanning.
 
 Two comparisons decide, and they compare every byte but the sequence's digits; so a header that follows is one that the
 scanner would have read the same way. Whoever learns a header decides what else holds of all that follow it.

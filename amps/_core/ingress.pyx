@@ -67,8 +67,8 @@ cdef enum:
     BACKLOG_BYTES = 512 << 10
 
 PUBLISH_BACKLOG_BYTES = BACKLOG_BYTES
-"""With so much in the ring no publish is put there: acknowledgements of consumers come behind it, and are not to wait long,
-nor to find no room."""
+"""With so much in the ring no publish is put there: acknowledgements of consumers come behind it, and are not to wait
+long, nor to find no room."""
 
 cdef AckList scratch_acks = AckList()      # of the current frame
 

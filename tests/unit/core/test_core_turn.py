@@ -1,9 +1,9 @@
 """The core's turn: when records are released, and how a dead transport is replaced."""
 
 import random
+import threading
 from collections.abc import Iterator
 from pathlib import Path
-import threading
 from types import SimpleNamespace
 from typing import Any
 

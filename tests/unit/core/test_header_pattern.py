@@ -87,13 +87,28 @@ SEQUENCES = (
         ]
     )
 )
-FRONTS = st.sampled_from(["", '"a":"persisted",', '"x":"corr\\"elated",', '"s":5,', '"e":10,', '"k":"12",', " "])
+FRONTS = st.sampled_from(
+    ["", '"a":"persisted",', '"x":"corr\\"elated",', '"s":5,', '"e":10,', '"k":"12",', " "]
+)
 BACKS = st.sampled_from(
-    ["", ',"a":"persisted"', ',"a":"none"', ',"x":"123"', ',"e":3', ',"e":"no"', ',"a":"received"', " ", "}", ',"t":"topic-2"']
+    [
+        "",
+        ',"a":"persisted"',
+        ',"a":"none"',
+        ',"x":"123"',
+        ',"e":3',
+        ',"e":"no"',
+        ',"a":"received"',
+        " ",
+        "}",
+        ',"t":"topic-2"',
+    ]
 )
 
 
-@given(st.lists(st.builds(lambda s, f, b: publish(s, front=f, back=b), SEQUENCES, FRONTS, BACKS), max_size=12))
+@given(
+    st.lists(st.builds(lambda s, f, b: publish(s, front=f, back=b), SEQUENCES, FRONTS, BACKS), max_size=12)
+)
 @example([publish(9), publish(10), publish(1000000), publish(3)])
 @example([publish(9, back=',"x":"123"'), publish(10, back=',"x":"123"')])
 @example([publish(9, back=',"a":"persisted"'), publish(10, back=',"a":"persisteX"')])

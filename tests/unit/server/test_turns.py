@@ -39,9 +39,7 @@ class Bench:
         self.turns_had = 0
         self.loop = Loop()
         self.failures: list[str] = []
-        monkeypatch.setattr(
-            module, "time", SimpleNamespace(monotonic_ns=lambda: self.now_ns)
-        )
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic_ns=lambda: self.now_ns))
         view = SimpleNamespace(moved=lambda: self.changed, wake=self._wake, fall_asleep=self._fall_asleep)
         core: Any = SimpleNamespace(view=view, publish_pushed=lambda: self.published)
         bell: Any = SimpleNamespace(fd=0, clear=lambda: None)
