@@ -81,8 +81,8 @@ class CoreLink:
         self._schedule()
 
     def release_when_room(self, connection: "Connection") -> None:
-        """Release the connection's held input in a turn that finds room in the ring. The core brings one, by taking what
-        is there.
+        """Release the connection's held input in a turn that finds room in the ring. The core brings it, by taking
+        what is there.
         """
         self._held[connection] = True
 
