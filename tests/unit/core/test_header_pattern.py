@@ -113,6 +113,7 @@ BACKS = st.sampled_from(
 @example([publish(9, back=',"x":"123"'), publish(10, back=',"x":"123"')])
 @example([publish(9, back=',"a":"persisted"'), publish(10, back=',"a":"persisteX"')])
 @example([publish(1), publish(2, back="}")])
+@example([publish(1), publish("99999999999999999999"), publish("18446744073709551615")])
 @example([publish(1), b'{"c":"p","t":"t","s":', publish(2)])
 def test_what_follows_is_read_as_if_it_was_scanned(headers: list[bytes]) -> None:
     assert_read_as_scanned(headers)
