@@ -43,7 +43,7 @@ class Entrance:
         if result == inbound.COMMAND:
             seen = ingress.raw_header, ingress.body, ingress.frame_sequence
         elif result in (inbound.NEW_TOPIC, inbound.DENIED):
-            seen = ingress.topic_name
+            seen = ingress.raw_header
         if result == inbound.BAD_HEADER:
             self.ingress = self.connect()
         ingress.discard(len(data))
