@@ -155,6 +155,17 @@ def test_a_publish_cut_short_is_not_taken_for_the_one_before() -> None:
     assert entrance.ingress.parse() == inbound.BAD_HEADER
 
 
+def test_a_header_may_not_go_on_behind_its_frame() -> None:
+    """What lies behind a frame that is too short may well be what is missing in it."""
+    entrance = Entrance()
+    header = b'{"c":"p","t":"t"}'
+    assert entrance.take(header)[0] == inbound.NEED_MORE
+    data = (len(header) - 3).to_bytes(4, "big") + header + BODY
+    entrance.ingress.receive_buffer()[: len(data)] = data
+    entrance.ingress.received(len(data))
+    assert entrance.ingress.parse() == inbound.BAD_HEADER
+
+
 def test_another_logon_means_another_reading() -> None:
     """What made the publish plain may not hold any more: here acknowledgements are not conflated."""
     entrance = Entrance()
