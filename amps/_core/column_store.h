@@ -1,0 +1,276 @@
+/* Columns that grow a cell at a time, laid out as Arrow wants them: a bitmap of validity, and values, or offsets and
+ * bytes, or children. They form a tree: the root is a struct, a row of which is one message.
+ *
+ * A cell is put at the end of a column, or not at all. While a row is read the members of a struct may be ahead of it by
+ * one cell, and the child of an array by any number: `column_truncate` takes all of that back, at any moment, so that a
+ * message that turns out to be malformed leaves nothing behind. What cannot be had any more (memory, offsets of 31 bits)
+ * is noted in the store, nothing is put from then on, and who began the row takes it back. */
+#ifndef AMPS_COLUMN_STORE_H
+#define AMPS_COLUMN_STORE_H
+
+#include <assert.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum column_kind {
+    COLUMN_BOOLEAN = 0,
+    COLUMN_BYTE = 1,
+    COLUMN_SHORT = 2,
+    COLUMN_INT = 3,
+    COLUMN_LONG = 4,
+    COLUMN_FLOAT = 5,
+    COLUMN_DOUBLE = 6,
+    COLUMN_DECIMAL = 7,
+    COLUMN_STRING = 8,
+    COLUMN_BINARY = 9,
+    COLUMN_DATE = 10,      /* days since 1970-01-01 */
+    COLUMN_TIMESTAMP = 11, /* microseconds since then, UTC */
+    COLUMN_ARRAY = 12,
+    COLUMN_STRUCT = 13,
+    COLUMN_KINDS = 14
+};
+
+/* Bytes of a value; 0: a bit, or values of another form. */
+static const uint8_t column_widths[COLUMN_KINDS] = {
+    [COLUMN_BYTE] = 1,   [COLUMN_SHORT] = 2,    [COLUMN_INT] = 4,  [COLUMN_LONG] = 8,      [COLUMN_FLOAT] = 4,
+    [COLUMN_DOUBLE] = 8, [COLUMN_DECIMAL] = 16, [COLUMN_DATE] = 4, [COLUMN_TIMESTAMP] = 8,
+};
+
+enum {
+    COLUMN_CELLS_MIN = 64,
+    COLUMN_CELLS_MAX = 1 << 30,
+    COLUMN_BUCKETS = 256
+};
+
+#define COLUMN_BYTES_MAX 0x7FFFFFFFu /* of one column of text: what offsets can say */
+
+enum { COLUMN_FULL = 1, COLUMN_NO_MEMORY = 2 };
+
+typedef struct column {
+    uint8_t kind;
+    uint8_t precision;       /* of decimals: digits */
+    uint8_t scale;           /* of these, behind the point */
+    uint8_t spoiled;         /* of an array that is open: an element did not fit */
+    uint32_t length;         /* cells */
+    uint32_t capacity;       /* cells there is room for; a multiple of 8 */
+    uint32_t child_count;
+    uint8_t *validity;       /* a bit for each cell */
+    uint8_t *values;         /* of the kinds with a width, and a bit for each boolean */
+    int32_t *offsets;        /* of strings, binary and arrays: one more than cells */
+    uint8_t *data;           /* of strings and binary */
+    uint64_t data_length;
+    uint64_t data_capacity;
+    struct column *children; /* members of a struct; of an array its one column of elements */
+    int32_t *buckets;        /* of a struct: the first member whose name is in a bucket; -1 = none */
+    int32_t next_in_bucket;  /* of a member: the next one there */
+    uint32_t name_length;
+    uint8_t *name;           /* of a member; owned */
+} column;
+
+typedef struct {
+    int failure;             /* 0, or why nothing can be put any more */
+    uint8_t *scratch;        /* for text that must be made before it can be read */
+    uint64_t scratch_capacity;
+} column_store;
+
+static inline int column_has_offsets(const column *self) {
+    return self->kind == COLUMN_STRING || self->kind == COLUMN_BINARY || self->kind == COLUMN_ARRAY;
+}
+
+static int column_resize(void **buffer, uint64_t bytes) {
+    void *grown = realloc(*buffer, bytes);
+    if (grown) *buffer = grown;
+    return grown != NULL;
+}
+
+/* Room for so many cells. */
+static int column_grow(column_store *store, column *self, uint32_t capacity) {
+    uint64_t width = column_widths[self->kind];
+    if (capacity > COLUMN_CELLS_MAX) {
+        store->failure = COLUMN_FULL;
+        return 0;
+    }
+    if (!column_resize((void **)&self->validity, capacity / 8) ||
+        (width && !column_resize((void **)&self->values, capacity * width)) ||
+        (self->kind == COLUMN_BOOLEAN && !column_resize((void **)&self->values, capacity / 8)) ||
+        (column_has_offsets(self) && !column_resize((void **)&self->offsets, ((uint64_t)capacity + 1) * 4))) {
+        store->failure = COLUMN_NO_MEMORY;
+        return 0;
+    }
+    self->capacity = capacity;
+    return 1;
+}
+
+static inline int column_reserve(column_store *store, column *self) {
+    return self->length < self->capacity || column_grow(store, self, self->capacity * 2);
+}
+
+static int column_grow_data(column_store *store, column *self, uint64_t needed) {
+    uint64_t capacity = self->data_capacity * 2;
+    if (needed > COLUMN_BYTES_MAX) {
+        store->failure = COLUMN_FULL;
+        return 0;
+    }
+    if (capacity < needed) capacity = needed;
+    if (!column_resize((void **)&self->data, capacity)) {
+        store->failure = COLUMN_NO_MEMORY;
+        return 0;
+    }
+    self->data_capacity = capacity;
+    return 1;
+}
+
+static inline uint8_t *column_scratch(column_store *store, uint64_t bytes) {
+    if (bytes > store->scratch_capacity) {
+        if (!column_resize((void **)&store->scratch, bytes * 2)) {
+            store->failure = COLUMN_NO_MEMORY;
+            return NULL;
+        }
+        store->scratch_capacity = bytes * 2;
+    }
+    return store->scratch;
+}
+
+static inline void column_mark(column *self, int valid) {
+    uint8_t *bits = self->validity + self->length / 8;
+    uint8_t bit = (uint8_t)(1 << self->length % 8);
+    assert(self->length < self->capacity);
+    *bits = (uint8_t)(valid ? *bits | bit : *bits & ~bit);
+}
+
+/* Take back all cells but the first ones, and whatever was put into members or elements ahead of their owner. */
+static void column_truncate(column *self, uint32_t length) {
+    if (self->length > length) self->length = length;
+    self->spoiled = 0;
+    if (self->kind == COLUMN_STRING || self->kind == COLUMN_BINARY)
+        self->data_length = (uint64_t)self->offsets[self->length];
+    else if (self->kind == COLUMN_ARRAY)
+        column_truncate(self->children, (uint32_t)self->offsets[self->length]);
+    else
+        for (uint32_t child = 0; child < self->child_count; child++)
+            column_truncate(&self->children[child], self->length);
+}
+
+static void column_put_null(column_store *store, column *self) {
+    uint64_t width = column_widths[self->kind];
+    if (!column_reserve(store, self)) return;
+    column_mark(self, 0);
+    if (width) memset(self->values + self->length * width, 0, width);
+    else if (self->kind == COLUMN_BOOLEAN) self->values[self->length / 8] &= (uint8_t)~(1 << self->length % 8);
+    else if (self->offsets) self->offsets[self->length + 1] = self->offsets[self->length];
+    else
+        for (uint32_t child = 0; child < self->child_count; child++) column_put_null(store, &self->children[child]);
+    self->length++;
+}
+
+static inline int column_put_fixed(column_store *store, column *self, const void *value, uint32_t width) {
+    assert(width == column_widths[self->kind]);
+    if (!column_reserve(store, self)) return 0;
+    memcpy(self->values + (uint64_t)self->length * width, value, width);
+    column_mark(self, 1);
+    self->length++;
+    return 1;
+}
+
+static inline int column_put_bit(column_store *store, column *self, int value) {
+    uint8_t *bits, bit;
+    if (!column_reserve(store, self)) return 0;
+    bits = self->values + self->length / 8;
+    bit = (uint8_t)(1 << self->length % 8);
+    *bits = (uint8_t)(value ? *bits | bit : *bits & ~bit);
+    column_mark(self, 1);
+    self->length++;
+    return 1;
+}
+
+static inline int column_put_bytes(column_store *store, column *self, const uint8_t *text, uint64_t length) {
+    uint64_t behind = self->data_length + length;
+    if (!column_reserve(store, self)) return 0;
+    if (behind > self->data_capacity && !column_grow_data(store, self, behind)) return 0;
+    if (length) memcpy(self->data + self->data_length, text, length);
+    self->data_length = behind;
+    self->offsets[self->length + 1] = (int32_t)behind;
+    column_mark(self, 1);
+    self->length++;
+    return 1;
+}
+
+/* A struct whose members are read: nulls for those that were missing. */
+static inline int column_close_struct(column_store *store, column *self) {
+    if (!column_reserve(store, self)) return 0;
+    for (uint32_t child = 0; child < self->child_count; child++)
+        if (self->children[child].length == self->length) column_put_null(store, &self->children[child]);
+    column_mark(self, 1);
+    self->length++;
+    return 1;
+}
+
+/* An array whose elements are read. */
+static inline int column_close_array(column_store *store, column *self) {
+    if (!column_reserve(store, self)) return 0;
+    self->offsets[self->length + 1] = (int32_t)self->children->length;
+    column_mark(self, 1);
+    self->length++;
+    return 1;
+}
+
+static inline uint32_t column_bucket(const uint8_t *name, uint32_t length) {
+    if (!length) return 0;
+    return (name[0] * 31u + name[length - 1] * 7u + name[length / 2] * 3u + length) % COLUMN_BUCKETS;
+}
+
+/* The member of a struct by its name; NULL: nobody wants it. */
+static inline column *column_member(const column *self, const uint8_t *name, uint32_t length) {
+    int32_t at = self->buckets[column_bucket(name, length)];
+    while (at >= 0) {
+        column *member = &self->children[at];
+        if (member->name_length == length && memcmp(member->name, name, length) == 0) return member;
+        at = member->next_in_bucket;
+    }
+    return NULL;
+}
+
+/* Make a column of zeroed memory ready for cells. The kind is set. */
+static int column_begin(column_store *store, column *self, uint32_t child_count) {
+    if (!column_grow(store, self, COLUMN_CELLS_MIN)) return 0;
+    if (self->offsets) self->offsets[0] = 0;
+    if (self->kind == COLUMN_STRUCT) {
+        self->buckets = malloc(COLUMN_BUCKETS * sizeof(int32_t));
+        if (!self->buckets) return 0;
+        for (uint32_t bucket = 0; bucket < COLUMN_BUCKETS; bucket++) self->buckets[bucket] = -1;
+    }
+    if (child_count) {
+        self->children = calloc(child_count, sizeof(column));
+        if (!self->children) return 0;
+        self->child_count = child_count;
+    }
+    return 1;
+}
+
+/* Name a member that has none yet. */
+static int column_name_member(column *self, uint32_t child, const uint8_t *name, uint32_t length) {
+    column *member = &self->children[child];
+    uint32_t bucket = column_bucket(name, length);
+    member->name = malloc(length ? length : 1);
+    if (!member->name) return 0;
+    memcpy(member->name, name, length);
+    member->name_length = length;
+    member->next_in_bucket = self->buckets[bucket];
+    self->buckets[bucket] = (int32_t)child;
+    return 1;
+}
+
+static void column_free(column *self) {
+    for (uint32_t child = 0; child < self->child_count; child++) column_free(&self->children[child]);
+    free(self->children);
+    free(self->validity);
+    free(self->values);
+    free(self->offsets);
+    free(self->data);
+    free(self->buckets);
+    free(self->name);
+    memset(self, 0, sizeof *self);
+}
+
+#endif
