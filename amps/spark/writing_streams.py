@@ -1,0 +1,60 @@
+"""The writer of a streaming query: one run of each partition per micro-batch.
+
+PySpark 4.0 hands the tasks of a stream Rows; later versions hand Arrow batches to writers that ask for them. Rows are
+put back into Arrow batches, so that everything behind this module is the same.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import WriterCommitMessage
+
+from amps.spark.writing_options import ColumnPlan, WriteOptions
+from amps.spark.writing_tasks import WrittenPartition, logger, stream_numbering, told, write_partition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Row
+    from pyspark.sql.types import StructType
+
+try:
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter as _Base
+
+    TAKES_ARROW = True
+except ImportError:
+    from pyspark.sql.datasource import DataSourceStreamWriter as _Base  # type: ignore[assignment]
+
+    TAKES_ARROW = False
+
+ROWS_PER_BATCH = 1000
+
+
+class StreamWriter(_Base):
+    """Writes the micro-batches of a query; made on the driver, run in the tasks."""
+
+    def __init__(self, options: WriteOptions, columns: ColumnPlan, schema: "StructType") -> None:
+        self._options = options
+        self._columns = columns
+        self._schema = schema
+
+    def write(self, iterator: Iterator[Any]) -> WrittenPartition:
+        """In a task: publish a partition of a micro-batch."""
+        batches = iterator if TAKES_ARROW else batches_of(iterator, self._schema)
+        return write_partition(batches, self._options, self._columns, stream_numbering(self._options))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """On the driver: everything is persisted already."""
+        logger.info("micro-batch %d written: %s", batchId, told(messages))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """On the driver: what was published stays, and is found when the micro-batch is repeated."""
+        logger.warning("micro-batch %d failed; %s stay published", batchId, told(messages))
+
+
+def batches_of(rows: Iterator["Row"], schema: "StructType") -> Iterator["pa.RecordBatch"]:
+    """Rows as Arrow batches."""
+    from pyspark.sql.conversion import LocalDataToArrowConversion
+
+    while chunk := list(islice(rows, ROWS_PER_BATCH)):
+        yield from LocalDataToArrowConversion.convert(chunk, schema, False).to_batches()

@@ -1,0 +1,115 @@
+"""Spark drivers in processes of their own, which tests can kill: `python -m tests.support.spark_jobs <job> <json>`.
+
+Both jobs write the rows `{"p": partition or file, "n": place there}`, so that a test can see whether each partition's
+rows are there once and in order.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Self
+
+import psutil
+
+ARROW_ROWS = 500
+
+
+class SparkJob:
+    """A driver and everything it has started; use `with`."""
+
+    def __init__(self, directory: Path, job: str, **arguments: Any) -> None:
+        self._output = directory / f"{job}.log"
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        with self._output.open("ab") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "tests.support.spark_jobs", job, json.dumps(arguments)],
+                cwd=directory,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.kill()
+
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        """SIGKILL the driver, its JVM and its Python workers."""
+        try:
+            processes = psutil.Process(self._process.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            processes = []
+        self._process.kill()
+        for process in processes:
+            try:
+                process.send_signal(signal.SIGKILL)
+            except psutil.NoSuchProcess:
+                continue
+        self._process.wait(10)
+        psutil.wait_procs(processes, 10)
+
+    def finish(self, timeout_s: float = 300) -> None:
+        """Wait for its end, which must be a good one."""
+        assert self._process.wait(timeout_s) == 0, self.output()
+
+    def output(self) -> str:
+        return self._output.read_text(errors="replace")[-8000:]
+
+
+def main(job: str, arguments: dict[str, Any]) -> None:
+    from pyspark.sql import SparkSession
+
+    from tests.support.spark_source import register
+
+    spark = (
+        SparkSession.builder.master(arguments.pop("master", "local[2,4]"))
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.memory", "512m")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.sql.execution.arrow.maxRecordsPerBatch", ARROW_ROWS)
+        .getOrCreate()
+    )
+    register(spark)
+    try:
+        JOBS[job](spark, **arguments)
+    finally:
+        spark.stop()
+
+
+def batch(spark: Any, rows: int, partitions: int, options: dict[str, Any]) -> None:
+    """`rows` rows in as many partitions as wanted."""
+    each = rows // partitions
+    frame = spark.range(0, rows, 1, partitions).selectExpr(f"id div {each} as p", f"id % {each} as n")
+    frame.write.format("troubled").mode("append").options(**options).save()
+
+
+def stream(spark: Any, source: str, checkpoint: str, files_per_batch: int, options: dict[str, Any]) -> None:
+    """Everything that is in the files of a directory, some files per micro-batch."""
+    frame = (
+        spark.readStream.schema("p long, n long").option("maxFilesPerTrigger", files_per_batch).json(source)
+    )
+    query = (
+        frame.writeStream.format("troubled")
+        .options(**options)
+        .option("checkpointLocation", checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
+JOBS = {"batch": batch, "stream": stream}
+
+if __name__ == "__main__":
+    main(sys.argv[1], json.loads(sys.argv[2]))

@@ -1,0 +1,97 @@
+"""The data source as tests of writing register it: the project's own where it is complete, else one that only writes.
+
+With the options `die_after_batches` and `pause_s`, which are the tests' own, the first attempt of each task ends its
+process by SIGKILL after so many Arrow batches, and every attempt waits before each batch.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, DataSourceWriter
+from pyspark.sql.types import StructType
+
+from amps.spark.writing import BatchWriter, batch_writer, stream_writer
+from amps.spark.writing_streams import StreamWriter
+from amps.spark.writing_tasks import WrittenPartition
+
+TROUBLES = ("die_after_batches", "pause_s")
+
+
+class WritingSource(DataSource):
+    """Writing alone."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "amps"
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        return batch_writer(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        return stream_writer(self.options, schema, overwrite)
+
+
+class TroubledSource(DataSource):
+    """Writing in tasks that die or dawdle."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "troubled"
+
+    def _split(self) -> tuple[dict[str, str], dict[str, float]]:
+        options = dict(self.options)
+        troubles = {name: float(options.pop(name, 0)) for name in TROUBLES}
+        return options, troubles
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        options, troubles = self._split()
+        writer = batch_writer(options, schema, overwrite)
+        writer.__class__ = TroubledBatchWriter
+        writer.troubles = troubles
+        return writer
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        options, troubles = self._split()
+        writer = stream_writer(options, schema, overwrite)
+        writer.__class__ = TroubledStreamWriter
+        writer.troubles = troubles
+        return writer
+
+
+class TroubledBatchWriter(BatchWriter):
+    troubles: dict[str, float]
+
+    def write(self, iterator: Iterator[Any]) -> WrittenPartition:
+        return super().write(troubled(iterator, **self.troubles))
+
+
+class TroubledStreamWriter(StreamWriter):
+    troubles: dict[str, float]
+
+    def write(self, iterator: Iterator[Any]) -> WrittenPartition:
+        return super().write(troubled(iterator, **self.troubles))
+
+
+def troubled(iterator: Iterator[Any], die_after_batches: float, pause_s: float) -> Iterator[Any]:
+    first_attempt = TaskContext.get().attemptNumber() == 0
+    for number, batch in enumerate(iterator):
+        if die_after_batches and number == die_after_batches and first_attempt:
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(pause_s)
+        yield batch
+
+
+def register(spark: SparkSession) -> None:
+    """Make the formats `amps` and `troubled` known."""
+    import amps.spark
+
+    if hasattr(amps.spark, "register"):
+        amps.spark.register(spark)
+    else:
+        spark.dataSource.register(WritingSource)
+    spark.dataSource.register(TroubledSource)
