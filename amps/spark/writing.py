@@ -19,7 +19,8 @@ What that asks for:
 - The rows of a partition must be the same in the same order when a task, or a micro-batch, is repeated. With
   Spark's sources they are, as long as what decides how rows are spread (the files, the cores of the master,
   `spark.sql.shuffle.partitions`) is as before. What is there is compared (option `verify`), so that a task fails
-  where it would lose rows or publish them twice.
+  where it would lose rows or publish them twice. Where fewer partitions than before have taken over rows of others,
+  that is seen and told at the end only.
 - Topics must be recorded in a transaction log: without one the server forgets what it had. Others are refused, on
   the driver if the topic is an option, by the task before its first message if it is a column.
 - In a micro-batch a partition has at most 2**32 - 1 rows.
@@ -36,7 +37,15 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter
 from amps.spark.writing_errors import WriteOptionError
 from amps.spark.writing_options import ColumnPlan, WriteOptions, plan_write
 from amps.spark.writing_streams import StreamWriter
-from amps.spark.writing_tasks import WrittenPartition, check_server, logger, this_task, told, write_partition
+from amps.spark.writing_tasks import (
+    WrittenPartition,
+    check_partitions,
+    check_server,
+    logger,
+    this_task,
+    told,
+    write_partition,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,7 +65,8 @@ class BatchWriter(DataSourceArrowWriter):
         return write_partition(iterator, self._options, self._columns, numbering)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """On the driver: everything is persisted already."""
+        """On the driver: everything is persisted already. WriteError as `check_partitions` says."""
+        check_partitions(self._options, messages)
         logger.info("written: %s", told(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:

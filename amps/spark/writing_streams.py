@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import WriterCommitMessage
 
 from amps.spark.writing_options import ColumnPlan, WriteOptions
-from amps.spark.writing_tasks import WrittenPartition, logger, stream_numbering, told, write_partition
+from amps.spark.writing_tasks import (
+    WrittenPartition,
+    check_partitions,
+    logger,
+    stream_numbering,
+    told,
+    write_partition,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,7 +51,8 @@ class StreamWriter(_Base):
         return write_partition(batches, self._options, self._columns, stream_numbering(self._options))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """On the driver: everything is persisted already."""
+        """On the driver: everything is persisted already. WriteError as `check_partitions` says."""
+        check_partitions(self._options, messages)
         logger.info("micro-batch %d written: %s", batchId, told(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:

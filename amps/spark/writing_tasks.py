@@ -30,7 +30,7 @@ logger = logging.getLogger("amps.spark")
 class WrittenPartition(WriterCommitMessage):
     """What a task tells the driver."""
 
-    publisher: str
+    numbering: Numbering
     rows: int
     found: int
     """Rows that an earlier attempt had published."""
@@ -42,7 +42,7 @@ def write_partition(
     """Publish the rows of a partition that the server does not have."""
     with PartitionPublisher(options, numbering) as publisher:
         written = publisher.publish_all(message_rows(batches, columns, options.topic))
-    return WrittenPartition(numbering.publisher, written.rows, written.found)
+    return WrittenPartition(numbering, written.rows, written.found)
 
 
 def stream_numbering(options: WriteOptions) -> Numbering:
@@ -65,6 +65,30 @@ def check_server(options: WriteOptions) -> None:
         raise WriteError(f"the server went away while it was asked about the topic: {error}") from error
     finally:
         client.close()
+
+
+def check_partitions(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """On the driver, when all tasks are done: a run that was repeated must have had no more partitions before.
+
+    Rows of a partition that there is no more now were written by another one, a second time. Only the driver can see
+    that, and only at the end: no task knows how many there are. WriteError if it is so.
+    """
+    done = [message for message in messages if isinstance(message, WrittenPartition)]
+    if not any(message.found for message in done):
+        return
+    one = done[0].numbering
+    following = Numbering(f"{one.publisher.rpartition('/')[0]}/{len(messages)}", one.run)
+    client = Client(following.publisher, options.uri, timeout=options.timeout_s)
+    try:
+        more = following.rows_present(log_on(client, options.timeout_s).sequence or 0)
+    finally:
+        client.close()
+    if more:
+        raise WriteError(
+            f"run {one.run} was written before with more than {len(messages)} partitions, so that rows have now come"
+            " twice: a run is repeated with the same partitions only. What decides their number (files, cores,"
+            " spark.sql.shuffle.partitions) must be as before"
+        )
 
 
 def told(messages: Sequence[WriterCommitMessage | None]) -> str:

@@ -16,7 +16,7 @@ from amps.spark.writing_numbers import Numbering
 from amps.spark.writing_options import WriteOptions, parse_options
 from amps.spark.writing_publisher import PartitionPublisher, Written
 from amps.spark.writing_rows import MessageRow
-from amps.spark.writing_tasks import check_server
+from amps.spark.writing_tasks import WrittenPartition, check_partitions, check_server
 from tests.support.server import ServerProcess, StartServer, loaded_module_xml, module_xml, wait_until
 from tests.support.written_rows import LoggedRow, logged_rows
 
@@ -72,11 +72,6 @@ def expected(count: int, first: int = 0) -> list[bytes]:
 
 def numbered(unique: str, run: int = 0) -> Numbering:
     return Numbering(f"{unique}/p", run)
-
-
-def write_partly(options: WriteOptions, numbering: Numbering, topic: str, count: int) -> None:
-    """An attempt whose rows all arrive, but which fails."""
-    write(options, numbering, rows_for(topic, count))
 
 
 # Numbers and runs
@@ -214,6 +209,48 @@ def test_rows_of_other_publishers_are_not_compared(shared: ServerProcess, topic:
 
         write(options, numbered(unique), among_others())
     assert write(options, numbered(unique), rows_for(topic, 25)) == Written(25, 20)
+
+
+def test_a_gap_in_what_is_there(shared: ServerProcess, topic: str, unique: str) -> None:
+    """What a refusal leaves: the last number alone does not show it."""
+    numbering = numbered(unique)
+    store = MemoryPublishStore()
+    with Client(numbering.publisher, uri_of(shared), publish_store=store) as client:
+        for place, row in enumerate(rows_for(topic, 10)):
+            if place == 5:
+                client.publish_flush()
+                store.discard_up_to(numbering.number(5))
+            else:
+                client.publish(row.topic, row.body)
+        client.publish_flush()
+    with pytest.raises(WriteError, match="row 5 is not in the log where it should be"):
+        write(options_for(shared, topic), numbering, rows_for(topic, 12))
+    assert len(logged_rows(uri_of(shared), topic)) == 9
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "seen"), [(3, 2, True), (3, 3, False), (2, 3, False), (0, 2, False)]
+)
+def test_a_run_repeated_with_fewer_partitions(
+    shared: ServerProcess, topic: str, unique: str, before: int, now: int, seen: bool
+) -> None:
+    options = options_for(shared, topic, client_name=unique, run_number="4")
+
+    def write_all(partitions: int) -> list[WrittenPartition]:
+        done = []
+        for partition in range(partitions):
+            numbering = options.batch_numbering(partition)
+            written = write(options, numbering, rows_for(topic, 5))
+            done.append(WrittenPartition(numbering, written.rows, written.found))
+        return done
+
+    check_partitions(options, write_all(before))
+    done = write_all(now)
+    if seen:
+        with pytest.raises(WriteError, match="run 4 was written before with more than 2 partitions"):
+            check_partitions(options, done)
+    else:
+        check_partitions(options, done)
 
 
 def test_many_topics(shared: ServerProcess, topic: str, unique: str) -> None:
