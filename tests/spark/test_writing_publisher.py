@@ -1,5 +1,7 @@
 """Publishing a partition, attempt by attempt, to a real server; without Java."""
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -416,6 +418,23 @@ def test_a_server_killed_at_the_end(start_server: StartServer, unique: str) -> N
 
     assert write(options_for(server, topic), numbered(unique), rows()) == Written(count, 0)
     assert bodies(logged_rows(uri_of(server), topic)) == expected(count)
+
+
+def test_a_task_ends_only_with_the_last_acknowledgement(start_server: StartServer, unique: str) -> None:
+    """transaction_log.md §4.4: what was sent is not persisted yet. The core stands still when the last row comes."""
+    server = start_server(log_topics=("^L/",))
+    core = server.core_pid()
+
+    def rows() -> Iterator[MessageRow]:
+        yield from rows_for("L/t", 1)
+        os.kill(core, signal.SIGSTOP)
+        yield from rows_for("L/t", 1, 1)
+
+    try:
+        with pytest.raises(WriteError, match=r"no acknowledgement for 1 s .* while 1 rows wait for one"):
+            write(options_for(server, "L/t", timeout_s="1"), numbered(unique), rows())
+    finally:
+        os.kill(core, signal.SIGCONT)
 
 
 def test_a_server_that_has_lost_what_it_acknowledged(

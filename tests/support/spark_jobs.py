@@ -78,6 +78,7 @@ def main(job: str, arguments: dict[str, Any]) -> None:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", ARROW_ROWS)
+        .config("spark.sql.files.openCostInBytes", "128MB")  # each file is a partition of its own
         .getOrCreate()
     )
     register(spark)
