@@ -1,0 +1,299 @@
+"""Records as columns: which become rows, what stands in them, and where a walk stops."""
+
+import itertools
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amps._core.log_file import FILE_HEADER_SIZE, LogDamaged, LogFile
+from amps._core.record_columns import (
+    STOPPED_AT_DAMAGE,
+    STOPPED_AT_END,
+    STOPPED_FINISHED,
+    STOPPED_FULL,
+    RecordColumns,
+)
+from amps._core.record_rows import COLUMNS, RecordRows
+from amps._core.record_skim import find_message, places
+from amps.journal.compression import compress_journal
+from amps.journal.disk import Disk
+from tests.support.journals import START_POSITION, journal
+from tests.support.records import RecordParts
+
+SIZE = 1 << 16
+NUMBERS = {"position", "timestamp", "sequence", "expiration"}
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Callable[..., LogFile]:
+    """A journal with topics `red` (json) and `blue` (fix), and these records."""
+
+    def make_file(parts: list[RecordParts], size: int = SIZE, finished: bool = True) -> LogFile:
+        path = tmp_path / "inst.0000000003.journal"
+        path.write_bytes(journal(parts, size, finished=finished))
+        return LogFile(str(path))
+
+    return make_file
+
+
+def some(count: int) -> list[RecordParts]:
+    return [
+        RecordParts(b"payload %d" % n, publisher_id=7, sequence=n + 1, timestamp_ns=n * 1000, topic_id=n % 2)
+        for n in range(count)
+    ]
+
+
+def everything(topic: bytes, message_type: bytes) -> int:
+    return 0
+
+
+def column(buffers: dict[str, Any], name: str, rows: int) -> list[Any]:
+    """The values of a column, read as Arrow would."""
+    validity, offsets, values = buffers[name]
+    data = bytes(values)
+    if name in NUMBERS:
+        assert offsets is None
+        found: list[Any] = list(struct.unpack(f"<{rows}q", data))
+    else:
+        ends = struct.unpack(f"<{rows + 1}i", bytes(offsets))
+        assert ends[0] == 0
+        assert ends[-1] == len(data)
+        found = [data[start:end] for start, end in itertools.pairwise(ends)]
+    bits = bytes(validity) if validity is not None else b"\xff" * (rows // 8 + 1)
+    return [value if bits[n // 8] >> n % 8 & 1 else None for n, value in enumerate(found)]
+
+
+def table(rows: RecordRows) -> dict[str, list[Any]]:
+    count, buffers = rows.take()
+    return {name: column(buffers, name, count) for name in buffers}
+
+
+def walk(file: LogFile, **options: Any) -> dict[str, list[Any]]:
+    """All rows of a file."""
+    rows = RecordRows()
+    records = RecordColumns(rows, options.pop("topic_wanted", everything), **options)
+    records.open(file)
+    records.seek(FILE_HEADER_SIZE, file.size)
+    assert records.advance() == STOPPED_FINISHED
+    return table(rows)
+
+
+def test_rows_are_records(make: Callable[..., LogFile]) -> None:
+    file = make(some(100))
+    found = walk(file)
+    assert tuple(found) == COLUMNS
+    assert found["payload"] == [b"payload %d" % n for n in range(100)]
+    assert found["bookmark"] == [b"7|%d|" % (n + 1) for n in range(100)]
+    assert found["topic"] == [b"red", b"blue"] * 50
+    assert found["message_type"] == [b"json", b"fix"] * 50
+    assert found["timestamp"] == list(range(100))
+    assert found["expiration"] == [None] * 100
+    assert [file.read(p - START_POSITION + 8, 8) for p in found["position"]] == [
+        struct.pack("<Q", p) for p in found["position"]
+    ]
+
+
+@pytest.mark.parametrize("number", [0, 9, 10, 99, 100, 10**18, 2**63 - 1, 2**63, 2**64 - 1])
+def test_large_numbers(make: Callable[..., LogFile], number: int) -> None:
+    """What is too large for a column is missing there, and whole in the bookmark."""
+    found = walk(make([RecordParts(publisher_id=max(number, 1), sequence=number)]))
+    assert found["sequence"] == [number if number < 2**63 else None]
+    assert found["bookmark"] == [b"%d|%d|" % (max(number, 1), number)]
+    assert found["publisher"] == [b"%d" % max(number, 1)]
+
+
+def test_publishers_that_share_a_place_in_the_cache(make: Callable[..., LogFile]) -> None:
+    ids = [5, 5 + 1024, 5, 5 + 2048, 6]
+    file = make([RecordParts(publisher_id=known, sequence=1) for known in ids])
+    rows = RecordRows(publisher_names={5: b"anna", 5 + 2048: b"bert"})
+    records = RecordColumns(rows, everything)
+    records.open(file)
+    records.seek(FILE_HEADER_SIZE, file.size)
+    records.advance()
+    assert table(rows)["publisher"] == [b"anna", b"1029", b"anna", b"bert", b"6"]
+
+
+def test_a_topic_is_asked_for_once(make: Callable[..., LogFile]) -> None:
+    asked: list[tuple[bytes, bytes]] = []
+
+    def wanted(topic: bytes, message_type: bytes) -> int | None:
+        asked.append((topic, message_type))
+        return 0 if topic == b"blue" else None
+
+    found = walk(make(some(10)), topic_wanted=wanted)
+    assert found["payload"] == [b"payload %d" % n for n in range(1, 10, 2)]
+    assert asked == [(b"red", b"json"), (b"blue", b"fix")]
+
+
+def test_ranges_of_time_and_position(make: Callable[..., LogFile]) -> None:
+    file = make(some(50))
+    all_of = walk(file)["position"]
+    assert walk(file, first_time_us=10, last_time_us=12)["timestamp"] == [10, 11, 12]
+    assert walk(file, first_position=all_of[5], end_position=all_of[8])["position"] == all_of[5:8]
+    assert walk(file, kinds=1 << 2)["position"] == []
+    assert walk(file, kinds=1 << 1)["position"] == all_of
+
+
+@pytest.mark.parametrize("limits", [{"rows_max": 7}, {"bytes_max": 100}, {"rows_max": 1}])
+def test_batches_are_limited_and_lose_nothing(make: Callable[..., LogFile], limits: dict[str, int]) -> None:
+    file = make(some(100))
+    rows = RecordRows(**limits)
+    records = RecordColumns(rows, everything)
+    records.open(file)
+    records.seek(FILE_HEADER_SIZE, file.size)
+    found = []
+    while records.advance() == STOPPED_FULL:
+        assert 0 < rows.rows <= 9
+        found += table(rows)["payload"]
+    found += table(rows)["payload"]
+    assert found == [b"payload %d" % n for n in range(100)]
+    assert rows.rows == 0
+
+
+def test_a_walk_stops_at_damage_and_goes_on_behind_it(make: Callable[..., LogFile]) -> None:
+    file = make(some(20))
+    position = walk(file)["position"][7]
+    offset = position - START_POSITION
+    with Path(file.path).open("r+b") as raw:
+        raw.seek(offset + 85)
+        raw.write(b"!")
+    rows = RecordRows()
+    records = RecordColumns(rows, everything)
+    records.open(file)
+    records.seek(FILE_HEADER_SIZE, file.size)
+    assert records.advance() == records.advance() == STOPPED_AT_DAMAGE
+    assert records.offset == offset
+    assert rows.rows == 7
+    assert records.search()
+    assert records.advance() == STOPPED_FINISHED
+    assert table(rows)["sequence"] == [n for n in range(1, 21) if n != 8]
+    records.seek(offset + 8, file.size)
+    assert records.advance() == STOPPED_AT_DAMAGE
+
+
+def test_nothing_is_behind_the_last_record(make: Callable[..., LogFile]) -> None:
+    file = make(some(3), finished=False)
+    records = RecordColumns(RecordRows(), everything)
+    records.open(file)
+    records.seek(FILE_HEADER_SIZE, file.size)
+    assert records.advance() == STOPPED_AT_DAMAGE
+    assert not records.search()
+    assert records.offset == file.size
+
+
+def test_topics_before_the_range_have_to_be_told(make: Callable[..., LogFile]) -> None:
+    file = make(some(20))
+    first = walk(file)["position"][10] - START_POSITION
+    rows = RecordRows()
+    records = RecordColumns(rows, everything)
+    records.open(file)
+    records.seek(first, file.size)
+    assert records.advance() == STOPPED_FINISHED
+    assert rows.rows == 0
+    assert records.unnamed_records == 10
+    told = RecordColumns(rows, everything)
+    told.open(file, [(1, b"blue", b"fix")])
+    told.seek(first, file.size)
+    told.advance()
+    assert table(rows)["topic"] == [b"blue"] * 5
+    unnamed = RecordColumns(rows, everything, takes_unnamed=True)
+    unnamed.open(file)
+    unnamed.seek(first, file.size)
+    unnamed.advance()
+    assert table(rows)["topic"] == [None] * 10
+
+
+def test_a_range_ends_where_it_is_told(make: Callable[..., LogFile]) -> None:
+    file = make(some(20))
+    offsets = [position - START_POSITION for position in walk(file)["position"]]
+    rows = RecordRows()
+    records = RecordColumns(rows, everything)
+    records.open(file)
+    records.seek(FILE_HEADER_SIZE, offsets[4] + 1)
+    assert records.advance() == STOPPED_AT_END
+    assert table(rows)["sequence"] == [1, 2, 3, 4, 5]
+
+
+def test_compressed_files_read_the_same(make: Callable[..., LogFile], tmp_path: Path) -> None:
+    parts = [RecordParts(bytes([n % 251]) * 3000, publisher_id=7, sequence=n + 1) for n in range(400)]
+    file = make(parts, 1 << 21)
+    path = tmp_path / "inst.0000000003.journal.gz"
+    plain = walk(file)
+    for _ in compress_journal(Disk(), Path(file.path), path):
+        pass
+    assert walk(LogFile(str(path))) == plain
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    path.write_bytes(data)
+    with pytest.raises(LogDamaged):
+        walk(LogFile(str(path)))
+
+
+class Reader:
+    """Keeps the payloads that it is given."""
+
+    def __init__(self) -> None:
+        self.payloads: list[bytes] = []
+
+    def add_payload(self, payload: bytes, /) -> object:
+        self.payloads.append(payload)
+        return None
+
+
+def test_payloads_go_to_the_readers_of_their_topics(make: Callable[..., LogFile]) -> None:
+    file = make(some(6))
+    numbers = {b"red": 2, b"blue": 1}
+    rows = RecordRows()
+    records = RecordColumns(rows, lambda topic, message_type: numbers[topic])
+    records.open(file)
+    records.seek(FILE_HEADER_SIZE, file.size)
+    records.advance()
+    readers = [Reader(), Reader()]
+    memory = rows.add_fields(readers)
+    assert memory is not None
+    assert struct.unpack("<6i", bytes(memory)) == (3, 0, 4, 1, 5, 2)
+    assert readers[0].payloads == [b"payload 1", b"payload 3", b"payload 5"]
+    assert readers[1].payloads == [b"payload 0", b"payload 2", b"payload 4"]
+    numbers[b"red"] = 0
+    records.open(file)
+    records.seek(FILE_HEADER_SIZE, file.size)
+    rows.take()
+    records.advance()
+    memory = rows.add_fields([Reader()])
+    assert memory is not None
+    assert struct.unpack("<6i", bytes(memory)) == (-1, 0, -1, 1, -1, 2)
+
+
+def test_one_reader_for_all_rows_needs_no_places(make: Callable[..., LogFile]) -> None:
+    file = make(some(6))
+    rows = RecordRows(("payload",))
+    records = RecordColumns(rows, lambda topic, message_type: 1)
+    records.open(file)
+    records.seek(FILE_HEADER_SIZE, file.size)
+    records.advance()
+    reader = Reader()
+    assert rows.add_fields([reader]) is None
+    assert len(reader.payloads) == 6
+    assert list(table(rows)) == ["payload"]
+
+
+def test_places_where_reading_may_begin(make: Callable[..., LogFile]) -> None:
+    file = make(some(100))
+    offsets = [position - START_POSITION for position in walk(file)["position"]]
+    found = places(file, file.size, 1000)
+    assert found[0] == (FILE_HEADER_SIZE, 0)
+    assert {offset for offset, _ in found[1:]} <= set(offsets)
+    assert all(FILE_HEADER_SIZE < topic < offset for offset, topic in found[1:])
+    assert len(found) > 8
+
+
+def test_a_message_is_found_by_its_bookmark(make: Callable[..., LogFile]) -> None:
+    file = make(some(30))
+    offsets = [position - START_POSITION for position in walk(file)["position"]]
+    assert find_message(file, FILE_HEADER_SIZE, file.size, 7, 13) == offsets[12]
+    assert find_message(file, FILE_HEADER_SIZE, offsets[12], 7, 13) is None
+    assert find_message(file, offsets[13], file.size, 7, 13) is None
+    assert find_message(file, FILE_HEADER_SIZE, file.size, 8, 13) is None
