@@ -102,8 +102,8 @@ cdef class RecordColumns:
         free(self.topics)
 
     def open(self, LogFile file, topics=(), uint64_t last_topic_offset=0):
-        """Go on with another file. What its topic ids mean before the range that is read is told by `topics`, (id, topic,
-        message type) with texts as bytes, or found by following its topic records from that file offset backwards.
+        """Go on with another file. What its topic ids mean before the range that is read is told by `topics`: (id,
+        topic, message type), texts as bytes; or found by following its topic records from that file offset backwards.
         Raises LogDamaged for such a record that is not intact; what was learnt by then is known.
         """
         cdef uint32_t topic_id

@@ -1,33 +1,49 @@
-"""One Spark session for all tests of this directory, or a reason why there is none."""
+"""One Spark session for all tests of the directory; they are skipped where there is no PySpark or no Java for it."""
 
 import os
-import shutil
 import sys
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
-    """A small local session without user interface."""
-    pytest.importorskip("pyspark", reason="pyspark is not installed")
-    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-        pytest.skip("Java is not installed")
+if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    os.environ["PYTHONPATH"] = os.pathsep.join(
-        path for path in sys.path if path
-    )  # the workers import what is tested
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
+    """A local session of two threads that knows the format."""
+    pytest.importorskip("pyspark", reason="PySpark is not installed (pip install 'amps-server[spark]')")
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed (pip install 'amps-server[spark]')")
+    from pyspark.sql import SparkSession
+
+    import amps.spark
+
+    try:
+        amps.spark.check_java()
+    except amps.spark.JavaMissing as error:
+        pytest.skip(str(error))
+    directory = tmp_path_factory.mktemp("spark")
+    root = str(Path(__file__).resolve().parents[2])
+    # Workers are started by the JVM: they need the same Python, and this tree.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
     session = (
         SparkSession.builder.master("local[2]")
+        .appName("amps-tests")
         .config("spark.ui.enabled", "false")
-        .config("spark.driver.memory", "512m")
+        .config("spark.driver.memory", "700m")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
+        .config("spark.local.dir", str(directory / "local"))
         .getOrCreate()
     )
+    session.sparkContext.setLogLevel("ERROR")
+    amps.spark.register(session)
     yield session
     session.stop()

@@ -1,0 +1,188 @@
+"""Options of a read, checked. Every error is a ValueError of one sentence that names the option.
+
+| option | meaning |
+| --- | --- |
+| `path` | the journal directory; a path or a `file:` URI that all executors see |
+| `archive` | the archive directory, if journals were moved there |
+| `instance` | the instance's name, if journals of several are in the directory |
+| `topic` | only this topic; an expression if it has regex characters, as in a subscription |
+| `kind` | only these kinds of records, separated by commas |
+| `from`, `to` | only what is in this range; see below |
+| `schema` | fields of the payloads as a column `data`: a DDL text |
+| `on_damage` | `error` (default), or `skip`: leave out what is damaged, count it, and warn |
+| `split_bytes` | about how many bytes of a journal one task reads; default 64 MiB |
+| `pushdown` | `true`: conditions of the query narrow what is read; see `amps.spark.pushdown` before. Default `false` |
+| `report` | a directory, which must be there, for a JSON file per task with what it has read and skipped |
+
+`from` and `to` are bookmarks of messages or times (`YYYYmmddTHHMMSS`, UTC, with a fraction or without;
+transaction_log.md §5). Between them is what a program that has seen `from` does not know yet, up to `to`: `from` itself
+is not read, `to` is, so that one read can go on where another ended. A bracket says it otherwise, as in the intervals
+of bookmark subscriptions: `[` or `(` before `from`, `]` or `)` behind `to`. `from` may be `0`: the beginning.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from amps._core.record_columns import ALL_KINDS
+from amps.config.topics import BadTopicExpression, topic_predicate
+from amps.journal.bookmark_text import read_message_bookmark, read_moment_us
+from amps.spark.selection import KIND_BITS, NameTest, Selection, bits_of_kinds
+
+KNOWN = frozenset(
+    {
+        "path",
+        "archive",
+        "instance",
+        "topic",
+        "kind",
+        "from",
+        "to",
+        "schema",
+        "on_damage",
+        "pushdown",
+        "split_bytes",
+        "report",
+    }
+)
+SPLIT_BYTES = 64 << 20
+SPLIT_BYTES_MIN = 1 << 16
+EPOCH = "0"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """An end of the range that is a message; `included`: it is in the range itself."""
+
+    publisher_id: int
+    sequence: int
+    included: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What the options of a read say."""
+
+    path: Path
+    archive: Path | None
+    instance: str | None
+    selection: Selection
+    """As far as it can be told without looking at journals."""
+    first_message: Message | None
+    last_message: Message | None
+    schema: str | None
+    skips_damage: bool
+    pushdown: bool
+    split_bytes: int
+    report: Path | None
+
+
+def read_options(given: Mapping[str, str]) -> ReadOptions:
+    """Check the options of a read. Raises ValueError."""
+    options = {name.lower(): value for name, value in given.items()}
+    unknown = sorted(options.keys() - KNOWN)
+    if unknown:
+        raise ValueError(f"unknown option {unknown[0]!r}: the options are {', '.join(sorted(KNOWN))}")
+    if not options.get("path"):
+        raise ValueError("the option 'path' is missing: the journal directory")
+    on_damage = options.get("on_damage", "error").lower()
+    if on_damage not in ("error", "skip"):
+        raise ValueError(f"the option 'on_damage' is {on_damage!r}: it must be 'error' or 'skip'")
+    pushdown = options.get("pushdown", "false").lower()
+    if pushdown not in ("true", "false"):
+        raise ValueError(f"the option 'pushdown' is {pushdown!r}: it must be 'true' or 'false'")
+    selection, first_message = _from(Selection(kinds=_kinds(options.get("kind"))), options.get("from"))
+    selection, last_message = _to(selection, options.get("to"))
+    if (topic := options.get("topic")) is not None:
+        try:
+            topic_predicate(topic, True)
+        except BadTopicExpression as error:
+            raise ValueError(f"the option 'topic' is no valid expression: {error}") from None
+        selection = replace(selection, topic_tests=(NameTest("option", (topic,)),))
+    return ReadOptions(
+        path=_directory(options["path"], "path"),
+        archive=_directory(options["archive"], "archive") if options.get("archive") else None,
+        instance=options.get("instance") or None,
+        selection=selection,
+        first_message=first_message,
+        last_message=last_message,
+        schema=options.get("schema") or None,
+        skips_damage=on_damage == "skip",
+        pushdown=pushdown == "true",
+        split_bytes=_split_bytes(options.get("split_bytes")),
+        report=_directory(options["report"], "report") if options.get("report") else None,
+    )
+
+
+def _directory(value: str, option: str) -> Path:
+    if value.startswith("file:"):
+        parts = urlsplit(value)
+        if parts.netloc not in ("", "localhost"):
+            raise ValueError(f"the option {option!r} names another machine: {value!r}")
+        value = unquote(parts.path)
+    elif "://" in value:
+        raise ValueError(f"the option {option!r} must be a directory of the file system, not {value!r}")
+    path = Path(value)
+    if not path.is_absolute():
+        path = path.absolute()  # executors have other working directories
+    return path
+
+
+def _kinds(text: str | None) -> int:
+    if text is None:
+        return ALL_KINDS
+    names = {name.strip() for name in text.split(",")} - {""}
+    unknown = sorted(names - KIND_BITS.keys())
+    if unknown or not names:
+        wrong = repr(unknown[0]) if unknown else "nothing"
+        raise ValueError(f"the option 'kind' names {wrong}: the kinds are {', '.join(KIND_BITS)}")
+    return bits_of_kinds(names)
+
+
+def _split_bytes(text: str | None) -> int:
+    if text is None:
+        return SPLIT_BYTES
+    if not (text.isascii() and text.isdigit()) or int(text) < SPLIT_BYTES_MIN:
+        raise ValueError(
+            f"the option 'split_bytes' is {text!r}: it must be a number of at least {SPLIT_BYTES_MIN}"
+        )
+    return int(text)
+
+
+def _from(selection: Selection, text: str | None) -> tuple[Selection, Message | None]:
+    if text is None:
+        return selection, None
+    point = text.strip()
+    included = point.startswith("[")
+    point = point[1:].strip() if point[:1] in ("[", "(") else point
+    if point == EPOCH:
+        return selection, None
+    message = read_message_bookmark(point)
+    if message is not None and message[0]:
+        return selection, Message(*message, included)
+    moment_us = _moment_us(point, "from")
+    return selection.with_times(moment_us if included else moment_us + 1), None
+
+
+def _to(selection: Selection, text: str | None) -> tuple[Selection, Message | None]:
+    if text is None:
+        return selection, None
+    point = text.strip()
+    included = not point.endswith(")")
+    point = point[:-1].strip() if point[-1:] in ("]", ")") else point
+    message = read_message_bookmark(point)
+    if message is not None and message[0]:
+        return selection, Message(*message, included)
+    moment_us = _moment_us(point, "to")
+    return selection.with_times(0, moment_us if included else moment_us - 1), None
+
+
+def _moment_us(point: str, option: str) -> int:
+    try:
+        return read_moment_us(point)
+    except ValueError:
+        raise ValueError(
+            f"the option {option!r} is {point[:100]!r}: it must be the bookmark of a message or a time of the form "
+            "YYYYmmddTHHMMSS"
+        ) from None

@@ -1,0 +1,383 @@
+"""Cutting journals into splits, on the driver: which parts of which files are read, and by how many tasks.
+
+What is not needed is not read. Of a file its header says which log positions it holds; its index says which times, and
+where in it they are; its topic index, where the entries of a topic are. A file without an index, such as the one that a
+server is writing to, is skimmed through if it is too large for one task (`amps._core.record_skim`).
+
+The log ends where it is durable. While a server writes, the watermark file says how far that is, and what lies behind
+it belongs to later reads. Only in the newest file may something else than the end-of-file record end the records.
+A plan stays right while files are compressed and archived; a file that is removed meanwhile is an error.
+
+Damage that planning meets in an index costs time only. Damage of a journal itself is an error here, or counted
+(`Plan.skipped`), as the options want it; most is found by who reads.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy
+
+from amps._core.bookmark_index import IndexDamaged, IndexReader
+from amps._core.frames import LogDamaged
+from amps._core.log_file import FILE_HEADER_SIZE, LogFile, LogMissing
+from amps._core.record_columns import NO_LIMIT
+from amps._core.record_skim import find_message, places
+from amps._core.topic_index import TopicIndexReader
+from amps.journal.files import JournalHeader, read_header
+from amps.journal.names import (
+    find_journals,
+    index_places,
+    instance_names,
+    reading_places,
+    topic_index_places,
+    watermark_path,
+)
+from amps.journal.topic_index import open_topic_index
+from amps.journal.watermark import read_watermark
+from amps.spark.options import Message, ReadOptions
+from amps.spark.selection import Selection
+
+GAP_BYTES = 1 << 16
+"""Entries of a topic that are nearer to each other are read with what is between them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A part of one journal, for one task."""
+
+    directory: Path
+    archive: Path | None
+    instance: str
+    number: int
+    ranges: tuple[tuple[int, int], ...]
+    """Records that begin from one file offset, where one must begin, up to another."""
+    last_topic_offset: int
+    """Of a topic record behind all that are needed before the ranges; 0 = none."""
+    topics: tuple[tuple[int, bytes, bytes], ...]
+    """(topic id, topic, message type) of those that are wanted, if the ranges are theirs alone."""
+    to_end: bool
+    """The last range goes to the end of the records of the file."""
+    is_newest: bool
+    """So the records may end without an end-of-file record."""
+    durable_offset: int
+    """File offset up to which there must be records; 0 = that is not known."""
+
+    @property
+    def byte_count(self) -> int:
+        """About how much is to be read."""
+        return sum(end - first for first, end in self.ranges)
+
+
+@dataclass(slots=True)
+class Plan:
+    """What is to be read, and what cannot be."""
+
+    selection: Selection
+    splits: list[Split] = field(default_factory=list)
+    skipped: list[LogDamaged] = field(default_factory=list)
+
+    def tasks(self, bytes_max: int) -> list[tuple[Split, ...]]:
+        """The splits in the order of the log, small ones together up to about so many bytes."""
+        tasks: list[tuple[Split, ...]] = []
+        size = bytes_max
+        for split in self.splits:
+            if not tasks or size + split.byte_count > bytes_max:
+                tasks.append(())
+                size = 0
+            tasks[-1] += (split,)
+            size += split.byte_count
+        return tasks
+
+
+@dataclass(frozen=True, slots=True)
+class _Log:
+    """The journals of one instance, oldest first."""
+
+    options: ReadOptions
+    instance: str
+    headers: list[JournalHeader]
+    watermark: int
+
+    def is_newest(self, header: JournalHeader) -> bool:
+        return header is self.headers[-1]
+
+    def end_offset(self, header: JournalHeader) -> int:
+        """File offset up to which the file belongs to the log as it is now."""
+        return self.durable_offset(header) or header.size
+
+    def durable_offset(self, header: JournalHeader) -> int:
+        """0: not known."""
+        if not self.is_newest(header) or self.watermark <= header.start_position:
+            return 0
+        return min(self.watermark - header.start_position, header.size)
+
+    def index(self, header: JournalHeader) -> IndexReader | None:
+        for path in index_places(self.options.path, self.options.archive, self.instance, header.number):
+            try:
+                reader = IndexReader(path.read_bytes(), True)
+            except (OSError, IndexDamaged):
+                continue
+            if reader.start_position == header.start_position:
+                return reader
+        return None
+
+    def topic_index(self, header: JournalHeader) -> TopicIndexReader | None:
+        for path in topic_index_places(self.options.path, self.options.archive, self.instance, header.number):
+            try:
+                reader = open_topic_index(path)
+            except (OSError, IndexDamaged):
+                continue
+            if reader.start_position == header.start_position and reader.file_size == header.size:
+                return reader
+        return None
+
+    def open(self, number: int) -> LogFile:
+        return open_wherever(self.options.path, self.options.archive, self.instance, number)
+
+
+def open_wherever(directory: Path, archive: Path | None, instance: str, number: int) -> LogFile:
+    """A journal, plain or compressed, where it lies now. Raises LogMissing, LogDamaged, OSError."""
+    # Files move forward only: who looks at the places in their order, twice, finds one that moves meanwhile.
+    for prefix, suffix in reading_places(directory, archive, instance) * 2:
+        try:
+            return LogFile(f"{prefix}{number:010d}{suffix}", number)
+        except FileNotFoundError:
+            continue
+    path = f"{directory}/{instance}.{number:010d}.journal"
+    raise LogMissing(path, 0, "the file is not there any more; was it removed, or archived somewhere else?")
+
+
+def instance_of(options: ReadOptions) -> str | None:
+    """The instance whose journals are read; None if there are none. Raises ValueError, OSError."""
+    names = instance_names(options.path, options.archive)
+    if options.instance is not None:
+        return options.instance if options.instance in names else None
+    if len(names) > 1:
+        raise ValueError(
+            f"there are journals of several instances in {options.path}: choose one by the option 'instance', of "
+            + ", ".join(names)
+        )
+    return names[0] if names else None
+
+
+def make_plan(options: ReadOptions, selection: Selection) -> Plan:
+    """What a read takes. Raises ValueError for a bookmark that is not in the log, LogDamaged, OSError."""
+    instance = instance_of(options)
+    plan = Plan(selection)
+    if instance is None:
+        return plan
+    headers = _headers(options, instance, plan)
+    if not headers:
+        return plan
+    log = _Log(options, instance, headers, read_watermark(watermark_path(options.path, instance)))
+    if options.first_message is not None:
+        position = _position_of(log, options.first_message, "from", plan)
+        plan.selection = plan.selection.with_positions(position + (not options.first_message.included))
+    if options.last_message is not None:
+        position = _position_of(log, options.last_message, "to", plan)
+        plan.selection = plan.selection.with_positions(end=position + options.last_message.included)
+    if plan.selection.is_empty:
+        return plan
+    for header in headers:
+        plan.splits += _splits(log, header, plan)
+    return plan
+
+
+def _headers(options: ReadOptions, instance: str, plan: Plan) -> list[JournalHeader]:
+    """Of the journals in use, oldest first."""
+    found: list[JournalHeader] = []
+    broken: list[LogDamaged] = []
+    for number, header in _each_header(options, instance):
+        if isinstance(header, LogDamaged):
+            broken.append(header)
+        elif header.in_use:
+            # What cannot be read before a file in use is no spare.
+            _tell(options, plan, broken)
+            broken = []
+            if found and number != found[-1].number + 1 and not options.skips_damage:
+                missing = f"{options.path}/{instance}.{found[-1].number + 1:010d}.journal"
+                raise LogMissing(missing, 0, "the file is not there, and later ones are")
+            found.append(header)
+    # Behind the newest there are spares, of which one may be unfinished. Without any other it is all there is.
+    if broken and not found and any(damage.offset != 0 for damage in broken):
+        _tell(options, plan, broken)
+    return found
+
+
+def _each_header(options: ReadOptions, instance: str) -> Iterator[tuple[int, JournalHeader | LogDamaged]]:
+    for number in find_journals(options.path, options.archive, instance):
+        for prefix, suffix in reading_places(options.path, options.archive, instance) * 2:
+            try:
+                yield number, read_header(Path(f"{prefix}{number:010d}{suffix}"))
+            except FileNotFoundError:
+                continue
+            except LogDamaged as damage:
+                yield number, damage
+            break
+
+
+def _tell(options: ReadOptions, plan: Plan, broken: list[LogDamaged]) -> None:
+    if broken and not options.skips_damage:
+        raise broken[0]
+    plan.skipped += broken
+
+
+def _position_of(log: _Log, message: Message, option: str, plan: Plan) -> int:
+    """Log position of a message. Raises ValueError if it is not in the log."""
+    for header in reversed(log.headers):
+        index = log.index(header)
+        if index is not None and not index.may_hold(message.publisher_id, message.sequence):
+            continue
+        ranges = [(FILE_HEADER_SIZE, log.end_offset(header))]
+        if index is not None:
+            blocks = index.candidate_blocks(message.publisher_id, message.sequence)
+            ranges = [(first, end or header.size) for first, end in map(index.block_range, blocks)]
+        try:
+            file = log.open(header.number)
+            for first, end in ranges:
+                offset = find_message(file, first, end, message.publisher_id, message.sequence)
+                if offset is not None:
+                    return header.start_position + offset
+        except LogDamaged as damage:
+            _tell(log.options, plan, [damage])
+    raise ValueError(
+        f"the message that the option {option!r} names, {message.publisher_id}|{message.sequence}|, is not in the "
+        f"journals of {log.options.path}: was its journal removed, or archived elsewhere (option 'archive')?"
+    )
+
+
+def _splits(log: _Log, header: JournalHeader, plan: Plan) -> list[Split]:
+    """The parts of one journal that may hold what is wanted."""
+    selection = plan.selection
+    end_position = header.start_position + log.end_offset(header)
+    if selection.end_position <= header.start_position or selection.first_position >= end_position:
+        return []
+    index = log.index(header)
+    first, end = _wanted_range(log, header, index, selection)
+    if first >= end:
+        return []
+    if selection.names_topics and not log.is_newest(header):
+        topic_index = log.topic_index(header)
+        if topic_index is not None:
+            return _topic_splits(log, header, topic_index, selection, first, end)
+    size = log.options.split_bytes
+    if index is not None:
+        cuts = [(first, index.last_topic_offset)]
+        while cuts[-1][0] + size < end:
+            cut = _block_at(index, cuts[-1][0] + size)
+            if cut <= cuts[-1][0] or cut >= end:
+                break
+            cuts.append((cut, index.last_topic_offset))
+    elif end - FILE_HEADER_SIZE <= size:
+        cuts = [(FILE_HEADER_SIZE, 0)]
+    else:
+        cuts = _skimmed_cuts(log, header, first, end, plan)
+    ends = [offset for offset, _ in cuts[1:]] + [end]
+    return [
+        _split(log, header, ((offset, to),), last_topic_offset, to == log.end_offset(header))
+        for (offset, last_topic_offset), to in zip(cuts, ends, strict=True)
+    ]
+
+
+def _split(
+    log: _Log,
+    header: JournalHeader,
+    ranges: tuple[tuple[int, int], ...],
+    last_topic_offset: int,
+    to_end: bool,
+    topics: tuple[tuple[int, bytes, bytes], ...] = (),
+) -> Split:
+    return Split(
+        directory=log.options.path,
+        archive=log.options.archive,
+        instance=log.instance,
+        number=header.number,
+        ranges=ranges,
+        last_topic_offset=last_topic_offset,
+        topics=topics,
+        to_end=to_end,
+        is_newest=log.is_newest(header),
+        durable_offset=log.durable_offset(header),
+    )
+
+
+def _wanted_range(
+    log: _Log, header: JournalHeader, index: IndexReader | None, selection: Selection
+) -> tuple[int, int]:
+    """(first, end) file offsets outside of which nothing wanted begins; at the first one a record begins."""
+    first, end = FILE_HEADER_SIZE, log.end_offset(header)
+    if selection.end_position < header.start_position + end:
+        end = selection.end_position - header.start_position
+    if index is None:
+        return first, end
+    if index.first_timestamp_ns and (
+        index.first_timestamp_ns // 1000 > selection.last_time_us
+        or index.last_timestamp_ns // 1000 < selection.first_time_us
+    ):
+        return end, end
+    if selection.first_position > header.start_position + FILE_HEADER_SIZE:
+        first = _block_at(index, selection.first_position - header.start_position)
+    block_of_time = index.block_before(selection.first_time_us * 1000)
+    if block_of_time is not None:
+        first = max(first, block_of_time)
+    if selection.last_time_us != NO_LIMIT:
+        last_block = index.block_before((selection.last_time_us + 1) * 1000)
+        block_end = index.block_range(last_block)[1] if last_block is not None else 0
+        if block_end:
+            end = min(end, block_end)
+    return first, end
+
+
+def _block_at(index: IndexReader, offset: int) -> int:
+    """File offset of the last block of the index that begins at an offset or before it."""
+    first, end = index.block_range(offset)
+    before_all = not end and first == offset and first != index.block_range(index.end_offset)[0]
+    return FILE_HEADER_SIZE if before_all else first
+
+
+def _skimmed_cuts(
+    log: _Log, header: JournalHeader, first: int, end: int, plan: Plan
+) -> list[tuple[int, int]]:
+    """Places in a file without an index, from the last one that is not behind `first`."""
+    try:
+        found = places(log.open(header.number), end, log.options.split_bytes)
+    except LogDamaged as damage:
+        if not log.options.skips_damage:
+            raise
+        plan.skipped.append(damage)
+        return [(FILE_HEADER_SIZE, 0)]
+    wanted = max(first, plan.selection.first_position - header.start_position)
+    return found[max((number for number, place in enumerate(found) if place[0] <= wanted), default=0) :]
+
+
+def _topic_splits(
+    log: _Log, header: JournalHeader, index: TopicIndexReader, selection: Selection, first: int, end: int
+) -> list[Split]:
+    """Ranges around the entries of the topics that are wanted, shared out to splits."""
+    topics = tuple(
+        (topic_id, topic, message_type)
+        for topic_id, (topic, message_type, _) in enumerate(index.topics())
+        if selection.wants_topic(topic, message_type)
+    )
+    if not topics:
+        return []
+    offsets = numpy.sort(numpy.concatenate([index.offsets(topic_id) for topic_id, _, _ in topics]))
+    offsets = offsets[(offsets >= first) & (offsets < end)]
+    if not len(offsets):
+        return []
+    breaks = numpy.flatnonzero(numpy.diff(offsets) > GAP_BYTES)
+    firsts = offsets[numpy.append(0, breaks + 1)].tolist()
+    lasts = offsets[numpy.append(breaks, len(offsets) - 1)].tolist()
+    splits: list[Split] = []
+    ranges: list[tuple[int, int]] = []
+    size = 0
+    for begin, last in zip(firsts, lasts, strict=True):
+        ranges.append((begin, last + 1))
+        size += last - begin + GAP_BYTES
+        if size >= log.options.split_bytes:
+            splits.append(_split(log, header, tuple(ranges), 0, False, topics))
+            ranges, size = [], 0
+    if ranges:
+        splits.append(_split(log, header, tuple(ranges), 0, False, topics))
+    return splits

@@ -1,0 +1,246 @@
+"""Reading one split on an executor: from records to Arrow batches, and what to do about damage.
+
+The walk itself is compiled (`amps._core.record_columns`); it stops at what is no intact record. Here it is decided what
+that is: the end of the log, which in the newest file may be torn, or damage. Damage is an error that names file and
+offset, or it is skipped, up to the next intact record, and counted.
+"""
+
+import json
+import os
+import uuid
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+
+from amps._core.frames import LogDamaged
+from amps._core.log_file import RECORD_HEADER_SIZE, LogUnreadable
+from amps._core.record_columns import (
+    STOPPED_AT_DAMAGE,
+    STOPPED_AT_END,
+    STOPPED_FINISHED,
+    RecordColumns,
+)
+from amps._core.record_rows import COLUMNS, RecordRows
+from amps.spark.payload_fields import PayloadFields, field_readers
+from amps.spark.planning import Split, open_wherever
+from amps.spark.selection import Selection
+
+DATA_COLUMN = "data"
+ARROW_TYPES: Mapping[str, pyarrow.DataType] = {
+    "position": pyarrow.int64(),
+    "timestamp": pyarrow.timestamp("us", tz="UTC"),
+    "bookmark": pyarrow.string(),
+    "publisher": pyarrow.string(),
+    "sequence": pyarrow.int64(),
+    "topic": pyarrow.string(),
+    "message_type": pyarrow.string(),
+    "kind": pyarrow.string(),
+    "expiration": pyarrow.timestamp("us", tz="UTC"),
+    "payload": pyarrow.binary(),
+}
+ROWS_MAX = 16384
+BATCH_BYTES_MAX = 8 << 20
+
+
+@dataclass(slots=True)
+class Statistics:
+    """What the reading of a split took, and what it left out."""
+
+    bytes_read: int = 0
+    """Of records that were looked at."""
+    records_read: int = 0
+    rows: int = 0
+    damaged_regions: int = 0
+    damaged_bytes: int = 0
+    unnamed_records: int = 0
+    """Of which the topic is lost with a damaged topic record."""
+    malformed_payloads: int = 0
+    """Of which no field could be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is read of every split."""
+
+    selection: Selection
+    columns: tuple[str, ...]
+    """In the order of the rows; `data` among them if fields of the payloads are wanted."""
+    data_fields: tuple[Any, ...] | None
+    """Of the column `data`, as `payload_schema.parse_ddl` gives them."""
+    skips_damage: bool
+    publisher_names: Mapping[int, bytes]
+    report: Path | None = None
+
+
+class SplitReader:
+    """Reads one split, once."""
+
+    def __init__(self, split: Split, request: Request) -> None:
+        self._split = split
+        self._request = request
+        self._fields = (
+            None if request.data_fields is None else PayloadFields(field_readers(request.data_fields))
+        )
+        wanted = {name for name in request.columns if name in COLUMNS}
+        self._rows = RecordRows(
+            wanted | {"position"} | ({"payload"} if self._fields is not None else set()),
+            request.publisher_names,
+            ROWS_MAX,
+            BATCH_BYTES_MAX,
+        )
+        selection = request.selection
+        self._records = RecordColumns(
+            self._rows,
+            self._topic_wanted,
+            selection.kinds,
+            selection.first_position,
+            selection.end_position,
+            selection.first_time_us,
+            selection.last_time_us,
+            request.skips_damage and not selection.names_topics,
+        )
+        self.statistics = Statistics()
+
+    def _topic_wanted(self, topic: bytes, message_type: bytes) -> int | None:
+        if not self._request.selection.wants_topic(topic, message_type):
+            return None
+        return 0 if self._fields is None else self._fields.number_of(message_type)
+
+    def batches(self) -> Iterator[pyarrow.RecordBatch]:
+        """The rows, in the order of the log. Raises LogDamaged, OSError."""
+        try:
+            self._open()
+        except LogUnreadable:
+            raise
+        except LogDamaged as damage:
+            # Without its topics a file can be read as far as it names them itself; without its header it cannot.
+            self._damaged(damage, 0)
+            if self._records.file is None:
+                self._tell()
+                return
+        for first, end in self._split.ranges:
+            self._records.seek(first, end)
+            while self._advance():
+                yield self._batch()
+        if self._rows.rows:
+            yield self._batch()
+        self._tell()
+
+    def _open(self) -> None:
+        split = self._split
+        file = open_wherever(split.directory, split.archive, split.instance, split.number)
+        self._records.open(file, split.topics, split.last_topic_offset)
+
+    def _advance(self) -> bool:
+        """Whether a batch is full; else the range is over. Raises LogDamaged."""
+        records = self._records
+        while True:
+            found: LogDamaged | None = None
+            try:
+                stop = records.advance()
+            except LogUnreadable:
+                raise
+            except LogDamaged as damage:
+                found, stop = damage, STOPPED_AT_DAMAGE
+            if stop == STOPPED_FINISHED:
+                return False
+            if stop == STOPPED_AT_END:
+                if not self._lacks_end():
+                    return False
+                found = self._damage("the end-of-file record is missing")
+            elif stop != STOPPED_AT_DAMAGE:
+                return True
+            elif self._is_torn_end():
+                return False
+            self._skip(found or self._damage("no intact record where one must be"))
+
+    def _lacks_end(self) -> bool:
+        """Whether the walk is over without an end-of-file record, and there must be one."""
+        records = self._records
+        return self._split.to_end and not self._split.is_newest and records.offset < records.file.size
+
+    def _damage(self, detail: str) -> LogDamaged:
+        return LogDamaged(str(self._records.file.path), self._records.offset, detail)
+
+    def _is_torn_end(self) -> bool:
+        """Whether what is no intact record is where the log ends: what follows was never acknowledged.
+
+        Where no watermark says how far the log goes, the records do: each carries the watermark of its time.
+        """
+        split, records = self._split, self._records
+        if not split.is_newest or split.durable_offset or not split.to_end:
+            return False
+        offset, file = records.offset, records.file
+        end = file.start_position + offset
+        if any(file.read(offset, min(RECORD_HEADER_SIZE, file.size - offset))):
+            while records.durable_position <= end and records.search():
+                pass
+        torn = records.durable_position <= end
+        records.seek(offset, records.end)
+        return torn
+
+    def _skip(self, damage: LogDamaged) -> None:
+        """Go on at the next intact record. Raises LogDamaged if damage is not to be skipped."""
+        records = self._records
+        offset = records.offset
+        records.search()
+        self._damaged(damage, min(records.offset, records.end) - offset)
+
+    def _damaged(self, damage: LogDamaged, size: int) -> None:
+        if not self._request.skips_damage:
+            raise damage
+        self.statistics.damaged_regions += 1
+        self.statistics.damaged_bytes += size
+        warnings.warn(f"{damage}; {size} bytes are skipped", RuntimeWarning, stacklevel=2)
+
+    def _batch(self) -> pyarrow.RecordBatch:
+        data = self._fields.take(self._rows) if self._fields is not None else None
+        rows, buffers = self._rows.take()
+        self.statistics.rows += rows
+        arrays: list[Any] = []
+        for name in self._request.columns:
+            if name == DATA_COLUMN:
+                arrays.append(data)
+                continue
+            validity, offsets, values = buffers[name]
+            parts = [validity, values] if offsets is None else [validity, offsets, values]
+            arrays.append(
+                pyarrow.Array.from_buffers(
+                    ARROW_TYPES[name],
+                    rows,
+                    [None if part is None else pyarrow.py_buffer(part) for part in parts],
+                )
+            )
+        return pyarrow.RecordBatch.from_arrays(arrays, names=list(self._request.columns))
+
+    def _tell(self) -> None:
+        """Count, and leave a report if one is wanted. Raises OSError."""
+        statistics, records = self.statistics, self._records
+        statistics.bytes_read = records.bytes_read
+        statistics.records_read = records.records_read
+        if not self._split.topics:  # else those of other topics were not to be known
+            statistics.unnamed_records = records.unnamed_records
+        if self._fields is not None:
+            statistics.malformed_payloads = self._fields.malformed
+        if self._request.report is not None:
+            write_report(self._request.report, f"{self._split.number:010d}", statistics)
+
+
+def skipped_in_planning(damages: list[LogDamaged], report: Path | None) -> None:
+    """Count and tell of what a plan had to leave out. Raises OSError."""
+    for damage in damages:
+        warnings.warn(f"{damage}; it is skipped", RuntimeWarning, stacklevel=2)
+    if report is not None and damages:
+        write_report(report, "plan", Statistics(damaged_regions=len(damages)))
+
+
+def write_report(directory: Path, name: str, statistics: Statistics) -> None:
+    """A file with what was done. Its own name comes last, so that who looks at the directory sees whole ones."""
+    path = directory / f"{name}.{uuid.uuid4().hex}.json"
+    unfinished = path.with_suffix(".new")
+    unfinished.write_text(json.dumps(asdict(statistics)))
+    os.replace(unfinished, path)

@@ -1,0 +1,153 @@
+"""What Spark talks to: the data source "amps".
+
+Everything runs in Python processes that Spark starts: `AmpsDataSource` and the planning beside the driver, the reading
+on executors. They share nothing but what is pickled: options, a `Request`, and one `Split` per task.
+
+Without a schema of its own a read has the columns of `SCHEMA`, and with the option `schema` one more, `data`. A schema
+that is given to Spark (`.schema(…)`) chooses some of them, by their names: the others are not made.
+"""
+
+import importlib
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from amps.journal.clients_ack import ClientsAckDamaged, read_clients_ack
+from amps.journal.names import clients_ack_path
+from amps.spark.options import ReadOptions, read_options
+from amps.spark.planning import Split, make_plan
+from amps.spark.pushdown import push
+from amps.spark.reading import DATA_COLUMN, Request, SplitReader, skipped_in_planning
+from amps.spark.selection import Selection
+
+FORMAT = "amps"
+SCHEMA: Mapping[str, DataType] = {
+    "position": LongType(),
+    "timestamp": TimestampType(),
+    "bookmark": StringType(),
+    "publisher": StringType(),
+    "sequence": LongType(),
+    "topic": StringType(),
+    "message_type": StringType(),
+    "kind": StringType(),
+    "expiration": TimestampType(),
+    "payload": BinaryType(),
+}
+
+
+class AmpsDataSource(DataSource):  # type: ignore[misc, unused-ignore]
+    """Format "amps": reading journals. See `amps.spark.options` for the options."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What follows `format`."""
+        return FORMAT
+
+    def schema(self) -> StructType:
+        """The columns of a read. Raises ValueError."""
+        return StructType(
+            [StructField(name, of) for name, of in self._types(read_options(self.options)).items()]
+        )
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A reader of these columns. Raises ValueError."""
+        options = read_options(self.options)
+        types = self._types(options)
+        for field in schema.fields:
+            if field.name not in types:
+                raise ValueError(f"there is no column {field.name!r}: the columns are {', '.join(types)}")
+            if field.dataType != types[field.name]:
+                raise ValueError(f"the column {field.name!r} is {types[field.name].simpleString()}")
+        kind = PushingReader if options.pushdown else JournalReader
+        return kind(options, tuple(schema.fieldNames()))
+
+    @staticmethod
+    def _types(options: ReadOptions) -> dict[str, DataType]:
+        types = dict(SCHEMA)
+        if options.schema is not None:
+            module = payload_schema()
+            types[DATA_COLUMN] = module.spark_type(module.parse_ddl(options.schema))
+        return types
+
+
+def payload_schema() -> Any:
+    """The module that reads schemas of payloads. Raises ImportError."""
+    return importlib.import_module("amps.spark.payload_schema")
+
+
+class SplitPartition(InputPartition):  # type: ignore[misc, unused-ignore]
+    """The splits of one task, as Spark hands them to it, and the selection as planning has made it exact."""
+
+    splits: tuple[Split, ...]
+    selection: Selection
+
+    def __init__(self, splits: tuple[Split, ...], selection: Selection) -> None:
+        super().__init__(splits[0].number)
+        self.splits = splits
+        self.selection = selection
+
+
+class JournalReader(DataSourceReader):  # type: ignore[misc, unused-ignore]
+    """Plans and reads. What reads is pickled before anything is planned: plans travel in the partitions alone."""
+
+    def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
+        self._options = options
+        self._selection = options.selection
+        self._columns = columns
+
+    def partitions(self) -> list[InputPartition]:
+        """One per task; none if nothing can be wanted. Raises ValueError, LogDamaged, OSError."""
+        options = self._options
+        plan = make_plan(options, self._selection)
+        skipped_in_planning(plan.skipped, options.report)
+        return [SplitPartition(splits, plan.selection) for splits in plan.tasks(options.split_bytes)]
+
+    def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+        """The rows of a task. Raises LogDamaged, OSError."""
+        if not isinstance(partition, SplitPartition):
+            return iter(())  # what Spark makes of no partitions at all
+        options = self._options
+        fields = None
+        if options.schema is not None and DATA_COLUMN in self._columns:
+            fields = payload_schema().parse_ddl(options.schema)
+        request = Request(
+            selection=partition.selection,
+            columns=self._columns,
+            data_fields=fields,
+            skips_damage=options.skips_damage,
+            publisher_names=publisher_names(partition.splits[0]),
+            report=options.report,
+        )
+        return itertools.chain.from_iterable(
+            SplitReader(split, request).batches() for split in partition.splits
+        )
+
+
+class PushingReader(JournalReader):
+    """Takes the conditions of a query, too. See `amps.spark.pushdown` for why that has to be asked for."""
+
+    def pushFilters(self, filters: list[Any]) -> Iterator[Any]:
+        """Narrow what is read; the filters that Spark must look at itself."""
+        self._selection, left = push(self._selection, filters)
+        return left
+
+
+def publisher_names(split: Split) -> dict[int, bytes]:
+    """The names of clients that the log tells, by publisher id; none if the file that has them cannot be read."""
+    try:
+        known = read_clients_ack(clients_ack_path(split.directory, split.instance)).names
+    except (OSError, ClientsAckDamaged):
+        return {}
+    return {publisher: name.encode("utf-8", "replace") for publisher, name in known.items()}
