@@ -504,3 +504,49 @@ def test_pushed_times_are_compared_in_microseconds(directory: Directory) -> None
 def test_bad_options_are_told(options: dict[str, str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         read_options(options)
+
+
+@pytest.mark.parametrize("promised", [True, False])
+def test_without_a_watermark_the_records_say_what_was_promised(tmp_path: Path, promised: bool) -> None:
+    """docs/files.md: a record carries the watermark of its time."""
+    path = tmp_path / "journal"
+    path.mkdir()
+    parts = [
+        RecordParts(
+            b"x" * 100, publisher_id=9, sequence=n + 1, durable_position=5500 if promised and n > 5 else 0
+        )
+        for n in range(9)
+    ]
+    whole = write_journal(path, 0, parts, finished=False)
+    offset = Read(path).column("position")[3]
+    overwrite(whole, offset + 100, b"!!")
+    if promised:
+        with pytest.raises(LogDamaged, match=f"damaged at offset {offset}"):
+            Read(path)
+    else:
+        assert Read(path).column("sequence") == [1, 2, 3]
+
+
+def test_the_end_of_a_range_belongs_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of times and of positions, where an index leaves out what is behind it."""
+    import datetime
+
+    filters = pytest.importorskip("pyspark.sql.datasource", reason="PySpark is not installed")
+    if not hasattr(filters, "EqualTo"):
+        pytest.skip("this PySpark does not push filters (it is older than 4.1)")
+    monkeypatch.setattr("tests.support.log_directories.FILE_BYTES", 1 << 20)
+    path = tmp_path / "journal"
+    path.mkdir()
+    large = Directory(path).fill(3, 3000)
+    all_of = positions(large)
+    to_position = [filters.LessThanOrEqual(("position",), all_of[1500])]
+    assert Read(path, to_position).column("position") == all_of[:1501]
+    whole = Read(path).total("bytes_read")
+    epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+    for record in (large.records[1000], large.records[1500]):
+        time_us = record.timestamp_ns // 1000
+        moment = epoch + datetime.timedelta(microseconds=time_us)
+        read = Read(path, [filters.LessThanOrEqual(("timestamp",), moment)])
+        wanted = [r.position for r in large.records if r.timestamp_ns // 1000 <= time_us]
+        assert read.column("position") == wanted
+        assert len(wanted) == len(all_of) or read.total("bytes_read") < whole
