@@ -145,7 +145,7 @@ cdef class FieldColumns:
         memset(&self.store, 0, sizeof(self.store))
         memset(&self.root, 0, sizeof(self.root))
 
-    def __init__(self, str message_type, fields, *, uint8_t field_separator=1):
+    def __init__(self, str message_type, fields, uint8_t field_separator=1):
         """message_type: json, fix, nvfix, msgpack or bson. fields: tuples of a name and a type, which is `boolean`,
         `byte`, `short`, `int`, `long`, `float`, `double`, `string`, `binary`, `date`, `timestamp`, or one of
         `("decimal", precision, scale)`, `("array", type)`, `("struct", fields)`. field_separator: of FIX and NVFIX.
@@ -218,10 +218,10 @@ cdef class FieldColumns:
             column_truncate(&self.root, row)
             column_put_null(&self.store, &self.root)
         if self.store.failure:
-            return self.give_up(row)
+            return self._give_up(row)
         return 0
 
-    def give_up(self, uint32_t row):
+    def _give_up(self, uint32_t row):
         """Take back a row that there is no room for, and raise."""
         cdef int failure = self.store.failure
         column_truncate(&self.root, row)
@@ -230,11 +230,12 @@ cdef class FieldColumns:
             raise OverflowError(f"no more fits a batch of {row} rows")
         raise MemoryError()
 
-    def add_payload(self, const uint8_t[::1] payload not None):
+    def add_payload(self, payload):
         """The same as `add`, for Python."""
-        if payload.shape[0] > 0xFFFFFFFF:
+        cdef const uint8_t[::1] view = payload
+        if view.shape[0] > 0xFFFFFFFF:
             raise ValueError("a payload is up to 4 GiB")
-        self.add(&payload[0] if payload.shape[0] else NULL, <uint32_t>payload.shape[0])
+        self.add(&view[0] if view.shape[0] else NULL, <uint32_t>view.shape[0])
 
     @property
     def rows(self):

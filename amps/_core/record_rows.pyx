@@ -16,6 +16,7 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset
 
+from amps._core.field_columns cimport FieldColumns
 from amps._core.record cimport (
     FLAG_DERIVED_PUBLISHER,
     NO_EXPIRATION,
@@ -409,5 +410,7 @@ cdef class RecordRows:
 
 cdef int add_payload(object reader, const uint8_t* payload, uint32_t length) except -1:
     """The only place where readers of payload fields are called."""
+    if isinstance(reader, FieldColumns):
+        return (<FieldColumns>reader).add(payload, length)
     reader.add_payload((<const char*>payload)[:length])
     return 0

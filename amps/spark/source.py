@@ -7,13 +7,12 @@ Without a schema of its own a read has the columns of `SCHEMA`, and with the opt
 that is given to Spark (`.schema(…)`) chooses some of them, by their names: the others are not made.
 """
 
-import importlib
 import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamWriter, InputPartition
 from pyspark.sql.types import (
     BinaryType,
     DataType,
@@ -27,10 +26,12 @@ from pyspark.sql.types import (
 from amps.journal.clients_ack import ClientsAckDamaged, read_clients_ack
 from amps.journal.names import clients_ack_path
 from amps.spark.options import ReadOptions, read_options
+from amps.spark.payload_schema import parse_ddl, spark_type
 from amps.spark.planning import Split, make_plan
 from amps.spark.pushdown import push
 from amps.spark.reading import DATA_COLUMN, Request, SplitReader, skipped_in_planning
 from amps.spark.selection import Selection
+from amps.spark.writing import BatchWriter, batch_writer, stream_writer
 
 FORMAT = "amps"
 SCHEMA: Mapping[str, DataType] = {
@@ -48,7 +49,7 @@ SCHEMA: Mapping[str, DataType] = {
 
 
 class AmpsDataSource(DataSource):  # type: ignore[misc, unused-ignore]
-    """Format "amps": reading journals. See `amps.spark.options` for the options."""
+    """Format "amps": reading journals (options: `amps.spark.options`) and publishing (`amps.spark.writing_options`)."""
 
     @classmethod
     def name(cls) -> str:
@@ -77,14 +78,16 @@ class AmpsDataSource(DataSource):  # type: ignore[misc, unused-ignore]
     def _types(options: ReadOptions) -> dict[str, DataType]:
         types = dict(SCHEMA)
         if options.schema is not None:
-            module = payload_schema()
-            types[DATA_COLUMN] = module.spark_type(module.parse_ddl(options.schema))
+            types[DATA_COLUMN] = spark_type(parse_ddl(options.schema))
         return types
 
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        """Publishes the rows of a data frame. Raises WriteError before anything is published."""
+        return batch_writer(self.options, schema, overwrite)
 
-def payload_schema() -> Any:
-    """The module that reads schemas of payloads. Raises ImportError."""
-    return importlib.import_module("amps.spark.payload_schema")
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """Publishes the rows of a stream, batch by batch. Raises WriteError."""
+        return stream_writer(self.options, schema, overwrite)
 
 
 class SplitPartition(InputPartition):  # type: ignore[misc, unused-ignore]
@@ -121,7 +124,7 @@ class JournalReader(DataSourceReader):  # type: ignore[misc, unused-ignore]
         options = self._options
         fields = None
         if options.schema is not None and DATA_COLUMN in self._columns:
-            fields = payload_schema().parse_ddl(options.schema)
+            fields = parse_ddl(options.schema)
         request = Request(
             selection=partition.selection,
             columns=self._columns,

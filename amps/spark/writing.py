@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-class BatchWriter(DataSourceArrowWriter):
+class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc, unused-ignore]
     """Writes one batch; made on the driver, run in the tasks."""
 
     def __init__(self, options: WriteOptions, columns: ColumnPlan) -> None:

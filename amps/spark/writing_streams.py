@@ -30,14 +30,14 @@ try:
 
     TAKES_ARROW = True
 except ImportError:
-    from pyspark.sql.datasource import DataSourceStreamWriter as _Base  # type: ignore[assignment]
+    from pyspark.sql.datasource import DataSourceStreamWriter as _Base  # type: ignore[assignment, unused-ignore]
 
     TAKES_ARROW = False
 
 ROWS_PER_BATCH = 1000
 
 
-class StreamWriter(_Base):
+class StreamWriter(_Base):  # type: ignore[misc, unused-ignore]
     """Writes the micro-batches of a query; made on the driver, run in the tasks."""
 
     def __init__(self, options: WriteOptions, columns: ColumnPlan, schema: "StructType") -> None:

@@ -27,7 +27,7 @@ logger = logging.getLogger("amps.spark")
 
 
 @dataclass
-class WrittenPartition(WriterCommitMessage):
+class WrittenPartition(WriterCommitMessage):  # type: ignore[misc, unused-ignore]
     """What a task tells the driver."""
 
     numbering: Numbering

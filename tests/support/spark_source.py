@@ -1,4 +1,4 @@
-"""The data source as tests of writing register it: the project's own where it is complete, else one that only writes.
+"""A data source for tests of writing, beside the project's own: its tasks die or dawdle.
 
 With the options `die_after_batches` and `pause_s`, which are the tests' own, the first attempt of each task ends its
 process by SIGKILL after so many Arrow batches, and every attempt waits before each batch.
@@ -15,25 +15,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.types import StructType
 
+import amps.spark
 from amps.spark.writing import BatchWriter, batch_writer, stream_writer
 from amps.spark.writing_streams import StreamWriter
 from amps.spark.writing_tasks import WrittenPartition
 
 TROUBLES = ("die_after_batches", "pause_s")
-
-
-class WritingSource(DataSource):
-    """Writing alone."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "amps"
-
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        return batch_writer(self.options, schema, overwrite)
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        return stream_writer(self.options, schema, overwrite)
 
 
 class TroubledSource(DataSource):
@@ -88,10 +75,5 @@ def troubled(iterator: Iterator[Any], die_after_batches: float, pause_s: float) 
 
 def register(spark: SparkSession) -> None:
     """Make the formats `amps` and `troubled` known."""
-    import amps.spark
-
-    if hasattr(amps.spark, "register"):
-        amps.spark.register(spark)
-    else:
-        spark.dataSource.register(WritingSource)
+    amps.spark.register(spark)
     spark.dataSource.register(TroubledSource)

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from amps.client.bson import encode_bson
-from amps.spark.payload_schema import parse_ddl
-
+pytest.importorskip("pyspark", reason="pyspark is not installed")
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: columns are Arrow's")
 
 from amps._core.field_columns import MESSAGE_TYPES, FieldColumns
+from amps.client.bson import encode_bson
+from amps.spark.payload_schema import parse_ddl
 from tests.support.field_rows import one, rows_of
 
 ALPHABET = "aZ09 \"\\/{}[]:,-+.'\x00\x01\n\t\x7fé€\u2028😀"

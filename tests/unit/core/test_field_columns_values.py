@@ -12,12 +12,12 @@ from typing import Any
 import msgpack
 import pytest
 
-from amps.client.bson import encode_bson
-from amps.spark.payload_schema import parse_ddl
-
+pytest.importorskip("pyspark", reason="pyspark is not installed")
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: columns are Arrow's")
 
 from amps._core.field_columns import FieldColumns
+from amps.client.bson import encode_bson
+from amps.spark.payload_schema import parse_ddl
 from tests.support.field_rows import one, rows_of
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -7,6 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+pytest.importorskip("pyspark", reason="pyspark is not installed")
+pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+
 from amps.spark.payload_schema import ddl_of, parse_ddl, spark_type
 
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -2,6 +2,9 @@
 
 import pytest
 
+pytest.importorskip("pyspark", reason="pyspark is not installed")
+pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+
 from amps.spark.writing_errors import WriteError
 from amps.spark.writing_numbers import (
     MAX_RUN,
