@@ -3,8 +3,8 @@
 A *consumer* is a connection that takes messages and acknowledges them in batches of `ACK_BATCH`, with at most
 `PREFETCH` that are not acknowledged. What differs between peers is the pattern of a message in the received bytes, what
 an acknowledgement calls the message (its *handle*) and how acknowledgements are written. A consumer's time is the
-load's, not the server's, and both share the processors: one `findall` per chunk finds everything, and the pattern steps
-over the payload, whose size is known, without looking at it.
+load's, not the server's, and both share the processors: messages are found as `perf.scanning` does it, and the pattern
+steps over the payload, whose size is known, without looking at it.
 
 Once every message has arrived, each consumer acknowledges what is left and asks the server to confirm that it has dealt
 with its acknowledgements, in whatever way the protocol has. The clock stops at the last confirmation.
@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 from perf.load import MARKER
 from perf.pump import RECEIVE_BYTES, STALL_S, Lane, PeerError
+from perf.scanning import MessageScanner
 
 ACK_BATCH = 80
 PREFETCH = 100
@@ -57,6 +58,7 @@ class Consumer(ABC):
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
+        self.scanner = MessageScanner(self.pattern, self.message_end)
         self.outgoing = bytearray()
         self.rest = b""
         """What was received behind the last whole message."""
@@ -91,13 +93,12 @@ class Consumer(ABC):
     def take(self, chunk: memoryview) -> int:
         """Handle received bytes; how many messages they completed."""
         data = self.rest + chunk
-        handles: list[bytes] = self.pattern.findall(data)
+        handles, end = self.scanner.scan(data)
         if not handles:
             self.rest = data
             if self.finishing:
                 self.confirmed = self.is_confirmed()
             return 0
-        end = data.rindex(self.message_end) + len(self.message_end)
         self.rest = data[end:]
         self.see(data[:end])
         waiting = self.unacknowledged

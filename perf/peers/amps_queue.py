@@ -70,6 +70,8 @@ class BookmarkConsumer(Consumer):
 class AmpsQueue(AmpsPeer, QueuePeer):
     name = "amps-queue"
     title = "this server (synced)"
+    window = 20_000
+    fill_window = 400_000
     pace = 250_000
     sow = f"""<SOW><Queue>
     <Name>{QUEUE}</Name><MessageType>json</MessageType><UnderlyingTopic>bench</UnderlyingTopic>

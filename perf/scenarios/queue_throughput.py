@@ -2,43 +2,42 @@
 
 The clock runs from the first byte sent to the last acknowledgement, of publishes and of messages, that the server has
 confirmed. Publishers go as fast as acknowledgements let them; whatever is ahead of the consumers waits in the queue.
+Each number of consumers gets a server of its own, so that none pays for what the one before has left in memory.
 """
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from perf import tables
 from perf.consuming import ACK_BATCH, PREFETCH
 from perf.load import PAYLOAD_BYTES
-from perf.measurement import Measurement, PeerResult, Settings
+from perf.measurement import CpuTime, Measurement, PeerResult, Settings
 from perf.peers.queueing import QueuePeer
-from perf.peers.server import ServerPeer
-from perf.scenarios.queues import QueueScenario, pass_through, warm_up
+from perf.scenarios.base import Scenario
+from perf.scenarios.queues import QUEUE_PEERS, pass_through, warm_up
+from perf.scenarios.servers import fresh_server
 
 CONSUMERS = (1, 2, 4, 8)
 DEFAULT_LENGTH_S = 4.0
 
 
-class QueueThroughput(QueueScenario):
+class QueueThroughput(Scenario[QueuePeer]):
     name = "queue-throughput"
     question = "Messages per second from publishers to acknowledgements of consumers"
+    peers = QUEUE_PEERS
 
-    def measure_server(self, server: ServerPeer, settings: Settings) -> Measurement:
-        assert isinstance(server, QueuePeer)
-        messages = settings.messages or int(server.pace * (settings.seconds or DEFAULT_LENGTH_S))
-        warm_up(server)
-        values: dict[str, float] = {}
-        total = 0
-        elapsed_s = 0.0
-        cpu_before, load_before = server.cpu(), time.process_time()
-        for count in CONSUMERS:
-            done = pass_through(server, settings.connections, count, messages)
-            values[rate_of(count)] = round(done.messages / done.elapsed_s)
-            total += done.messages
-            elapsed_s += done.elapsed_s
-        load_cpu_s = time.process_time() - load_before
+    def measure(self, peer: QueuePeer, settings: Settings, base: Path) -> Measurement:
+        runs = [measure_consumers(peer, settings, base, count) for count in CONSUMERS]
+        values = {name: value for run in runs for name, value in run.values.items()}
         values["messages_per_s"] = max(values.values())
-        return Measurement(values, total, elapsed_s, server.cpu().since(cpu_before), load_cpu_s)
+        return Measurement(
+            values,
+            sum(run.messages for run in runs),
+            sum(run.elapsed_s for run in runs),
+            sum_of([run.cpu for run in runs]),
+            sum(run.load_cpu_s for run in runs),
+        )
 
     def table(self, settings: Settings, results: Sequence[PeerResult]) -> list[str]:
         details = (
@@ -63,6 +62,28 @@ class QueueThroughput(QueueScenario):
                 for result in results
             ],
         )
+
+
+def measure_consumers(peer: QueuePeer, settings: Settings, base: Path, count: int) -> Measurement:
+    """One run with so many consumers."""
+    with fresh_server(peer, base) as server:
+        messages = settings.messages or int(server.pace * (settings.seconds or DEFAULT_LENGTH_S))
+        warm_up(server)
+        cpu_before, load_before = server.cpu(), time.process_time()
+        done = pass_through(server, settings.connections, count, messages)
+        return Measurement(
+            {rate_of(count): round(done.messages / done.elapsed_s)},
+            done.messages,
+            done.elapsed_s,
+            server.cpu().since(cpu_before),
+            time.process_time() - load_before,
+        )
+
+
+def sum_of(used: Sequence[CpuTime]) -> CpuTime:
+    """Of several runs, by process."""
+    names = {name for cpu in used for name in cpu.by_process}
+    return CpuTime({name: sum(cpu.by_process.get(name, 0.0) for cpu in used) for name in sorted(names)})
 
 
 def rate_of(consumers: int) -> str:

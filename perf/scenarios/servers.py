@@ -7,8 +7,10 @@ import os
 import shutil
 import tempfile
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from perf import tables
 from perf.load import PAYLOAD_BYTES
@@ -16,18 +18,27 @@ from perf.measurement import Measurement, PeerResult, Settings
 from perf.peers.server import ServerPeer
 from perf.scenarios.base import Scenario
 
+S = TypeVar("S", bound=ServerPeer)
+
+
+@contextmanager
+def fresh_server(peer: S, base: Path) -> Iterator[S]:
+    """The peer, running in an empty directory below `base`, which is removed in the end."""
+    directory = Path(tempfile.mkdtemp(prefix=f"amps-perf-{peer.name}-", dir=base))
+    try:
+        with peer.running(directory) as server:
+            yield server
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+        os.sync()
+
 
 class ServerScenario(Scenario[ServerPeer]):
     """One question to servers."""
 
     def measure(self, peer: ServerPeer, settings: Settings, base: Path) -> Measurement:
-        directory = Path(tempfile.mkdtemp(prefix=f"amps-perf-{peer.name}-", dir=base))
-        try:
-            with peer.running(directory) as server:
-                return self.measure_server(server, settings)
-        finally:
-            shutil.rmtree(directory, ignore_errors=True)
-            os.sync()
+        with fresh_server(peer, base) as server:
+            return self.measure_server(server, settings)
 
     @abstractmethod
     def measure_server(self, server: ServerPeer, settings: Settings) -> Measurement:
