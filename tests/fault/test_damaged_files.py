@@ -74,10 +74,10 @@ def unlink(*paths: Path) -> None:
         path.unlink()
 
 
-def make_unused(path: Path, number: int) -> None:
+def make_empty(path: Path, number: int, *, in_use: bool = False) -> None:
     """As the server makes them ahead of use."""
     size = path.stat().st_size
-    header = build_file_header(number, size, 0, 0, 1, publisher_id("Test"), "Test", False)
+    header = build_file_header(number, size, 0, 0, 1, publisher_id("Test"), "Test", in_use)
     path.write_bytes(header.ljust(size, b"\0"))
 
 
@@ -102,7 +102,7 @@ DAMAGES: dict[str, tuple[int, Callable[[ServerProcess], object]]] = {
     "one in the middle removed": (1, lambda s: journal(s, 1).unlink()),
     "a spare in place of one in the middle": (
         2,
-        lambda s: make_unused(journal(s, 1), 1),
+        lambda s: make_empty(journal(s, 1), 1),
     ),  # names the next one
 }
 
@@ -118,6 +118,68 @@ def test_fault_a_damaged_file_prevents_the_start(server: ServerProcess, damage: 
         assert "acknowledged" in said
     else:
         assert journal(server, number).name in said, said
+    assert {path: path.read_bytes() for path in server.journals()} == left
+
+
+def in_turn(*steps: Callable[[], object]) -> None:
+    for step in steps:
+        step()
+
+
+def add_spares(server: ServerProcess) -> None:
+    """Two more than the server has made."""
+    journal(server, 4).write_bytes(bytes(10 << 20))
+    journal(server, 5).write_bytes(bytes(10 << 20))
+    make_empty(journal(server, 4), 4)
+    make_empty(journal(server, 5), 5)
+
+
+SPARE_DAMAGES: dict[str, Callable[[ServerProcess], object]] = {
+    "header zeroed": lambda s: zero(journal(s, 4), 0, 4096),
+    "header torn": lambda s: journal(s, 4).write_bytes(b"rubbish".ljust(10 << 20, b"\0")),
+    "last header torn": lambda s: journal(s, 5).write_bytes(b"rubbish".ljust(10 << 20, b"\0")),
+    "shortened": lambda s: cut_to(journal(s, 4), 1 << 20),
+    "emptied": lambda s: cut_to(journal(s, 4), 0),
+    "removed": lambda s: journal(s, 4).unlink(),
+    "removed, and the next one torn": lambda s: in_turn(
+        lambda: journal(s, 4).unlink(), lambda: cut_to(journal(s, 5), 9)
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", SPARE_DAMAGES)
+def test_fault_spares_behind_a_whole_one_are_made_again(server: ServerProcess, damage: str) -> None:
+    """transaction_log.md §20 34: what holds no messages is no damage; the log takes what follows, over all of them."""
+    add_spares(server)
+    SPARE_DAMAGES[damage](server)
+    server.start()
+    assert server.log.find("1D-0022")
+    more = numbered_bodies(3000, start=TOTAL + 1, padding_bytes=10_000)
+    with Peers("writer") as peers:
+        peers.logged_on(server).publish_persisted("t1", more, TOTAL + 1)
+    server.kill_all()
+    server.start()
+    assert [body for _, body in replay(server, "t1")] == BODIES + more
+
+
+NO_SPARES: dict[str, Callable[[ServerProcess], object]] = {
+    "bytes behind a torn header": lambda s: journal(s, 4).write_bytes(
+        bytes(9 << 20) + b"x" + bytes((1 << 20) - 1)
+    ),
+    "a used one behind the gap": lambda s: in_turn(
+        lambda: journal(s, 4).unlink(), lambda: make_empty(journal(s, 5), 5, in_use=True)
+    ),
+    "a gap right behind those in use": lambda s: journal(s, 3).unlink(),
+}
+
+
+@pytest.mark.parametrize("damage", NO_SPARES)
+def test_fault_what_may_hold_messages_is_not_removed(server: ServerProcess, damage: str) -> None:
+    """transaction_log.md §20 34."""
+    add_spares(server)
+    NO_SPARES[damage](server)
+    left = {path: path.read_bytes() for path in server.journals()}
+    server.start_refused()
     assert {path: path.read_bytes() for path in server.journals()} == left
 
 

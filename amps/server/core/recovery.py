@@ -95,6 +95,7 @@ def recover(
     if not found:
         _begin_anew(disk, directory, instance_name, report)
         return Recovered()
+    _discard_damaged_spares(disk, directory, instance_name, found, report)
     numbers = list(found)
     for number, expected in zip(numbers, itertools.count(numbers[0])):
         if number != expected:
@@ -246,6 +247,51 @@ def _header(instance_name: str, place: JournalPlace) -> JournalHeader | None:
     return header if header.in_use else None
 
 
+def _discard_damaged_spares(
+    disk: Disk,
+    directory: Path,
+    instance_name: str,
+    found: dict[int, list[JournalPlace]],
+    report: Report,
+) -> None:
+    """Remove spares that lie behind a whole one and are damaged or behind a gap, and all that follow these.
+
+    Journals come into use in the order of their numbers, so that nothing behind an unused one holds messages, and the
+    server makes it again. What looks as if it held some is left, for the start to be refused.
+    """
+    whole: set[int] = set()
+    spares: list[int] = []
+    for number, places in reversed(found.items()):
+        path = places[0].path
+        if len(places) > 1 or places[0].compressed or places[0].archived:
+            break
+        try:
+            header = read_header(path)
+        except LogDamaged:
+            if not _is_empty_behind_header(path):
+                break
+        else:
+            if header.in_use or header.number != number or header.instance_name != instance_name:
+                break
+            whole.add(number)
+        spares.append(number)
+    if not whole:
+        return
+    expected = min(whole)
+    while expected in whole:
+        expected += 1
+    for number in spares:
+        if number < expected:
+            return
+        path = found.pop(number)[0].path
+        report(
+            "1D-0022", f"{path} is removed: it was never used, and it or one before it is damaged or missing"
+        )
+        # From the last one on, so that a crash leaves no other gap than there was.
+        disk.unlink(path)
+        disk.sync_directory(directory)
+
+
 def _discard_torn(
     disk: Disk,
     directory: Path,
@@ -262,7 +308,8 @@ def _discard_torn(
     number, damage = min(torn.items())
     path = journals[number].path
     next_number = files[-1].number + 1 if files else min(journals)
-    if len(torn) > 1 or number != next_number or not _is_empty_behind_header(path):
+    whole_size = path.stat().st_size > FILE_HEADER_SIZE
+    if len(torn) > 1 or number != next_number or not whole_size or not _is_empty_behind_header(path):
         raise RecoveryRefused(f"{damage}; {REPAIR_HINT}") from damage
     _check_watermark(directory, instance_name, files[-1].start_position + files[-1].size if files else 0)
     report("1D-0006", f"{path}: the header of an unused journal was torn; it is made anew")
@@ -276,10 +323,7 @@ def _discard_torn(
 def _is_empty_behind_header(path: Path) -> bool:
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
-        return (
-            size > FILE_HEADER_SIZE
-            and _end_of_data(file.fileno(), FILE_HEADER_SIZE, size) == FILE_HEADER_SIZE
-        )
+        return _end_of_data(file.fileno(), FILE_HEADER_SIZE, size) == FILE_HEADER_SIZE
 
 
 def _end_of_data(descriptor: int, begin: int, end: int) -> int:

@@ -185,6 +185,10 @@ CATALOGUE: Mapping[str, Entry] = {
         "the log begins with journal {first}: earlier ones are missing and were not removed by the server; replays do "
         "without their messages.",
     ),
+    "1D-0022": Entry(
+        "warning",
+        "{path} is removed: it was never used, and it or one before it is damaged or missing.",
+    ),
     "1F-0004": Entry(
         "info",
         "[{connection}] AMPS client session logon for: {client}\n"
