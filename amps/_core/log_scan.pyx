@@ -12,13 +12,12 @@ from amps._core.log_file cimport LogFile, topic_of_record, topic_record_fits
 from amps._core.record cimport (
     FILE_HEADER_BYTES,
     KIND_END_OF_FILE,
-    KIND_NONE,
     KIND_TOPIC,
     RECORD_HEADER_BYTES,
     RecordHeader,
     align8,
     record_checksum,
-    record_parts_fit,
+    record_plausible,
 )
 
 cdef enum:
@@ -249,16 +248,6 @@ cdef uint64_t zeros_at(const uint8_t* data, uint64_t length) noexcept nogil:
     while offset < length and data[offset] == 0:
         offset += 1
     return offset
-
-
-cdef inline bint record_plausible(const RecordHeader* record, uint64_t position, uint64_t room) noexcept nogil:
-    """What can be said without looking further than its header."""
-    return (
-        record.position == position
-        and record.kind != KIND_NONE
-        and record_parts_fit(record)
-        and align8(record.length) <= room
-    )
 
 
 cdef inline bint record_intact(const RecordHeader* record, uint64_t position, uint64_t room) noexcept nogil:

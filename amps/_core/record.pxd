@@ -103,6 +103,16 @@ cdef inline bint record_parts_fit(const RecordHeader* record) noexcept nogil:
     )
 
 
+cdef inline bint record_plausible(const RecordHeader* record, uint64_t position, uint64_t room) noexcept nogil:
+    """Whether what stands at this log position looks like a record. `room`: bytes up to the end of the file."""
+    return (
+        record.position == position
+        and record.kind != KIND_NONE
+        and record_parts_fit(record)
+        and align8(record.length) <= room
+    )
+
+
 # The first 4096 bytes of a file. `start_position` is set when the file comes into use; until then the file is
 # a preallocated spare and `state` says so.
 cdef enum FileState:

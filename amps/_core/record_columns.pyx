@@ -30,8 +30,8 @@ from amps._core.record cimport (
     RecordHeader,
     align8,
     record_checksum,
-    record_parts_fit,
     record_payload,
+    record_plausible,
 )
 from amps._core.record_rows cimport KIND_COUNT, RecordRows, TopicState, text_of
 
@@ -52,16 +52,6 @@ ALL_KINDS = 0xFFFFFFFF
 def _both_names(topic, message_type):
     """As they stand in the file."""
     return topic.encode("utf-8", "surrogatepass"), message_type.encode("utf-8", "surrogatepass")
-
-
-cdef inline bint record_plausible(const RecordHeader* record, uint64_t position, uint64_t room) noexcept nogil:
-    """What can be said without looking further than its header."""
-    return (
-        record.position == position
-        and record.kind != KIND_NONE
-        and record_parts_fit(record)
-        and align8(record.length) <= room
-    )
 
 
 cdef inline uint16_t shown_kind(const RecordHeader* record) noexcept nogil:

@@ -22,7 +22,6 @@ from amps._core.record cimport (
     FILE_HEADER_BYTES,
     FLAG_DERIVED_PUBLISHER,
     KIND_END_OF_FILE,
-    KIND_NONE,
     KIND_NOOP,
     KIND_TOPIC,
     NO_EXPIRATION,
@@ -32,8 +31,8 @@ from amps._core.record cimport (
     align8,
     record_checksum,
     record_correlation_id,
-    record_parts_fit,
     record_payload,
+    record_plausible,
     record_sow_key,
     record_user_id,
 )
@@ -273,10 +272,7 @@ cdef class RecordWalker:
             self._read_tail()
             return NULL
         record = <const RecordHeader*>(self._window + self._place)
-        if (
-            record.position != self._start_position + offset or record.kind == KIND_NONE
-            or not record_parts_fit(record) or align8(record.length) > room
-        ):
+        if not record_plausible(record, self._start_position + offset, room):
             self._read_tail()
             return NULL
         if not self._have(align8(record.length)):

@@ -11,13 +11,12 @@ from amps._core.log_file cimport LogFile
 from amps._core.record cimport (
     FILE_HEADER_BYTES,
     KIND_END_OF_FILE,
-    KIND_NONE,
     KIND_TOPIC,
     RECORD_HEADER_BYTES,
     RecordHeader,
     align8,
     record_checksum,
-    record_parts_fit,
+    record_plausible,
 )
 
 
@@ -47,10 +46,7 @@ cdef Skimmed skim(Skim* state, LogFile file) noexcept nogil:
         if state.ready < state.offset + RECORD_HEADER_BYTES:
             return SKIMMED_MISSING
         record = <const RecordHeader*>(file.data + state.offset)
-        if (
-            record.position != file.start_position + state.offset or record.kind == KIND_NONE
-            or not record_parts_fit(record) or align8(record.length) > file.size - state.offset
-        ):
+        if not record_plausible(record, file.start_position + state.offset, file.size - state.offset):
             return SKIMMED_OVER
         if record.kind == KIND_TOPIC:
             state.last_topic_offset = state.offset
