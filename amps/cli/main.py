@@ -9,6 +9,7 @@ from amps.cli.demo.command import demo
 from amps.cli.journal import journal
 from amps.cli.later import LATER_COMMANDS, not_supported_yet
 from amps.cli.ping import ping
+from amps.cli.pipelines.group import pipeline
 from amps.cli.publish import publish
 from amps.cli.serve import serve
 from amps.cli.storage_test import storage_test
@@ -81,7 +82,7 @@ def show_help(context: click.Context, command: str | None) -> None:
         click.echo(found.get_help(its_context))
 
 
-for subcommand in (serve, publish, subscribe, ping, demo, journal, storage_test):
+for subcommand in (serve, publish, subscribe, ping, demo, journal, storage_test, pipeline):
     amps.add_command(subcommand)
 
 

@@ -1,0 +1,164 @@
+"""What the commands of `amps pipeline` share: options, the Spark session, progress, and the text of a failure."""
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from amps.cli.options import option
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from amps.spark.pipelines.job import Progress
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+_NEEDED_PACKAGES = frozenset({"pyspark", "pyarrow"})
+_JVM_NOISE = b"WARNING: Using incubator modules: "
+"""What every JVM of Spark says at its start."""
+# Failures reach the driver as exceptions, and are told by it: Spark would log the same over pages.
+_LOGGING = "rootLogger.level = off\n"
+
+
+def job_options(command: _Command) -> _Command:
+    """Adds what every job takes: arguments `master` and `dry_run` of the command."""
+    command = option("dry-run", "dry_run", is_flag=True, help="Show what would be done, and change nothing.")(
+        command
+    )  # type: ignore[assignment]
+    return option(  # type: ignore[return-value]
+        "master",
+        default="local[*]",
+        show_default=True,
+        metavar="URL",
+        help="Where Spark runs: local[N] for N threads here, or the URL of a cluster's master.",
+    )(command)
+
+
+@contextmanager
+def spark_session(master: str, name: str) -> "Iterator[SparkSession]":
+    """A session that knows the format "amps", with little to say and times in UTC; stopped in the end.
+
+    A session that this process has already is used as it is, and left running. Raises ImportError if packages are
+    missing, JavaMissing if Java is, PipelineError if Spark does not start.
+    """
+    from amps.spark import check_java, register  # tells what is missing
+
+    session = _running()
+    if session is not None:
+        register(session)
+        yield session
+        return
+    check_java()
+    with TemporaryDirectory(prefix="amps-pipeline-") as directory:
+        session = _started(master, name, Path(directory))
+        try:
+            register(session)
+            yield session
+        finally:
+            session.stop()
+
+
+def _running() -> "SparkSession | None":
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession()
+
+
+def _started(master: str, name: str, directory: Path) -> "SparkSession":
+    """Raises PipelineError."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    from amps.spark.pipelines.job import PipelineError, told_by_spark
+
+    logging = directory / "log4j2.properties"
+    logging.write_text(_LOGGING)
+    # The JVM starts the workers: they need the same Python, and see the same modules.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    builder = (
+        SparkSession.builder.master(master)
+        .appName(name)
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
+        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={logging.as_uri()}")
+    )
+    if master.startswith("local"):
+        builder = builder.config("spark.driver.host", "127.0.0.1").config(
+            "spark.driver.bindAddress", "127.0.0.1"
+        )
+    try:
+        with _relayed_errors():
+            session: SparkSession = builder.getOrCreate()
+    except (PySparkException, OSError, RuntimeError) as error:
+        raise PipelineError(f"Spark does not start on {master!r}: {told_by_spark(error)}") from error
+    except Exception as error:  # what py4j raises has no better base
+        if not type(error).__module__.startswith("py4j"):
+            raise
+        raise PipelineError(f"Spark does not start on {master!r}: {told_by_spark(error)}") from error
+    return session
+
+
+@contextmanager
+def _relayed_errors() -> Iterator[None]:
+    """A JVM that is started meanwhile writes its standard error to ours line by line, without the usual noise.
+
+    So its lines, those of Python workers among them, stand above a progress bar and not in the middle of it.
+    """
+    sys.stderr.flush()
+    read_end, write_end = os.pipe()
+    ours = os.dup(2)
+    threading.Thread(target=_relay, args=(read_end,), name="spark-stderr", daemon=True).start()
+    os.dup2(write_end, 2)
+    os.close(write_end)
+    try:
+        yield
+    finally:
+        os.dup2(ours, 2)
+        os.close(ours)
+
+
+def _relay(read_end: int) -> None:
+    with os.fdopen(read_end, "rb") as lines:
+        for line in lines:
+            if not line.startswith(_JVM_NOISE):
+                sys.stderr.write(line.decode(errors="replace"))
+                sys.stderr.flush()
+
+
+@contextmanager
+def shown_progress() -> "Iterator[Progress]":
+    """Progress on standard error: a bar on a terminal, plain lines elsewhere."""
+    from amps.cli.pipelines.display import Bar, Lines
+
+    if not sys.stderr.isatty():
+        yield Lines()
+        return
+    with Bar() as bar:
+        yield bar
+
+
+def failure_text(error: Exception) -> str | None:
+    """What to tell of a failure in one line; None: it is none that a user can do anything about."""
+    if isinstance(error, ImportError):
+        return str(error) if error.name in _NEEDED_PACKAGES else None
+    if isinstance(error, click.ClickException) or "pyspark" not in sys.modules:
+        return None
+    from pyspark.errors import PySparkException
+
+    from amps.spark import JavaMissing
+    from amps.spark.pipelines.job import PipelineError, told_by_spark
+
+    if isinstance(error, (PipelineError, JavaMissing)):
+        return str(error)
+    if isinstance(error, PySparkException) or type(error).__module__.startswith("py4j"):
+        return told_by_spark(error)
+    return None

@@ -1,0 +1,32 @@
+"""The group `amps pipeline`, and how its commands end."""
+
+from typing import Any
+
+import click
+
+from amps.cli.pipelines.common import failure_text
+
+INTERRUPTED_STATUS = 130
+"""What shells report of a program that SIGINT ended."""
+
+
+class PipelineGroup(click.Group):
+    """Tells failures of jobs in one line. Ctrl-C ends a job in order: Spark is told to stop, then this process ends."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            ctx.exit(INTERRUPTED_STATUS)
+        except Exception as error:
+            text = failure_text(error)
+            if text is None:
+                raise
+            click.echo(f"error: {text}", err=True)
+            ctx.exit(1)
+
+
+@click.group(cls=PipelineGroup)
+def pipeline() -> None:
+    """Run jobs over journals and servers on Spark, here or on a cluster."""
