@@ -3,6 +3,7 @@
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,10 +21,22 @@ if TYPE_CHECKING:
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _NEEDED_PACKAGES = frozenset({"pyspark", "pyarrow"})
-_JVM_NOISE = b"WARNING: Using incubator modules: "
+_JVM_NOISE = (
+    b"WARNING: Using incubator modules: ",
+    b"Using Spark's default log4j",
+    b"Setting default log level to",
+    b"To adjust logging level use",
+)
 """What every JVM of Spark says at its start."""
 # Failures reach the driver as exceptions, and are told by it: Spark would log the same over pages.
-_LOGGING = "rootLogger.level = off\n"
+_LOGGING = """\
+rootLogger.level = off
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+"""
 
 
 def job_options(command: _Command) -> _Command:
@@ -77,6 +90,7 @@ def _started(master: str, name: str, directory: Path) -> "SparkSession":
 
     from amps.spark.pipelines.job import PipelineError, told_by_spark
 
+    warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")  # about versions of packages
     logging = directory / "log4j2.properties"
     logging.write_text(_LOGGING)
     # The JVM starts the workers: they need the same Python, and see the same modules.
@@ -146,11 +160,16 @@ def shown_progress() -> "Iterator[Progress]":
         yield bar
 
 
+def counted(count: int, what: str) -> str:
+    """`1 row`, `2 rows`."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
 def failure_text(error: Exception) -> str | None:
     """What to tell of a failure in one line; None: it is none that a user can do anything about."""
     if isinstance(error, ImportError):
         return str(error) if error.name in _NEEDED_PACKAGES else None
-    if isinstance(error, click.ClickException) or "pyspark" not in sys.modules:
+    if isinstance(error, click.ClickException) or sys.modules.get("pyspark") is None:
         return None
     from pyspark.errors import PySparkException
 

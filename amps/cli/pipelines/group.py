@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from amps.cli.pipelines.archive import archive
 from amps.cli.pipelines.common import failure_text
 
 INTERRUPTED_STATUS = 130
@@ -19,6 +20,8 @@ class PipelineGroup(click.Group):
         except KeyboardInterrupt:
             click.echo("interrupted", err=True)
             ctx.exit(INTERRUPTED_STATUS)
+        except (click.exceptions.Exit, click.Abort):
+            raise
         except Exception as error:
             text = failure_text(error)
             if text is None:
@@ -30,3 +33,6 @@ class PipelineGroup(click.Group):
 @click.group(cls=PipelineGroup)
 def pipeline() -> None:
     """Run jobs over journals and servers on Spark, here or on a cluster."""
+
+
+pipeline.add_command(archive)

@@ -1,0 +1,323 @@
+"""What tasks of an archive do: write the rows of a part of a journal, and compare what was written with the journal.
+
+A part is at most about `split_bytes` of a journal, and its rows fit into memory. They never go through the JVM: records
+become Arrow columns in compiled code, and those become Parquet files, one per topic and day.
+
+Comparing reads the journal anew, and the files from their places, and looks at every column of every row: positions
+first, then each column. Topic and day of a row are those that its file's place and entry tell. Only the publisher may
+be told in two ways, by number and by name, because the names of clients become known later, or are forgotten; a name
+must then belong to the number.
+
+Damage of a journal and differences are results (`Problem`), no exceptions: other journals are not held up by them.
+"""
+
+import hashlib
+import os
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from amps._core.frames import LogDamaged
+from amps._core.identity import publisher_id
+from amps.spark.pipelines.archive_layout import day_of, days_of, file_path, topic_directory
+from amps.spark.pipelines.archive_manifest import ArchivedFile, ArchivedPart
+from amps.spark.pipelines.tasks import Address, Teller
+from amps.spark.planning import Split
+from amps.spark.reading import ARROW_TYPES, Request, SplitReader
+from amps.spark.selection import Selection
+from amps.spark.source import publisher_names
+
+COMPRESSION = "zstd"
+DAY_US = 86_400_000_000
+IN_PATH = "topic"
+"""The column that is in the name of a directory instead of the files."""
+FILE_SCHEMA = pa.schema([pa.field(name, of) for name, of in ARROW_TYPES.items() if name != IN_PATH])
+DAY = "day"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a journal is not safe in the archive, or not in it."""
+
+    number: int
+    """The journal."""
+    text: str
+    position: int | None = None
+    """Of the first row in question."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteTask:
+    """A part that is to be written."""
+
+    split: Split
+    selection: Selection
+    part: int
+    staging: Path
+    address: Address | None = None
+    """Of who counts bytes of journals."""
+
+
+@dataclass(frozen=True, slots=True)
+class StagedPart:
+    """A part that was written, and where its files lie: by the path in the archive they shall have."""
+
+    part: ArchivedPart
+    staged: dict[str, Path]
+
+
+@dataclass(frozen=True, slots=True)
+class CompareTask:
+    """A part that is to be compared with its journal; without a split, with its checksums only."""
+
+    number: int
+    part: ArchivedPart
+    places: dict[str, Path]
+    """Where the files lie, by their paths in the archive."""
+    split: Split | None
+    selection: Selection
+    address: Address | None = None
+
+
+def read_rows(split: Split, selection: Selection) -> pa.Table:
+    """All rows of a split, in the order of the log. Raises LogDamaged, OSError."""
+    request = Request(
+        selection=selection,
+        columns=tuple(ARROW_TYPES),
+        data_fields=None,
+        skips_damage=False,
+        publisher_names=publisher_names(split),
+    )
+    return pa.Table.from_batches(SplitReader(split, request).batches(), schema=pa.schema(ARROW_TYPES.items()))
+
+
+# Writing
+
+
+def write_part(task: WriteTask) -> StagedPart | Problem:
+    """The rows of a part as files in the staging directory, on the device."""
+    split = task.split
+    try:
+        with Teller(task.address) as teller:
+            table = read_rows(split, task.selection)
+            staged = _write(table, task)
+            teller.advance(split.byte_count)
+    except LogDamaged as damage:
+        return Problem(split.number, f"{damage}; amps journal verify tells more")
+    return staged
+
+
+def _write(table: pa.Table, task: WriteTask) -> StagedPart:
+    split = task.split
+    directory = task.staging / uuid.uuid4().hex  # another attempt of the task has another one
+    directory.mkdir(parents=True)
+    files = []
+    staged: dict[str, Path] = {}
+    for place, (topic, date, rows) in enumerate(_by_topic_and_day(table)):
+        path = file_path(split.instance, split.number, task.part, topic, date)
+        content = pa.BufferOutputStream()
+        pq.write_table(rows.drop_columns([IN_PATH]), content, compression=COMPRESSION)
+        data = content.getvalue()
+        staged[path] = directory / f"{place}.parquet"
+        _write_file(staged[path], memoryview(data))
+        positions = rows["position"]
+        times = _numbers(rows["timestamp"])
+        files.append(
+            ArchivedFile(
+                path=path,
+                topic=topic,
+                date=date,
+                rows=rows.num_rows,
+                size_bytes=len(data),
+                sha256=hashlib.sha256(data).hexdigest(),
+                first_position=positions[0].as_py(),
+                last_position=positions[-1].as_py(),
+                first_time_us=int(times.min()),
+                last_time_us=int(times.max()),
+            )
+        )
+    bookmarks = table["bookmark"].drop_null()
+    kinds = {entry["values"]: entry["counts"] for entry in pc.value_counts(table["kind"]).to_pylist()}
+    part = ArchivedPart(
+        number=task.part,
+        first_offset=split.ranges[0][0],
+        end_offset=split.ranges[-1][1],
+        last_topic_offset=split.last_topic_offset,
+        first_position=task.selection.first_position,
+        rows=table.num_rows,
+        kinds=kinds,
+        message_types=tuple(sorted(pc.unique(table["message_type"]).drop_null().to_pylist())),
+        first_bookmark=bookmarks[0].as_py() if len(bookmarks) else None,
+        last_bookmark=bookmarks[-1].as_py() if len(bookmarks) else None,
+        files=tuple(files),
+    )
+    return StagedPart(part, staged)
+
+
+def _write_file(path: Path, data: memoryview) -> None:
+    with path.open("xb") as file:
+        file.write(data)
+        file.flush()
+        os.fdatasync(file.fileno())
+
+
+def _numbers(column: pa.ChunkedArray) -> numpy.ndarray:
+    numbers: numpy.ndarray = column.cast(pa.int64()).to_numpy()
+    return numbers
+
+
+def _by_topic_and_day(table: pa.Table) -> Iterator[tuple[str | None, str, pa.Table]]:
+    """The rows of each topic and day, in the order of the log."""
+    if not table.num_rows:
+        return
+    # As bytes: names that are no text in UTF-8 are names, too.
+    topics = pa.chunked_array([chunk.cast(pa.binary()) for chunk in table[IN_PATH].chunks], pa.binary())
+    encoded = topics.combine_chunks().dictionary_encode(null_encoding="encode")
+    names = encoded.dictionary.to_pylist()
+    days = _numbers(table["timestamp"]) // DAY_US
+    keys = days * len(names) + encoded.indices.to_numpy()
+    order = numpy.argsort(keys, kind="stable")
+    cuts = numpy.flatnonzero(numpy.diff(keys[order])) + 1
+    for rows in numpy.split(order, cuts):
+        first, last = int(rows[0]), int(rows[-1])
+        name = names[int(keys[first]) % len(names)]
+        topic = None if name is None else name.decode(errors="surrogateescape")
+        together = last - first + 1 == len(rows)
+        found = table.slice(first, len(rows)) if together else table.take(pa.array(rows))
+        yield topic, day_of(int(days[first])), found
+
+
+# Comparing
+
+
+def compare_part(task: CompareTask) -> Problem | None:
+    """None: the files of a part hold what the journal does."""
+    with Teller(task.address) as teller:
+        problem = _compare(task)
+        teller.advance(task.part.end_offset - task.part.first_offset)
+    return problem
+
+
+def _compare(task: CompareTask) -> Problem | None:
+    wrong: Problem | None = None
+    tables = []
+    for file in task.part.files:
+        table = _read_file(task, file)
+        if isinstance(table, Problem):
+            return table
+        sound, rows = table
+        if not sound and wrong is None:
+            text = f"the content of {task.places[file.path]} is not what was written"
+            wrong = Problem(task.number, text, file.first_position)
+        tables.append(rows)
+    if task.split is None:
+        return wrong
+    try:
+        journal = read_rows(task.split, task.selection)
+    except LogDamaged as damage:
+        return Problem(task.number, f"{damage}; amps journal verify tells more")
+    days = pa.array(_numbers(journal["timestamp"]) // DAY_US)
+    journal = journal.append_column(DAY, days)
+    archived = pa.concat_tables([journal.slice(0, 0), *tables]).sort_by("position")
+    difference = first_difference(journal, archived)
+    if difference is not None:
+        position, text = difference
+        return Problem(task.number, f"the Parquet files differ from it: {text}", position)
+    return wrong
+
+
+def _read_file(task: CompareTask, file: ArchivedFile) -> tuple[bool, pa.Table] | Problem:
+    """Whether its checksum is right, and its rows, with topic and day."""
+    place = task.places[file.path]
+    expected = f"{topic_directory(file.topic)}/date={file.date}"
+    if file.path.rpartition("/")[0] != expected:
+        text = f"{place} is not in the directory of its topic and day, {expected}"
+        return Problem(task.number, text, file.first_position)
+    try:
+        data = place.read_bytes()
+        rows = pq.ParquetFile(pa.BufferReader(data)).read()
+    except (OSError, pa.ArrowException) as error:
+        text = f"{place} cannot be read: {' '.join(str(error).split())}"
+        return Problem(task.number, text, file.first_position)
+    if not rows.schema.equals(FILE_SCHEMA):
+        text = f"{place} has other columns than it was written with"
+        return Problem(task.number, text, file.first_position)
+    topic = None if file.topic is None else file.topic.encode(errors="surrogateescape")
+    topics = pa.repeat(pa.scalar(topic, pa.binary()), rows.num_rows).cast(pa.string(), safe=False)
+    days = pa.repeat(pa.scalar(days_of(file.date), pa.int64()), rows.num_rows)
+    columns = [topics if name == IN_PATH else rows[name] for name in ARROW_TYPES]
+    table = pa.table([*columns, days], names=[*ARROW_TYPES, DAY])
+    return hashlib.sha256(data).hexdigest() == file.sha256, table
+
+
+def first_difference(journal: pa.Table, archived: pa.Table) -> tuple[int, str] | None:
+    """Position of the first row that differs, and how; None: the tables hold the same. Both are sorted by position."""
+    ours, theirs = _numbers(journal["position"]), _numbers(archived["position"])
+    if not numpy.array_equal(ours, theirs):
+        return _position_difference(ours, theirs)
+    found: tuple[int, str] | None = None
+    for name in journal.schema.names:
+        if journal[name].equals(archived[name]) or (
+            name == "publisher" and _same_publishers(journal, archived)
+        ):
+            continue
+        row = _first_row(journal[name], archived[name])
+        if found is None or int(ours[row]) < found[0]:
+            found = int(ours[row]), f"column {name!r} is another"
+    return found
+
+
+def _position_difference(ours: numpy.ndarray, theirs: numpy.ndarray) -> tuple[int, str]:
+    length = min(len(ours), len(theirs))
+    unlike = numpy.flatnonzero(ours[:length] != theirs[:length])
+    at = int(unlike[0]) if len(unlike) else length
+    mine = int(ours[at]) if at < len(ours) else None
+    other = int(theirs[at]) if at < len(theirs) else None
+    if other is None or (mine is not None and mine < other):
+        assert mine is not None
+        return mine, "the row is missing"
+    if at and int(theirs[at - 1]) == other:
+        return other, "the row is there twice"
+    return other, "there is no such row in the journal"
+
+
+def _first_row(ours: pa.ChunkedArray, theirs: pa.ChunkedArray) -> int:
+    """The first one that differs, found by halving."""
+    first, end = 0, len(ours)
+    while end - first > 1:
+        middle = (first + end) // 2
+        length = middle - first
+        if ours.slice(first, length).equals(theirs.slice(first, length)):
+            first = middle
+        else:
+            end = middle
+    return first
+
+
+def _same_publishers(journal: pa.Table, archived: pa.Table) -> bool:
+    """Whether the publishers are the same, told by name here and by number there."""
+    pairs = zip(
+        journal["publisher"].cast(pa.binary()).to_pylist(),
+        archived["publisher"].cast(pa.binary()).to_pylist(),
+        strict=True,
+    )
+    return all(ours == theirs or _number_of(ours, theirs) for ours, theirs in set(pairs))
+
+
+def _number_of(ours: bytes | None, theirs: bytes | None) -> bool:
+    """Whether one is the number of the client that the other names."""
+    if ours is None or theirs is None:
+        return False
+    for name, number in ((ours, theirs), (theirs, ours)):
+        try:
+            if publisher_id(name.decode()) == int(number):
+                return True
+        except ValueError:
+            continue
+    return False

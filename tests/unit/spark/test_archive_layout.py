@@ -1,0 +1,67 @@
+"""Names in an archive: directories for any topic."""
+
+from urllib.parse import unquote
+
+import pytest
+
+pytest.importorskip("pyspark", reason="PySpark is not installed (pip install 'amps-server[spark]')")
+pytest.importorskip("pyarrow", reason="pyarrow is not installed (pip install 'amps-server[spark]')")
+
+from amps.spark.pipelines.archive_layout import (
+    NAME_BYTES_MAX,
+    NO_TOPIC,
+    day_of,
+    days_of,
+    file_path,
+    topic_directory,
+)
+
+
+def test_plain_names_stay() -> None:
+    assert topic_directory("orders-2_x.y") == "topic=orders-2_x.y"
+
+
+@pytest.mark.parametrize(
+    "topic",
+    ["a/b", "..", "../../etc", "a=b%2F", "^a.*$", " ", "\n\x00", "größe/€", "~", "a:b?c#d", "x\\y", "'\""],
+)
+def test_any_name_is_one_directory_and_can_be_told_again(topic: str) -> None:
+    name = topic_directory(topic)
+    assert name.startswith("topic=")
+    assert not set(name) & set("/\\\0\n ~'\"#?:*")
+    assert unquote(name.removeprefix("topic=")) == topic
+
+
+def test_no_topic_is_null_and_a_topic_of_that_name_is_not() -> None:
+    assert topic_directory(None) == f"topic={NO_TOPIC}"
+    assert topic_directory(NO_TOPIC) != topic_directory(None)
+    assert unquote(topic_directory(NO_TOPIC)) == f"topic={NO_TOPIC}"
+
+
+def test_bytes_that_are_no_text_are_names_too() -> None:
+    topic = b"a\xff/b".decode(errors="surrogateescape")
+    assert topic_directory(topic) == b"topic=a\xff%2Fb".decode(errors="surrogateescape")
+
+
+@pytest.mark.parametrize("character", ["a", "/", "ü", "€"])
+def test_long_names_are_cut_and_stay_apart(character: str) -> None:
+    names = set()
+    for length in range(60, 400):
+        name = topic_directory(character * length)
+        assert len(name.encode()) <= NAME_BYTES_MAX
+        names.add(name)
+        if "~" in name:
+            assert set(unquote(name.removeprefix("topic=").rpartition("~")[0])) == {character}
+    assert len(names) == 340
+
+
+def test_days_are_told_both_ways() -> None:
+    for day in (0, 59, 20_779):
+        assert days_of(day_of(day)) == day
+    assert day_of(20_779) == "2026-11-22"
+
+
+def test_a_file_is_named_after_journal_and_part() -> None:
+    assert file_path("desk-7", 4, 1, "a/b", "2026-11-22") == (
+        "topic=a%2Fb/date=2026-11-22/journal-desk-7-0000000004-0001.parquet"
+    )
