@@ -15,7 +15,7 @@ any refusal fails the task; what a refusal in the middle of a topic leaves is fo
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -53,7 +53,11 @@ class Written:
 class PartitionPublisher:
     """Publishes one partition; use `with`, then `publish_all` once."""
 
-    def __init__(self, options: WriteOptions, numbering: Numbering) -> None:
+    def __init__(
+        self, options: WriteOptions, numbering: Numbering, before_publish: Callable[[], None] | None = None
+    ) -> None:
+        """before_publish: called before each row that is published, not for those that are passed over; may wait."""
+        self._before_publish = before_publish
         self._options = options
         self._numbering = numbering
         self._store = MemoryPublishStore(max_bytes=options.unacknowledged_bytes, on_full="raise")
@@ -186,6 +190,8 @@ class PartitionPublisher:
 
     def _publish(self, row: MessageRow) -> None:
         number = self._numbering.number(self._rows)
+        if self._before_publish is not None:
+            self._before_publish()
         while True:
             try:
                 if row.topic not in self._recorded:

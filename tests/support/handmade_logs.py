@@ -12,7 +12,7 @@ INSTANCE = "made"
 FIRST_TXID = 1
 SECOND_NS = 10**9
 BEGIN_NS = 1_790_000_000 * SECOND_NS
-"""2026-09-21T13:33:20Z"""
+"""2026-09-21T14:13:20Z"""
 
 Topic = tuple[bytes, bytes]
 """Name and message type."""

@@ -1,5 +1,6 @@
 """What the commands of `amps pipeline` share: options, the Spark session, progress, and the text of a failure."""
 
+import logging
 import os
 import sys
 import threading
@@ -91,8 +92,9 @@ def _started(master: str, name: str, directory: Path) -> "SparkSession":
     from amps.spark.pipelines.job import PipelineError, told_by_spark
 
     warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")  # about versions of packages
-    logging = directory / "log4j2.properties"
-    logging.write_text(_LOGGING)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it tells of calls that Ctrl-C has cut off
+    log_settings = directory / "log4j2.properties"
+    log_settings.write_text(_LOGGING)
     # The JVM starts the workers: they need the same Python, and see the same modules.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
@@ -103,7 +105,7 @@ def _started(master: str, name: str, directory: Path) -> "SparkSession":
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
-        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={logging.as_uri()}")
+        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={log_settings.as_uri()}")
     )
     if master.startswith("local"):
         builder = builder.config("spark.driver.host", "127.0.0.1").config(

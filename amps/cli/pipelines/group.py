@@ -6,6 +6,7 @@ import click
 
 from amps.cli.pipelines.archive import archive
 from amps.cli.pipelines.common import failure_text
+from amps.cli.pipelines.replay import replay
 
 INTERRUPTED_STATUS = 130
 """What shells report of a program that SIGINT ended."""
@@ -36,3 +37,4 @@ def pipeline() -> None:
 
 
 pipeline.add_command(archive)
+pipeline.add_command(replay)

@@ -1,0 +1,191 @@
+"""What a replay reads: an archive's Parquet files or journals, in pieces that follow one another in the log.
+
+A piece is what a task holds in memory at most: a part of a journal. Its rows come in the order of the log, and so do
+the pieces, so that whoever goes through them sees the log as it was, without sorting it as a whole.
+
+Of an archive only what its manifest tells is read, not what lies beside it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from amps.journal.bookmark_text import format_bookmark
+from amps.spark.options import Message, ReadOptions, read_options
+from amps.spark.pipelines.archive_manifest import Archive, ArchivedFile
+from amps.spark.pipelines.job import PipelineError
+from amps.spark.planning import Split, instance_of, make_plan
+from amps.spark.reading import Request, SplitReader
+from amps.spark.selection import Selection
+
+COLUMNS = ("position", "timestamp", "topic", "message_type", "kind", "expiration", "payload")
+_IN_FILES = [name for name in COLUMNS if name != "topic"]
+BATCH_ROWS = 16384
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows that follow one another: of a part of a journal, or of files that were made of one."""
+
+    selection: Selection
+    split: Split | None = None
+    files: tuple[tuple[Path, str | None], ...] = ()
+    """Places and topics."""
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows, with `COLUMNS`. Raises LogDamaged, OSError."""
+        if self.split is not None:
+            return SplitReader(self.split, Request(self.selection, COLUMNS, None, False, {})).batches()
+        return self._of_files()
+
+    def _of_files(self) -> Iterator[pa.RecordBatch]:
+        tables = []
+        for path, topic in self.files:
+            rows = pq.ParquetFile(path).read(columns=_IN_FILES)
+            name = None if topic is None else topic.encode(errors="surrogateescape")
+            topics = pa.repeat(pa.scalar(name, pa.binary()), rows.num_rows).cast(pa.string(), safe=False)
+            tables.append(
+                pa.table([topics if name == "topic" else rows[name] for name in COLUMNS], names=list(COLUMNS))
+            )
+        together = pa.concat_tables(tables)
+        if len(tables) > 1:
+            together = together.sort_by("position")
+        yield from together.filter(_wanted(together, self.selection)).to_batches(BATCH_ROWS)
+
+
+def _wanted(rows: pa.Table, selection: Selection) -> pa.ChunkedArray:
+    positions, times = rows["position"], rows["timestamp"].cast(pa.int64())
+    after = pc.and_(
+        pc.greater_equal(positions, pa.scalar(_signed(selection.first_position), pa.int64())),
+        pc.greater_equal(times, pa.scalar(_signed(selection.first_time_us), pa.int64())),
+    )
+    before = pc.and_(
+        pc.less(positions, pa.scalar(_signed(selection.end_position), pa.int64())),
+        pc.less_equal(times, pa.scalar(_signed(selection.last_time_us), pa.int64())),
+    )
+    return pc.and_(after, before)
+
+
+def _signed(number: int) -> int:
+    return min(number, 2**63 - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a replay reads."""
+
+    pieces: tuple[Piece, ...]
+    rows_max: int | None
+    """How many rows there are at most, if that is known before reading."""
+    size_bytes: int
+    """About how much is to be read."""
+    span_us: tuple[int, int] | None
+    """Times of the first and the last row there may be, if they are known before reading."""
+
+
+def open_source(
+    path: Path,
+    *,
+    topic: str | None = None,
+    first: str | None = None,
+    last: str | None = None,
+    archive: Path | None = None,
+    instance: str | None = None,
+    split_bytes: int | None = None,
+) -> Source:
+    """An archive, or a journal directory. Raises PipelineError, ValueError, LogDamaged, OSError.
+
+    topic, first, last: as the options `topic`, `from` and `to` of `amps.spark.options`.
+    """
+    given = {
+        "path": str(path),
+        "topic": topic,
+        "from": first,
+        "to": last,
+        "archive": None if archive is None else str(archive),
+        "instance": instance,
+        "split_bytes": None if split_bytes is None else str(split_bytes),
+    }
+    options = read_options({name: value for name, value in given.items() if value is not None})
+    archived = Archive(options.path)
+    known = archived.instance()
+    if known is None:
+        return _of_journals(options)
+    if instance not in (None, known) or archive is not None:
+        raise PipelineError(
+            f"{options.path} is an archive of instance {known!r}: leave out what is for journals (archive, name)"
+        )
+    return _of_archive(options, archived)
+
+
+def _of_journals(options: ReadOptions) -> Source:
+    if instance_of(options) is None:
+        raise PipelineError(
+            f"there are neither journals nor an archive of them in {options.path}: give a JournalDirectory, or what "
+            "amps pipeline archive has written"
+        )
+    plan = make_plan(options, options.selection)
+    pieces = tuple(Piece(plan.selection, split=split) for split in plan.splits)
+    return Source(pieces, None, sum(split.byte_count for split in plan.splits), None)
+
+
+def _of_archive(options: ReadOptions, archive: Archive) -> Source:
+    selection = options.selection
+    parts = [part for journal in archive.journals().values() for part in journal.parts]
+    files = [file for part in parts for file in part.files]
+    if options.first_message is not None:
+        position = _position_of(archive, files, options.first_message, "from")
+        selection = selection.with_positions(position + (not options.first_message.included))
+    if options.last_message is not None:
+        position = _position_of(archive, files, options.last_message, "to")
+        selection = selection.with_positions(end=position + options.last_message.included)
+    pieces = []
+    wanted: list[ArchivedFile] = []
+    for part in parts:
+        chosen = [file for file in part.files if _may_hold(file, selection)]
+        wanted += chosen
+        if chosen:
+            places = tuple((archive.directory / file.path, file.topic) for file in chosen)
+            pieces.append(Piece(selection, files=places))
+    span = None
+    if wanted:
+        times = min(file.first_time_us for file in wanted), max(file.last_time_us for file in wanted)
+        span = max(times[0], selection.first_time_us), min(times[1], selection.last_time_us)
+    return Source(
+        tuple(pieces), sum(file.rows for file in wanted), sum(file.size_bytes for file in wanted), span
+    )
+
+
+def _may_hold(file: ArchivedFile, selection: Selection) -> bool:
+    """Whether rows of a file may be wanted."""
+    topic = b"" if file.topic is None else file.topic.encode(errors="surrogateescape")
+    return (
+        selection.wants_topic(topic, b"")
+        and file.last_position >= selection.first_position
+        and file.first_position < selection.end_position
+        and file.last_time_us >= selection.first_time_us
+        and file.first_time_us <= selection.last_time_us
+    )
+
+
+def _position_of(archive: Archive, files: list[ArchivedFile], message: Message, option: str) -> int:
+    """Log position of a message. Raises PipelineError if it is not in the archive."""
+    bookmark = format_bookmark(message.publisher_id, message.sequence)
+    for file in files:
+        parquet = pq.ParquetFile(archive.directory / file.path)
+        place = parquet.schema_arrow.get_field_index("sequence")
+        for number in range(parquet.num_row_groups):
+            known = parquet.metadata.row_group(number).column(place).statistics
+            if known is not None and known.has_min_max and not known.min <= message.sequence <= known.max:
+                continue
+            rows = parquet.read_row_group(number, columns=["position", "bookmark"])
+            found = rows.filter(pc.equal(rows["bookmark"], bookmark))["position"]
+            if len(found):
+                return int(found[0].as_py())
+    raise PipelineError(
+        f"the message that the option {option!r} names, {bookmark}, is not in the archive {archive.directory}"
+    )
