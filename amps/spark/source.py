@@ -23,6 +23,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from amps._core.identity import publisher_id
 from amps.journal.clients_ack import ClientsAckDamaged, read_clients_ack
 from amps.journal.names import clients_ack_path
 from amps.spark.options import ReadOptions, read_options
@@ -153,4 +154,7 @@ def publisher_names(split: Split) -> dict[int, bytes]:
         known = read_clients_ack(clients_ack_path(split.directory, split.instance)).names
     except (OSError, ClientsAckDamaged):
         return {}
-    return {publisher: name.encode("utf-8", "replace") for publisher, name in known.items()}
+    # Of who has never numbered anything the file knows only the id that the server numbered under
+    # (transaction_log.md §4.3), and the log the client's own.
+    own = {publisher_id(name): name for name in known.values()}
+    return {publisher: name.encode("utf-8", "replace") for publisher, name in (known | own).items()}
