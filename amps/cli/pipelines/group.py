@@ -7,6 +7,7 @@ import click
 from amps.cli.pipelines.archive import archive
 from amps.cli.pipelines.common import failure_text
 from amps.cli.pipelines.replay import replay
+from amps.cli.pipelines.stats import stats
 
 INTERRUPTED_STATUS = 130
 """What shells report of a program that SIGINT ended."""
@@ -38,3 +39,4 @@ def pipeline() -> None:
 
 pipeline.add_command(archive)
 pipeline.add_command(replay)
+pipeline.add_command(stats)
