@@ -1,0 +1,364 @@
+"""Comparing the logs of two instances, A and B: what one has and the other lacks, has otherwise, or in another order.
+
+A message is known by its bookmark, publisher id and sequence, which are the same on every instance
+(transaction_log.md §4). A message that was published without a sequence has a bookmark of the instance's own
+(transaction_log.md §4.3), so it is known by what it is: client, topic, message type and content, and, among several
+alike, its turn. Of such a message it can be told that it is missing, or in another order, never that it differs.
+
+Messages are compared (`publish`, `delta_publish`); acknowledgements and what else is in a log are its own. Times and
+log positions always differ, and count for nothing. Of a publisher's messages that both logs have, one is *reordered*
+if another one comes before it in A and after it in B. The order of different publishers may differ
+(transaction_log.md §1, 6).
+
+How it scales: payloads are hashed (SHA-256) where they are read, and do not travel. Both logs are put together and
+grouped by message in one shuffle; a window per publisher, which goes through its messages in the order of A and
+remembers one number, finds what is out of order. Spark spills what does not fit into memory. To the driver come sums,
+the publishers with most differences and a few examples.
+"""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from amps._core.identity import publisher_id
+from amps.spark.pipelines.job import PipelineError, Progress
+from amps.spark.pipelines.report_source import MESSAGE_KINDS, Journals, records
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
+
+PUBLISHERS_MAX = 100
+EXAMPLES_MAX = 20
+FORMATS = {".parquet": "parquet", ".json": "json"}
+COLUMNS = ("position", "timestamp", "bookmark", "publisher", "topic", "message_type", "payload")
+_DECIMAL_ID = "^[0-9]{1,20}$"
+_SPARK_NAMES = ("_SUCCESS", "._SUCCESS.crc")
+
+
+@dataclass(frozen=True, slots=True)
+class ReconcileOptions:
+    """What is compared, and where the differences are written to: a directory, as Spark writes them."""
+
+    a: Journals
+    b: Journals
+    output: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PublisherDifferences:
+    """Of one publisher, or of all together."""
+
+    publisher: str
+    """Its name if a log knows it, else its id."""
+    messages_a: int
+    messages_b: int
+    missing_in_a: int
+    missing_in_b: int
+    different: int
+    reordered: int
+    repeated_in_a: int
+    """Messages with the bookmark of an earlier one."""
+    repeated_in_b: int
+    unnumbered_a: int
+    """Of the messages, those published without a sequence."""
+    unnumbered_b: int
+
+    @property
+    def differences(self) -> int:
+        """All together; a message may count as different and as reordered."""
+        return (
+            self.missing_in_a
+            + self.missing_in_b
+            + self.different
+            + self.reordered
+            + self.repeated_in_a
+            + self.repeated_in_b
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One of them. What an instance does not have is None."""
+
+    publisher: str
+    difference: str
+    topic: str
+    bookmark_a: str | None
+    bookmark_b: str | None
+    position_a: int | None
+    position_b: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciliation:
+    """What was found."""
+
+    total: PublisherDifferences
+    publisher_count: int
+    publishers: tuple[PublisherDifferences, ...]
+    """Those with most differences first, PUBLISHERS_MAX at most."""
+    examples: tuple[Difference, ...]
+
+    @property
+    def same(self) -> bool:
+        """Whether the logs have the same messages, each publisher's in the same order."""
+        return self.total.differences == 0
+
+
+def output_format(path: Path) -> str:
+    """What is written under a name. Raises PipelineError."""
+    if path.suffix not in FORMATS:
+        raise PipelineError(
+            f"the output {path} must end in one of {', '.join(FORMATS)}: that is how it is written"
+        )
+    return FORMATS[path.suffix]
+
+
+def run(spark: "SparkSession", options: ReconcileOptions, progress: Progress) -> Reconciliation:
+    """Compare. Raises PipelineError, and what Spark raises of journals that cannot be read."""
+    if options.output is not None:
+        output_format(options.output)
+        _check_replaceable(options.output)
+    a, b = (records(spark, journals, COLUMNS, MESSAGE_KINDS) for journals in (options.a, options.b))
+    return compare(a, b, progress, options.output)
+
+
+def compare(a: "DataFrame", b: "DataFrame", progress: Progress, output: Path | None = None) -> Reconciliation:
+    """The same of two data frames with the columns COLUMNS. Raises PipelineError."""
+    from pyspark import StorageLevel
+
+    messages = _compared(a, b).persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        progress.stage("reading both logs")
+        publishers = _publishers(messages).persist(StorageLevel.MEMORY_AND_DISK)
+        count = publishers.count()
+        progress.stage("adding up")
+        found = _found(publishers, messages, count)
+        if output is not None:
+            progress.stage(f"writing {output}")
+            _write(_differences(messages, publishers), output)
+        publishers.unpersist()
+        return found
+    finally:
+        messages.unpersist()
+
+
+# --- one log ---------------------------------------------------------------------------------------------------
+
+
+def _own_id(names: str) -> "Column":
+    """The publisher ids of the client names in a column, as decimal numbers."""
+    import pandas
+    from pyspark.sql import functions as f
+
+    @f.pandas_udf("string")  # type: ignore[call-overload, untyped-decorator, unused-ignore]
+    def own_ids(names: pandas.Series) -> pandas.Series:
+        return names.map({name: str(publisher_id(name)) for name in names.unique()})
+
+    column: Column = own_ids(names)
+    return column
+
+
+def _side(log: "DataFrame", is_a: bool) -> "DataFrame":
+    """One log as rows of what is compared. `content` is null for a message with a number of its publisher's, `number`
+    for the others.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    shown = f.coalesce("publisher", f.lit("0"))
+    read = log.select(
+        "position",
+        f.unix_micros("timestamp").alias("us"),
+        "bookmark",
+        shown.alias("shown"),
+        f.split("bookmark", r"\|")[0].alias("id"),
+        f.split("bookmark", r"\|")[1].alias("number"),
+        "topic",
+        "message_type",
+        f.sha2("payload", 256).alias("digest"),
+    )
+    # Who published is shown by name, or by id where that is not known. The bookmark has the same id if the publisher
+    # gave the number, and another one if the server did (transaction_log.md §4.3).
+    named = read.withColumn("own", _own_id("shown"))
+    numbered = f.coalesce((f.col("id") == f.col("shown")) | (f.col("id") == f.col("own")), f.lit(False))
+    is_id = f.col("shown").rlike(_DECIMAL_ID)
+    content = f.sha2(f.concat_ws("\n", f.hex("topic"), f.hex("message_type"), "digest"), 256)
+    known = named.select(
+        f.lit(is_a).alias("is_a"),
+        f.when(numbered, f.col("id"))
+        .when(is_id, f.col("shown"))
+        .otherwise(f.col("own"))
+        .alias("publisher_id"),
+        f.when(~is_id, f.col("shown")).alias("name"),
+        f.when(numbered, f.col("number")).alias("number"),
+        f.when(~numbered, content).alias("content"),
+        "position",
+        "us",
+        "bookmark",
+        "topic",
+        "message_type",
+        "digest",
+    )
+    alike = Window.partitionBy("publisher_id", "content").orderBy("position")
+    with_number = known.where("content is null").withColumn("occurrence", f.lit(1))
+    without = known.where("content is not null").withColumn("occurrence", f.row_number().over(alike))
+    return with_number.unionByName(without)
+
+
+# --- both --------------------------------------------------------------------------------------------------------
+
+
+def _compared(a: "DataFrame", b: "DataFrame") -> "DataFrame":
+    """A row per message: how many copies each log has, the first of each, and whether it is reordered."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    def first(here: "Column") -> "Column":
+        return f.min(f.when(here, f.struct("position", "us", "bookmark", "topic", "message_type", "digest")))
+
+    in_a = f.col("is_a")
+    grouped = (
+        _side(a, True)
+        .unionByName(_side(b, False))
+        .groupBy("publisher_id", "number", "content", "occurrence")
+        .agg(
+            f.count_if(in_a).alias("copies_a"),
+            f.count_if(~in_a).alias("copies_b"),
+            first(in_a).alias("a"),
+            first(~in_a).alias("b"),
+            f.max("name").alias("name"),
+        )
+        .withColumn("in_both", f.expr("copies_a > 0 and copies_b > 0"))
+    )
+    earlier = (
+        Window.partitionBy("publisher_id", "in_both")
+        .orderBy("a.position")
+        .rowsBetween(Window.unboundedPreceding, -1)
+    )
+    return (
+        grouped.withColumn("last_before", f.max("b.position").over(earlier))
+        .withColumn("reordered", f.expr("in_both and coalesce(last_before > b.position, false)"))
+        .withColumn(
+            "different",
+            f.expr(
+                "in_both and not (a.topic <=> b.topic and a.message_type <=> b.message_type "
+                "and a.digest <=> b.digest)"
+            ),
+        )
+        .drop("last_before", "occurrence")
+    )
+
+
+def _publishers(messages: "DataFrame") -> "DataFrame":
+    """A row per publisher, with the numbers of PublisherDifferences."""
+    from pyspark.sql import functions as f
+
+    sums = {
+        "messages_a": "sum(copies_a)",
+        "messages_b": "sum(copies_b)",
+        "missing_in_a": "count_if(copies_a = 0)",
+        "missing_in_b": "count_if(copies_b = 0)",
+        "different": "count_if(different)",
+        "reordered": "count_if(reordered)",
+        "repeated_in_a": "sum(greatest(copies_a - 1, 0))",
+        "repeated_in_b": "sum(greatest(copies_b - 1, 0))",
+        "unnumbered_a": "sum(if(content is null, 0, copies_a))",
+        "unnumbered_b": "sum(if(content is null, 0, copies_b))",
+    }
+    return messages.groupBy("publisher_id").agg(
+        f.max("name").alias("name"), *(f.expr(text).alias(name) for name, text in sums.items())
+    )
+
+
+def _found(publishers: "DataFrame", messages: "DataFrame", count: int) -> Reconciliation:
+    from pyspark.sql import functions as f
+
+    names = [name for name in PublisherDifferences.__slots__ if name != "publisher"]
+    differing = "missing_in_a + missing_in_b + different + reordered + repeated_in_a + repeated_in_b"
+    total = publishers.agg(*(f.coalesce(f.sum(name), f.lit(0)).alias(name) for name in names)).first()
+    assert total is not None
+    most = publishers.orderBy(f.expr(differing).desc(), f.desc("messages_a"), "publisher_id")
+    examples = _differences(messages, publishers).orderBy(
+        f.coalesce("position_a", "position_b"), "difference"
+    )
+    return Reconciliation(
+        _publisher("", total, names),
+        count,
+        tuple(
+            _publisher(row["name"] or row["publisher_id"], row, names)
+            for row in most.limit(PUBLISHERS_MAX).collect()
+        ),
+        tuple(
+            Difference(*(row[name] for name in Difference.__slots__))
+            for row in examples.limit(EXAMPLES_MAX).collect()
+        ),
+    )
+
+
+def _publisher(publisher: str, row: "Row", names: list[str]) -> PublisherDifferences:
+    return PublisherDifferences(publisher, *(int(row[name]) for name in names))
+
+
+def _differences(messages: "DataFrame", publishers: "DataFrame") -> "DataFrame":
+    """A row per difference. A name that either log knows is shown of both."""
+    from pyspark.sql import functions as f
+
+    whats = {
+        "missing_in_a": "copies_a = 0",
+        "missing_in_b": "copies_b = 0",
+        "different": "different",
+        "reordered": "reordered",
+        "repeated_in_a": "copies_a > 1",
+        "repeated_in_b": "copies_b > 1",
+    }
+    found = f.array_compact(f.array(*(f.when(f.expr(test), f.lit(what)) for what, test in whats.items())))
+    names = publishers.select("publisher_id", "name")
+    each = messages.drop("name").select("*", f.explode(found).alias("difference"))
+    return each.join(names, "publisher_id").select(
+        f.coalesce("name", "publisher_id").alias("publisher"),
+        "publisher_id",
+        f.isnull("content").alias("numbered"),
+        "difference",
+        f.coalesce("a.topic", "b.topic").alias("topic"),
+        f.coalesce("a.message_type", "b.message_type").alias("message_type"),
+        *(
+            f.col(f"{side}.{name}").alias(f"{name}_{side}")
+            for name in ("bookmark", "position", "topic", "digest")
+            for side in ("a", "b")
+        ),
+        *(f.timestamp_micros(f"{side}.us").alias(f"time_{side}") for side in ("a", "b")),
+        "copies_a",
+        "copies_b",
+    )
+
+
+# --- writing -----------------------------------------------------------------------------------------------------
+
+
+def _write(differences: "DataFrame", output: Path) -> None:
+    """Replace what an earlier run has written. Raises PipelineError."""
+    _check_replaceable(output)
+    if output.exists():
+        shutil.rmtree(output)
+    differences.write.format(output_format(output)).save(output.absolute().as_uri())
+
+
+def _check_replaceable(output: Path) -> None:
+    """Only what Spark has written may go. Raises PipelineError."""
+    if not output.exists():
+        return
+    others = (
+        [output]
+        if not output.is_dir()
+        else [
+            entry
+            for entry in output.iterdir()
+            if entry.name not in _SPARK_NAMES and not entry.name.startswith(("part-", ".part-"))
+        ]
+    )
+    if others:
+        raise PipelineError(
+            f"{output} is there and is no output of this command ({others[0].name}): choose another name, or remove it"
+        )
