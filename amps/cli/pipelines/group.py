@@ -7,6 +7,7 @@ import click
 from amps.cli.pipelines.archive import archive
 from amps.cli.pipelines.common import failure_text
 from amps.cli.pipelines.replay import replay
+from amps.cli.pipelines.queue_report import queue_report
 from amps.cli.pipelines.reconcile import reconcile
 from amps.cli.pipelines.stats import stats
 
@@ -42,4 +43,5 @@ pipeline.add_command(archive)
 pipeline.add_command(replay)
 pipeline.add_command(stats)
 for subcommand in (reconcile, stats):
+for subcommand in (queue_report, reconcile, stats):
     pipeline.add_command(subcommand)

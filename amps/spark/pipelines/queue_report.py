@@ -1,0 +1,223 @@
+"""What became of the messages of queues, out of the log: depth, times, expiries, and who acknowledged how many.
+
+The log has a record of every message that left a queue (docs/queues.md), with the log position of the message; and it
+has the messages, on the topics that the queue takes. So a row per queue and message is made of both, in one join on the
+position: when it was recorded, when and how it left, and who acknowledged it. That is kept, on disk where memory
+does not do, and counted in several ways; only counts come to the driver.
+
+What has entered a queue and not left it stands in no record. It is known where `queues.ack` says what a queue takes,
+unless a filter chooses (`queue_report_rules`); else the queue's depth counts only what has left it later.
+
+The whole log up to the end of the range is read: how deep a queue is follows from all that came before. The range
+chooses what is shown.
+"""
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from amps.spark.pipelines.job import Progress
+from amps.spark.pipelines.queue_report_counting import Range, count_queues
+from amps.spark.pipelines.queue_report_entries import (
+    LEFT_SCHEMA,
+    PUBLISHED_SCHEMA,
+    RECORD_COLUMNS,
+    left,
+    published,
+)
+from amps.spark.pipelines.queue_report_results import (
+    ACKNOWLEDGED,
+    ANSWERED,
+    BARRIER,
+    DELIVERED,
+    EXPIRED,
+    QueueReport,
+)
+from amps.spark.pipelines.queue_report_rules import EntryRule, read_rules
+from amps.spark.pipelines.report_intervals import check_interval, chosen_interval_us
+from amps.spark.pipelines.report_source import (
+    MESSAGE_KINDS,
+    QUEUE_KINDS,
+    Journals,
+    planned_read,
+    records,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+INTERVALS_CHOSEN = 240
+INTERVALS_MAX = 5000
+NOTES = (
+    "Deliveries, leases that ended and cancels leave no record in the log, so redeliveries cannot be counted, and "
+    "times run from when a message was recorded, not from when it was delivered.",
+    "A consumer is who acknowledged a message; to whom an at-most-once queue delivered one is not recorded.",
+    "Dead letters are counted as what expired; what actions published of them stands under topics of their own.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueReportOptions:
+    """`journals.topic` is of no use here: a queue is chosen by its name."""
+
+    journals: Journals
+    queue: str | None = None
+    interval_us: int | None = None
+    """None: one that makes a readable plot."""
+
+
+def run(spark: "SparkSession", options: QueueReportOptions, progress: Progress) -> QueueReport:
+    """Make the report. Raises PipelineError, and what Spark raises of journals that cannot be read."""
+    from pyspark import StorageLevel
+    from pyspark.sql import functions as f
+
+    journals = options.journals
+    read = planned_read(journals)
+    rules, problem = read_rules(journals.directory, read.instance)
+    if options.queue is not None:
+        rules = tuple(rule for rule in rules if rule.queue == options.queue)
+    selected = Range(read.selection.first_position, read.selection.first_time_us)
+    whole = Journals(journals.directory, journals.archive, journals.instance, None, None, journals.last)
+    gone = _left(spark, whole, options.queue).persist(StorageLevel.MEMORY_AND_DISK)
+    messages = _messages(spark, whole, gone, rules).persist(StorageLevel.MEMORY_AND_DISK)
+    notes = (*NOTES, *([problem] if problem else ()))
+    try:
+        progress.stage("reading the records of queues")
+        early = {
+            (row["queue"], row["message_type"]): row["count"]
+            for row in gone.where("position = 0").groupBy("queue", "message_type").count().collect()
+        }
+        progress.stage("finding the messages")
+        times = messages.agg(
+            *(
+                function(f.when(selected.holds(f.col(position), f.col(time)), f.col(time))).alias(
+                    f"{name}_{time}"
+                )
+                for position, time in (("position", "entered_us"), ("left_position", "left_us"))
+                for name, function in (("min", f.min), ("max", f.max))
+            )
+        ).first()
+        assert times is not None
+        known = [time for time in times if time is not None]
+        if not known:
+            figures = count_queues(messages, selected, None, rules, early, progress)
+            return QueueReport(read.instance, None, None, None, len(figures), tuple(figures), notes)
+        first_us, last_us = min(known), max(known)
+        interval_us = options.interval_us
+        if interval_us is None:
+            interval_us = chosen_interval_us(first_us, last_us, INTERVALS_CHOSEN)
+        check_interval(first_us, last_us, interval_us, INTERVALS_MAX)
+        figures = count_queues(messages, selected, (first_us, last_us, interval_us), rules, early, progress)
+        return QueueReport(read.instance, first_us, last_us, interval_us, len(figures), tuple(figures), notes)
+    finally:
+        messages.unpersist()
+        gone.unpersist()
+
+
+def _left(spark: "SparkSession", journals: Journals, queue: str | None) -> "DataFrame":
+    """A row per message that left a queue (LEFT_SCHEMA)."""
+    from pyspark.sql import functions as f
+
+    found = records(spark, journals, RECORD_COLUMNS, QUEUE_KINDS)
+    if queue is not None:
+        found = found.where(f.col("topic") == f.lit(queue))
+    return found.select(
+        *(name for name in RECORD_COLUMNS if name != "timestamp"), f.unix_micros("timestamp").alias("us")
+    ).mapInArrow(left, LEFT_SCHEMA)
+
+
+def _messages(
+    spark: "SparkSession", journals: Journals, gone: "DataFrame", rules: tuple[EntryRule, ...]
+) -> "DataFrame":
+    """A row per queue and message: queue, message_type, position, entered_us (null: its journal is not there any
+    more), left_position, left_us, way, reasons, consumer (null: it is still there), and how often it left.
+    """
+    from pyspark.sql import functions as f
+
+    names = ("left_position", "left_us", "action", "reasons", "consumer")
+    gone_fields = (f.col(f"first.{name}").alias(name) for name in names)
+    first = f.min(f.struct(*names))
+    leaving = (
+        gone.where("position > 0")
+        .groupBy("queue", "message_type", "position")
+        .agg(f.count("*").alias("times_left"), first.alias("first"))
+        .groupBy("position")
+        .agg(f.collect_list(f.struct("queue", "message_type", "times_left", *gone_fields)).alias("leaving"))
+    )
+    wanted = tuple(rule for rule in rules if rule.filter is None)
+    columns = ("position", "timestamp", "topic", "message_type")
+    entering = (
+        records(spark, journals, columns, MESSAGE_KINDS)
+        .select("position", "topic", "message_type", f.unix_micros("timestamp").alias("us"))
+        .mapInArrow(functools.partial(published, wanted), PUBLISHED_SCHEMA)
+    )
+    together = entering.join(leaving, "position", "full_outer")
+    left_type = together.schema["leaving"].dataType
+    nothing = f.array().cast(left_type)
+    left_queues = f.coalesce("leaving", nothing)
+    every = f.concat(left_queues, _staying(wanted, left_queues).cast(left_type)) if wanted else left_queues
+    return together.select("position", "entered_us", f.explode(every).alias("one")).select(
+        "one.queue",
+        "one.message_type",
+        "position",
+        "entered_us",
+        "one.left_position",
+        "one.left_us",
+        _way(f.col("one.action"), f.col("one.reasons")).alias("way"),
+        "one.reasons",
+        "one.consumer",
+        "one.times_left",
+    )
+
+
+def _staying(wanted: tuple[EntryRule, ...], leaving: "Column") -> "Column":
+    """Of the queues that take a message, those that it has not left, as an array like `leaving`."""
+    from pyspark.sql import functions as f
+
+    rules = f.array(
+        *(
+            f.struct(
+                f.lit(rule.queue).alias("queue"),
+                f.lit(rule.message_type).alias("message_type"),
+                f.lit(rule.position).cast("long").alias("start"),
+            )
+            for rule in wanted
+        )
+    )
+
+    def has_left(rule: "Column") -> "Column":
+        return f.exists(
+            leaving,
+            lambda one: (one["queue"] == rule["queue"]) & (one["message_type"] == rule["message_type"]),
+        )
+
+    taking = f.transform(
+        f.coalesce("queues", f.array().cast("array<int>")), lambda number: f.get(rules, number)
+    )
+    staying = f.filter(taking, lambda rule: (f.col("position") >= rule["start"]) & ~has_left(rule))
+    return f.transform(
+        staying,
+        lambda rule: f.struct(
+            rule["queue"].alias("queue"),
+            rule["message_type"].alias("message_type"),
+            f.lit(0).cast("long").alias("times_left"),
+            f.lit(None).cast("long").alias("left_position"),
+            f.lit(None).cast("long").alias("left_us"),
+            f.lit(None).cast("int").alias("action"),
+            f.lit(None).cast("int").alias("reasons"),
+            f.lit(None).cast("string").alias("consumer"),
+        ),
+    )
+
+
+def _way(action: "Column", reasons: "Column") -> "Column":
+    """How a message left; null: it has not."""
+    from pyspark.sql import functions as f
+
+    return (
+        f.when(action == 0, f.lit(ACKNOWLEDGED))
+        .when(action == 2, f.lit(EXPIRED))
+        .when((action == 4) & (reasons.bitwiseAND(16) != 0), f.lit(BARRIER))
+        .when(action == 4, f.lit(DELIVERED))
+        .when(action == 5, f.lit(ANSWERED))
+    )

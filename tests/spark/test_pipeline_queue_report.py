@@ -1,0 +1,444 @@
+"""`amps pipeline queue-report`: its figures are those of what clients did, and of the log read without Spark."""
+
+import dataclasses
+import json
+import math
+import struct
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
+
+import pytest
+
+pytest.importorskip("pyspark", reason="PySpark is not installed (pip install 'amps-server[spark]')")
+pytest.importorskip("pyarrow", reason="pyarrow is not installed (pip install 'amps-server[spark]')")
+
+from click.testing import CliRunner
+
+from amps._core.identity import publisher_id
+from amps.cli.main import amps
+from amps.journal.entries import Entry, JournalFile
+from amps.spark.pipelines import queue_report, queue_report_counting
+from amps.spark.pipelines.job import PipelineError, Silent
+from amps.spark.pipelines.queue_report import NOTES, QueueReportOptions
+from amps.spark.pipelines.queue_report_page import queue_report_page
+from amps.spark.pipelines.queue_report_results import QueueFigures, QueueReport
+from amps.spark.pipelines.report_intervals import DURATION_EDGES_US, duration
+from amps.spark.pipelines.report_source import Journals
+from tests.support.peer import RawClient
+from tests.support.peers import Peers
+from tests.support.queues import acknowledge, bodies, options, queue_xml
+from tests.support.server import ServerProcess, StartServer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.timeout(600)  # a session takes its time to start
+
+HOSTILE = "Q<script>alert&lt;1</script>&amp;"  # without regex characters: it is subscribed to by name
+HOSTILE_CONSUMER = "<b onclick='x'>&lt;worker"
+
+
+@pytest.fixture(scope="module")
+def served(start_module_server: StartServer) -> ServerProcess:
+    """A server on which everything has happened that can happen to messages of queues; stopped now."""
+    server = start_module_server(
+        **options(
+            queue_xml("Q", "T"),
+            queue_xml("Qonce", "T", Semantics="at-most-once"),
+            queue_xml("Qtime", "T", Expiration="1s"),
+            queue_xml("Qlimits", "T1", MaxDeliveries=1, MaxCancels=1),
+            queue_xml("Qfilter", "T", Filter="/id > 30"),
+            queue_xml("Qbar", "T2", BarrierExpression="/bar IS NOT NULL"),
+            queue_xml("Qregex", "^T[12]$", DefaultPublishTarget="T1"),
+            queue_xml(HOSTILE, "T1"),
+            queue_xml("Qidle", "Tnothing"),
+        )
+    )
+    with Peers("worker") as peers:
+        _work(server, peers)
+    server.stop()
+    return server
+
+
+def _work(server: ServerProcess, peers: Peers) -> None:
+    publisher = peers.logged_on(server)
+
+    def publish(topic: str, *messages: bytes) -> None:
+        publisher.publish_all(topic, messages)
+        publisher.flush("persisted")
+
+    def consumer(name: str, queue: str) -> RawClient:
+        client = peers.logged_on(server, name=name)
+        client.subscribe(queue, "s", o="max_backlog=10")
+        return client
+
+    publish("T", *bodies(*range(1, 41)))
+    publish("T1", *bodies(*range(1, 9)))
+    publish("T2", *bodies(1, 2), b'{"bar":1}', *bodies(4))
+    # Q: two workers, one of whom cancels and expires; 15 messages stay.
+    fast, slow = consumer("fast", "Q"), consumer("slow", "Q")
+    held = {client: client.receive_published(10) for client in (fast, slow)}
+    acknowledge(fast, *held[fast])
+    held[fast] = fast.receive_published(10)
+    acknowledge(fast, *held[fast][:4])
+    acknowledge(fast, *held[fast][4:5], o="expire")
+    time.sleep(0.2)
+    acknowledge(slow, *held[slow][:1], o="cancel")
+    acknowledge(slow, *held[slow][1:], s=1)  # numbered, the others are not
+    fast.close()
+    slow.close()
+    # Delivered at most once: ten, and one more for each of three acknowledgements.
+    once = consumer("once", "Qonce")
+    acknowledge(once, *once.receive_published(10)[:3])
+    once.receive_published(3)
+    once.close()
+    # Given up: by limits of cancels, and of deliveries.
+    limits = consumer("limits", "Qlimits")
+    given = limits.receive_published(8)
+    acknowledge(limits, *given[:2], o="cancel")
+    limits.close()
+    # Chosen by a filter.
+    chosen = consumer("chosen", "Qfilter")
+    acknowledge(chosen, *chosen.receive_published(10)[:6])
+    chosen.close()
+    # A barrier goes to all when what was before it is done.
+    barred = consumer("barred", "Qbar")
+    acknowledge(barred, *barred.receive_published(2))
+    assert barred.receive_published(1)[0].body == b'{"bar":1}'
+    barred.receive_published(1)
+    barred.close()
+    hostile = consumer(HOSTILE_CONSUMER, HOSTILE)
+    acknowledge(hostile, *hostile.receive_published(8)[:5], queue=HOSTILE)
+    hostile.close()
+    # What came before its message is answered when it comes; and time passes for Qtime.
+    late = peers.logged_on(server, name="late")
+    early = peers.logged_on(server)
+    acknowledge(early, f"{publisher_id('late')}|5|", queue="Qregex")
+    late.publish("T1", b'{"id":99}', s=5)
+    late.flush("persisted")
+    time.sleep(1.5)
+
+
+@dataclass
+class Told:
+    """What the log tells of one queue, read without Spark."""
+
+    entered: dict[int, int] = field(default_factory=dict)
+    """Time in µs by position."""
+    left: dict[int, tuple[int, str, int, int]] = field(default_factory=dict)
+    """Position: time in µs, way, reasons, position of the record."""
+
+
+ENTERING = {
+    "Q": ("T",), "Qonce": ("T",), "Qtime": ("T",), "Qlimits": ("T1",), "Qbar": ("T2",), "Qregex": ("T1", "T2"),
+    HOSTILE: ("T1",), "Qidle": ("Tnothing",),
+}  # fmt: skip
+
+
+def read_log(server: ServerProcess) -> dict[str, Told]:
+    told: dict[str, Told] = {name: Told() for name in [*ENTERING, "Qfilter"]}
+    times: dict[int, int] = {}
+    for entry, position in entries(server):
+        us = entry.timestamp_ns // 1000
+        topic = entry.topic.decode()
+        if entry.kind == 1:
+            times[position] = us
+            for queue, topics in ENTERING.items():
+                if topic in topics:
+                    told[queue].entered[position] = us
+            continue
+        action, count = struct.unpack_from("<II", entry.payload)
+        for at in range(count):
+            _, _, of_message, _, reasons = struct.unpack_from("<QQQII", entry.payload, 32 + 32 * at)
+            if not of_message:
+                continue
+            way = {
+                0: "acknowledged",
+                2: "expired",
+                5: "answered",
+                4: "barrier" if reasons & 16 else "delivered",
+            }[action]
+            told[topic].entered[of_message] = times[of_message]
+            told[topic].left[of_message] = us, way, reasons, position
+    return told
+
+
+def entries(server: ServerProcess) -> Iterator[tuple[Entry, int]]:
+    for path in server.journals():
+        with JournalFile(path) as journal:
+            for entry in journal.entries():
+                yield entry, journal.start_position + entry.file_offset
+
+
+def report_of(spark: "SparkSession", directory: Path, **more: Any) -> QueueReport:
+    queue, interval_us = more.pop("queue", None), more.pop("interval_us", None)
+    return queue_report.run(
+        spark, QueueReportOptions(Journals(directory, **more), queue, interval_us), Silent()
+    )
+
+
+@pytest.fixture(scope="module")
+def report(spark: "SparkSession", served: ServerProcess) -> QueueReport:
+    return report_of(spark, served.journal_directory)
+
+
+def figures_of(report: QueueReport, queue: str) -> QueueFigures:
+    (figures,) = (figures for figures in report.queues if figures.queue == queue)
+    return figures
+
+
+@pytest.mark.parametrize(
+    ("queue", "entered", "left", "expired", "depth"),
+    [
+        ("Q", 40, {"acknowledged": 23, "expired": 1}, {"forced_expire": 1}, 16),
+        ("Qonce", 40, {"delivered": 13}, {}, 27),
+        ("Qtime", 40, {"expired": 40}, {"time_limit": 40}, 0),
+        ("Qlimits", 9, {"expired": 8}, {"max_cancels": 2, "max_deliveries": 8}, 1),
+        ("Qfilter", 6, {"acknowledged": 6}, {}, 0),
+        ("Qbar", 4, {"acknowledged": 2, "barrier": 1}, {}, 1),
+        ("Qregex", 13, {"answered": 1}, {}, 12),
+        (HOSTILE, 9, {"acknowledged": 5}, {}, 4),
+        ("Qidle", 0, {}, {}, 0),
+    ],
+)
+def test_what_became_of_messages(
+    report: QueueReport, queue: str, entered: int, left: dict[str, int], expired: dict[str, int], depth: int
+) -> None:
+    """queues.md §6, 10, 11, 12: known from what the clients did."""
+    figures = figures_of(report, queue)
+    assert (figures.entered, figures.left, figures.expired) == (entered, left, expired)
+    assert (figures.depth_before, figures.depth) == (0, depth)
+
+
+def test_consumers_have_their_shares_and_names(report: QueueReport) -> None:
+    consumers = figures_of(report, "Q").consumers
+    assert [(one.consumer, one.acknowledged) for one in consumers] == [("fast", 14), ("slow", 9)]
+    assert [one.share for one in consumers] == pytest.approx([14 / 23, 9 / 23])
+    # The slow one waited before it acknowledged.
+    assert (consumers[1].p50_us or 0) > (consumers[0].p50_us or 0) + 150_000
+    assert figures_of(report, HOSTILE).consumers[0].consumer == HOSTILE_CONSUMER
+
+
+@pytest.mark.parametrize("queue", [*ENTERING, "Qfilter"])
+def test_times_are_those_of_the_log(report: QueueReport, served: ServerProcess, queue: str) -> None:
+    told = read_log(served)[queue]
+    figures = figures_of(report, queue)
+    by_way: dict[str, list[int]] = defaultdict(list)
+    for position, (us, way, _, _) in told.left.items():
+        by_way[way].append(us - told.entered[position])
+    assert set(figures.durations) == set(by_way)
+    for way, lasted in by_way.items():
+        lasted.sort()
+        times = figures.durations[way]
+        assert times.count == len(lasted)
+        assert times.mean_us == pytest.approx(sum(lasted) / len(lasted))
+        ranks = [lasted[math.ceil(len(lasted) * share) - 1] for share in (0.5, 0.9, 0.99)]
+        assert [times.p50_us, times.p90_us, times.p99_us, times.max_us] == [*ranks, lasted[-1]]
+        bars = Counter(sum(us >= edge for edge in DURATION_EDGES_US) for us in lasted)
+        assert times.histogram == tuple(bars[bar] for bar in range(len(DURATION_EDGES_US) + 1))
+    waiting = [us for position, us in told.entered.items() if position not in told.left]
+    assert figures.oldest_us == min(waiting, default=None)
+
+
+def depth_of(told: Told, first_us: int, interval_us: int, count: int) -> list[tuple[int, int, int, int, int]]:
+    """(entered, left, expired, depth, deepest) of each interval, event by event."""
+    events = [(position, 0, us, 1, "") for position, us in told.entered.items()]
+    events += [(record, 1, us, -1, way) for us, way, _, record in told.left.values()]
+    depth, begin = 0, first_us // interval_us
+    rows = []
+    numbered = defaultdict(list)
+    for event in sorted(events):
+        numbered[event[2] // interval_us - begin].append(event)
+    for number in range(count):
+        deepest = depth
+        for event in numbered[number]:
+            depth += event[3]
+            deepest = max(deepest, depth)
+        changes = Counter(event[3] for event in numbered[number])
+        expired = sum(event[4] == "expired" for event in numbered[number])
+        rows.append((changes[1], changes[-1], expired, depth, deepest))
+    return rows
+
+
+@pytest.mark.parametrize("interval_us", [None, 10_000, 1_000_000])
+def test_depth_over_time(spark: "SparkSession", served: ServerProcess, interval_us: int | None) -> None:
+    report = report_of(spark, served.journal_directory, interval_us=interval_us)
+    assert report.first_us is not None
+    assert report.interval_us is not None
+    told = read_log(served)
+    for figures in report.queues:
+        assert len(figures.intervals) == len(report.queues[0].intervals) <= queue_report.INTERVALS_MAX
+        found = [(one.entered, one.left, one.expired, one.depth, one.depth_max) for one in figures.intervals]
+        wanted = depth_of(told[figures.queue], report.first_us, report.interval_us, len(found))
+        assert found == wanted, figures.queue
+        assert figures.depth_max == max(row[4] for row in wanted)
+        begins = [one.begin_us for one in figures.intervals]
+        assert begins[0] <= report.first_us < begins[0] + report.interval_us
+        assert all(after - before == report.interval_us for before, after in pairwise(begins))
+
+
+def test_a_range_knows_what_was_before(spark: "SparkSession", served: ServerProcess) -> None:
+    """From the middle of the acknowledgements on: what had entered is in the queue already."""
+    told = read_log(served)["Q"]
+    records = sorted({record for *_, record in told.left.values()})
+    middle = records[len(records) // 2]
+    (bookmark, us) = next(
+        (f"{entry.publisher_id}|{entry.sequence}|", entry.timestamp_ns // 1000)
+        for entry, position in entries(served)
+        if position == middle
+    )
+    report = report_of(spark, served.journal_directory, first=f"[{bookmark}", queue="Q")
+    (figures,) = report.queues
+    gone = sum(record < middle for *_, record in told.left.values())
+    assert (figures.entered, figures.depth_before) == (0, 40 - gone)
+    assert sum(figures.left.values()) == len(told.left) - gone
+    assert figures.depth == 40 - len(told.left)
+    assert report.first_us == us
+    early = report_of(spark, served.journal_directory, last=f"{bookmark})", queue="Q")
+    assert sum(early.queues[0].left.values()) == gone
+    assert early.queues[0].depth == 40 - gone
+
+
+def test_what_is_not_known_is_said(spark: "SparkSession", served: ServerProcess, tmp_path: Path) -> None:
+    report = report_of(spark, served.journal_directory)
+    assert report.notes == NOTES
+    assert [
+        figures.queue for figures in report.queues if any("has a filter" in note for note in figures.notes)
+    ] == ["Qfilter"]
+    assert any("1 acknowledgements came before" in note for note in figures_of(report, "Qregex").notes)
+    for path in served.journal_directory.glob("*.journal"):
+        (tmp_path / path.name).symlink_to(path)
+    alone = report_of(spark, tmp_path)
+    assert "Test.queues.ack is not there" in alone.notes[-1]
+    figures = figures_of(alone, "Q")
+    assert (figures.entered, figures.depth) == (24, 0)
+    assert "is not known" in figures.notes[0]
+    assert "Qidle" not in {figures.queue for figures in alone.queues}
+
+
+def test_too_many_intervals_are_refused(
+    spark: "SparkSession", served: ServerProcess, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(queue_report, "INTERVALS_MAX", 10)
+    with pytest.raises(PipelineError, match=r"the interval 1 ms cuts this log .* take \S+ m?s or longer"):
+        report_of(spark, served.journal_directory, interval_us=1000)
+
+
+def test_of_many_queues_those_with_most_messages_are_told(
+    spark: "SparkSession", served: ServerProcess, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(queue_report_counting, "QUEUES_MAX", 2)
+    report = report_of(spark, served.journal_directory)
+    assert [figures.queue for figures in report.queues] == ["Q", "Qonce"]
+
+
+def test_an_empty_directory(spark: "SparkSession", tmp_path: Path) -> None:
+    output = tmp_path / "report.html"
+    directory = tmp_path / "journal"
+    directory.mkdir()
+    ran = CliRunner().invoke(amps, ["pipeline", "queue-report", str(directory), "-output", str(output)])
+    assert ran.exit_code == 0, ran.output
+    assert ran.stdout.splitlines()[0] == "there is nothing of queues in this part of the log"
+    assert "Nothing of queues" in "".join(parsed(output).itertext())
+
+
+# --- the page and the command --------------------------------------------------------------------------------------
+
+
+def parsed(path: Path) -> ElementTree.Element:
+    """The page, which must be well-formed, and need nothing from elsewhere."""
+    text = path.read_text(encoding="utf-8")
+    doctype, _, rest = text.partition("\n")
+    assert doctype == "<!DOCTYPE html>"
+    root = ElementTree.fromstring(rest)
+    allowed = {
+        "html", "head", "meta", "title", "style", "body", "h1", "h2", "h3", "p", "ul", "li", "table", "thead", "tbody",
+        "tr", "th", "td", "svg", "polyline", "line", "rect", "text",
+    }  # fmt: skip
+    assert {element.tag for element in root.iter()} <= allowed
+    for element in root.iter():
+        for name in element.attrib:
+            assert name not in ("src", "href", "xlink:href", "style")
+            assert not name.startswith("on")
+    for reference in ("url(", "@import", "http"):
+        assert reference not in text
+    return root
+
+
+def test_the_page_shows_the_figures(
+    spark: "SparkSession", served: ServerProcess, report: QueueReport, tmp_path: Path
+) -> None:
+    output = tmp_path / "report.html"
+    ran = CliRunner().invoke(
+        amps,
+        [
+            "pipeline",
+            "queue-report",
+            str(served.journal_directory),
+            "--output",
+            str(output),
+            "-interval",
+            "20ms",
+        ],
+    )
+    assert ran.exit_code == 0, ran.output
+    root = parsed(output)
+    rows = [[cell.text for cell in row] for row in root.iter("tr")]
+    times = figures_of(report, "Q").durations["acknowledged"]
+    shown = [duration(us) for us in (times.p50_us, times.p90_us, times.p99_us, times.max_us)]
+    assert ["Q (json)", "40", "24", "1", "16", "40", *shown] in rows
+    assert next(row[:3] for row in rows if row[0] == "fast") == ["fast", "14", "60.9%"]
+    assert ["expired: max_deliveries", "8"] in rows
+    titles = [element.text for element in root.iter("h2")]
+    assert f"{HOSTILE} (json)" in titles
+    assert [row[0] for row in rows].count(HOSTILE_CONSUMER) == 1
+    assert "<script" not in output.read_text()
+    (line,) = [line.split() for line in ran.stdout.splitlines() if line.startswith("Q (json)")]
+    assert line[2:7] == ["40", "24", "1", "16", "40"]
+    assert any(NOTES[0] in line for line in ran.stdout.splitlines())
+    plots = list(root.iter("svg"))
+    assert len(plots) > 2 * len(report.queues)
+    assert all(float(y) <= 220 for line in root.iter("polyline") for y in _ys(line))
+
+
+def _ys(line: ElementTree.Element) -> list[str]:
+    return [point.split(",")[1] for point in line.attrib["points"].split()]
+
+
+def test_names_that_xml_cannot_hold(report: QueueReport, tmp_path: Path) -> None:
+    """Whatever a queue is called, the page stays a page."""
+    name = "Q\x00\x1b[2J\ud800]]></title><!--" + '"'
+    hostile = dataclasses.replace(figures_of(report, "Q"), queue=name, notes=(name,))
+    path = tmp_path / "page.html"
+    path.write_text(
+        queue_report_page(dataclasses.replace(report, instance=name, queues=(hostile,))), encoding="utf-8"
+    )
+    shown = "Q\ufffd\ufffd[2J\ufffd]]></title><!--" + '"'
+    assert next(element.text for element in parsed(path).iter("h2")) == f"{shown} (json)"
+
+
+def test_the_command_tells_json_of_one_queue(spark: "SparkSession", served: ServerProcess) -> None:
+    ran = CliRunner().invoke(
+        amps, ["pipeline", "queue-report", str(served.journal_directory), "-queue", HOSTILE, "-json"]
+    )
+    assert ran.exit_code == 0, ran.output
+    told = json.loads(ran.stdout)
+    (figures,) = told["queues"]
+    assert (figures["queue"], figures["left"]) == (HOSTILE, {"acknowledged": 5})
+    assert figures["consumers"][0]["share"] == 1
+
+
+def test_a_dry_run_says_what_would_be_read(served: ServerProcess, tmp_path: Path) -> None:
+    output = tmp_path / "report.html"
+    ran = CliRunner().invoke(
+        amps, ["pipeline", "queue-report", str(served.journal_directory), "-dry-run", "-output", str(output)]
+    )
+    assert ran.exit_code == 0, ran.output
+    assert ran.stdout.startswith(f"{served.journal_directory}: would read 1 journal of Test, ")
+    assert not output.exists()
