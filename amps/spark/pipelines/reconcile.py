@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from amps._core.identity import publisher_id
 from amps.spark.pipelines.job import PipelineError, Progress
-from amps.spark.pipelines.report_source import MESSAGE_KINDS, Journals, records
+from amps.spark.pipelines.report_source import MESSAGE_KINDS, Journals, planned_read, records, shuffling
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -120,8 +120,11 @@ def run(spark: "SparkSession", options: ReconcileOptions, progress: Progress) ->
     if options.output is not None:
         output_format(options.output)
         _check_replaceable(options.output)
-    a, b = (records(spark, journals, COLUMNS, MESSAGE_KINDS) for journals in (options.a, options.b))
-    return compare(a, b, progress, options.output)
+    both = (options.a, options.b)
+    size_bytes = sum(planned_read(journals, MESSAGE_KINDS).size_bytes for journals in both)
+    with shuffling(spark, size_bytes):
+        a, b = (records(spark, journals, COLUMNS, MESSAGE_KINDS) for journals in both)
+        return compare(a, b, progress, options.output)
 
 
 def compare(a: "DataFrame", b: "DataFrame", progress: Progress, output: Path | None = None) -> Reconciliation:

@@ -4,7 +4,8 @@ A report only looks. It reads the columns and kinds that it needs, in the range 
 `amps.spark.planning` to pass over what cannot be wanted. The same planning answers a dry run, without Spark.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 MESSAGE_KINDS = ("publish", "delta_publish")
 """What clients have published. All other kinds are the instance's own bookkeeping."""
 QUEUE_KINDS = ("queue_acknowledgement", "queue_expiry")
+_SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+_PARTITION_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,21 @@ def records(
 
     schema = ", ".join(f"{name} {SCHEMA[name].simpleString()}" for name in columns)
     return spark.read.format("amps").schema(schema).options(**_options(journals, kinds)).load()
+
+
+@contextmanager
+def shuffling(spark: "SparkSession", size_bytes: int) -> Iterator[None]:
+    """While a job counts what so many bytes of log hold, data is shuffled into as many parts as that is worth.
+
+    Spark's own number, 200, makes a small log wait for thousands of tasks, and the parts of a large one spill.
+    """
+    before = spark.conf.get(_SHUFFLE_PARTITIONS)
+    wanted = max(spark.sparkContext.defaultParallelism, -(-size_bytes // _PARTITION_BYTES))
+    spark.conf.set(_SHUFFLE_PARTITIONS, wanted)
+    try:
+        yield
+    finally:
+        spark.conf.set(_SHUFFLE_PARTITIONS, str(before))
 
 
 def _options(journals: Journals, kinds: Iterable[str]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from amps.spark.pipelines.job import PipelineError, Progress
 from amps.spark.pipelines.report_intervals import US_PER_S, duration
-from amps.spark.pipelines.report_source import MESSAGE_KINDS, Journals, records
+from amps.spark.pipelines.report_source import MESSAGE_KINDS, Journals, planned_read, records, shuffling
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -94,11 +94,13 @@ def run(spark: "SparkSession", options: StatsOptions, progress: Progress) -> Sta
     """Count. Raises PipelineError, and what Spark raises of journals that cannot be read."""
     from pyspark import StorageLevel
 
-    messages = _messages(spark, options).persist(StorageLevel.MEMORY_AND_DISK)
-    try:
-        return _count(messages, options, progress)
-    finally:
-        messages.unpersist()
+    read = planned_read(options.journals, kinds_counted(options.by))
+    with shuffling(spark, read.size_bytes):
+        messages = _messages(spark, options).persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            return _count(messages, options, progress)
+        finally:
+            messages.unpersist()
 
 
 def _messages(spark: "SparkSession", options: StatsOptions) -> "DataFrame":
