@@ -311,7 +311,7 @@ def test_what_is_not_known_is_said(spark: "SparkSession", served: ServerProcess,
     assert [
         figures.queue for figures in report.queues if any("has a filter" in note for note in figures.notes)
     ] == ["Qfilter"]
-    assert any("1 acknowledgements came before" in note for note in figures_of(report, "Qregex").notes)
+    assert any("came before their messages: 1;" in note for note in figures_of(report, "Qregex").notes)
     for path in served.journal_directory.glob("*.journal"):
         (tmp_path / path.name).symlink_to(path)
     alone = report_of(spark, tmp_path)
@@ -336,6 +336,7 @@ def test_of_many_queues_those_with_most_messages_are_told(
     monkeypatch.setattr(queue_report_counting, "QUEUES_MAX", 2)
     report = report_of(spark, served.journal_directory)
     assert [figures.queue for figures in report.queues] == ["Q", "Qonce"]
+    assert report.notes[-1].startswith("Only the 2 queues with most messages are shown")
 
 
 def test_an_empty_directory(spark: "SparkSession", tmp_path: Path) -> None:

@@ -13,9 +13,10 @@ chooses what is shown.
 """
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from amps.spark.pipelines import queue_report_counting
 from amps.spark.pipelines.job import Progress
 from amps.spark.pipelines.queue_report_counting import Range, count_queues
 from amps.spark.pipelines.queue_report_entries import (
@@ -41,6 +42,7 @@ from amps.spark.pipelines.report_source import (
     Journals,
     planned_read,
     records,
+    shuffling,
 )
 
 if TYPE_CHECKING:
@@ -68,9 +70,6 @@ class QueueReportOptions:
 
 def run(spark: "SparkSession", options: QueueReportOptions, progress: Progress) -> QueueReport:
     """Make the report. Raises PipelineError, and what Spark raises of journals that cannot be read."""
-    from pyspark import StorageLevel
-    from pyspark.sql import functions as f
-
     journals = options.journals
     read = planned_read(journals)
     rules, problem = read_rules(journals.directory, read.instance)
@@ -78,9 +77,29 @@ def run(spark: "SparkSession", options: QueueReportOptions, progress: Progress) 
         rules = tuple(rule for rule in rules if rule.queue == options.queue)
     selected = Range(read.selection.first_position, read.selection.first_time_us)
     whole = Journals(journals.directory, journals.archive, journals.instance, None, None, journals.last)
+    with shuffling(spark, planned_read(whole).size_bytes):
+        report = _report(spark, options, whole, selected, rules, progress)
+    notes = [*NOTES, *([problem] if problem else [])]
+    if len(report.queues) == queue_report_counting.QUEUES_MAX:
+        notes.append(
+            f"Only the {len(report.queues)} queues with most messages are shown; others can be asked for by name."
+        )
+    return replace(report, instance=read.instance, notes=tuple(notes))
+
+
+def _report(
+    spark: "SparkSession",
+    options: QueueReportOptions,
+    whole: Journals,
+    selected: Range,
+    rules: tuple[EntryRule, ...],
+    progress: Progress,
+) -> QueueReport:
+    """All but what is to be said of the whole."""
+    from pyspark import StorageLevel
+
     gone = _left(spark, whole, options.queue).persist(StorageLevel.MEMORY_AND_DISK)
     messages = _messages(spark, whole, gone, rules).persist(StorageLevel.MEMORY_AND_DISK)
-    notes = (*NOTES, *([problem] if problem else ()))
     try:
         progress.stage("reading the records of queues")
         early = {
@@ -88,30 +107,36 @@ def run(spark: "SparkSession", options: QueueReportOptions, progress: Progress) 
             for row in gone.where("position = 0").groupBy("queue", "message_type").count().collect()
         }
         progress.stage("finding the messages")
-        times = messages.agg(
-            *(
-                function(f.when(selected.holds(f.col(position), f.col(time)), f.col(time))).alias(
-                    f"{name}_{time}"
-                )
-                for position, time in (("position", "entered_us"), ("left_position", "left_us"))
-                for name, function in (("min", f.min), ("max", f.max))
-            )
-        ).first()
-        assert times is not None
-        known = [time for time in times if time is not None]
-        if not known:
+        ends = _ends(messages, selected)
+        if ends is None:
             figures = count_queues(messages, selected, None, rules, early, progress)
-            return QueueReport(read.instance, None, None, None, len(figures), tuple(figures), notes)
-        first_us, last_us = min(known), max(known)
+            return QueueReport(None, None, None, None, tuple(figures), ())
         interval_us = options.interval_us
         if interval_us is None:
-            interval_us = chosen_interval_us(first_us, last_us, INTERVALS_CHOSEN)
-        check_interval(first_us, last_us, interval_us, INTERVALS_MAX)
-        figures = count_queues(messages, selected, (first_us, last_us, interval_us), rules, early, progress)
-        return QueueReport(read.instance, first_us, last_us, interval_us, len(figures), tuple(figures), notes)
+            interval_us = chosen_interval_us(*ends, INTERVALS_CHOSEN)
+        check_interval(*ends, interval_us, INTERVALS_MAX)
+        figures = count_queues(messages, selected, (*ends, interval_us), rules, early, progress)
+        return QueueReport(None, *ends, interval_us, tuple(figures), ())
     finally:
         messages.unpersist()
         gone.unpersist()
+
+
+def _ends(messages: "DataFrame", selected: Range) -> tuple[int, int] | None:
+    """The first and the last time at which something entered or left a queue in the range; None: nothing did."""
+    from pyspark.sql import functions as f
+
+    times = messages.agg(
+        *(
+            function(f.when(selected.holds(f.col(position), f.col(time)), f.col(time))).alias(
+                f"{name}_{time}"
+            )
+            for position, time in (("position", "entered_us"), ("left_position", "left_us"))
+            for name, function in (("min", f.min), ("max", f.max))
+        )
+    ).first()
+    known = [time for time in times or () if time is not None]
+    return (min(known), max(known)) if known else None
 
 
 def _left(spark: "SparkSession", journals: Journals, queue: str | None) -> "DataFrame":

@@ -321,17 +321,17 @@ def _notes(rule: EntryRule | None, total: "Row | None", early: int) -> tuple[str
         )
     if total is not None and total["unknown"]:
         notes.append(
-            f"{total['unknown']:,} messages had been recorded in journals that are not there any more; they count as "
-            "having been there before, and in no time."
+            f"Messages of journals that are not there any more: {total['unknown']:,}; they count as having been in the "
+            "queue before, and in no time."
         )
     if total is not None and total["again"]:
         notes.append(
-            f"{total['again']:,} times a message left that had left before, after the queue had been set up anew; only "
-            "the first time counts."
+            f"Messages that left again, after the queue had been set up anew: {total['again']:,}; only the first time "
+            "counts."
         )
     if early:
         notes.append(
-            f"{early:,} acknowledgements came before their messages; those that were taken for a message later count "
-            f"as {WAYS[ANSWERED]}."
+            f"Acknowledgements that came before their messages: {early:,}; those that were taken for a message later "
+            f"count as {WAYS[ANSWERED]}."
         )
     return tuple(notes)

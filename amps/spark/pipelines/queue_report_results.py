@@ -100,7 +100,6 @@ class QueueReport:
     """Of what is shown; None: there is nothing."""
     last_us: int | None
     interval_us: int | None
-    queue_count: int
     queues: tuple[QueueFigures, ...]
     notes: tuple[str, ...]
     """What logs do not tell of queues."""
