@@ -210,6 +210,26 @@ def _spark_type_of(of: PayloadType) -> Any:
     return makers[of]()
 
 
+def fields_of(struct: Any) -> PayloadFields:
+    """The other way round: the fields of a `StructType`. ValueError: it has types that they cannot have."""
+    return tuple((field.name, _type_of_spark(field.dataType)) for field in struct.fields)
+
+
+def _type_of_spark(of: Any) -> PayloadType:
+    from pyspark.sql import types
+
+    if isinstance(of, types.StructType):
+        return ("struct", fields_of(of))
+    if isinstance(of, types.ArrayType):
+        return ("array", _type_of_spark(of.elementType))
+    if isinstance(of, types.DecimalType):
+        return ("decimal", of.precision, of.scale)
+    name = of.simpleString()
+    if name not in _TYPES:
+        raise ValueError(f"{name} is no type that fields of payloads can have")
+    return _TYPES[name]
+
+
 def ddl_of(fields: PayloadFields) -> str:
     """A DDL text of these fields, which Spark reads, too."""
     return ", ".join(f"`{name.replace('`', '``')}` {_ddl_of_type(of)}" for name, of in fields)

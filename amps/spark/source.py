@@ -4,11 +4,16 @@ Everything runs in Python processes that Spark starts: `AmpsDataSource` and the 
 on executors. They share nothing but what is pickled: options, a `Request`, and one `Split` per task.
 
 Without a schema of its own a read has the columns of `SCHEMA`, and with the option `schema` one more, `data`. A schema
-that is given to Spark (`.schema(…)`) chooses some of them, by their names: the others are not made.
+that is given to Spark (`.schema(…)`) chooses some of them, by their names: the others are not made. That is worth it:
+Spark does not tell a Python data source which columns a query uses, so all that a read has are made and sent to it. If
+`data` is among them, its type says which fields are wanted, and the option `schema` need not say it again:
+
+    spark.read.format("amps").schema("timestamp timestamp, data struct<id: long, side: string>").load(directory)
 """
 
 import itertools
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pyarrow
@@ -27,7 +32,7 @@ from amps._core.identity import publisher_id
 from amps.journal.clients_ack import ClientsAckDamaged, read_clients_ack
 from amps.journal.names import clients_ack_path
 from amps.spark.options import ReadOptions, read_options
-from amps.spark.payload_schema import parse_ddl, spark_type
+from amps.spark.payload_schema import ddl_of, fields_of, parse_ddl, spark_type
 from amps.spark.planning import Split, make_plan
 from amps.spark.pushdown import push
 from amps.spark.reading import DATA_COLUMN, Request, SplitReader, skipped_in_planning
@@ -66,6 +71,8 @@ class AmpsDataSource(DataSource):  # type: ignore[misc, unused-ignore]
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of these columns. Raises ValueError."""
         options = read_options(self.options)
+        if options.schema is None:
+            options = replace(options, schema=_fields_in(schema))
         types = self._types(options)
         for field in schema.fields:
             if field.name not in types:
@@ -89,6 +96,14 @@ class AmpsDataSource(DataSource):  # type: ignore[misc, unused-ignore]
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Publishes the rows of a stream, batch by batch. Raises WriteError."""
         return stream_writer(self.options, schema, overwrite)
+
+
+def _fields_in(schema: StructType) -> str | None:
+    """The fields of the column `data` of a schema that was given to Spark, if it is there. Raises ValueError."""
+    for field in schema.fields:
+        if field.name == DATA_COLUMN and isinstance(field.dataType, StructType):
+            return ddl_of(fields_of(field.dataType))
+    return None
 
 
 class SplitPartition(InputPartition):  # type: ignore[misc, unused-ignore]
