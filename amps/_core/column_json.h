@@ -2,7 +2,8 @@
  *
  * What nobody wants is stepped over, but it must be well-formed (RFC 8259), for a message counts as a whole or not at
  * all. Of a repeated name the last value counts, as in Spark and most readers; what stands behind the object is not looked
- * at. Beyond the RFC the tokens NaN, Infinity, -Infinity and +INF, -INF are numbers, as Python and Spark write and read
+ * at. Who writes messages writes them alike: each object is read in the expectation that its members are those of the one
+ * before, in the same order, and where that holds a name takes one comparison. Beyond the RFC the tokens NaN, Infinity, -Infinity and +INF, -INF are numbers, as Python and Spark write and read
  * them. Recursion goes as deep as the columns do. */
 #ifndef AMPS_COLUMN_JSON_H
 #define AMPS_COLUMN_JSON_H
@@ -250,26 +251,69 @@ static const uint8_t *column_json_array(
     return at + 1;
 }
 
+/* Whether a member begins as expected. */
+static inline int column_json_is_expected(const column_expected *expected, const uint8_t *at, const uint8_t *end) {
+    if (!expected->length || (size_t)(end - at) <= expected->length) return 0;
+#if defined(__SSE2__)
+    if (end - at >= COLUMN_EXPECTED_BYTES) {
+        uint32_t same = 0;
+        for (int half = 0; half < COLUMN_EXPECTED_BYTES; half += JSON_VECTOR_BYTES) {
+            __m128i there = _mm_loadu_si128((const __m128i *)(at + half));
+            __m128i wanted = _mm_loadu_si128((const __m128i *)(expected->text + half));
+            same |= (uint32_t)_mm_movemask_epi8(_mm_cmpeq_epi8(there, wanted)) << half;
+        }
+        return ~same << (COLUMN_EXPECTED_BYTES - expected->length) == 0;
+    }
+#endif
+    return memcmp(at, expected->text, expected->length) == 0;
+}
+
+/* The member of a struct whose name in quotes begins at `at`, which moves behind its colon; NULL: nobody wants it, or `at`
+ * is NULL, because it is malformed. */
+static column *column_json_member(
+    column_store *store, column *self, column_expected *expected, const uint8_t **at, const uint8_t *end
+) {
+    const uint8_t *begin = *at, *name, *stop;
+    uint32_t name_length;
+    column *member;
+    size_t length;
+    *at = NULL;
+    if (*begin != '"') return NULL;
+    stop = column_json_string(store, begin + 1, end, &name, &name_length);
+    if (!stop) return NULL;
+    member = column_member(self, name, name_length);
+    stop = json_skip_space(stop, end);
+    if (stop == end || *stop != ':') return NULL;
+    *at = stop + 1;
+    length = (size_t)(*at - begin);
+    if (expected && length <= COLUMN_EXPECTED_BYTES) {
+        memcpy(expected->text, begin, length);
+        expected->length = (uint32_t)length;
+        expected->child = member ? (int32_t)(member - self->children) : -1;
+    }
+    return member;
+}
+
 /* The members of an object that begin at `at`: a cell of a struct. The place behind it; NULL: malformed. */
 static const uint8_t *column_json_object(column_store *store, column *self, const uint8_t *at, const uint8_t *end) {
     uint32_t row = self->length;
-    const uint8_t *name;
-    uint32_t name_length;
     column *member;
     int put;
     at = json_skip_space(at, end);
     if (at == end) return NULL;
     if (*at != '}') {
-        for (;;) {
-            if (*at != '"') return NULL;
-            at = column_json_string(store, at + 1, end, &name, &name_length);
-            if (!at) return NULL;
-            member = column_member(self, name, name_length);
+        for (uint32_t place = 0;; place++) {
+            column_expected *expected = place < COLUMN_EXPECTED_MAX ? &self->expected[place] : NULL;
+            if (expected && column_json_is_expected(expected, at, end)) {
+                at += expected->length;
+                member = expected->child < 0 ? NULL : &self->children[expected->child];
+            } else {
+                member = column_json_member(store, self, expected, &at, end);
+                if (!at) return NULL;
+            }
             at = json_skip_space(at, end);
-            if (at == end || *at != ':') return NULL;
-            at = json_skip_space(at + 1, end);
             if (at == end) return NULL;
-            if (!member) at = column_json_skip(at, end);
+            if (!member) at = *at == '{' || *at == '[' ? column_json_skip(at, end) : column_json_skip_scalar(at, end);
             else {
                 if (member->length > row) column_truncate(member, row);
                 at = column_json_value(store, member, at, end, &put);

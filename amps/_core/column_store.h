@@ -40,12 +40,21 @@ static const uint8_t column_widths[COLUMN_KINDS] = {
 enum {
     COLUMN_CELLS_MIN = 64,
     COLUMN_CELLS_MAX = 1 << 30,
-    COLUMN_BUCKETS = 256
+    COLUMN_BUCKETS = 256,
+    COLUMN_EXPECTED_MAX = 64,       /* members of an object that are foretold */
+    COLUMN_EXPECTED_BYTES = 32
 };
 
 #define COLUMN_BYTES_MAX 0x7FFFFFFFu /* of one column of text: what offsets can say */
 
 enum { COLUMN_FULL = 1, COLUMN_NO_MEMORY = 2 };
+
+/* How a member of an object began when one was read last that had a member at that place. */
+typedef struct {
+    uint8_t text[COLUMN_EXPECTED_BYTES]; /* name in quotes and colon, as they stood */
+    uint32_t length;                     /* of it; 0 = not known, or longer */
+    int32_t child;                       /* -1 = nobody wants it */
+} column_expected;
 
 typedef struct column {
     uint8_t kind;
@@ -63,6 +72,7 @@ typedef struct column {
     uint64_t data_capacity;
     struct column *children; /* members of a struct; of an array its one column of elements */
     int32_t *buckets;        /* of a struct: the first member whose name is in a bucket; -1 = none */
+    column_expected *expected; /* of a struct: by place in objects */
     int32_t next_in_bucket;  /* of a member: the next one there */
     uint32_t name_length;
     uint8_t *name;           /* of a member; owned */
@@ -237,7 +247,8 @@ static int column_begin(column_store *store, column *self, uint32_t child_count)
     if (self->offsets) self->offsets[0] = 0;
     if (self->kind == COLUMN_STRUCT) {
         self->buckets = malloc(COLUMN_BUCKETS * sizeof(int32_t));
-        if (!self->buckets) return 0;
+        self->expected = calloc(COLUMN_EXPECTED_MAX, sizeof(column_expected));
+        if (!self->buckets || !self->expected) return 0;
         for (uint32_t bucket = 0; bucket < COLUMN_BUCKETS; bucket++) self->buckets[bucket] = -1;
     }
     if (child_count) {
@@ -269,6 +280,7 @@ static void column_free(column *self) {
     free(self->offsets);
     free(self->data);
     free(self->buckets);
+    free(self->expected);
     free(self->name);
     memset(self, 0, sizeof *self);
 }

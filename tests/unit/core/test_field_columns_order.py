@@ -1,0 +1,97 @@
+"""Members of JSON objects in any order: each is foretold from the object before, and must be found if it is another."""
+
+import json
+import random
+from typing import Any
+
+import pytest
+
+pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed (pip install 'amps-server[spark]')")
+
+from amps._core.field_columns import FieldColumns  # noqa: E402
+
+LONG = "x" * 28
+"""With its quotes and colon one byte less than what is foretold; others of the kind are one more, and longer."""
+NAMES = ("a", "ab", "abc", "b", LONG, f"{LONG}y", f"{LONG}yz", "with space", 'quo"ted', "é")
+FIELDS = (*((name, "long") for name in NAMES), ("inner", ("struct", (("a", "long"), ("b", "string")))))
+
+
+def rows(messages: list[str]) -> list[dict[str, Any]]:
+    columns = FieldColumns("json", FIELDS)
+    for message in messages:
+        columns.add_payload(message.encode())
+    assert columns.malformed == 0
+    found: list[dict[str, Any]] = columns.finish().to_pylist()
+    return found
+
+
+def row_of(message: str) -> dict[str, Any]:
+    """What a message must become, by another reader."""
+    read = json.loads(message)
+    inner = read.get("inner")
+    return {
+        **{name: read.get(name) for name in NAMES},
+        "inner": None if inner is None else {"a": inner.get("a"), "b": inner.get("b")},
+    }
+
+
+def written(names: list[str], draw: random.Random) -> str:
+    """Spaces around colons and commas now and then, and escapes for letters that need none."""
+    members = []
+    for name in names:
+        value: Any = draw.randrange(10**6)
+        if name == "inner":
+            keys = draw.sample(["a", "b", "other"], draw.randrange(4))
+            value = {key: "text" if key == "b" else draw.randrange(10) for key in keys}
+        shown = json.dumps(name, ensure_ascii=draw.random() < 0.5)
+        if name == "ab" and draw.random() < 0.3:
+            shown = '"a\\u0062"'
+        space = draw.choice(["", "", "", " ", "\n"])
+        members.append(f"{shown}{space}:{space}{json.dumps(value)}{space}")
+    return f"{{{','.join(members)}}}"
+
+
+def test_any_order_is_read() -> None:
+    draw = random.Random(1)
+    every = [*NAMES, "inner", "unwanted", "ab unwanted"]
+    order = list(every)
+    messages = []
+    for _ in range(3000):
+        if draw.random() < 0.3:
+            order = draw.sample(every, draw.randrange(len(every) + 1))
+        messages.append(written(order, draw))
+    assert rows(messages) == [row_of(message) for message in messages]
+
+
+def test_names_that_begin_alike_are_told_apart() -> None:
+    """Also at the end of a message, where there are no 32 bytes to compare."""
+    messages = [
+        '{"a":1,"ab":2}',
+        '{"ab":3,"a":4}',
+        '{"abc":5}',
+        '{"ab":6}',
+        f'{{"{LONG}y":7,"{LONG}":8}}',
+        f'{{"{LONG}":9}}',
+    ]
+    assert rows(messages) == [row_of(message) for message in messages]
+
+
+def test_more_members_than_are_foretold() -> None:
+    names = [f"n{number}" for number in range(200)]
+    columns = FieldColumns("json", tuple((name, "long") for name in names))
+    for turn in range(3):
+        members = {name: number + turn for number, name in enumerate(names)}
+        columns.add_payload(json.dumps(members).encode())
+    assert [row["n199"] for row in columns.finish().to_pylist()] == [199, 200, 201]
+
+
+@pytest.mark.parametrize(
+    "broken",
+    ['{"a":1,"ab":2,', '{"a":1,"ab":', '{"a":1,"ab"', '{"a":1,"ab" 2}', '{"a":1 "ab":2}', '{"a":', '{"a"'],
+)
+def test_what_is_foretold_and_does_not_come_is_malformed(broken: str) -> None:
+    columns = FieldColumns("json", FIELDS)
+    for message in ('{"a":1,"ab":2}', broken, '{"a":1,"ab":2}'):
+        columns.add_payload(message.encode())
+    assert columns.malformed == 1
+    assert [row["ab"] for row in columns.finish().to_pylist()] == [2, None, 2]
