@@ -15,6 +15,7 @@ from perf.scenarios.queue_latency import QueueLatency
 from perf.scenarios.queue_throughput import QueueThroughput
 from perf.scenarios.recovery import Recovery
 from perf.scenarios.replay import Replay
+from perf.scenarios.spark_read import SparkReadScenario
 
 SCENARIOS: dict[str, Scenario[Any]] = {
     scenario.name: scenario
@@ -31,6 +32,7 @@ SCENARIOS: dict[str, Scenario[Any]] = {
         FilterLibraries(),
         FilterTypes(),
         FilterSubscriptions(),
+        SparkReadScenario(),
     )
 }
 

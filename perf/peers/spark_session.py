@@ -1,0 +1,134 @@
+"""Spark sessions, each in a process of its own: a process has at most one, and scenarios compare several.
+
+A session of `n` cores has the master `local[n]` and is, with JVM and Python workers, confined to `n` processors:
+what it does per second is what that many processors do, whoever of them does it.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import psutil
+
+from perf.measurement import CpuTime
+from perf.pump import PeerError
+
+A = ParamSpec("A")
+R = TypeVar("R")
+
+TREE = Path(__file__).parents[2]
+MEMORY = "2g"
+FAILURE_CHARACTERS_MAX = 2000
+_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": MEMORY,
+    "spark.sql.session.timeZone": "UTC",
+}
+
+_session: Any = None
+"""Of this process, if it is one that has a session."""
+
+
+@dataclass(frozen=True)
+class Query:
+    """One read and what is made of it: all of it is part of the time that is measured."""
+
+    format: str
+    path: Path
+    schema: str | None
+    selection: str
+    """What of the columns goes into the aggregates."""
+    aggregates: tuple[str, ...]
+    options: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a query gave, and what it took."""
+
+    row: tuple[Any, ...]
+    elapsed_s: float
+    cpu: CpuTime
+
+
+class SparkProcess:
+    """A process with a session; close it."""
+
+    def __init__(self, cores: int, directory: Path) -> None:
+        self._executor = ProcessPoolExecutor(1, get_context("spawn"), _start, (cores, str(directory)))
+
+    def call(self, function: Callable[Concatenate[Any, A], R], *args: A.args, **kwargs: A.kwargs) -> R:
+        """The result of a function that gets the session first. Raises PeerError."""
+        return self._executor.submit(_called, function, *args, **kwargs).result()
+
+    def close(self) -> None:
+        """End the session and the process."""
+        try:
+            self._executor.submit(_stop).result()
+        finally:
+            self._executor.shutdown()
+
+
+def _start(cores: int, directory: str) -> None:
+    from pyspark.sql import SparkSession
+
+    import amps.spark
+
+    global _session
+    # The JVM inherits this, and so do the workers that it starts.
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(TREE), os.environ.get("PYTHONPATH"))))
+    builder = SparkSession.builder.master(f"local[{cores}]").appName("amps-perf")
+    places = {"spark.sql.warehouse.dir": f"{directory}/warehouse", "spark.local.dir": f"{directory}/local"}
+    for name, value in {**_SETTINGS, **places}.items():
+        builder = builder.config(name, value)
+    _session = builder.getOrCreate()
+    _session.sparkContext.setLogLevel("ERROR")
+    amps.spark.register(_session)
+
+
+def _called(function: Callable[Concatenate[Any, A], R], *args: A.args, **kwargs: A.kwargs) -> R:
+    try:
+        return function(_session, *args, **kwargs)
+    except Exception as error:
+        # Those of Spark do not travel between processes.
+        raise PeerError(f"{type(error).__name__}: {str(error)[:FAILURE_CHARACTERS_MAX]}") from None
+
+
+def _stop() -> None:
+    _session.stop()
+
+
+def ask(session: Any, query: Query) -> Answer:
+    """The answer of a query, from making the reader to the row."""
+    before = _used_cpu()
+    began_s = time.perf_counter()
+    reader = session.read.format(query.format).options(**dict(query.options))
+    if query.schema is not None:
+        reader = reader.schema(query.schema)
+    frame = reader.load(str(query.path)).select(query.selection)
+    (row,) = frame.selectExpr(*query.aggregates).collect()
+    elapsed_s = time.perf_counter() - began_s
+    return Answer(tuple(row), elapsed_s, _used_cpu().since(before))
+
+
+def _used_cpu() -> CpuTime:
+    """Of the JVM and of the Python processes, as far as they still run: a worker that plans a read has ended."""
+    used = {"JVM": 0.0, "Python": 0.0}
+    for process in psutil.Process().children(recursive=True):
+        try:
+            times = process.cpu_times()
+            used["JVM" if process.name() == "java" else "Python"] += times.user + times.system
+        except psutil.NoSuchProcess:
+            continue
+    return CpuTime(used)
