@@ -6,9 +6,9 @@ import click
 
 from amps.cli.pipelines.archive import archive
 from amps.cli.pipelines.common import failure_text
-from amps.cli.pipelines.replay import replay
 from amps.cli.pipelines.queue_report import queue_report
 from amps.cli.pipelines.reconcile import reconcile
+from amps.cli.pipelines.replay import replay
 from amps.cli.pipelines.stats import stats
 
 INTERRUPTED_STATUS = 130
@@ -39,9 +39,5 @@ def pipeline() -> None:
     """Run jobs over journals and servers on Spark, here or on a cluster."""
 
 
-pipeline.add_command(archive)
-pipeline.add_command(replay)
-pipeline.add_command(stats)
-for subcommand in (reconcile, stats):
-for subcommand in (queue_report, reconcile, stats):
+for subcommand in (archive, replay, queue_report, reconcile, stats):
     pipeline.add_command(subcommand)
