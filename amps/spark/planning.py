@@ -184,6 +184,31 @@ def make_plan(options: ReadOptions, selection: Selection) -> Plan:
     return plan
 
 
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Where the log begins and ends now, as log positions."""
+
+    first: int
+    """Of the oldest journal there is."""
+    newest: int
+    """Of the newest one in use."""
+    durable: int
+    """Up to where it is known to be durable; 0 = that is not known: it ends where its records do."""
+
+
+def log_bounds(options: ReadOptions) -> Bounds | None:
+    """None: there is no log. Raises ValueError, LogDamaged, OSError."""
+    instance = instance_of(options)
+    headers = [] if instance is None else _headers(options, instance, Plan(Selection()))
+    if instance is None or not headers:
+        return None
+    newest = headers[-1]
+    # It may be in an older file yet: then nothing of the newest one is durable.
+    watermark = read_watermark(watermark_path(options.path, instance))
+    end = newest.start_position + newest.size
+    return Bounds(headers[0].start_position, newest.start_position, min(watermark, end))
+
+
 def _headers(options: ReadOptions, instance: str, plan: Plan) -> list[JournalHeader]:
     """Of the journals in use, oldest first."""
     found: list[JournalHeader] = []

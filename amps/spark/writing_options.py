@@ -141,15 +141,15 @@ def parse_options(
     if topic is not None:
         _check_topic(topic)
     return WriteOptions(
-        uri=_complete_uri(given, default_type),
+        uri=complete_uri(given, default_type),
         topic=topic,
-        client_name=_name("client_name", given.get("client_name", DEFAULT_CLIENT_NAME)),
-        run_id=_name("run_id", given.get("run_id", uuid.uuid4().hex)),
+        client_name=name_part("client_name", given.get("client_name", DEFAULT_CLIENT_NAME)),
+        run_id=name_part("run_id", given.get("run_id", uuid.uuid4().hex)),
         run_number=_run_number(given.get("run_number")),
         verify=cast(Verify, _choice("verify", given.get("verify", "all"), ("all", "last", "none"))),
         allow_unrecorded=_choice("unrecorded", given.get("unrecorded", "refuse"), ("refuse", "allow"))
         == "allow",
-        timeout_s=_seconds(given.get("timeout_s")),
+        timeout_s=positive_seconds(given.get("timeout_s")),
         unacknowledged_bytes=_bytes(given.get("max_unacknowledged")),
     )
 
@@ -239,7 +239,7 @@ def _check_json_type(path: str, kind: sql.DataType) -> None:
         raise WriteOptionError(f"column {path!r} cannot become JSON: it is {kind.simpleString()}; cast it")
 
 
-def _complete_uri(given: Mapping[str, str], default_type: str | None) -> str:
+def complete_uri(given: Mapping[str, str], default_type: str | None) -> str:
     """The URI, with the message type of the option or the default one where it has none of its own."""
     uri = given.get("uri")
     if not uri:
@@ -274,7 +274,7 @@ def _check_topic(topic: str) -> None:
         raise WriteOptionError(f"option topic: {error}") from None
 
 
-def _name(option: str, text: str) -> str:
+def name_part(option: str, text: str) -> str:
     """A part of a client name. What the parts are joined with must not be in one."""
     if not text or "/" in text or "[" in text or "]" in text or not text.isprintable():
         raise WriteOptionError(f"option {option} must be printable text without / [ ]: {text!r}")
@@ -295,7 +295,7 @@ def _run_number(text: str | None) -> int | None:
     return int(text)
 
 
-def _seconds(text: str | None) -> float:
+def positive_seconds(text: str | None) -> float:
     if text is None:
         return DEFAULT_TIMEOUT_S
     try:
