@@ -17,7 +17,13 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamWriter, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    InputPartition,
+)
 from pyspark.sql.types import (
     BinaryType,
     DataType,
@@ -28,15 +34,15 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from amps._core.identity import publisher_id
-from amps.journal.clients_ack import ClientsAckDamaged, read_clients_ack
-from amps.journal.names import clients_ack_path
 from amps.spark.options import ReadOptions, read_options
 from amps.spark.payload_schema import ddl_of, fields_of, parse_ddl, spark_type
 from amps.spark.planning import Split, make_plan
+from amps.spark.publishers import publisher_names
 from amps.spark.pushdown import push
 from amps.spark.reading import DATA_COLUMN, Request, SplitReader, skipped_in_planning
 from amps.spark.selection import Selection
+from amps.spark.streaming import stream_reader
+from amps.spark.streaming_options import ONLY_OF_STREAMS, stream_options
 from amps.spark.writing import BatchWriter, batch_writer, stream_writer
 
 FORMAT = "amps"
@@ -55,7 +61,9 @@ SCHEMA: Mapping[str, DataType] = {
 
 
 class AmpsDataSource(DataSource):  # type: ignore[misc, unused-ignore]
-    """Format "amps": reading journals (options: `amps.spark.options`) and publishing (`amps.spark.writing_options`)."""
+    """Format "amps": reading journals (options: `amps.spark.options`), following a log (`amps.spark.streaming_options`)
+    and publishing (`amps.spark.writing_options`).
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -63,30 +71,42 @@ class AmpsDataSource(DataSource):  # type: ignore[misc, unused-ignore]
         return FORMAT
 
     def schema(self) -> StructType:
-        """The columns of a read. Raises ValueError."""
-        return StructType(
-            [StructField(name, of) for name, of in self._types(read_options(self.options)).items()]
-        )
+        """The columns of a read, be it a batch or a stream: Spark does not say which. Raises ValueError."""
+        names = {name.lower() for name in self.options}
+        options = stream_options(self.options) if names & ONLY_OF_STREAMS else read_options(self.options)
+        return StructType([StructField(name, of) for name, of in self._types(options.schema).items()])
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of these columns. Raises ValueError."""
         options = read_options(self.options)
         if options.schema is None:
             options = replace(options, schema=_fields_in(schema))
-        types = self._types(options)
+        self._check(schema, options.schema)
+        kind = PushingReader if options.pushdown else JournalReader
+        return kind(options, tuple(schema.fieldNames()))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """A reader of these columns that follows a log. Raises ValueError."""
+        options = stream_options(self.options)
+        if options.schema is None:
+            options = options.with_schema(_fields_in(schema))
+        self._check(schema, options.schema)
+        return stream_reader(options, tuple(schema.fieldNames()))
+
+    def _check(self, schema: StructType, ddl: str | None) -> None:
+        types = self._types(ddl)
         for field in schema.fields:
             if field.name not in types:
                 raise ValueError(f"there is no column {field.name!r}: the columns are {', '.join(types)}")
             if field.dataType != types[field.name]:
                 raise ValueError(f"the column {field.name!r} is {types[field.name].simpleString()}")
-        kind = PushingReader if options.pushdown else JournalReader
-        return kind(options, tuple(schema.fieldNames()))
 
     @staticmethod
-    def _types(options: ReadOptions) -> dict[str, DataType]:
+    def _types(ddl: str | None) -> dict[str, DataType]:
+        """`ddl`: of the column `data`, if it is wanted."""
         types = dict(SCHEMA)
-        if options.schema is not None:
-            types[DATA_COLUMN] = spark_type(parse_ddl(options.schema))
+        if ddl is not None:
+            types[DATA_COLUMN] = spark_type(parse_ddl(ddl))
         return types
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
@@ -161,15 +181,3 @@ class PushingReader(JournalReader):
         """Narrow what is read; the filters that Spark must look at itself."""
         self._selection, left = push(self._selection, filters)
         return left
-
-
-def publisher_names(split: Split) -> dict[int, bytes]:
-    """The names of clients that the log tells, by publisher id; none if the file that has them cannot be read."""
-    try:
-        known = read_clients_ack(clients_ack_path(split.directory, split.instance)).names
-    except (OSError, ClientsAckDamaged):
-        return {}
-    # Of who has never numbered anything the file knows only the id that the server numbered under
-    # (transaction_log.md §4.3), and the log the client's own.
-    own = {publisher_id(name): name for name in known.values()}
-    return {publisher: name.encode("utf-8", "replace") for publisher, name in (known | own).items()}
