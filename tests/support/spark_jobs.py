@@ -1,7 +1,7 @@
 """Spark drivers in processes of their own, which tests can kill: `python -m tests.support.spark_jobs <job> <json>`.
 
-Both jobs write the rows `{"p": partition or file, "n": place there}`, so that a test can see whether each partition's
-rows are there once and in order.
+`batch` and `stream` write the rows `{"p": partition or file, "n": place there}`, so that a test can see whether each
+partition's rows are there once and in order. `follow` shows what a stream reads, `copy` writes it to a topic.
 """
 
 import json
@@ -9,6 +9,8 @@ import os
 import signal
 import subprocess
 import sys
+import time
+import uuid
 from pathlib import Path
 from typing import Any, Self
 
@@ -110,7 +112,50 @@ def stream(spark: Any, source: str, checkpoint: str, files_per_batch: int, optio
     query.awaitTermination()
 
 
-JOBS = {"batch": batch, "stream": stream}
+def follow(
+    spark: Any, out: str, checkpoint: str, pause_s: float, options: dict[str, Any], die: bool = False
+) -> None:
+    """What a stream has: each attempt of a micro-batch to a directory of its own, `<id>.<random>`, and then a pause.
+
+    The rows are `n`, and `task`, which task had read it. `die`: the first attempt of each task ends its process.
+    """
+    from pyspark.sql.functions import spark_partition_id
+
+    from tests.support.spark_source import troubled
+
+    def keep(frame: Any, number: int) -> None:
+        rows = frame.withColumn("task", spark_partition_id())
+        if die:
+            rows = rows.mapInArrow(lambda batches: troubled(batches, 1, 0), rows.schema)
+        rows.write.parquet(f"{out}/{number:06d}.{uuid.uuid4().hex}")
+        time.sleep(pause_s)
+
+    frame = spark.readStream.format("amps").options(schema="n int", **options).load()
+    query = (
+        frame.selectExpr("data.n as n")
+        .writeStream.foreachBatch(keep)
+        .option("checkpointLocation", checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
+def copy(spark: Any, checkpoint: str, options: dict[str, Any], written: dict[str, Any]) -> None:
+    """A stream to a topic."""
+    frame = spark.readStream.format("amps").options(schema="p int, n int", **options).load()
+    query = (
+        frame.selectExpr("data.p as p", "data.n as n")
+        .writeStream.format("troubled")
+        .options(**written)
+        .option("checkpointLocation", checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
+JOBS = {"batch": batch, "stream": stream, "follow": follow, "copy": copy}
 
 if __name__ == "__main__":
     main(sys.argv[1], json.loads(sys.argv[2]))
