@@ -71,11 +71,16 @@ def kill_when(condition: Callable[[], bool], directory: Path, job: str, **argume
     """Run a driver, and kill it when this holds."""
     for _ in range(STARTS_MAX):
         with SparkJob(directory, job, **arguments) as driver:
-            wait_until(lambda: condition() or not driver.running, WAIT_S, driver.output)
+            wait_until(lambda: _look(condition) or not driver.running, WAIT_S, driver.output)
             if driver.running:
                 return
             assert SLOW_START in driver.output(), driver.output()
     raise AssertionError("Spark could not start its Python processes in time")
+
+
+def _look(condition: Callable[[], bool]) -> bool:
+    time.sleep(0.2)  # a look takes time from the driver
+    return condition()
 
 
 def run_to_the_end(directory: Path, job: str, **arguments: Any) -> None:
