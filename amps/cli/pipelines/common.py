@@ -92,7 +92,8 @@ def _started(master: str, name: str, directory: Path) -> "SparkSession":
     from amps.spark.pipelines.job import PipelineError, told_by_spark
 
     warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")  # about versions of packages
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it tells of calls that Ctrl-C has cut off
+    # py4j tells of calls that Ctrl-C has cut off, over pages, and by the root logger.
+    logging.getLogger().addFilter(lambda record: "py4j" not in record.pathname)
     log_settings = directory / "log4j2.properties"
     log_settings.write_text(_LOGGING)
     # The JVM starts the workers: they need the same Python, and see the same modules.
