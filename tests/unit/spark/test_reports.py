@@ -76,6 +76,8 @@ def test_plots_stay_within_their_frame() -> None:
     heights = [float(bar.attrib["height"]) for bar in bars.iter("rect") if bar.attrib["height"] != "8"]
     assert len(heights) == 3
     assert heights[2] / heights[0] == pytest.approx(7 / 3, abs=0.01)
+    lower, upper = [bar.attrib for bar in bars.iter("rect")][:2]
+    assert float(upper["y"]) + float(upper["height"]) == pytest.approx(float(lower["y"]), abs=0.2)
     assert [title.text for title in bars.iter("title")] == ["a: 3 one", "a: 2 two", "b: 7 two"]
     line = time_plot([0, 1000], 1000, [Series("depth", "one", [5, 10])]).find("polyline")
     assert line is not None
