@@ -62,7 +62,7 @@ def list_journals(directory: Path, archive: Path | None, instance_name: str) -> 
             try:
                 header = read_header(place.path)
                 if header.in_use:
-                    index = _open_index(directory, archive, instance_name, header)
+                    index = read_index(directory, archive, instance_name, header)
                     entries.append(make_entry(header, place, index))
                 break
             except FileNotFoundError:
@@ -87,9 +87,10 @@ def read_times(entry: JournalEntry) -> None:
     entry.min_timestamp_ns, entry.max_timestamp_ns = found.first_timestamp_ns, found.last_timestamp_ns
 
 
-def _open_index(
+def read_index(
     directory: Path, archive: Path | None, instance_name: str, header: JournalHeader
 ) -> IndexReader | None:
+    """The index of a journal, if it has one that is whole."""
     for path in index_places(directory, archive, instance_name, header.number):
         try:
             reader = IndexReader(path.read_bytes(), True)

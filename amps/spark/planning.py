@@ -25,9 +25,9 @@ from amps._core.record_columns import NO_LIMIT
 from amps._core.record_skim import find_message, places
 from amps._core.topic_index import TopicIndexReader
 from amps.journal.files import JournalHeader, read_header
+from amps.journal.listing import read_index
 from amps.journal.names import (
     find_journals,
-    index_places,
     instance_names,
     reading_places,
     topic_index_places,
@@ -113,14 +113,7 @@ class _Log:
         return min(self.watermark - header.start_position, header.size)
 
     def index(self, header: JournalHeader) -> IndexReader | None:
-        for path in index_places(self.options.path, self.options.archive, self.instance, header.number):
-            try:
-                reader = IndexReader(path.read_bytes(), True)
-            except (OSError, IndexDamaged):
-                continue
-            if reader.start_position == header.start_position:
-                return reader
-        return None
+        return read_index(self.options.path, self.options.archive, self.instance, header)
 
     def topic_index(self, header: JournalHeader) -> TopicIndexReader | None:
         for path in topic_index_places(self.options.path, self.options.archive, self.instance, header.number):

@@ -3,10 +3,11 @@
 import os
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.support.server import package_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,10 +27,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     except amps.spark.JavaMissing as error:
         pytest.skip(str(error))
     directory = tmp_path_factory.mktemp("spark")
-    root = str(Path(__file__).resolve().parents[2])
-    # Workers are started by the JVM: they need the same Python, and this tree.
+    # Workers are started by the JVM: they need the same Python, the package that is tested, and the tests.
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+    os.environ["PYTHONPATH"] = package_path()
     session = (
         SparkSession.builder.master("local[2]")
         .appName("amps-tests")

@@ -29,9 +29,9 @@ from amps.spark.pipelines.archive_layout import day_of, days_of, file_path, topi
 from amps.spark.pipelines.archive_manifest import ArchivedFile, ArchivedPart
 from amps.spark.pipelines.tasks import Address, Teller
 from amps.spark.planning import Split
+from amps.spark.publishers import publisher_names
 from amps.spark.reading import ARROW_TYPES, Request, SplitReader
 from amps.spark.selection import Selection
-from amps.spark.source import publisher_names
 
 COMPRESSION = "zstd"
 DAY_US = 86_400_000_000
