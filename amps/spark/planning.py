@@ -161,9 +161,12 @@ def make_plan(options: ReadOptions, selection: Selection) -> Plan:
     if instance is None:
         return plan
     headers = _headers(options, instance, plan)
+    watermark = read_watermark(watermark_path(options.path, instance))
+    if headers and 0 < watermark <= headers[-1].start_position:
+        headers.pop()  # it has just come into use, and nothing of it is durable yet; those before it are whole
     if not headers:
         return plan
-    log = _Log(options, instance, headers, read_watermark(watermark_path(options.path, instance)))
+    log = _Log(options, instance, headers, watermark)
     if options.first_message is not None:
         position = _position_of(log, options.first_message, "from", plan)
         plan.selection = plan.selection.with_positions(position + (not options.first_message.included))

@@ -328,6 +328,16 @@ def test_the_log_ends_where_it_is_durable(own: Directory) -> None:
     assert Read(own.path).column("position") == positions(own)[:-3]
 
 
+@pytest.mark.parametrize("from_end", [0, 1])
+def test_a_file_of_which_nothing_is_durable_yet_is_no_part_of_the_log(own: Directory, from_end: int) -> None:
+    """It has come into use, and the watermark has not reached it."""
+    begin = own_start(own.journal(own.numbers[-1]))
+    own.promise(begin - from_end)
+    before = [position for position in positions(own) if position < begin]
+    assert 0 < len(before) < COUNT
+    assert Read(own.path).column("position") == before
+
+
 @pytest.mark.parametrize("tail", ["garbage", "half"])
 def test_a_torn_end_is_the_end(own: Directory, tail: str) -> None:
     """transaction_log.md §20, 33: what is torn was never acknowledged."""
