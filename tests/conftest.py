@@ -94,7 +94,12 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Try more or fewer random examples than tests say: AMPS_EXAMPLES_FACTOR times as many."""
+    """Try more or fewer random examples than tests say: AMPS_EXAMPLES_FACTOR times as many. Skip long tests, unless
+    AMPS_LONG_TESTS is set.
+    """
+    for item in items if not os.environ.get("AMPS_LONG_TESTS") else ():
+        if item.get_closest_marker("long"):
+            item.add_marker(pytest.mark.skip(reason="takes a minute or more: AMPS_LONG_TESTS=1 runs it"))
     factor = float(os.environ.get("AMPS_EXAMPLES_FACTOR", "1"))
     tests = {getattr(item, "obj", None) for item in items}  # one for all of its parameters
     for test in tests if factor != 1 else ():

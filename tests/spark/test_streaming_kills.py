@@ -95,6 +95,7 @@ def run_to_the_end(directory: Path, job: str, **arguments: Any) -> None:
                     raise
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["server", "journals"])
 def test_a_driver_that_is_killed(server: ServerProcess, tmp_path: Path, kind: str) -> None:
     """In the pause after a micro-batch was read, and before it is committed; twice. Meanwhile the log grows and the
@@ -145,6 +146,7 @@ def test_workers_that_die(server: ServerProcess, tmp_path: Path) -> None:
     assert [n for rows in attempts(out).values() for _, n in rows[0]] == list(range(3000))
 
 
+@pytest.mark.long
 def test_a_server_that_is_killed(server: ServerProcess, tmp_path: Path) -> None:
     out = tmp_path / "out"
     publish(uri_of(server), TOPIC, numbered(0, 3000))
@@ -166,6 +168,7 @@ def test_a_server_that_is_killed(server: ServerProcess, tmp_path: Path) -> None:
     assert [n for number in sorted(found) for _, n in found[number][0]] == list(range(3000))
 
 
+@pytest.mark.long
 def test_a_copy_whose_driver_is_killed(server: ServerProcess, tmp_path: Path) -> None:
     """From a topic to another one, exactly once: the writer compares what a repeated task has with what is there."""
     rows = [json.dumps({"p": 0, "n": n}).encode() for n in range(6000)]

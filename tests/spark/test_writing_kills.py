@@ -81,6 +81,7 @@ def make_files(directory: Path, count: int, rows: int) -> dict[int, int]:
     return dict.fromkeys(range(count), rows)
 
 
+@pytest.mark.long
 def test_a_stream_whose_driver_is_killed(server: ServerProcess, tmp_path: Path) -> None:
     """Started again from its checkpoint, the query goes on in the micro-batch that was under way: three files in the
     first, two in the second. Partitions of both share publishers.
@@ -103,6 +104,7 @@ def test_a_stream_whose_driver_is_killed(server: ServerProcess, tmp_path: Path) 
     assert len({row.publisher_id for row in logged}) == 3
 
 
+@pytest.mark.long
 def test_a_stream_whose_server_is_killed(server: ServerProcess, tmp_path: Path) -> None:
     rows_of = make_files(tmp_path / "in", 4, 5000)
     options = options_for(server, pause_s=0.1)

@@ -258,12 +258,15 @@ def test_base64_is_binary(data: bytes, broken_up: bool) -> None:
 @given(st.text(st.sampled_from("0123456789-+:.TZ UTCGMTe"), max_size=30))
 @unhurried
 def test_any_text_may_be_asked_for_as_anything(text: str) -> None:
+    """Not looked at: Arrow has dates that Python has not."""
     for of in ("date", "timestamp", "decimal(10,3)", "binary", "double", "boolean"):
         for payload, message_type in (
             (json.dumps({"a": text}).encode(), "json"),
             (f"a={text}\x01".encode(), "nvfix"),
         ):
-            one(message_type, of, payload)
+            columns = FieldColumns(message_type, parse_ddl(f"a {of}"))
+            columns.add_payload(payload)
+            columns.finish().validate(full=True)
 
 
 def test_batches_grow_and_begin_again() -> None:
