@@ -214,6 +214,7 @@ cdef class QueueBook:
         cdef uint32_t at
         cdef uint32_t slot
         cdef uint32_t publisher
+        cdef uint32_t deliveries
         cdef int outcome
         counts.matches = 0
         counts.removed = 0
@@ -230,8 +231,10 @@ cdef class QueueBook:
                     slot = queue.find_since(publisher, entry.sequence, header.searched_until)
             if slot != NO_SLOT:
                 entry.position = queue.slots[slot].position
+                deliveries = queue.slots[slot].deliveries
                 outcome = queue.acknowledge_slot(client, slot, header.action, header.extension_ns, now_ns)
             else:
+                deliveries = 0
                 outcome = OUTCOME_NOT_FOUND
                 if (
                     entry.position == 0 and queue.defers(header.action)
@@ -244,7 +247,7 @@ cdef class QueueBook:
             if outcome == OUTCOME_REMOVED or outcome == OUTCOME_EXPIRED:
                 counts.removed += 1
             if outcome == OUTCOME_REMOVED or outcome == OUTCOME_DEFERRED:
-                entry.slot = 0
+                entry.slot = deliveries
                 entry.reasons = REASON_FORCED_EXPIRE if header.action == QUEUE_EXPIRE else 0
                 entries[counts.kept] = entry[0]
                 counts.kept += 1

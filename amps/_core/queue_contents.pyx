@@ -167,7 +167,7 @@ cdef class QueueContents(MessageList):
                 if until > now_ns:
                     # The acknowledgement may lie before all that will be read of the log one day.
                     return self.output.remove(
-                        self.number, QUEUE_ANSWERED, message.publisher_id, message.sequence, message.position, 0
+                        self.number, QUEUE_ANSWERED, message.publisher_id, message.sequence, message.position, 0, 0
                     )
         number = self.append(message.position)
         slot = &self.slots[number]
@@ -295,7 +295,7 @@ cdef class QueueContents(MessageList):
     cdef int note_removal(self, uint32_t slot, uint32_t action, uint32_t reasons) except -1:
         return self.output.remove(
             self.number, action, self.shared.publisher_id(self.slots[slot].publisher), self.slots[slot].sequence,
-            self.slots[slot].position, reasons,
+            self.slots[slot].position, self.slots[slot].deliveries, reasons,
         )
 
     cdef int remove_recorded(self, uint64_t position) except -1:

@@ -31,5 +31,5 @@ cdef class QueueOutput:
     ) except -1
     cdef int remove(
         self, uint32_t queue, uint32_t action, uint64_t publisher_id, uint64_t sequence, uint64_t position,
-        uint32_t reasons
+        uint32_t deliveries, uint32_t reasons
     ) except -1

@@ -64,7 +64,7 @@ cdef class QueueOutput:
 
     cdef int remove(
         self, uint32_t queue, uint32_t action, uint64_t publisher_id, uint64_t sequence, uint64_t position,
-        uint32_t reasons
+        uint32_t deliveries, uint32_t reasons
     ) except -1:
         cdef Removal* grown
         cdef Removal* item
@@ -82,7 +82,7 @@ cdef class QueueOutput:
         item.entry.publisher_id = publisher_id
         item.entry.sequence = sequence
         item.entry.position = position
-        item.entry.slot = 0
+        item.entry.slot = deliveries
         item.entry.reasons = reasons
         self.removal_count += 1
         return 0

@@ -5,7 +5,8 @@
 # and writes it to the journal if it changed anything. What removes messages without a client's doing
 # (KIND_QUEUE_EXPIRY, and acknowledgements by which messages leave an at-most-once queue, or do not even enter one
 # because theirs had come before) the core lays out itself.
-# The payload of both is a QueueAcknowledgementHeader, then `count` QueueEntry.
+# The payload of both is a QueueAcknowledgementHeader, then `count` QueueEntry. In the journal an entry says instead of
+# the slot how often the message was delivered under a lease since the core began; nothing but reports asks for that.
 #
 # Which messages match a filter a transport tells in records of KIND_QUEUE_MATCHES: one section after the other, each of
 # a QueueMatchesHeader and `count` QueueMatch. A section is about one filter on one queue, which the core knows as a
@@ -50,7 +51,7 @@ cdef packed struct QueueEntry:
     uint64_t publisher_id          # bookmark of the message
     uint64_t sequence
     uint64_t position              # its log position; 0 = not known
-    uint32_t slot                  # where the core keeps it, as a delivery said it: a hint; 0 in the journal
+    uint32_t slot                  # where the core keeps it, a hint of a delivery; in the journal: how often delivered
     uint32_t reasons               # of an expiry; else 0
 
 

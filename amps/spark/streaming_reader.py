@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 try:
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
 except ImportError:  # PySpark 4.0 and 4.1
-    ReadAllAvailable = ReadMaxRows = None
+    ReadAllAvailable = ReadMaxRows = None  # type: ignore[misc, assignment, unused-ignore]
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
         """Nothing, where Spark does not know of it."""

@@ -58,6 +58,7 @@ def served(start_module_server: StartServer) -> ServerProcess:
             queue_xml("Qregex", "^T[12]$", DefaultPublishTarget="T1"),
             queue_xml(HOSTILE, "T1"),
             queue_xml("Qidle", "Tnothing"),
+            queue_xml("Qagain", "T3"),
         )
     )
     with Peers("worker") as peers:
@@ -113,6 +114,15 @@ def _work(server: ServerProcess, peers: Peers) -> None:
     assert barred.receive_published(1)[0].body == b'{"bar":1}'
     barred.receive_published(1)
     barred.close()
+    # Delivered three times, twice and once.
+    publish("T3", *bodies(1, 2, 3))
+    again = consumer("again", "Qagain")
+    given = again.receive_published(3)
+    for returned in given[:2], given[:1]:
+        acknowledge(again, *returned, o="cancel")
+        again.receive_published(len(returned))
+    acknowledge(again, *given)
+    again.close()
     hostile = consumer(HOSTILE_CONSUMER, HOSTILE)
     acknowledge(hostile, *hostile.receive_published(8)[:5], queue=HOSTILE)
     hostile.close()
@@ -137,7 +147,7 @@ class Told:
 
 ENTERING = {
     "Q": ("T",), "Qonce": ("T",), "Qtime": ("T",), "Qlimits": ("T1",), "Qbar": ("T2",), "Qregex": ("T1", "T2"),
-    HOSTILE: ("T1",), "Qidle": ("Tnothing",),
+    HOSTILE: ("T1",), "Qidle": ("Tnothing",), "Qagain": ("T3",),
 }  # fmt: skip
 
 
@@ -205,6 +215,7 @@ def figures_of(report: QueueReport, queue: str) -> QueueFigures:
         ("Qregex", 13, {"answered": 1}, {}, 12),
         (HOSTILE, 9, {"acknowledged": 5}, {}, 4),
         ("Qidle", 0, {}, {}, 0),
+        ("Qagain", 3, {"acknowledged": 3}, {}, 0),
     ],
 )
 def test_what_became_of_messages(
@@ -214,6 +225,12 @@ def test_what_became_of_messages(
     figures = figures_of(report, queue)
     assert (figures.entered, figures.left, figures.expired) == (entered, left, expired)
     assert (figures.depth_before, figures.depth) == (0, depth)
+
+
+def test_redeliveries_are_counted_by_what_has_left(report: QueueReport) -> None:
+    """queues.md §10, 15: one message came three times, one twice; elsewhere nothing that left had come again."""
+    counted = {figures.queue: figures.redeliveries for figures in report.queues}
+    assert counted == {**dict.fromkeys(counted, 0), "Qagain": 3}
 
 
 def test_consumers_have_their_shares_and_names(report: QueueReport) -> None:
@@ -393,15 +410,16 @@ def test_the_page_shows_the_figures(
     rows = [[cell.text for cell in row] for row in root.iter("tr")]
     times = figures_of(report, "Q").durations["acknowledged"]
     shown = [duration(us) for us in (times.p50_us, times.p90_us, times.p99_us, times.max_us)]
-    assert ["Q (json)", "40", "24", "1", "16", "40", *shown] in rows
+    assert ["Q (json)", "40", "24", "1", "0", "16", "40", *shown] in rows
     assert next(row[:3] for row in rows if row[0] == "fast") == ["fast", "14", "60.9%"]
     assert ["expired: max_deliveries", "8"] in rows
+    assert ["delivered again, before they left", "3"] in rows
     titles = [element.text for element in root.iter("h2")]
     assert f"{HOSTILE} (json)" in titles
     assert [row[0] for row in rows].count(HOSTILE_CONSUMER) == 1
     assert "<script" not in output.read_text()
     (line,) = [line.split() for line in ran.stdout.splitlines() if line.startswith("Q (json)")]
-    assert line[2:7] == ["40", "24", "1", "16", "40"]
+    assert line[2:8] == ["40", "24", "1", "0", "16", "40"]
     assert any(NOTES[0] in line for line in ran.stdout.splitlines())
     plots = list(root.iter("svg"))
     assert len(plots) > 2 * len(report.queues)

@@ -56,7 +56,8 @@ def queue_report(
 ) -> None:
     """Show for each queue its depth over time, how long messages stayed, what expired, and who acknowledged how many.
 
-    Only what the log tells: it has no record of deliveries, ended leases and cancels, so redeliveries are not counted.
+    Only what the log tells: it has no record of deliveries, ended leases and cancels, so redeliveries are known once a
+    message has left the queue.
     The range chooses what is shown; the log is read from its beginning, because depth follows from all that came
     before. An existing output is replaced.
     """

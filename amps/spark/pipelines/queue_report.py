@@ -51,8 +51,9 @@ if TYPE_CHECKING:
 INTERVALS_CHOSEN = 240
 INTERVALS_MAX = 5000
 NOTES = (
-    "Deliveries, leases that ended and cancels leave no record in the log, so redeliveries cannot be counted, and "
-    "times run from when a message was recorded, not from when it was delivered.",
+    "Deliveries, leases that ended and cancels leave no record of their own: how often a message was delivered again "
+    "is known once it has left, as the server has counted since it was started. Times run from when a message was "
+    "recorded, not from when it was delivered.",
     "A consumer is who acknowledged a message; to whom an at-most-once queue delivered one is not recorded.",
     "Dead letters are counted as what expired; what actions published of them stands under topics of their own.",
 )
@@ -155,11 +156,11 @@ def _messages(
     spark: "SparkSession", journals: Journals, gone: "DataFrame", rules: tuple[EntryRule, ...]
 ) -> "DataFrame":
     """A row per queue and message: queue, message_type, position, entered_us (null: its journal is not there any
-    more), left_position, left_us, way, reasons, consumer (null: it is still there), and how often it left.
+    more), left_position, left_us, way, reasons, deliveries, consumer (null: it is still there), and how often it left.
     """
     from pyspark.sql import functions as f
 
-    names = ("left_position", "left_us", "action", "reasons", "consumer")
+    names = ("left_position", "left_us", "action", "reasons", "deliveries", "consumer")
     gone_fields = (f.col(f"first.{name}").alias(name) for name in names)
     first = f.min(f.struct(*names))
     leaving = (
@@ -190,6 +191,7 @@ def _messages(
         "one.left_us",
         _way(f.col("one.action"), f.col("one.reasons")).alias("way"),
         "one.reasons",
+        "one.deliveries",
         "one.consumer",
         "one.times_left",
     )
@@ -230,6 +232,7 @@ def _staying(wanted: tuple[EntryRule, ...], leaving: "Column") -> "Column":
             f.lit(None).cast("long").alias("left_us"),
             f.lit(None).cast("int").alias("action"),
             f.lit(None).cast("int").alias("reasons"),
+            f.lit(None).cast("int").alias("deliveries"),
             f.lit(None).cast("string").alias("consumer"),
         ),
     )

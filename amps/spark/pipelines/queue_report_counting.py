@@ -75,6 +75,9 @@ def count_queues(
             f.count_if(entered).alias("entered"),
             f.count_if(f.isnull("entered_us") & left).alias("unknown"),
             f.sum(f.when(f.col("times_left") > 1, f.col("times_left") - 1).otherwise(0)).alias("again"),
+            f.sum(f.when(left & (f.col("deliveries") > 1), f.col("deliveries") - 1).otherwise(0)).alias(
+                "redelivered"
+            ),
             f.min(f.when(f.isnull("left_us"), f.col("entered_us"))).alias("oldest"),
         )
         .orderBy(f.desc("messages"), *_KEY)
@@ -286,6 +289,7 @@ def _figures(
         entered=0 if total is None else total["entered"],
         left={way: left[way] for way in WAYS if way in left},
         expired={reason: expired[reason] for reason in REASONS.values() if reason in expired},
+        redeliveries=0 if total is None else total["redelivered"],
         depth_before=line.depth_before,
         depth=line.depth,
         depth_max=line.depth_max,

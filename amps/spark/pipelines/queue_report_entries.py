@@ -20,7 +20,7 @@ ENTRY = numpy.dtype(
         ("publisher_id", "<u8"),
         ("sequence", "<u8"),
         ("position", "<u8"),
-        ("slot", "<u4"),
+        ("deliveries", "<u4"),
         ("reasons", "<u4"),
     ]
 )
@@ -28,7 +28,7 @@ RECORD_COLUMNS = ("position", "timestamp", "publisher", "topic", "message_type",
 """What `left` needs; `timestamp` as microseconds, called `us`."""
 LEFT_SCHEMA = (
     "queue string, message_type string, position long, left_position long, left_us long, action int, reasons int, "
-    "consumer string"
+    "deliveries int, consumer string"
 )
 PUBLISHED_SCHEMA = "position long, entered_us long, queues array<int>"
 
@@ -75,6 +75,7 @@ def _entries(batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
         "left_us": of_record("us"),
         "action": pyarrow.array(headers["action"].astype(numpy.int32)[record]),
         "reasons": pyarrow.array(entries["reasons"].astype(numpy.int32)),
+        "deliveries": pyarrow.array(entries["deliveries"].astype(numpy.int32)),
         "consumer": of_record("publisher"),
     }
     return pyarrow.RecordBatch.from_arrays(list(columns.values()), names=list(columns))

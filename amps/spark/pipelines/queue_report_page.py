@@ -10,7 +10,19 @@ from amps.spark.pipelines.report_page import element, page, table
 from amps.spark.pipelines.report_plots import Series, stacked_bars, time_plot
 
 BARS_MAX = 120
-SUMMARY_TITLES = ("queue", "entered", "left", "expired", "depth", "deepest", "p50", "p90", "p99", "longest")
+SUMMARY_TITLES = (
+    "queue",
+    "entered",
+    "left",
+    "expired",
+    "redelivered",
+    "depth",
+    "deepest",
+    "p50",
+    "p90",
+    "p99",
+    "longest",
+)
 
 
 def summary_row(figures: QueueFigures) -> tuple[str | int, ...]:
@@ -22,6 +34,7 @@ def summary_row(figures: QueueFigures) -> tuple[str | int, ...]:
         figures.entered,
         figures.left_total,
         figures.left.get("expired", 0),
+        figures.redeliveries,
         figures.depth,
         figures.depth_max,
         *("-" if us is None else duration(us) for us in measured),
@@ -127,6 +140,7 @@ def _counts(figures: QueueFigures) -> Iterator[tuple[str | int, ...]]:
         if way == "expired":
             for reason, of_reason in figures.expired.items():
                 yield f"expired: {reason}", of_reason
+    yield "delivered again, before they left", figures.redeliveries
     yield "in the queue at the end", figures.depth
     if figures.oldest_us is not None:
         yield "the oldest of these was recorded", moment(figures.oldest_us)

@@ -70,6 +70,8 @@ class QueueFigures:
     """By way (WAYS)."""
     expired: Mapping[str, int]
     """By reason (REASONS); a message that has several counts for each."""
+    redeliveries: int
+    """Of the messages that left: how often they were delivered again."""
     depth_before: int
     depth: int
     """At the end of the range."""

@@ -155,7 +155,7 @@ def _own_id(names: str) -> "Column":
     import pandas
     from pyspark.sql import functions as f
 
-    @f.pandas_udf("string")  # type: ignore[call-overload, untyped-decorator, unused-ignore]
+    @f.pandas_udf("string")  # type: ignore[attr-defined, call-overload, untyped-decorator, unused-ignore]
     def own_ids(names: pandas.Series) -> pandas.Series:
         return names.map({name: str(publisher_id(name)) for name in names.unique()})
 

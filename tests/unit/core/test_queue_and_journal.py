@@ -15,6 +15,7 @@ from amps._core.queue_book import QueueBook
 from amps._core.queue_desk import QueueDesk
 from amps._core.queue_list import COUNTERS_BYTES
 from amps._core.queue_slots import QueueArena, arena_bytes
+from amps.journal.entries import JournalFile
 from amps.server.records import KIND_QUEUE_SUBSCRIBE
 from tests.support.feed import Feed, Feeder
 from tests.support.queue_engine import EngineSettings
@@ -32,6 +33,7 @@ LEASED = 3
 FILE_BYTES = 1 << 16
 EXPIRING_COUNT = 50
 KIND_QUEUE_ACKNOWLEDGEMENT = 4
+KIND_QUEUE_EXPIRY = 5
 
 
 class Topics:
@@ -181,6 +183,26 @@ def test_no_lease_runs_of_a_delivery_that_nobody_hears_of(stage: Stage) -> None:
     assert stage.feeder.sequencer.try_next_journal()
     stage.turn()
     assert [state for _, state in stage.desk.book.states(LEASING)] == [LEASED]
+
+
+def test_what_leaves_is_recorded_with_how_often_it_was_delivered(stage: Stage, tmp_path: Path) -> None:
+    """docs/queues.md: an entry of a record."""
+    stage.publish("TL")
+    stage.publish("TE")
+    stage.turn()
+    stage.subscribe(LEASING)
+    assert stage.deliveries() == 1
+    stage.now_ns += 4 * SECOND_NS
+    stage.turn()
+    assert stage.desk.book.states(LEASING) == stage.desk.book.states(EXPIRING) == []
+    path = min(tmp_path.glob("*.journal"))
+    with JournalFile(path) as journal:
+        counted = {
+            entry.topic: struct.unpack_from("<QQQI", entry.payload, 32)[3]
+            for entry in journal.entries()
+            if entry.kind == KIND_QUEUE_EXPIRY
+        }
+    assert counted == {b"L": 1, b"E": 0}
 
 
 def test_a_turn_takes_acknowledgements_of_some_hundred_messages(stage: Stage) -> None:
