@@ -121,8 +121,8 @@ class QueueLog:
         assert action in (ACKNOWLEDGE, EXPIRE, DELIVERED, ANSWERED), record
         assert count, record
         left = []
-        for *bookmark, position, slot, reasons in ENTRY.iter_unpack(record.payload[HEADER.size :]):
-            assert slot == 0, record
+        for *bookmark, position, deliveries, reasons in ENTRY.iter_unpack(record.payload[HEADER.size :]):
+            assert deliveries == 0 or (position and action in (ACKNOWLEDGE, EXPIRE)), record
             name = bookmark[0], bookmark[1]
             message = queue.messages.pop(position, None) if position else None
             assert message is None or message.bookmark == name, f"{name} is not at {position}"
