@@ -30,6 +30,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     # Workers are started by the JVM: they need the same Python, the package that is tested, and the tests.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = package_path()
+    os.environ["PYTHONSAFEPATH"] = "1"
     session = (
         SparkSession.builder.master("local[2]")
         .appName("amps-tests")

@@ -99,6 +99,7 @@ def _started(master: str, name: str, directory: Path) -> "SparkSession":
     # The JVM starts the workers: they need the same Python, and see the same modules.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    os.environ["PYTHONSAFEPATH"] = "1"  # and not what happens to lie in the working directory
     builder = (
         SparkSession.builder.master(master)
         .appName(name)

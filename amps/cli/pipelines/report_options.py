@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from amps.cli.options import option
-from amps.config.units import read_interval
 
 if TYPE_CHECKING:
     from amps.spark.pipelines.report_source import PlannedRead
@@ -28,6 +27,8 @@ class Interval(click.ParamType[int]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if isinstance(value, int):
             return value
+        from amps.config.units import read_interval
+
         try:
             interval_us = round(read_interval(value) * _US_PER_S)
         except ValueError as error:
