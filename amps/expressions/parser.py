@@ -45,8 +45,9 @@ TEXT_BYTES_MAX: Final = 1 << 20
 DEPTH_MAX: Final = 1000
 
 _TOO_DEEP = f"the expression is nested more than {DEPTH_MAX} deep"
+# Atomic groups, not possessive ones: those match wrongly in early releases of Python 3.11.
 _PARENTHESES = re.compile(  # and what they may be part of without being any: strings and names in brackets
-    r"""(?<![A-Za-z0-9_])[rR](?:'[^']*+'|"[^"]*+")|'[^'\\]*+(?:\\.[^'\\]*+)*+'|"[^"\\]*+(?:\\.[^"\\]*+)*+"|\[[^\]]*+\]|[()]""",
+    r"""(?<![A-Za-z0-9_])[rR](?:'[^']*+'|"[^"]*+")|'[^'\\]*+(?>(?:\\.[^'\\]*+)*)'|"[^"\\]*+(?>(?:\\.[^"\\]*+)*)"|\[[^\]]*+\]|[()]""",
     re.DOTALL,
 )
 
@@ -54,7 +55,7 @@ _PATTERN_PLACE = 1  # which argument of PATTERN_FUNCTIONS is the pattern
 
 # Parts of tokens that the grammar made of several ones.
 _CONSTANT = re.compile(
-    r"""[0-9][-+.0-9eE]*+|'[^'\\]*+(?:\\.[^'\\]*+)*+'|"[^"\\]*+(?:\\.[^"\\]*+)*+\"""", re.DOTALL
+    r"""[0-9][-+.0-9eE]*+|'[^'\\]*+(?>(?:\\.[^'\\]*+)*)'|"[^"\\]*+(?>(?:\\.[^"\\]*+)*)\"""", re.DOTALL
 )
 _COMPARED = re.compile(r"([^ \t\r\n\f\v=!<>]+)[ \t\r\n\f\v]*([=!<>]+)[ \t\r\n\f\v]*(.+)", re.DOTALL)
 
