@@ -1,6 +1,10 @@
 """`python -m perf`."""
 
-from perf.cli import main
+from perf.imports import prefer_installed
+
+prefer_installed()
+
+from perf.cli import main  # noqa: E402
 
 if __name__ == "__main__":
     main()

@@ -101,9 +101,28 @@ static const uint8_t *column_json_named_number(const uint8_t *at, const uint8_t 
     return NULL;
 }
 
+/* Behind an integer of up to seven digits that a comma or the end of the object follows, most of the numbers that there
+ * are: found, and read, in one word. NULL: anything else. */
+static inline const uint8_t *column_json_short_integer(const uint8_t *at, const uint8_t *end, int64_t *integer) {
+    uint64_t word, others;
+    uint32_t negative = *at == '-', digits;
+    if (end - at < 9) return NULL;
+    at += negative;
+    word = number_word(at) ^ NUMBER_ZEROS;
+    others = number_others(word);
+    if (!others) return NULL;
+    digits = (uint32_t)__builtin_ctzll(others) / 8;
+    if (!digits || (at[digits] != ',' && at[digits] != '}') || (digits > 1 && *at == '0')) return NULL;
+    *integer = (int64_t)number_of_eight(word << (64 - 8 * digits));
+    if (negative) *integer = -*integer;
+    return at + digits;
+}
+
 /* Behind a string, number or literal that nobody wants; NULL: malformed. */
 static inline const uint8_t *column_json_skip_scalar(const uint8_t *at, const uint8_t *end) {
     const uint8_t *stop;
+    int64_t integer;
+    if (*at <= '9' && (stop = column_json_short_integer(at, end, &integer)) != NULL) return stop;
     if (*at == '"') {
         stop = json_string_stop(at + 1, end);
         if (stop == end) return NULL;
@@ -217,6 +236,35 @@ static const uint8_t *column_json_value(
     return at;
 }
 
+/* Of an object's member, if it is what most are, an integer or a short text without escapes in a column of such: the
+ * place behind it, and it is put. NULL: it is something else, and nothing is put. */
+static inline const uint8_t *column_json_plain_value(
+    column_store *store, column *self, const uint8_t *at, const uint8_t *end
+) {
+    int64_t integer;
+    switch (self->kind) {
+    case COLUMN_BYTE: case COLUMN_SHORT: case COLUMN_INT: case COLUMN_LONG:
+        at = column_json_short_integer(at, end, &integer);
+        return at && column_put_integer(store, self, integer) ? at : NULL;
+#if defined(__SSE2__)
+    case COLUMN_STRING:
+        if (*at == '"' && end - at > JSON_VECTOR_BYTES && self->data_capacity - self->data_length >= JSON_VECTOR_BYTES) {
+            __m128i bytes = _mm_loadu_si128((const __m128i *)(at + 1));
+            uint32_t stops = json_equal(bytes, '"') | json_equal(bytes, '\\');
+            uint32_t length = (uint32_t)__builtin_ctz(stops | 1u << JSON_VECTOR_BYTES);
+            uint32_t others = (uint32_t)_mm_movemask_epi8(bytes) & ((1u << length) - 1); /* that are not ASCII */
+            if (!stops || others || at[1 + length] != '"' || !column_reserve(store, self)) return NULL;
+            _mm_storeu_si128((__m128i *)(self->data + self->data_length), bytes);
+            column_close_bytes(self, self->data_length + length);
+            return at + length + 2;
+        }
+        return NULL;
+#endif
+    default:
+        return NULL;
+    }
+}
+
 /* The elements of an array that begin at `at`. One that does not fit makes all of it null; null fits everywhere. */
 static const uint8_t *column_json_array(
     column_store *store, column *self, const uint8_t *at, const uint8_t *end, int *put
@@ -297,6 +345,7 @@ static column *column_json_member(
 /* The members of an object that begin at `at`: a cell of a struct. The place behind it; NULL: malformed. */
 static const uint8_t *column_json_object(column_store *store, column *self, const uint8_t *at, const uint8_t *end) {
     uint32_t row = self->length;
+    const uint8_t *stop;
     column *member;
     int put;
     at = json_skip_space(at, end);
@@ -316,8 +365,12 @@ static const uint8_t *column_json_object(column_store *store, column *self, cons
             if (!member) at = *at == '{' || *at == '[' ? column_json_skip(at, end) : column_json_skip_scalar(at, end);
             else {
                 if (member->length > row) column_truncate(member, row);
-                at = column_json_value(store, member, at, end, &put);
-                if (at && !put) column_put_null(store, member);
+                stop = column_json_plain_value(store, member, at, end);
+                if (stop) at = stop;
+                else {
+                    at = column_json_value(store, member, at, end, &put);
+                    if (at && !put) column_put_null(store, member);
+                }
             }
             if (!at) return NULL;
             at = json_skip_space(at, end);

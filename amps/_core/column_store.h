@@ -123,6 +123,7 @@ static int column_grow_data(column_store *store, column *self, uint64_t needed) 
         return 0;
     }
     if (capacity < needed) capacity = needed;
+    if (capacity > COLUMN_BYTES_MAX) capacity = COLUMN_BYTES_MAX;
     if (!column_resize((void **)&self->data, capacity)) {
         store->failure = COLUMN_NO_MEMORY;
         return 0;
@@ -194,15 +195,20 @@ static inline int column_put_bit(column_store *store, column *self, int value) {
     return 1;
 }
 
+/* The bytes up to `behind` are a cell, for which there is room. */
+static inline void column_close_bytes(column *self, uint64_t behind) {
+    self->data_length = behind;
+    self->offsets[self->length + 1] = (int32_t)behind;
+    column_mark(self, 1);
+    self->length++;
+}
+
 static inline int column_put_bytes(column_store *store, column *self, const uint8_t *text, uint64_t length) {
     uint64_t behind = self->data_length + length;
     if (!column_reserve(store, self)) return 0;
     if (behind > self->data_capacity && !column_grow_data(store, self, behind)) return 0;
     if (length) memcpy(self->data + self->data_length, text, length);
-    self->data_length = behind;
-    self->offsets[self->length + 1] = (int32_t)behind;
-    column_mark(self, 1);
-    self->length++;
+    column_close_bytes(self, behind);
     return 1;
 }
 

@@ -67,7 +67,7 @@ static inline uint8_t json_byte_before(const uint8_t *at) {
 }
 
 static inline const uint8_t *json_skip_space(const uint8_t *at, const uint8_t *end) {
-    while (at < end && json_is_space(*at)) at++;
+    while (at < end && *at <= ' ' && json_is_space(*at)) at++;
     return at;
 }
 

@@ -26,10 +26,10 @@ from amps.config.findings import Severity
 from amps.config.model import ActionConfig, ActionModule
 from amps.config.model_queues import QueueConfig
 from amps.config.schema import Block, Checker, Leaf, NotSupportedYet, Options, Section
-from amps.config.topics import BadTopicExpression, has_regex_characters, topic_predicate
 from amps.config.units import shown
 from amps.expressions import ExpressionError, Functions, Usage, compile_expression
 from amps.messages import TypeSettings
+from amps.topic_expressions import BadTopicExpression, has_regex_characters, topic_predicate
 
 
 def _module(known: Mapping[str, ModuleDescription], kind: str) -> Leaf:

@@ -40,10 +40,10 @@ from amps.config.queues import QueueReader
 from amps.config.readers import read_pattern
 from amps.config.schema import Checker, Section
 from amps.config.tls import read_tls
-from amps.config.topics import has_regex_characters
 from amps.config.units import shown
 from amps.expressions import ExpressionError, Functions, compile_expression
 from amps.messages import TypeSettings
+from amps.topic_expressions import has_regex_characters
 
 COMPATIBLE_RELEASE = (5, 3, 4)
 """The release whose documented behaviour this server has: what the minimum version elements refer to."""

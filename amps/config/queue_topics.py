@@ -7,7 +7,7 @@ they agree. Nothing is remembered between calls: whoever asks for every message 
 from collections.abc import Callable
 
 from amps.config.model import ServerConfig
-from amps.config.topics import RESERVED_PREFIX, topic_predicate
+from amps.topic_expressions import RESERVED_PREFIX, topic_predicate
 
 
 class QueueTopics:

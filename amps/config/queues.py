@@ -5,8 +5,8 @@ So each rule is an error (D-01), whatever `ConfigValidation` says; only what the
 follows it. What cannot be known before messages come is no error: whether the topics that an expression will match
 are recorded, and whether the instance that `InitialOwner` names exists.
 
-A topic that is written with regex characters is an expression, here as everywhere (`amps.config.topics`). One that is
-the queue's own name, written out or not, is that name.
+A topic that is written with regex characters is an expression, here as everywhere (`amps.topic_expressions`). One
+that is the queue's own name, written out or not, is that name.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,10 +18,11 @@ from amps.config.message_types import check_message_type
 from amps.config.model import TransactionLogConfig
 from amps.config.model_queues import QueueConfig, QueueKind
 from amps.config.schema import Checker, Section
-from amps.config.topics import RESERVED_PREFIX, BadTopicExpression, LoggedTopics, topic_predicate
+from amps.config.topics import LoggedTopics
 from amps.config.units import shown
 from amps.expressions import ExpressionError, Functions, Usage, compile_expression
 from amps.messages import TypeSettings
+from amps.topic_expressions import RESERVED_PREFIX, BadTopicExpression, topic_predicate
 
 _KINDS: tuple[QueueKind, ...] = ("Queue", "LocalQueue", "GroupLocalQueue")
 _NEVER_RECORDED = ("View", "ConflatedTopic")

@@ -1,52 +1,13 @@
-"""Topics: which names are expressions, what they match, which topics are recorded.
+"""Which topics of a configuration are recorded, by the rule for topics (`amps.topic_expressions`).
 
-A topic that holds one of `^ $ . * ? + | ( ) [ ] { } \\` is a PCRE expression, unanchored and case-sensitive
-(protocol.md §8), unless RegexTopicSupport is off or the command says `non_regex_topic`. Core, transports and the check
-of a configuration use the same rule, so that they agree on what is recorded and what a queue takes.
+Core, transports and the check of a configuration use the same test, so that they agree on what is recorded and what a
+queue takes.
 """
 
 from collections.abc import Callable, Iterable
 
-import pcre2
-
 from amps.config.model import LoggedTopic
-
-REGEX_CHARACTERS = frozenset("^$.*?+|()[]{}\\")
-# Topics that begin so belong to the server.
-RESERVED_PREFIX = "/AMPS"
-
-
-class BadTopicExpression(ValueError):
-    """A topic with regex characters that is no valid expression."""
-
-
-def has_regex_characters(topic: str) -> bool:
-    """Whether a topic would be taken as an expression."""
-    return not REGEX_CHARACTERS.isdisjoint(topic)
-
-
-def topic_predicate(
-    topic: str, regex_allowed: bool, *, when_too_hard: bool = False
-) -> Callable[[str], bool] | None:
-    """A test for topic names, or None if the topic is literal. Raises BadTopicExpression.
-
-    `when_too_hard`: the answer for a name on which the expression runs into the engine's limits. What denies must
-    say True there.
-    """
-    if not regex_allowed or not has_regex_characters(topic):
-        return None
-    try:
-        pattern = pcre2.compile(topic)
-    except (pcre2.PatternError, UnicodeError, ValueError) as error:
-        raise BadTopicExpression(f"{topic!r}: {error}") from error
-
-    def matches(name: str) -> bool:
-        try:
-            return pattern.search(name) is not None
-        except (pcre2.LibraryError, UnicodeError):
-            return when_too_hard
-
-    return matches
+from amps.topic_expressions import RESERVED_PREFIX, topic_predicate
 
 
 class LoggedTopics:

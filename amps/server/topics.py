@@ -1,10 +1,10 @@
-"""The rule for topics (`amps.config.topics`), and what the transaction log of a configuration takes."""
+"""The rule for topics (`amps.topic_expressions`), and what the transaction log of a configuration takes."""
 
 from amps.config import ServerConfig
-from amps.config.topics import (
+from amps.config.topics import LoggedTopics
+from amps.topic_expressions import (
     RESERVED_PREFIX,
     BadTopicExpression,
-    LoggedTopics,
     has_regex_characters,
     topic_predicate,
 )

@@ -10,7 +10,7 @@
 | `from`, `to` | only what is in this range; see below |
 | `schema` | fields of the payloads as a column `data`: a DDL text |
 | `on_damage` | `error` (default), or `skip`: leave out what is damaged, count it, and warn |
-| `split_bytes` | about how many bytes of a journal one task reads; default 64 MiB |
+| `split_bytes` | about how many bytes of a journal one task reads; default 128 MiB |
 | `pushdown` | `true`: conditions of the query narrow what is read; see `amps.spark.pushdown` before. Default `false` |
 | `report` | a directory, which must be there, for a JSON file per task with what it has read and skipped |
 
@@ -26,9 +26,9 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from amps._core.record_columns import ALL_KINDS
-from amps.config.topics import BadTopicExpression, topic_predicate
 from amps.journal.bookmark_text import read_message_bookmark, read_moment_us
 from amps.spark.selection import KIND_BITS, NameTest, Selection, bits_of_kinds
+from amps.topic_expressions import BadTopicExpression, topic_predicate
 
 KNOWN = frozenset(
     {
@@ -46,7 +46,10 @@ KNOWN = frozenset(
         "report",
     }
 )
-SPLIT_BYTES = 64 << 20
+OF_SERVER_STREAMS = frozenset(("uri", "message_type", "filter", "client_name", "timeout_s"))
+ONLY_OF_STREAMS = OF_SERVER_STREAMS | {"start", "max_messages_per_batch", "max_bytes_per_batch", "partitions"}
+"""By these a read is known to be a stream's (`amps.spark.streaming_options`)."""
+SPLIT_BYTES = 128 << 20
 SPLIT_BYTES_MIN = 1 << 16
 EPOCH = "0"
 

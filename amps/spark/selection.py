@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from amps._core.record_columns import ALL_KINDS, NO_LIMIT
 from amps._core.record_rows import KINDS
-from amps.config.topics import topic_predicate
+from amps.topic_expressions import topic_predicate
 
 KIND_BITS = {name: 1 << kind for kind, name in KINDS.items()}
 

@@ -3,6 +3,9 @@
 Everything runs in Python processes that Spark starts: `AmpsDataSource` and the planning beside the driver, the reading
 on executors. They share nothing but what is pickled: options, a `Request`, and one `Split` per task.
 
+Each of these processes imports this module, several for each query, so what only streams and writing need is imported
+by them.
+
 Without a schema of its own a read has the columns of `SCHEMA`, and with the option `schema` one more, `data`. A schema
 that is given to Spark (`.schema(…)`) chooses some of them, by their names: the others are not made. That is worth it:
 Spark does not tell a Python data source which columns a query uses, so all that a read has are made and sent to it. If
@@ -14,7 +17,7 @@ Spark does not tell a Python data source which columns a query uses, so all that
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow
 from pyspark.sql.datasource import (
@@ -34,16 +37,16 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from amps.spark.options import ReadOptions, read_options
+from amps.spark.options import ONLY_OF_STREAMS, ReadOptions, read_options
 from amps.spark.payload_schema import ddl_of, fields_of, parse_ddl, spark_type
 from amps.spark.planning import Split, make_plan
 from amps.spark.publishers import publisher_names
 from amps.spark.pushdown import push
 from amps.spark.reading import DATA_COLUMN, Request, SplitReader, skipped_in_planning
 from amps.spark.selection import Selection
-from amps.spark.streaming import stream_reader
-from amps.spark.streaming_options import ONLY_OF_STREAMS, stream_options
-from amps.spark.writing import BatchWriter, batch_writer, stream_writer
+
+if TYPE_CHECKING:
+    from amps.spark.writing import BatchWriter
 
 FORMAT = "amps"
 SCHEMA: Mapping[str, DataType] = {
@@ -72,9 +75,14 @@ class AmpsDataSource(DataSource):  # type: ignore[misc, unused-ignore]
 
     def schema(self) -> StructType:
         """The columns of a read, be it a batch or a stream: Spark does not say which. Raises ValueError."""
-        names = {name.lower() for name in self.options}
-        options = stream_options(self.options) if names & ONLY_OF_STREAMS else read_options(self.options)
-        return StructType([StructField(name, of) for name, of in self._types(options.schema).items()])
+        ddl: str | None
+        if ONLY_OF_STREAMS.isdisjoint(name.lower() for name in self.options):
+            ddl = read_options(self.options).schema
+        else:
+            from amps.spark.streaming_options import stream_options
+
+            ddl = stream_options(self.options).schema
+        return StructType([StructField(name, of) for name, of in self._types(ddl).items()])
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of these columns. Raises ValueError."""
@@ -87,6 +95,9 @@ class AmpsDataSource(DataSource):  # type: ignore[misc, unused-ignore]
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A reader of these columns that follows a log. Raises ValueError."""
+        from amps.spark.streaming import stream_reader
+        from amps.spark.streaming_options import stream_options
+
         options = stream_options(self.options)
         if options.schema is None:
             options = options.with_schema(_fields_in(schema))
@@ -109,12 +120,16 @@ class AmpsDataSource(DataSource):  # type: ignore[misc, unused-ignore]
             types[DATA_COLUMN] = spark_type(parse_ddl(ddl))
         return types
 
-    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+    def writer(self, schema: StructType, overwrite: bool) -> "BatchWriter":
         """Publishes the rows of a data frame. Raises WriteError before anything is published."""
+        from amps.spark.writing import batch_writer
+
         return batch_writer(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Publishes the rows of a stream, batch by batch. Raises WriteError."""
+        from amps.spark.writing import stream_writer
+
         return stream_writer(self.options, schema, overwrite)
 
 

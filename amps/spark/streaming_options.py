@@ -52,14 +52,11 @@ from datetime import UTC, datetime
 
 from amps.client.uri import parse_uri
 from amps.journal.bookmark_text import format_bookmark, read_message_bookmark, read_moment_us
-from amps.spark.options import ReadOptions, read_options
+from amps.spark.options import OF_SERVER_STREAMS, ONLY_OF_STREAMS, ReadOptions, read_options
 from amps.spark.writing_options import DEFAULT_CLIENT_NAME, complete_uri, name_part, positive_seconds
 
 _BOTH = frozenset(("topic", "start", "max_messages_per_batch", "partitions", "schema"))
-_OF_SERVER = frozenset(("uri", "message_type", "filter", "client_name", "timeout_s"))
 _OF_BATCHES = frozenset(("from", "to", "pushdown"))
-_OF_JOURNALS = frozenset(("max_bytes_per_batch",))
-ONLY_OF_STREAMS = _OF_SERVER | _OF_JOURNALS | {"start", "max_messages_per_batch", "partitions"}
 
 EPOCH = "0"
 NOW = "0|1|"
@@ -139,7 +136,7 @@ def stream_options(given: Mapping[str, str]) -> ServerOptions | JournalOptions:
 
 
 def _server_options(options: Mapping[str, str]) -> ServerOptions:
-    known = _BOTH | _OF_SERVER
+    known = _BOTH | OF_SERVER_STREAMS
     unknown = sorted(options.keys() - known - {"path"})
     if unknown:
         raise ValueError(
@@ -163,7 +160,7 @@ def _server_options(options: Mapping[str, str]) -> ServerOptions:
 
 
 def _journal_options(options: Mapping[str, str]) -> JournalOptions:
-    of_server = sorted(options.keys() & _OF_SERVER)
+    of_server = sorted(options.keys() & OF_SERVER_STREAMS)
     if of_server:
         raise ValueError(
             f"the option {of_server[0]!r} belongs to a live server: give 'uri' instead of 'path'"

@@ -103,7 +103,7 @@ class AmpsPeer(ServerPeer):
   <Logging><Target><Protocol>stdout</Protocol><Level>info</Level></Target></Logging>
 </AMPSConfig>
 """)
-        return [sys.executable, "-m", "amps.server.main", str(config)]
+        return [sys.executable, "-P", "-m", "amps.server.main", str(config)]
 
     def prepare(self) -> None:
         """A port may answer before the server is ready; its log says when it is."""

@@ -16,13 +16,13 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import psutil
 
+from perf.imports import places_of_children
 from perf.measurement import CpuTime
 from perf.pump import PeerError
 
 A = ParamSpec("A")
 R = TypeVar("R")
 
-TREE = Path(__file__).parents[2]
 MEMORY = "2g"
 FAILURE_CHARACTERS_MAX = 2000
 _SETTINGS = {
@@ -87,7 +87,7 @@ def _start(cores: int, directory: str) -> None:
     # The JVM inherits this, and so do the workers that it starts.
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(TREE), os.environ.get("PYTHONPATH"))))
+    os.environ.update(places_of_children())
     builder = SparkSession.builder.master(f"local[{cores}]").appName("amps-perf")
     places = {"spark.sql.warehouse.dir": f"{directory}/warehouse", "spark.local.dir": f"{directory}/local"}
     for name, value in {**_SETTINGS, **places}.items():

@@ -19,8 +19,8 @@ from perf.scenarios.recovery import CHUNK_BYTES, SmallJournals, fill, forget
 from perf.scenarios.servers import ServerScenario
 
 DEFAULT_MESSAGES = 3_000_000
-AMPS = [sys.executable, "-m", "amps.cli.main"]
-GREP = [sys.executable, "-m", "amps.cli.utilities.grep"]
+AMPS = [sys.executable, "-P", "-m", "amps.cli.main"]
+GREP = [sys.executable, "-P", "-m", "amps.cli.utilities.grep"]
 ROWS = {
     "checked_from_device": "`amps journal verify`, nothing in memory, GB/s",
     "read_from_device": "only reading the files, nothing in memory, GB/s",

@@ -74,7 +74,7 @@ class Recovery(ServerScenario):
         forget(journals)
         check_s = time.perf_counter()
         subprocess.run(
-            [sys.executable, "-m", "amps.cli.main", "journal", "verify", str(directory)],
+            [sys.executable, "-P", "-m", "amps.cli.main", "journal", "verify", str(directory)],
             check=True,
             stdout=subprocess.DEVNULL,
         )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from amps.config.model_queues import QueueConfig
-from amps.config.topics import topic_predicate
+from amps.topic_expressions import topic_predicate
 from tests.simulation.clients import Client
 
 NS_PER_S = 1_000_000_000

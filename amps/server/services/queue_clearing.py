@@ -16,7 +16,6 @@ from amps._core.queue_search import QueueSearch
 from amps._core.queue_slots import BLOCKS_MAX
 from amps._core.queue_walk import SlotMemory, map_read_only
 from amps.config import ServerConfig
-from amps.config.topics import BadTopicExpression
 from amps.expressions import ExpressionError
 from amps.expressions.filters import compile_filter
 from amps.journal.names import reading_places
@@ -24,6 +23,7 @@ from amps.server.runtime import Runtime
 from amps.server.services.publisher import Publisher
 from amps.server.transport.queue_names import QueueNames
 from amps.server.transport.read_ahead import ReadAhead
+from amps.topic_expressions import BadTopicExpression
 
 LOG_BYTES_PER_STEP = 1 << 19
 CACHE_BYTES = 16 << 20

@@ -8,9 +8,9 @@ where a queue begins is used, too: a message before it that is in no record of t
 from dataclasses import dataclass
 from pathlib import Path
 
-from amps.config.topics import BadTopicExpression, topic_predicate
 from amps.journal.names import queues_ack_path
 from amps.journal.queues_ack import QueuesAckDamaged, QueueStart, read_queues_ack
+from amps.topic_expressions import BadTopicExpression, topic_predicate
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from amps.config import QueueConfig, ServerConfig
 from amps.config.queue_topics import QueueTopics
-from amps.config.topics import BadTopicExpression
+from amps.topic_expressions import BadTopicExpression
 from tests.support.queue_configurations import element, logged, read
 
 

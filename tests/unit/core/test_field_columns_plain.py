@@ -1,0 +1,140 @@
+"""Short integers and texts of JSON are read by words and vectors: at every length, in front of every end, it must be what
+another reader finds.
+"""
+
+import json
+from typing import Any
+
+import pytest
+
+pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed (pip install 'amps-server[spark]')")
+
+from amps._core.field_columns import FieldColumns  # noqa: E402
+
+BITS = {"byte": 8, "short": 16, "int": 32, "long": 64}
+NUMBERS = (
+    *("1234567890123"[:digits] for digits in range(1, 14)),
+    *("-9876543210987"[: digits + 1] for digits in range(14)),
+    *(
+        "0",
+        "-0",
+        "00",
+        "01",
+        "-01",
+        "0000000",
+        "00000001",
+        "127",
+        "128",
+        "-128",
+        "-129",
+        "32767",
+        "32768",
+        "-32769",
+    ),
+    *(
+        "2147483647",
+        "2147483648",
+        "9223372036854775807",
+        "9223372036854775808",
+        "1.5",
+        "1e3",
+        "1E3",
+        "-1.0",
+        ".5",
+    ),
+    *(
+        "1.",
+        "1a",
+        "1:",
+        "1/",
+        "12;",
+        "1234567.",
+        "1234567e",
+        "+1",
+        "--1",
+        "-",
+        "",
+        "1 1",
+        "1\\",
+        '1"',
+        "1}",
+        "1,",
+    ),
+    *("true", "false", "null", "nul", "truefalse"),
+)
+ENDS = ("}", " }", "\n}", ',"z":7}', ' , "z" : 7 }', ',"more":"0123456789abcdef0123","z":7}', "]", ",}", "")
+TEXTS = (
+    *("abcdefghijklmnopqrstuvwxyz0123456789"[:length] for length in range(37)),
+    *("é" * length for length in range(12)),
+    *("x" * place + "é" + "y" * (15 - place) for place in range(18)),
+    *("x" * place + "\\n" + "y" * 15 for place in range(18)),
+    *("x" * place + '\\"' for place in range(18)),
+    *("x" * place + "\\\\" for place in range(18)),
+    *("x" * place + "\\" for place in range(18)),
+    *("x" * place + "\\q" + "y" for place in range(18)),
+    *("x" * place + "\t" for place in range(18)),
+)
+
+
+def read(fields: tuple[tuple[str, str], ...], messages: list[str]) -> tuple[list[dict[str, Any]], int]:
+    """The rows, and how many messages were malformed."""
+    columns = FieldColumns("json", fields)
+    for message in messages:
+        columns.add_payload(message.encode())
+    made = columns.finish()
+    made.validate(full=True)
+    return made.to_pylist(), columns.malformed
+
+
+def known(message: str) -> dict[str, Any] | None:
+    """What stands behind the object does not matter."""
+    try:
+        found: dict[str, Any] = json.JSONDecoder(strict=False).raw_decode(message)[0]
+    except ValueError:
+        return None
+    return found
+
+
+def integer(value: Any, of: str) -> int | None:
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    return value if -(1 << BITS[of] - 1) <= value < 1 << BITS[of] - 1 else None
+
+
+@pytest.mark.parametrize("of", BITS)
+def test_integers_are_those_of_the_text(of: str) -> None:
+    messages = [f'{{"a":{number}{end}' for number in NUMBERS for end in ENDS]
+    rows, malformed = read((("a", of), ("z", "long")), messages)
+    wanted = [known(message) for message in messages]
+    assert malformed == wanted.count(None) > 0
+    for message, row, members in zip(messages, rows, wanted, strict=True):
+        members = members or {}
+        assert row == {"a": integer(members.get("a"), of), "z": members.get("z")}, message
+
+
+def test_what_nobody_wants_must_be_well_formed_all_the_same() -> None:
+    values = (*NUMBERS, *(f'"{text}"' for text in TEXTS))
+    messages = [f'{{"z":7,"a":{value}{end}' for value in values for end in ENDS]
+    rows, malformed = read((("z", "long"),), messages)
+    wanted = [known(message) for message in messages]
+    assert malformed == wanted.count(None) > 0
+    for message, row, members in zip(messages, rows, wanted, strict=True):
+        assert row == {"z": None if members is None else 7}, message
+
+
+def test_texts_are_those_of_the_text() -> None:
+    """More than once each, so that there is room behind what is there, and so that there is none."""
+    messages = [f'{{"a":"{text}"{end}' for text in TEXTS for end in ENDS] * 3
+    rows, malformed = read((("a", "string"), ("z", "long")), messages)
+    wanted = [known(message) for message in messages]
+    assert malformed == wanted.count(None) > 0
+    for message, row, members in zip(messages, rows, wanted, strict=True):
+        members = members or {}
+        assert row == {"a": members.get("a"), "z": members.get("z")}, message
+
+
+def test_of_a_repeated_name_the_last_value_counts() -> None:
+    messages = ['{"a":1,"b":"one","a":22,"b":"two"}', '{"a":1,"b":"one","a":"no","b":2}', '{"a":1,"b":"one"}']
+    rows, malformed = read((("a", "int"), ("b", "string")), messages)
+    assert malformed == 0
+    assert rows == [{"a": 22, "b": "two"}, {"a": None, "b": "2"}, {"a": 1, "b": "one"}]
