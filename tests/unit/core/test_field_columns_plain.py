@@ -1,5 +1,6 @@
-"""Short integers and texts of JSON are read by words and vectors: at every length, in front of every end, it must be what
-another reader finds.
+"""Short integers and texts of JSON are read by words and vectors.
+
+At every length, in front of every end, they must be what another reader finds.
 """
 
 import json
