@@ -13,6 +13,9 @@ import pytest
 # Makes `tests.support` importable when `pytest`, not `python -m pytest`, is the entry point.
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
+# Sessions of Spark in tests are short: what its JVM would spend on compiling well takes longer than it saves.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 from tests.support.certificates import Authority
 from tests.support.peers import Peers
 from tests.support.server import RUNNING, ServerProcess, StartServer

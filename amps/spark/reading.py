@@ -45,7 +45,7 @@ ARROW_TYPES: Mapping[str, pyarrow.DataType] = {
     "payload": pyarrow.binary(),
 }
 ROWS_MAX = 16384
-BATCH_BYTES_MAX = 8 << 20
+BATCH_BYTES_MAX = 2 << 20
 
 
 @dataclass(slots=True)
