@@ -141,11 +141,12 @@ def test_of_a_repeated_name_the_last_value_counts() -> None:
     assert rows == [{"a": 22, "b": "two"}, {"a": None, "b": "2"}, {"a": 1, "b": "one"}]
 
 
-@pytest.mark.parametrize("length", (1, 8, 15, 16, 17, 31))
+@pytest.mark.parametrize("length", [1, 8, 15, 16, 17, 31])
 def test_a_text_that_is_no_utf_8_is_null_and_nothing_else_of_its_row(length: int) -> None:
+    """Behind enough others for there to be room in which they could be put as they are."""
     columns = FieldColumns("json", (("a", "string"), ("z", "long")))
     texts = [b"x" * place + b"\xff" + b"y" * (length - 1 - place) for place in range(length)]
-    for text in (b"x" * length, *texts):
+    for text in (*[b"x" * 100] * 9, *texts):
         columns.add_payload(b'{"a":"%b","z":7,"more":"0123456789abcdef0123456789"}' % text)
     rows = columns.finish().to_pylist()
-    assert rows == [{"a": "x" * length, "z": 7}, *[{"a": None, "z": 7}] * length]
+    assert rows == [*[{"a": "x" * 100, "z": 7}] * 9, *[{"a": None, "z": 7}] * length]
