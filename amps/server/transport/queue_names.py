@@ -40,7 +40,7 @@ class QueueNames:
 
     def bookmark_topic(self, topic: str, literal: bool, queues: Iterable[int]) -> tuple[str, bool]:
         """What a bookmark subscription to a topic is to that stands for these queues: a topic, and whether that is a
-        name.
+        name. Raises BadTopicExpression.
 
         A name becomes the underlying topic; an expression, one that matches the underlying topics besides.
         """

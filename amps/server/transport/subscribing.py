@@ -265,10 +265,10 @@ class Subscribing:
         names = worker.queues.names
         queues = self._queues_of(topic, options)
         literal = options.non_regex_topic or not worker.config.regex_topic_support
-        if bookmark is not None:
-            topic, literal = names.bookmark_topic(topic, literal, queues)
-            queues = ()
         try:
+            if bookmark is not None:
+                topic, literal = names.bookmark_topic(topic, literal, queues)
+                queues = ()
             predicate = topic_predicate(topic, not literal)
         except BadTopicExpression as error:
             raise CommandFailure("bad regex topic", str(error)) from error
