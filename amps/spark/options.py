@@ -20,7 +20,7 @@ is not read, `to` is, so that one read can go on where another ended. A bracket 
 of bookmark subscriptions: `[` or `(` before `from`, `]` or `)` behind `to`. `from` may be `0`: the beginning.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -49,6 +49,7 @@ KNOWN = frozenset(
 OF_SERVER_STREAMS = frozenset(("uri", "message_type", "filter", "client_name", "timeout_s"))
 ONLY_OF_STREAMS = OF_SERVER_STREAMS | {"start", "max_messages_per_batch", "max_bytes_per_batch", "partitions"}
 """By these a read is known to be a stream's (`amps.spark.streaming_options`)."""
+OF_JOURNAL_STREAMS = (KNOWN - {"from", "to", "pushdown"}) | (ONLY_OF_STREAMS - OF_SERVER_STREAMS)
 SPLIT_BYTES = 128 << 20
 SPLIT_BYTES_MIN = 1 << 16
 EPOCH = "0"
@@ -81,12 +82,11 @@ class ReadOptions:
     report: Path | None
 
 
-def read_options(given: Mapping[str, str]) -> ReadOptions:
-    """Check the options of a read. Raises ValueError."""
+def read_options(given: Mapping[str, str], may_be_stream: bool = False) -> ReadOptions:
+    """Check the options of a read. `may_be_stream`: it is not known yet which kind. Raises ValueError."""
     options = {name.lower(): value for name, value in given.items()}
-    unknown = sorted(options.keys() - KNOWN)
-    if unknown:
-        raise ValueError(f"unknown option {unknown[0]!r}: the options are {', '.join(sorted(KNOWN))}")
+    others = {"a stream from a journal directory": OF_JOURNAL_STREAMS} if may_be_stream else {}
+    check_known(options, {"a batch read": KNOWN, **others})
     if not options.get("path"):
         raise ValueError("the option 'path' is missing: the journal directory")
     on_damage = options.get("on_damage", "error").lower()
@@ -98,10 +98,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
     selection, first_message = _from(Selection(kinds=_kinds(options.get("kind"))), options.get("from"))
     selection, last_message = _to(selection, options.get("to"))
     if (topic := options.get("topic")) is not None:
-        try:
-            topic_predicate(topic, True)
-        except BadTopicExpression as error:
-            raise ValueError(f"the option 'topic' is no valid expression: {error}") from None
+        check_topic(topic)
         selection = replace(selection, topic_tests=(NameTest("option", (topic,)),))
     return ReadOptions(
         path=_directory(options["path"], "path"),
@@ -116,6 +113,24 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         split_bytes=_split_bytes(options.get("split_bytes")),
         report=_directory(options["report"], "report") if options.get("report") else None,
     )
+
+
+def check_known(options: Iterable[str], known: Mapping[str, frozenset[str]]) -> None:
+    """Raises ValueError for an option that none of these uses knows."""
+    unknown = sorted(set(options).difference(*known.values()))
+    if unknown:
+        lists = "; ".join(
+            f"the options of {use} are {', '.join(sorted(names))}" for use, names in known.items()
+        )
+        raise ValueError(f"unknown option {unknown[0]!r}: {lists}")
+
+
+def check_topic(topic: str) -> None:
+    """Raises ValueError for an expression that is none."""
+    try:
+        topic_predicate(topic, True)
+    except BadTopicExpression as error:
+        raise ValueError(f"the option 'topic' is no valid expression: {error}") from None
 
 
 def _directory(value: str, option: str) -> Path:

@@ -77,7 +77,7 @@ class AmpsDataSource(DataSource):  # type: ignore[misc, unused-ignore]
         """The columns of a read, be it a batch or a stream: Spark does not say which. Raises ValueError."""
         ddl: str | None
         if ONLY_OF_STREAMS.isdisjoint(name.lower() for name in self.options):
-            ddl = read_options(self.options).schema
+            ddl = read_options(self.options, may_be_stream=True).schema
         else:
             from amps.spark.streaming_options import stream_options
 

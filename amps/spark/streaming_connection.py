@@ -163,9 +163,9 @@ class LogReader:
                 f" it ({error.reason or error})"
             )
         if isinstance(error, CommandException):
+            condition = "" if options.filter is None else f" with filter {options.filter!r}"
             return StreamReadError(
-                f"{options.address} refuses to read topic {options.topic!r} with filter {options.filter!r}:"
-                f" {error.reason or error}"
+                f"{options.address} refuses to read topic {options.topic!r}{condition}: {error.reason or error}"
             )
         return StreamReadError(f"{options.address}: {error}")
 

@@ -52,7 +52,15 @@ from datetime import UTC, datetime
 
 from amps.client.uri import parse_uri
 from amps.journal.bookmark_text import format_bookmark, read_message_bookmark, read_moment_us
-from amps.spark.options import OF_SERVER_STREAMS, ONLY_OF_STREAMS, ReadOptions, read_options
+from amps.spark.options import (
+    OF_JOURNAL_STREAMS,
+    OF_SERVER_STREAMS,
+    ONLY_OF_STREAMS,
+    ReadOptions,
+    check_known,
+    check_topic,
+    read_options,
+)
 from amps.spark.writing_options import DEFAULT_CLIENT_NAME, complete_uri, name_part, positive_seconds
 
 _BOTH = frozenset(("topic", "start", "max_messages_per_batch", "partitions", "schema"))
@@ -136,16 +144,12 @@ def stream_options(given: Mapping[str, str]) -> ServerOptions | JournalOptions:
 
 
 def _server_options(options: Mapping[str, str]) -> ServerOptions:
-    known = _BOTH | OF_SERVER_STREAMS
-    unknown = sorted(options.keys() - known - {"path"})
-    if unknown:
-        raise ValueError(
-            f"unknown option {unknown[0]!r}: the options of a stream from a server are {', '.join(sorted(known))}"
-        )
+    check_known(options.keys() - {"path"}, {"a stream from a server": _BOTH | OF_SERVER_STREAMS})
     if not options.get("topic"):
         raise ValueError(
             "the option 'topic' is missing: a topic, or an expression ('.*' for all recorded topics)"
         )
+    check_topic(options["topic"])
     return ServerOptions(
         uri=complete_uri(options, None),
         topic=options["topic"],
@@ -165,6 +169,7 @@ def _journal_options(options: Mapping[str, str]) -> JournalOptions:
         raise ValueError(
             f"the option {of_server[0]!r} belongs to a live server: give 'uri' instead of 'path'"
         )
+    check_known(options, {"a stream from a journal directory": OF_JOURNAL_STREAMS})
     return JournalOptions(
         read=replace(
             read_options({name: value for name, value in options.items() if name not in ONLY_OF_STREAMS}),

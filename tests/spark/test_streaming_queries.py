@@ -128,3 +128,17 @@ def test_from_a_stream_to_a_topic(spark: Any, uri: str, topic: str, tmp_path: Pa
         query.awaitTermination()
     copies = [row.data for row in logged_rows(uri, f"{topic}/copy")]
     assert sorted(copies) == sorted(b'{"n":%d}' % n for n in range(1400))
+
+
+def test_an_unknown_option_is_told_with_those_of_streams(spark: Any, tmp_path: Path) -> None:
+    """Spark asks for the columns before it says that they are a stream's."""
+    with pytest.raises(Exception, match="unknown option 'topics'") as caught:
+        spark.readStream.format("amps").options(path=str(tmp_path), topics="x").load()
+    assert "the options of a stream from a journal directory are archive, instance, kind, max_bytes" in str(
+        caught.value
+    )
+
+
+def test_a_refused_subscription_ends_the_query(spark: Any, uri: str, topic: str, tmp_path: Path) -> None:
+    with pytest.raises(Exception, match=r"refuses to read topic .* with filter '/a =': bad filter"):
+        run(spark, tmp_path, {"uri": uri, "topic": topic, "filter": "/a ="}, "payload")

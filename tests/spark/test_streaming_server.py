@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,7 +23,7 @@ from amps.spark.streaming_options import ServerOptions, stream_options
 from amps.spark.streaming_ranges import LogRange
 from tests.support.managed import ask
 from tests.support.micro_batches import COLUMNS, Query, numbered, payloads, publish
-from tests.support.server import ServerProcess, StartServer, wait_until
+from tests.support.server import ServerProcess, StartServer, loaded_module_xml, module_xml, wait_until
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -287,7 +288,30 @@ def failure(query: Query) -> str:
     return text
 
 
+def test_a_topic_that_the_server_takes_for_no_expression(uri: str) -> None:
+    """Options are checked before; what a server says of them ends the read all the same."""
+    options = stream_options({"uri": uri, "topic": "t", "timeout_s": "2"})
+    assert isinstance(options, ServerOptions)
+    log = LogReader(replace(options, topic="["), "reader")
+    for read in (log.now, lambda: next(log.read(LogRange("0", "0|1|")))):
+        with pytest.raises(StreamReadError, match=r"refuses to read topic '\[': bad regex topic$"):
+            read()
+    log.close()
+
+
+def test_a_topic_that_must_not_be_read(start_server: StartServer) -> None:
+    server = start_server(
+        log_topics=("^L/",),
+        modules_xml=loaded_module_xml("simple", "libamps_simple_access_entitlement.so"),
+        entitlement_xml=module_xml("Entitlement", "simple", DeniedTopics="^L/secret"),
+    )
+    told = failure(Query(uri=uri_of(server), topic="L/secret", timeout_s=2))
+    assert told.endswith("refuses to read topic 'L/secret': not entitled")
+
+
 def test_mistakes_are_told_in_a_sentence(uri: str, topic: str) -> None:
+    told = failure(Query(uri=uri.replace("/json", "/nvfix"), topic=topic, timeout_s=2))
+    assert told.endswith("invalid message type")
     assert "cannot be read as a stream: no transaction log" in failure(Query(uri=uri, topic="unrecorded"))
     told = failure(Query(uri=uri, topic=topic, filter="/a ="))
     assert "refuses to read topic" in told

@@ -93,7 +93,17 @@ def test_where_a_stream_begins(text: str, start: Start) -> None:
         ({"path": "/log", "to": "0"}, "the option 'to' is not for streams: use a batch read"),
         ({"path": "/log", "pushdown": "true"}, "the option 'pushdown' is not for streams"),
         ({"path": "/log", "filter": "/a = 1"}, "the option 'filter' belongs to a live server"),
-        ({"path": "/log", "topics": "t"}, "unknown option 'topics'"),
+        (
+            {"path": "/log", "topics": "t"},
+            "unknown option 'topics': the options of a stream from a journal directory are archive, instance, kind, "
+            "max_bytes_per_batch, max_messages_per_batch, on_damage, partitions, path, report, schema, split_bytes, "
+            "start, topic",
+        ),
+        ({"uri": URI, "topic": "["}, "the option 'topic' is no valid expression: '[': compilation failed"),
+        (
+            {"path": "/log", "topic": "["},
+            "the option 'topic' is no valid expression: '[': compilation failed",
+        ),
         ({"uri": URI, "topic": "t", "partitions": "0"}, "the option 'partitions' is '0'"),
         ({"uri": URI, "topic": "t", "partitions": "1001"}, "from 1 to 1000"),
         ({"path": "/log", "max_messages_per_batch": "-1"}, "the option 'max_messages_per_batch' is '-1'"),
