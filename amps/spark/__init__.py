@@ -1,6 +1,7 @@
 """Journals as a data source of Apache Spark.
 
     import amps.spark
+    amps.spark.check_java()  # before there is a session: says in a sentence what is missing, if anything is
     amps.spark.register(spark)
     spark.read.format("amps").load("/var/lib/amps/journal")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 JAVA_MAJOR_MIN = 17
 NEEDED_MODULE = "jdk.incubator.vector"
 """Spark asks for it at its start; a Java that was cut down may lack it."""
+_NEEDED = f"Spark needs Java {JAVA_MAJOR_MIN} or newer"
 _FIX = f"install a JDK {JAVA_MAJOR_MIN} or newer (Debian: apt-get install openjdk-17-jre-headless) and set JAVA_HOME"
 _TIMEOUT_S = 60
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
@@ -26,13 +27,13 @@ def check_java() -> int:
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
     if java is None:
-        raise JavaMissing(f"Spark needs Java, and there is none on the PATH: {_FIX}")
+        raise JavaMissing(f"{_NEEDED}, and there is none on the PATH: {_FIX}")
     found = _VERSION.search(_run(java, "-version"))
     if found is None:
-        raise JavaMissing(f"Spark needs Java, and {java} does not say which version it is: {_FIX}")
+        raise JavaMissing(f"{_NEEDED}, and {java} does not say which version it is: {_FIX}")
     major = int(found[1])
     if major < JAVA_MAJOR_MIN:
-        raise JavaMissing(f"Spark needs Java {JAVA_MAJOR_MIN}, and {java} is Java {major}: {_FIX}")
+        raise JavaMissing(f"{_NEEDED}, and {java} is Java {major}: {_FIX}")
     if NEEDED_MODULE not in _run(java, "--list-modules"):
         raise JavaMissing(f"Spark needs the Java module {NEEDED_MODULE}, which {java} lacks: {_FIX}")
     return major
@@ -45,5 +46,5 @@ def _run(java: str, argument: str) -> str:
             [java, argument], capture_output=True, text=True, timeout=_TIMEOUT_S, check=True, errors="replace"
         )
     except (OSError, subprocess.SubprocessError) as error:
-        raise JavaMissing(f"Spark needs Java, and {java} cannot be run ({error}): {_FIX}") from None
+        raise JavaMissing(f"{_NEEDED}, and {java} cannot be run ({error}): {_FIX}") from None
     return done.stdout + done.stderr

@@ -1,14 +1,16 @@
 """What the commands of `amps pipeline` share: options, the Spark session, progress, and the text of a failure."""
 
+import errno
 import logging
 import os
+import re
 import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -29,6 +31,12 @@ _JVM_NOISE = (
     b"To adjust logging level use",
 )
 """What every JVM of Spark says at its start."""
+_MASTER = re.compile(
+    r"local(\[(\*|[1-9]\d{0,5})(,\s*[1-9]\d{0,5})?\])?|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]|"
+    r"spark://[^\s,/]+:\d{1,5}(,[^\s,/]+:\d{1,5})*|yarn|k8s://\S+",
+    re.ASCII,
+)
+"""All that Spark takes; local-cluster is for its own tests."""
 # Failures reach the driver as exceptions, and are told by it: Spark would log the same over pages.
 _LOGGING = """\
 rootLogger.level = off
@@ -40,6 +48,25 @@ appender.console.layout.type = PatternLayout
 """
 
 
+class Master(click.ParamType[str]):
+    """Where Spark runs. Checked here: Spark would tell of it in pages, after its JVM has started."""
+
+    name = "master"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if _MASTER.fullmatch(value) is None:
+            self.fail(
+                f"{value!r} is no master of Spark: those are local[*] and local[4] (threads here), "
+                "spark://host:7077, yarn and k8s://https://host:443",
+                param,
+                ctx,
+            )
+        return str(value)
+
+
+MASTER = Master()
+
+
 def job_options(command: _Command) -> _Command:
     """Adds what every job takes: arguments `master` and `dry_run` of the command."""
     command = option("dry-run", "dry_run", is_flag=True, help="Show what would be done, and change nothing.")(
@@ -47,10 +74,11 @@ def job_options(command: _Command) -> _Command:
     )  # type: ignore[assignment]
     return option(  # type: ignore[return-value]
         "master",
+        type=MASTER,
         default="local[*]",
         show_default=True,
         metavar="URL",
-        help="Where Spark runs: local[N] for N threads here, or the URL of a cluster's master.",
+        help="Where Spark runs: local[N] for N threads here, or a cluster: spark://host:7077, yarn, k8s://...",
     )(command)
 
 
@@ -183,5 +211,9 @@ def failure_text(error: Exception) -> str | None:
     if isinstance(error, (PipelineError, JavaMissing)):
         return str(error)
     if isinstance(error, PySparkException) or type(error).__module__.startswith("py4j"):
-        return told_by_spark(error)
+        told = told_by_spark(error)
+        if (full := os.strerror(errno.ENOSPC)) not in str(error):
+            return told
+        own = os.environ.get("SPARK_LOCAL_DIRS", gettempdir())
+        return f"{told} ({full}): Spark's own files are in {own}; make room, or set SPARK_LOCAL_DIRS"
     return None
