@@ -30,6 +30,7 @@ from amps.spark.pipelines.queue_report_page import queue_report_page
 from amps.spark.pipelines.queue_report_results import QueueFigures, QueueReport
 from amps.spark.pipelines.report_intervals import DURATION_EDGES_US, duration
 from amps.spark.pipelines.report_source import Journals
+from tests.support.log_directories import Directory
 from tests.support.peer import RawClient
 from tests.support.peers import Peers
 from tests.support.queues import acknowledge, bodies, options, queue_xml
@@ -356,10 +357,11 @@ def test_of_many_queues_those_with_most_messages_are_told(
     assert report.notes[-1].startswith("Only the 2 queues with most messages are shown")
 
 
-def test_an_empty_directory(spark: "SparkSession", tmp_path: Path) -> None:
+def test_journals_without_queues(spark: "SparkSession", tmp_path: Path) -> None:
     output = tmp_path / "report.html"
     directory = tmp_path / "journal"
     directory.mkdir()
+    Directory(directory).fill(1, 3)
     ran = CliRunner().invoke(amps, ["pipeline", "queue-report", str(directory), "-output", str(output)])
     assert ran.exit_code == 0, ran.output
     assert ran.stdout.splitlines()[0] == "there is nothing of queues in this part of the log"

@@ -14,13 +14,16 @@ pytest.importorskip("pyspark", reason="PySpark is not installed (pip install 'am
 pytest.importorskip("pyarrow", reason="pyarrow is not installed (pip install 'amps-server[spark]')")
 
 from click.testing import CliRunner
+from pyspark.errors import PySparkException
 
 from amps._core.identity import derived_publisher_id, publisher_id
 from amps.cli.main import amps
+from amps.cli.pipelines.common import failure_text
 from amps.spark.pipelines import reconcile
 from amps.spark.pipelines.job import PipelineError, Silent
 from amps.spark.pipelines.reconcile import PublisherDifferences, ReconcileOptions, Reconciliation, compare
 from amps.spark.pipelines.report_source import Journals
+from tests.support.log_directories import Directory
 from tests.support.peers import Peers
 from tests.support.server import ServerProcess, StartServer
 
@@ -201,7 +204,10 @@ def test_a_dry_run_says_what_would_be_read(journals: tuple[Journals, Journals], 
     assert not output.exists()
 
 
-def test_empty_logs(spark: "SparkSession", journals: tuple[Journals, Journals], tmp_path: Path) -> None:
+def test_logs_without_messages(
+    spark: "SparkSession", journals: tuple[Journals, Journals], tmp_path: Path
+) -> None:
+    Directory(tmp_path).fill(1, 0)
     ran = CliRunner().invoke(amps, ["pipeline", "reconcile", str(tmp_path), str(tmp_path)])
     assert (ran.exit_code, ran.stdout.splitlines()[-1]) == (
         0,
@@ -210,6 +216,35 @@ def test_empty_logs(spark: "SparkSession", journals: tuple[Journals, Journals], 
     found = reconcile.run(spark, ReconcileOptions(journals[0], Journals(tmp_path)), Silent())
     sent = sum(map(len, SENT["A"].values()))
     assert (found.total.messages_a, found.total.missing_in_b, found.total.differences) == (sent, sent, sent)
+
+
+def test_a_full_disk_is_told_with_the_path(
+    spark: "SparkSession",
+    journals: tuple[Journals, Journals],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    output = tmp_path / "d.parquet"
+
+    def full(*arguments: object) -> None:
+        raise PySparkException("Job aborted.\njava.io.IOException: No space left on device")
+
+    monkeypatch.setattr("pyspark.sql.readwriter.DataFrameWriter.save", full)
+    a, b = (str(log.directory) for log in journals)
+    ran = CliRunner().invoke(amps, ["pipeline", "reconcile", a, b, "-output", str(output)])
+    assert (ran.exit_code, ran.output.splitlines()[-1]) == (
+        1,
+        f"error: the output {output} cannot be written (No space left on device): make room there, or choose another "
+        "place",
+    )
+
+
+def test_a_full_disk_of_sparks_own_files_is_told_with_their_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", "/fast")
+    error = PySparkException("Job aborted.\njava.io.IOException: No space left on device")
+    assert failure_text(error) == (
+        "Job aborted. (No space left on device): Spark's own files are in /fast; make room, or set SPARK_LOCAL_DIRS"
+    )
 
 
 def test_only_what_spark_has_written_is_replaced(

@@ -3,7 +3,10 @@
 import csv
 import json
 import math
-from collections import defaultdict
+import os
+import random
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,10 +20,15 @@ from click.testing import CliRunner
 
 from amps.cli.main import amps
 from amps.client import EPOCH, AckType, Client, MemoryPublishStore
+from amps.journal.names import unfinished_path
 from amps.spark.pipelines import stats
 from amps.spark.pipelines.job import PipelineError, Silent
+from amps.spark.pipelines.report_output import write_output
 from amps.spark.pipelines.report_source import Journals
 from amps.spark.pipelines.stats import Figures, Stats, StatsOptions
+from tests.support.feed import Feed, Feeder
+from tests.support.log_directories import Directory
+from tests.support.records import NO_EXPIRATION, RecordParts
 from tests.support.server import StartServer
 
 if TYPE_CHECKING:
@@ -155,10 +163,68 @@ def test_too_many_rows_are_refused(
         counted(spark, log[0], interval_us=1000, by="topic")
 
 
-def test_an_empty_directory_has_no_messages(spark: "SparkSession", tmp_path: Path) -> None:
+def test_journals_without_messages(spark: "SparkSession", tmp_path: Path) -> None:
+    Directory(tmp_path).fill(1, 0)
     assert counted(spark, tmp_path, by="topic") == Stats(60 * US_PER_S, "topic", None, 0, (), ())
     ran = CliRunner().invoke(amps, ["pipeline", "stats", str(tmp_path)])
     assert (ran.exit_code, ran.stdout) == (0, "there are no messages in this part of the log\n")
+
+
+def fed(directory: Path, messages: Iterable[tuple[int, int]], expiration_s: int = NO_EXPIRATION) -> None:
+    """Journals with messages of these times (ns) and sizes."""
+    feeder = Feeder(directory, 8 << 20)
+    for sequence, (time_ns, size) in enumerate(messages, 1):
+        parts = RecordParts(payload=b"x" * size, publisher_id=7, expiration_s=expiration_s)
+        feeder.push(Feed(0, sequence, "t", parts))
+        feeder.turn(time_ns, 0)
+    for path in directory.glob("transient.*"):
+        path.unlink()
+
+
+def test_percentiles_are_exact_however_many_messages_there_are(spark: "SparkSession", tmp_path: Path) -> None:
+    """The nearest rank: of 40,000 messages the 39,600th is the p99, and the next one is larger."""
+    sizes = [*[number % 40 for number in range(39_599)], 50, 51, *[60 + number % 20 for number in range(399)]]
+    random.Random(5).shuffle(sizes)
+    fed(tmp_path, enumerate(sizes, 10**18))
+    found = counted(spark, tmp_path)
+    assert found.total is not None
+    assert (found.total.messages, found.total.p50_bytes, found.total.p99_bytes) == (
+        len(sizes),
+        sorted(sizes)[len(sizes) // 2 - 1],
+        50,
+    )
+
+
+def test_a_message_at_an_edge_belongs_to_the_later_interval(spark: "SparkSession", tmp_path: Path) -> None:
+    second = 1_000_000_000
+    begin = 10**18
+    times = [
+        0,
+        1,
+        second - 1,
+        second,
+        second + 1,
+        3 * second - 1,
+        3 * second,
+        60 * second - 1000,
+        60 * second,
+    ]
+    fed(tmp_path, [(begin + time, 1) for time in times])
+    found = counted(spark, tmp_path, interval_us=US_PER_S)
+    expected = Counter((begin + time) // second * US_PER_S for time in times)
+    assert {one.begin_us: one.figures.messages for one in found.intervals} == expected
+    assert sorted(expected.values()) == [1, 1, 1, 1, 2, 3]
+    minutes = counted(spark, tmp_path, interval_us=60 * US_PER_S)
+    assert [one.begin_us % (60 * US_PER_S) for one in minutes.intervals] == [0] * len(minutes.intervals)
+    assert sum(one.figures.messages for one in minutes.intervals) == len(times)
+
+
+def test_messages_that_expired_count(spark: "SparkSession", tmp_path: Path) -> None:
+    """A log has them for as long as its journals are there."""
+    fed(tmp_path, [(10**18 + number, number) for number in range(5)], expiration_s=1)
+    found = counted(spark, tmp_path)
+    assert found.total is not None
+    assert (found.total.messages, found.total.payload_bytes) == (5, 10)
 
 
 def test_the_command_shows_a_table_json_and_csv(
@@ -196,6 +262,84 @@ def test_a_dry_run_says_what_would_be_read(log: tuple[Path, list[Logged]]) -> No
     assert ran.stdout.startswith(f"{log[0]}: would read 1 journal of Test, ")
     size = int(ran.stdout.split()[-2].replace(",", ""))
     assert sum(message.size for message in log[1]) < size < 10 << 20
+
+
+@pytest.mark.parametrize("job", ["stats", "queue-report", "reconcile"])
+@pytest.mark.parametrize("dry", [["-dry-run"], []])
+def test_a_directory_without_journals_is_refused(
+    log: tuple[Path, list[Logged]], tmp_path: Path, job: str, dry: list[str]
+) -> None:
+    directories = [str(log[0])] * (job == "reconcile") + [str(tmp_path)]
+    ran = CliRunner().invoke(amps, ["pipeline", job, *directories, *dry])
+    assert (ran.exit_code, ran.output) == (
+        1,
+        f"error: there are no journals in {tmp_path}: is it the JournalDirectory?\n",
+    )
+    names = ["-name-b", "Other"] if job == "reconcile" else ["-name", "Other"]
+    ran = CliRunner().invoke(amps, ["pipeline", job, *[str(log[0])] * len(directories), *dry, *names])
+    assert (ran.exit_code, ran.output) == (
+        1,
+        f"error: there are no journals of 'Other' in {log[0]}: is it the JournalDirectory?\n",
+    )
+
+
+@pytest.mark.parametrize("job", ["stats", "queue-report", "reconcile"])
+@pytest.mark.parametrize("dry", [["-dry-run"], []])
+def test_an_output_that_cannot_be_written_is_refused_before_anything_is_read(
+    tmp_path: Path, job: str, dry: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even that there are no journals is found out."""
+    option, name = {
+        "stats": ("-csv", "s.csv"), "queue-report": ("-output", "r.html"), "reconcile": ("-output", "d.parquet"),
+    }[job]  # fmt: skip
+
+    def told(output: Path) -> str:
+        directories = [str(tmp_path)] * (2 if job == "reconcile" else 1)
+        ran = CliRunner().invoke(amps, ["pipeline", job, *directories, *dry, option, str(output)])
+        assert ran.exit_code == 1
+        return ran.output.removeprefix(f"error: the output {output} cannot be written: ")
+
+    missing = tmp_path / "no" / name
+    assert told(missing) == f"there is no directory {missing.parent}: make it, or choose another place\n"
+    (tmp_path / "file").touch()
+    assert told(tmp_path / "file" / name).startswith(f"there is no directory {tmp_path / 'file'}: ")
+    there = tmp_path / name
+    denied = {tmp_path}
+    # Root may write everywhere.
+    monkeypatch.setattr("os.access", lambda path, mode: not (mode & os.W_OK and Path(path) in denied))
+    assert told(there).startswith(f"you may not write to the directory {tmp_path}: ")
+    there.touch()
+    denied = {there}
+    assert told(there) == "it is there and write-protected: choose another place\n"
+
+
+def test_a_full_disk_is_told_with_the_path(
+    spark: "SparkSession", log: tuple[Path, list[Logged]], tmp_path: Path
+) -> None:
+    for job, option in (("stats", "-csv"), ("queue-report", "-output")):
+        path = tmp_path / job
+        path.write_text("as it was")
+        unfinished_path(path).symlink_to("/dev/full")
+        ran = CliRunner().invoke(amps, ["pipeline", job, str(log[0]), option, str(path)])
+        assert ran.exit_code == 1
+        assert ran.output.splitlines()[-1] == (
+            f"error: the output {path} cannot be written (No space left on device): make room there, or choose another "
+            "place"
+        )
+        assert path.read_text() == "as it was"
+        assert not unfinished_path(path).is_symlink()
+
+
+def test_what_is_no_file_is_written_and_not_replaced(tmp_path: Path) -> None:
+    target, link = tmp_path / "target", tmp_path / "link"
+    target.write_text("before")
+    link.symlink_to(target)
+    write_output(link, "after")
+    assert (link.is_symlink(), target.read_text()) == (True, "after")
+    with pytest.raises(
+        PipelineError, match=r"/dev/full cannot be written \(No space left on device\): make room"
+    ):
+        write_output(Path("/dev/full"), "x")
 
 
 @pytest.mark.parametrize(

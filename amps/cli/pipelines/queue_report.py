@@ -1,6 +1,5 @@
 """`amps pipeline queue-report`: what became of the messages of queues."""
 
-import os
 from pathlib import Path
 
 import click
@@ -17,7 +16,6 @@ from amps.cli.pipelines.report_options import (
     show_plan,
     show_table,
 )
-from amps.journal.names import unfinished_path
 
 
 @click.command(
@@ -67,8 +65,11 @@ def queue_report(
         queue_report_page,
         summary_row,
     )
+    from amps.spark.pipelines.report_output import check_output, write_output
     from amps.spark.pipelines.report_source import Journals, planned_read
 
+    if output is not None:
+        check_output(output)
     journals = Journals(directory, archive, instance, None, first, last)
     planned_read(journals)  # a range that is none is told before Spark starts
     if dry_run:
@@ -77,7 +78,7 @@ def queue_report(
     with spark_session(master, "amps-queue-report") as spark, shown_progress() as progress:
         report = run(spark, QueueReportOptions(journals, queue, interval_us), progress)
     if output is not None:
-        _replace(output, queue_report_page(report))
+        write_output(output, queue_report_page(report))
     if as_json:
         show_json(report)
         return
@@ -90,13 +91,3 @@ def queue_report(
             click.echo(f"{printable(figures.queue)}: {note}")
     for note in report.notes:
         click.echo(note)
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write a file that is whole or not there. Raises click.FileError."""
-    unfinished = unfinished_path(path)
-    try:
-        unfinished.write_text(text, encoding="utf-8")
-        os.replace(unfinished, path)
-    except OSError as error:
-        raise click.FileError(str(path), error.strerror) from None

@@ -83,13 +83,13 @@ def reconcile(
     A range applies to each log by itself: the same message has another time in each, so near the ends of a range of
     times it may be in one of them only. What one instance has not got yet is missing in it.
     """
-    from amps.spark.pipelines.reconcile import ReconcileOptions, output_format, run
+    from amps.spark.pipelines.reconcile import ReconcileOptions, check_differences_output, run
     from amps.spark.pipelines.report_source import MESSAGE_KINDS, Journals, planned_read
 
     a = Journals(directory_a, archive_a, instance_a, topic, first, last)
     b = Journals(directory_b, archive_b, instance_b, topic, first, last)
     if output is not None:
-        output_format(output)
+        check_differences_output(output)
     reads = [planned_read(journals, MESSAGE_KINDS) for journals in (a, b)]
     if dry_run:
         show_plan(*reads)

@@ -77,8 +77,8 @@ def show_plan(*reads: "PlannedRead") -> None:
     """What a dry run tells."""
     for read in reads:
         files = f"{read.journals:,} journal{'' if read.journals == 1 else 's'}"
-        of = "" if read.instance is None else f" of {printable(read.instance)}"
-        click.echo(f"{read.directory}: would read {files}{of}, {read.size_bytes:,} bytes")
+        of = printable(read.instance)
+        click.echo(f"{read.directory}: would read {files} of {of}, {read.size_bytes:,} bytes")
 
 
 def show_json(result: Any, **more: Any) -> None:

@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -58,7 +59,7 @@ _TITLES = (
 @option(
     "csv",
     "csv_path",
-    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    type=click.Path(dir_okay=False, path_type=Path),
     help="Write a row per interval to this file.",
 )
 @json_option
@@ -80,11 +81,18 @@ def stats(
     """Count messages, payload bytes, rates, sizes and publishers, in all and by interval.
 
     Messages are what clients published; by kind, all records of the log are counted. A peak is the busiest second,
-    or the busiest interval where these are no whole seconds. Intervals without messages are left out.
+    or the busiest interval where these are no whole seconds. Intervals without messages are left out. A message at the
+    edge of two intervals belongs to the later one. Expired messages count: the log has them.
+
+    Sizes are those of payloads, in bytes: p99 is the smallest size that at least 99% of the messages do not exceed
+    (nearest rank, exact), p50 the same of half of them.
     """
+    from amps.spark.pipelines.report_output import check_output, write_output
     from amps.spark.pipelines.report_source import Journals, planned_read
     from amps.spark.pipelines.stats import StatsOptions, kinds_counted, run
 
+    if csv_path is not None:
+        check_output(csv_path)
     options = StatsOptions(Journals(directory, archive, instance, topic, first, last), interval_us, by)
     read = planned_read(options.journals, kinds_counted(by))
     if dry_run:
@@ -93,7 +101,7 @@ def stats(
     with spark_session(master, "amps-stats") as spark, shown_progress() as progress:
         found = run(spark, options, progress)
     if csv_path is not None:
-        _write_csv(found, csv_path)
+        write_output(csv_path, _csv_text(found))
     if as_json:
         show_json(found)
     else:
@@ -143,8 +151,8 @@ def _cells(figures: "Figures") -> tuple[int | float, ...]:
     )
 
 
-def _write_csv(found: "Stats", path: Path) -> None:
-    """A row per interval, and key. Raises click.FileError."""
+def _csv_text(found: "Stats") -> str:
+    """A row per interval, and key."""
     from amps.spark.pipelines.report_intervals import moment
     from amps.spark.pipelines.stats import Figures
 
@@ -160,8 +168,6 @@ def _write_csv(found: "Stats", path: Path) -> None:
                 *(getattr(interval.figures, name) for name in names),
             ]
 
-    try:
-        with path.open("w", newline="", encoding="utf-8", errors="replace") as file:
-            csv.writer(file).writerows(rows())
-    except OSError as error:
-        raise click.FileError(str(path), error.strerror) from None
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows(rows())
+    return text.getvalue()

@@ -79,13 +79,13 @@ def run(spark: "SparkSession", options: QueueReportOptions, progress: Progress) 
     selected = Range(read.selection.first_position, read.selection.first_time_us)
     whole = Journals(journals.directory, journals.archive, journals.instance, None, None, journals.last)
     with shuffling(spark, planned_read(whole).size_bytes):
-        report = _report(spark, options, whole, selected, rules, progress)
+        report = _report(spark, options, whole, selected, rules, read.instance, progress)
     notes = [*NOTES, *([problem] if problem else [])]
     if len(report.queues) == queue_report_counting.QUEUES_MAX:
         notes.append(
             f"Only the {len(report.queues)} queues with most messages are shown; others can be asked for by name."
         )
-    return replace(report, instance=read.instance, notes=tuple(notes))
+    return replace(report, notes=tuple(notes))
 
 
 def _report(
@@ -94,6 +94,7 @@ def _report(
     whole: Journals,
     selected: Range,
     rules: tuple[EntryRule, ...],
+    instance: str,
     progress: Progress,
 ) -> QueueReport:
     """All but what is to be said of the whole."""
@@ -111,13 +112,13 @@ def _report(
         ends = _ends(messages, selected)
         if ends is None:
             figures = count_queues(messages, selected, None, rules, early, progress)
-            return QueueReport(None, None, None, None, tuple(figures), ())
+            return QueueReport(instance, None, None, None, tuple(figures), ())
         interval_us = options.interval_us
         if interval_us is None:
             interval_us = chosen_interval_us(*ends, INTERVALS_CHOSEN)
         check_interval(*ends, interval_us, INTERVALS_MAX)
         figures = count_queues(messages, selected, (*ends, interval_us), rules, early, progress)
-        return QueueReport(None, *ends, interval_us, tuple(figures), ())
+        return QueueReport(instance, *ends, interval_us, tuple(figures), ())
     finally:
         messages.unpersist()
         gone.unpersist()

@@ -33,10 +33,8 @@ class EntryRule:
         return topic == self.topic if matches is None else matches(topic)
 
 
-def read_rules(directory: Path, instance: str | None) -> tuple[tuple[EntryRule, ...], str | None]:
+def read_rules(directory: Path, instance: str) -> tuple[tuple[EntryRule, ...], str | None]:
     """The rules of all queues as they were written down last, and what is to be said if there are none to be had."""
-    if instance is None:
-        return (), None
     path = queues_ack_path(directory, instance)
     try:
         _, starts = read_queues_ack(path)

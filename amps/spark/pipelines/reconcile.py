@@ -16,6 +16,8 @@ remembers one number, finds what is out of order. Spark spills what does not fit
 the publishers with most differences and a few examples.
 """
 
+import errno
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +25,9 @@ from typing import TYPE_CHECKING
 
 from amps._core.identity import publisher_id
 from amps.spark.pipelines.job import PipelineError, Progress
+from amps.spark.pipelines.report_output import check_output, output_failed
 from amps.spark.pipelines.report_source import MESSAGE_KINDS, Journals, planned_read, records, shuffling
+from amps.spark.pipelines.tasks import is_of_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -115,11 +119,17 @@ def output_format(path: Path) -> str:
     return FORMATS[path.suffix]
 
 
+def check_differences_output(path: Path) -> None:
+    """Whether differences can be written there. Raises PipelineError."""
+    output_format(path)
+    check_output(path)
+    _check_replaceable(path)
+
+
 def run(spark: "SparkSession", options: ReconcileOptions, progress: Progress) -> Reconciliation:
     """Compare. Raises PipelineError, and what Spark raises of journals that cannot be read."""
     if options.output is not None:
-        output_format(options.output)
-        _check_replaceable(options.output)
+        check_differences_output(options.output)
     both = (options.a, options.b)
     size_bytes = sum(planned_read(journals, MESSAGE_KINDS).size_bytes for journals in both)
     with shuffling(spark, size_bytes):
@@ -343,9 +353,17 @@ def _differences(messages: "DataFrame", publishers: "DataFrame") -> "DataFrame":
 def _write(differences: "DataFrame", output: Path) -> None:
     """Replace what an earlier run has written. Raises PipelineError."""
     _check_replaceable(output)
-    if output.exists():
-        shutil.rmtree(output)
-    differences.write.format(output_format(output)).save(output.absolute().as_uri())
+    try:
+        if output.exists():
+            shutil.rmtree(output)
+        differences.write.format(output_format(output)).save(output.absolute().as_uri())
+    except OSError as error:
+        raise output_failed(output, error) from error
+    except Exception as error:
+        full = os.strerror(errno.ENOSPC)
+        if not is_of_spark(error) or full not in str(error):
+            raise
+        raise output_failed(output, OSError(errno.ENOSPC, full)) from error
 
 
 def _check_replaceable(output: Path) -> None:

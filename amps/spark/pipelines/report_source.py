@@ -42,10 +42,10 @@ class Journals:
 
 @dataclass(frozen=True, slots=True)
 class PlannedRead:
-    """What a read takes: `instance` None if there are no journals."""
+    """What a read takes."""
 
     directory: Path
-    instance: str | None
+    instance: str
     journals: int
     size_bytes: int
     selection: Selection
@@ -60,6 +60,9 @@ def planned_read(journals: Journals, kinds: Iterable[str] = ()) -> PlannedRead:
         instance = instance_of(options)
     except (ValueError, LogDamaged, OSError) as error:
         raise PipelineError(str(error)) from error
+    if instance is None:
+        of = "" if journals.instance is None else f" of {journals.instance!r}"
+        raise PipelineError(f"there are no journals{of} in {journals.directory}: is it the JournalDirectory?")
     return PlannedRead(
         journals.directory,
         instance,

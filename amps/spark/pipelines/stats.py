@@ -5,6 +5,7 @@ memory does not do, and counted several ways. Only counts come to the driver: on
 which there may be `ROWS_MAX`, and the `KEYS_MAX` keys with most messages.
 
 What is counted: messages (`publish`, `delta_publish`), and their payloads as bytes; by kind, all records of the log.
+Percentiles are by the nearest rank, and exact: a log has few different sizes, and only their counts are held.
 A mean rate is over the whole seconds from the first message to the last one, of an interval over all of it. A peak is
 the busiest second, or the busiest interval if intervals are no whole seconds.
 """
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 By = Literal["topic", "publisher", "kind"]
 ROWS_MAX = 100_000
 KEYS_MAX = 1000
-_PERCENTILE_ACCURACY = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,8 @@ def _sums() -> "list[Column]":
         f.count_distinct("publisher").alias("publishers"),
         f.min("us").alias("first"),
         f.max("us").alias("last"),
-        f.percentile_approx("size", [0.5, 0.99], _PERCENTILE_ACCURACY).alias("percentiles"),
+        f.expr("percentile_disc(0.5) within group (order by size)").alias("p50"),
+        f.expr("percentile_disc(0.99) within group (order by size)").alias("p99"),
         f.max("size").alias("largest"),
     ]
 
@@ -215,7 +216,6 @@ def _by(rows: "list[Row]", *keys: str) -> "dict[tuple[Any, ...], Row]":
 def _figures(row: "Row", peak: "Row", unit_us: int, interval_us: int | None = None) -> Figures:
     """`interval_us`: what its mean rates are over; None: all units from the first message to the last one."""
     over_us = interval_us or (row["last"] // unit_us - row["first"] // unit_us + 1) * unit_us
-    p50, p99 = row["percentiles"]
     return Figures(
         messages=row["messages"],
         payload_bytes=row["bytes"],
@@ -227,7 +227,7 @@ def _figures(row: "Row", peak: "Row", unit_us: int, interval_us: int | None = No
         peak_messages_per_s=peak["messages"] * US_PER_S / unit_us,
         peak_bytes_per_s=peak["bytes"] * US_PER_S / unit_us,
         mean_bytes=row["bytes"] / row["messages"],
-        p50_bytes=p50,
-        p99_bytes=p99,
+        p50_bytes=int(row["p50"]),
+        p99_bytes=int(row["p99"]),
         max_bytes=row["largest"],
     )

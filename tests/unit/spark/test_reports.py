@@ -164,7 +164,6 @@ def test_messages_know_which_queues_take_them() -> None:
 
 def test_rules_are_read_where_the_server_writes_them(tmp_path: Path) -> None:
     """What makes no sense is not known."""
-    assert read_rules(tmp_path, None) == ((), None)
     rules, problem = read_rules(tmp_path, "here")
     assert (rules, problem) == ((), "here.queues.ack is not there, so it is not known what the queues take")
     starts = [
