@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.timeout(600)  # a session takes its time to start
 
+SHORTENED = 140
 HOSTILE = "Q<script>alert&lt;1</script>&amp;"  # without regex characters: it is subscribed to by name
 HOSTILE_CONSUMER = "<b onclick='x'>&lt;worker"
 
@@ -355,6 +356,58 @@ def test_of_many_queues_those_with_most_messages_are_told(
     report = report_of(spark, served.journal_directory)
     assert [figures.queue for figures in report.queues] == ["Q", "Qonce"]
     assert report.notes[-1].startswith("Only the 2 queues with most messages are shown")
+
+
+@pytest.fixture(scope="module")
+def shortened(start_module_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log whose first journal was removed: `first` has acknowledged messages of it alone, `second` others, too."""
+    server = start_module_server(**options(queue_xml("Q", "T")))
+    with Peers("worker") as peers:
+        publisher = peers.logged_on(server)
+        pad = "x" * 200_000
+        publisher.publish_all("T", [b'{"id":%d,"pad":"%s"}' % (n, pad.encode()) for n in range(SHORTENED)])
+        publisher.flush("persisted")
+        for name, count in (("first", 20), ("second", SHORTENED - 20)):
+            client = peers.logged_on(server, name=name)
+            client.subscribe("Q", "s", o="max_backlog=5")
+            for _ in range(count // 5):
+                acknowledge(client, *client.receive_published(5))
+            client.close()
+    server.stop()
+    directory = tmp_path_factory.mktemp("shortened")
+    for path in server.journal_directory.iterdir():
+        if ".0000000000." not in path.name:
+            (directory / path.name).symlink_to(path)
+    return directory
+
+
+def test_messages_of_removed_journals_are_in_no_percentile(spark: "SparkSession", shortened: Path) -> None:
+    figures = figures_of(report_of(spark, shortened), "Q")
+    assert figures.left == {"acknowledged": SHORTENED}
+    timed = figures.durations["acknowledged"].count
+    assert (timed > 0, figures.untimed) == (True, SHORTENED - timed)
+    second, first = figures.consumers
+    assert (first.consumer, first.acknowledged, first.untimed) == ("first", 20, 20)
+    assert (first.p50_us, first.p99_us) == (None, None)
+    assert (second.consumer, second.acknowledged, second.untimed) == (
+        "second",
+        SHORTENED - 20,
+        figures.untimed - 20,
+    )
+    # All of the messages whose times are known are its own.
+    times = figures.durations["acknowledged"]
+    assert (second.p50_us, second.p99_us) == (times.p50_us, times.p99_us)
+    assert any(f"not there any more: {figures.untimed};" in note for note in figures.notes)
+
+
+def test_the_page_counts_them_apart(spark: "SparkSession", shortened: Path, tmp_path: Path) -> None:
+    output = tmp_path / "report.html"
+    ran = CliRunner().invoke(amps, ["pipeline", "queue-report", str(shortened), "-output", str(output)])
+    assert ran.exit_code == 0, ran.output
+    rows = [[cell.text for cell in row] for row in parsed(output).iter("tr")]
+    assert ["first", "20", "14.3%", "20", "-", "-"] in rows
+    (apart,) = [row[1] for row in rows if row[0] is not None and row[0].endswith("time not known")]
+    assert int(apart or 0) > 20
 
 
 def test_journals_without_queues(spark: "SparkSession", tmp_path: Path) -> None:

@@ -58,6 +58,9 @@ def queue_report(
     message has left the queue.
     The range chooses what is shown; the log is read from its beginning, because depth follows from all that came
     before. An existing output is replaced.
+
+    A percentile is right to a ten-thousandth of the messages. How long a message of a journal that is not there any
+    more took is not known: it is in no percentile, and counted apart.
     """
     from amps.spark.pipelines.queue_report import QueueReportOptions, run
     from amps.spark.pipelines.queue_report_page import (

@@ -73,7 +73,7 @@ def count_queues(
         .agg(
             f.count("*").alias("messages"),
             f.count_if(entered).alias("entered"),
-            f.count_if(f.isnull("entered_us") & left).alias("unknown"),
+            f.count_if(f.isnull("entered_us") & left).alias("untimed"),
             f.sum(f.when(f.col("times_left") > 1, f.col("times_left") - 1).otherwise(0)).alias("again"),
             f.sum(f.when(left & (f.col("deliveries") > 1), f.col("deliveries") - 1).otherwise(0)).alias(
                 "redelivered"
@@ -155,10 +155,13 @@ def _durations(gone: "DataFrame") -> dict[Key, dict[str, Durations]]:
 
 
 def _duration() -> "Column":
+    """Null: it is not known when the message entered."""
     from pyspark.sql import functions as f
 
-    # A clock that was set back makes no message leave before it came.
-    return f.greatest(f.col("left_us") - f.col("entered_us"), f.lit(0))
+    # A clock that was set back makes no message leave before it came. (`greatest` alone leaves out nulls.)
+    return f.when(
+        f.col("entered_us").isNotNull(), f.greatest(f.col("left_us") - f.col("entered_us"), f.lit(0))
+    )
 
 
 def _consumers(acknowledged: "DataFrame") -> "DataFrame":
@@ -171,6 +174,7 @@ def _consumers(acknowledged: "DataFrame") -> "DataFrame":
         acknowledged.groupBy(*_KEY, "consumer")
         .agg(
             f.count("*").alias("acknowledged"),
+            f.count_if(f.isnull("entered_us")).alias("untimed"),
             f.percentile_approx(_duration(), [0.5, 0.99], _PERCENTILE_ACCURACY).alias("percentiles"),
         )
         .withColumn("consumers", f.count("*").over(of_queue))
@@ -289,6 +293,7 @@ def _figures(
         entered=0 if total is None else total["entered"],
         left={way: left[way] for way in WAYS if way in left},
         expired={reason: expired[reason] for reason in REASONS.values() if reason in expired},
+        untimed=0 if total is None else total["untimed"],
         redeliveries=0 if total is None else total["redelivered"],
         depth_before=line.depth_before,
         depth=line.depth,
@@ -301,6 +306,7 @@ def _figures(
                 row["consumer"] or "unknown",
                 row["acknowledged"],
                 row["acknowledged"] / acknowledged,
+                row["untimed"],
                 *(row["percentiles"] or (None, None)),
             )
             for row in consumers
@@ -323,10 +329,10 @@ def _notes(rule: EntryRule | None, total: "Row | None", early: int) -> tuple[str
             "This queue has a filter, and the log does not tell which messages it let in, so only messages that have "
             "left it later count as entered."
         )
-    if total is not None and total["unknown"]:
+    if total is not None and total["untimed"]:
         notes.append(
-            f"Messages of journals that are not there any more: {total['unknown']:,}; they count as having been in the "
-            "queue before, and in no time."
+            f"Messages of journals that are not there any more: {total['untimed']:,}; they count as having been in the "
+            "queue before, and how long they took is not known."
         )
     if total is not None and total["again"]:
         notes.append(

@@ -53,7 +53,7 @@ def main_durations(figures: QueueFigures) -> Durations | None:
 
 def queue_report_page(report: QueueReport) -> str:
     """The report as an HTML file."""
-    title = "Queues" if report.instance is None else f"Queues of {report.instance}"
+    title = f"Queues of {report.instance}"
     if report.first_us is None or report.last_us is None or report.interval_us is None:
         period = "Nothing of queues is in this part of the log."
     else:
@@ -119,12 +119,13 @@ def _queue(figures: QueueFigures, interval_us: int | None) -> Iterator[Element]:
     if figures.consumers:
         yield element("h3", _consumers_title(figures))
         yield table(
-            ("consumer", "acknowledged", "share", "p50", "p99"),
+            ("consumer", "acknowledged", "share", "time not known", "p50", "p99"),
             (
                 (
                     share.consumer,
                     share.acknowledged,
                     f"{share.share:.1%}",
+                    share.untimed,
                     *("-" if us is None else duration(us) for us in (share.p50_us, share.p99_us)),
                 )
                 for share in figures.consumers
@@ -140,6 +141,8 @@ def _counts(figures: QueueFigures) -> Iterator[tuple[str | int, ...]]:
         if way == "expired":
             for reason, of_reason in figures.expired.items():
                 yield f"expired: {reason}", of_reason
+    if figures.untimed:
+        yield "of these, of journals that are not there any more: time not known", figures.untimed
     yield "delivered again, before they left", figures.redeliveries
     yield "in the queue at the end", figures.depth
     if figures.oldest_us is not None:

@@ -41,8 +41,10 @@ class ConsumerShare:
     consumer: str
     acknowledged: int
     share: float
+    untimed: int
+    """Of these, those whose journals are not there any more, so that it is not known how long they took."""
     p50_us: int | None
-    """From recorded to acknowledged; None if none of these times is known."""
+    """From recorded to acknowledged, of the others; None if there are none."""
     p99_us: int | None
 
 
@@ -70,6 +72,8 @@ class QueueFigures:
     """By way (WAYS)."""
     expired: Mapping[str, int]
     """By reason (REASONS); a message that has several counts for each."""
+    untimed: int
+    """Of the messages that left, those whose journals are not there any more; they are in no duration."""
     redeliveries: int
     """Of the messages that left: how often they were delivered again."""
     depth_before: int
@@ -97,7 +101,7 @@ class QueueFigures:
 class QueueReport:
     """All queues, those with most messages first."""
 
-    instance: str | None
+    instance: str
     first_us: int | None
     """Of what is shown; None: there is nothing."""
     last_us: int | None
