@@ -9,31 +9,39 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from click.testing import CliRunner, Result
 
 pytest.importorskip("pyspark", reason="PySpark is not installed (pip install 'amps-server[spark]')")
 pytest.importorskip("pyarrow", reason="pyarrow is not installed (pip install 'amps-server[spark]')")
 
 import numpy
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from amps._core.identity import publisher_id
-from amps.cli.main import amps
 from amps.journal.clients_ack import ROW_DTYPE, ClientsAck, write_clients_ack
 from amps.journal.compression import compress_journal
 from amps.journal.disk import Disk
+from amps.journal.listing import list_journals
 from amps.journal.names import clients_ack_path
 from amps.spark.pipelines import archive as job
 from amps.spark.pipelines import archive_manifest
 from amps.spark.pipelines.archive_manifest import Archive
+from amps.spark.pipelines.archive_plan import ArchiveOptions
 from amps.spark.pipelines.archive_tasks import StagedPart
 from amps.spark.pipelines.job import Silent
-from tests.support.handmade_logs import BEGIN_NS, INSTANCE, SECOND_NS, messages, write_log
+from tests.support.archives import (
+    LOG_TOPICS,
+    archive,
+    archived,
+    assert_rows_once,
+    files_of,
+    flip_byte,
+    mixed_log,
+    parquet_rows,
+)
+from tests.support.handmade_logs import INSTANCE, messages, write_log
 from tests.support.peer import RawClient
 from tests.support.pipeline_runs import PipelineRun
-from tests.support.records import RecordParts
 from tests.support.server import ServerProcess, StartServer, numbered_bodies, package_path, wait_until
 
 if TYPE_CHECKING:
@@ -42,7 +50,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(600)  # a session takes its time to start
 
 TOPICS = ("L/orders", "L/größe €", "L/a=b%2F", "L/123")
-DAY_NS = 86_400 * SECOND_NS
 NO_ARCHIVE_YET = "0 journals archived, 0 rows"
 
 
@@ -61,26 +68,6 @@ def fill(server: ServerProcess, client_name: str, count: int) -> None:
         for place, topic in enumerate(TOPICS):
             each = count // len(TOPICS)
             client.publish_persisted(topic, numbered_bodies(each, padding_bytes=10_000), 1 + place * each)
-
-
-def archive(*arguments: object) -> Result:
-    """The command, within the session of the test."""
-    return CliRunner().invoke(amps, ["pipeline", "archive", *map(str, arguments)])
-
-
-def archived(journals: Path, parquet: Path, *arguments: object) -> Result:
-    result = archive(journals, parquet, *arguments)
-    assert result.exit_code == 0, result.output
-    return result
-
-
-def parquet_rows(spark: "SparkSession", parquet: Path) -> "DataFrame":
-    """What Spark's own reader finds, topics as they are."""
-    schema = (
-        "position bigint, timestamp timestamp, bookmark string, publisher string, sequence bigint, "
-        "message_type string, kind string, expiration timestamp, payload binary, topic string, date date"
-    )
-    return spark.read.schema(schema).parquet(str(parquet))
 
 
 def journal_rows(spark: "SparkSession", journals: Path, **options: str) -> "DataFrame":
@@ -108,17 +95,8 @@ def end_of(entry: Any) -> int:
     return int(entry.start_position + entry.size_bytes)
 
 
-def files_of(parquet: Path) -> dict[Path, int]:
-    """The Parquet files that readers see, and when they were written."""
-    return {
-        path: path.stat().st_mtime_ns
-        for path in parquet.rglob("*.parquet")
-        if "_amps" not in path.relative_to(parquet).parts
-    }
-
-
 def full_journals(server: ServerProcess) -> list[int]:
-    entries = job.list_journals(server.journal_directory, None, "desk")
+    entries = list_journals(server.journal_directory, None, "desk")
     return [entry.number for entry in entries if entry.full]
 
 
@@ -190,32 +168,9 @@ def test_only_new_journals_are_archived(
     assert files_of(parquet) == after
 
 
-LOG_TOPICS = (
-    (b"red", b"json"), (b"a/b", b"fix"), (b"007", b"json"), (b"__HIVE_DEFAULT_PARTITION__", b"json"),
-    (("ü/" * 120).encode(), b"json"), (b"2026-01-01", b"nvfix"),
-)  # fmt: skip
-
-
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    """Records of every kind, with all there can be in a record, over two full journals and one in use."""
-    kinds = [
-        RecordParts(
-            b"\x00\xff" * kind,
-            kind=kind,
-            topic_id=kind % len(LOG_TOPICS),
-            publisher_id=(0, publisher_id("known"), 7)[kind % 3],
-            sequence=kind * (1 << 60),
-            timestamp_ns=BEGIN_NS + kind * DAY_NS // 3,
-            expiration_s=(0, 5, 0xFFFFFFFF)[kind % 3],
-            flags=kind % 4,
-            origin=b"12345678" + bytes(8),
-            correlation_id=b"abc",
-        )
-        for kind in range(1, 9)
-    ]
-    write_log(tmp_path / "journal", LOG_TOPICS, [messages(100, 6) + kinds, kinds * 2, messages(50, 6, 100)])
-    return tmp_path / "journal"
+    return mixed_log(tmp_path / "journal")
 
 
 def test_every_kind_of_record_and_topic(spark: "SparkSession", log: Path, tmp_path: Path) -> None:
@@ -225,16 +180,13 @@ def test_every_kind_of_record_and_topic(spark: "SparkSession", log: Path, tmp_pa
     theirs = parquet_rows(spark, parquet)
     assert ours.count() == theirs.count() == 100 + 24 + 50
     assert theirs.select("kind").distinct().count() == 8
-    # A name that is too long for a directory is told by the manifest alone.
-    cut = pc.unique(pa.array([row.topic for row in theirs.select("topic").collect()])).to_pylist()
-    long = next(name for name in cut if name is not None and "~" in name)
-    whole = LOG_TOPICS[4][0].decode()
-    columns = [column for column in ours.columns if column != "topic"]
-    named = theirs.selectExpr(f"if(topic = '{long}', '{whole}', topic) as topic", *columns).select(
-        ours.columns
-    )
+    named = theirs.select(ours.columns)
     assert ours.exceptAll(named).count() == named.exceptAll(ours).count() == 0
     assert {row.topic for row in named.collect()} == {name.decode() for name, _ in LOG_TOPICS}
+    # A key is the topic unless that is too long for the name of a directory.
+    long = LOG_TOPICS[4][0].decode()
+    keys = theirs.where(f"topic <> '{long}' and not topic_key <=> topic").count()
+    assert keys == 0
     assert {file.topic for entry in Archive(parquet).journals().values() for file in entry.files} == {
         name.decode() for name, _ in LOG_TOPICS
     }
@@ -290,6 +242,10 @@ TAMPERINGS: dict[str, tuple[Callable[[Path], None], str]] = {
         functools.partial(edit, change=change_column("publisher", "")),
         "column 'publisher' is another",
     ),
+    "topic": (
+        functools.partial(edit, change=change_column("topic", "blue")),
+        "column 'topic' is another",
+    ),
     "sequence": (
         functools.partial(edit, change=change_column("sequence", 1)),
         "column 'sequence' is another",
@@ -308,7 +264,7 @@ def test_tampered_rows_are_found(spark: "SparkSession", log: Path, tmp_path: Pat
     """The journal and the position are named, and it is not safe; archived again it is."""
     parquet = tmp_path / "parquet"
     archived(log, parquet)
-    red = next(parquet.glob("topic=red/date=2026-09-21/journal-made-0000000000-*.parquet"))
+    red = next(parquet.glob("topic_key=red/date=2026-09-21/journal-made-0000000000-*.parquet"))
     position = pq.ParquetFile(red).read()["position"][3].as_py()
     change, said = TAMPERINGS[how]
     change(red)
@@ -321,11 +277,6 @@ def test_tampered_rows_are_found(spark: "SparkSession", log: Path, tmp_path: Pat
     archived(log, parquet, "--again", "0")
     assert "safe to remove: 2 journals" in archived(log, parquet, "--verify").output
     assert_rows_once(spark, parquet, 124)
-
-
-def assert_rows_once(spark: "SparkSession", parquet: Path, count: int) -> None:
-    rows = parquet_rows(spark, parquet)
-    assert rows.count() == rows.select("position").distinct().count() == count
 
 
 def truncate(path: Path) -> None:
@@ -343,7 +294,7 @@ def test_missing_and_short_files_are_found_without_reading(
     spark: "SparkSession", log: Path, tmp_path: Path, change: Callable[[Path], None], said: str
 ) -> None:
     archived(log, tmp_path / "parquet")
-    change(next((tmp_path / "parquet").glob("topic=red/*/*0000000001*")))
+    change(next((tmp_path / "parquet").glob("topic_key=red/*/*0000000001*")))
     result = archive(log, tmp_path / "parquet")
     assert result.exit_code == 1
     assert re.search(rf"error: journal 1 at position \d+: .*{said}", result.output)
@@ -352,16 +303,43 @@ def test_missing_and_short_files_are_found_without_reading(
     assert re.search(r"error: journal 1 at position \d+: .* cannot be read", result.output)
 
 
+NUMBERS = ("1", "01", "1.0", "2026-11-23", "x" * 300)
+
+
+@pytest.mark.parametrize("count", [3, 5])
+def test_topics_are_exact_whatever_readers_make_of_directories(
+    spark: "SparkSession", tmp_path: Path, count: int
+) -> None:
+    """Spark guesses types of directories' names. The topic is text of the files; both leave files out."""
+    topics = NUMBERS[:count]
+    named = [(topic.encode(), b"json") for topic in topics]
+    write_log(tmp_path / "journal", named, [messages(100 * count, count), messages(1)])
+    archived(tmp_path / "journal", tmp_path / "parquet")
+    rows = spark.read.parquet(str(tmp_path / "parquet"))
+    assert dict(rows.dtypes)["topic"] == "string"
+    assert {row.topic: row["count"] for row in rows.groupBy("topic").count().collect()} == dict.fromkeys(
+        topics, 100
+    )
+    for topic in topics:
+        chosen = rows.where(rows.topic == topic)
+        assert chosen.count() == 100
+    keyed = parquet_rows(spark, tmp_path / "parquet").where("topic_key = '01'")
+    assert keyed.count() == 100
+    assert "PartitionFilters: [isnotnull(topic_key" in keyed._jdf.queryExecution().toString()
+    for path in files_of(tmp_path / "parquet"):
+        column = pq.ParquetFile(path).metadata.row_group(0).column(5)
+        assert column.path_in_schema == "topic"
+        assert column.statistics.min == column.statistics.max
+        assert column.statistics.min in topics
+
+
 def test_a_file_of_a_removed_journal_is_checked_by_its_checksum(
     spark: "SparkSession", log: Path, tmp_path: Path
 ) -> None:
     archived(log, tmp_path / "parquet")
     (log / f"{INSTANCE}.0000000000.journal").unlink()
     archived(log, tmp_path / "parquet", "--verify")
-    edit(
-        next((tmp_path / "parquet").glob("topic=red/date=2026-09-21/*0000000000*")),
-        change_column("payload", b"x"),
-    )
+    flip_byte(next((tmp_path / "parquet").glob("topic_key=red/date=2026-09-21/*0000000000*")))
     result = archive(log, tmp_path / "parquet", "--verify")
     assert result.exit_code == 1
     assert re.search(
@@ -384,7 +362,7 @@ def test_what_is_written_wrongly_never_comes_in(
         return results
 
     monkeypatch.setattr(job, "run_tasks", tampering)
-    options = job.ArchiveOptions(log, tmp_path / "parquet", split_bytes=1 << 16)
+    options = ArchiveOptions(log, tmp_path / "parquet", split_bytes=1 << 16)
     result = job.run(spark, options, Silent())
     assert [problem.number for problem in result.problems] == [1]
     assert "column 'payload' is another" in result.problems[0].text
@@ -409,7 +387,7 @@ def test_a_damaged_journal_does_not_hold_up_others(spark: "SparkSession", log: P
 def test_large_journals_are_cut_into_parts(
     spark: "SparkSession", server: ServerProcess, tmp_path: Path
 ) -> None:
-    options = job.ArchiveOptions(server.journal_directory, tmp_path / "parquet", split_bytes=1 << 20)
+    options = ArchiveOptions(server.journal_directory, tmp_path / "parquet", split_bytes=1 << 20)
     result = job.run(spark, options, Silent())
     assert result.problems == ()
     assert all(len(entry.parts) > 5 for entry in result.done)
@@ -457,7 +435,7 @@ def test_a_run_that_dies_while_files_get_their_places(
         dying.setattr(archive_manifest.os, "replace", dying_replace)
         dying.setattr(archive_manifest.shutil, "rmtree", lambda *_, **__: None)
         with pytest.raises(Death):
-            job.run(spark, job.ArchiveOptions(log, tmp_path / "parquet"), Silent())
+            job.run(spark, ArchiveOptions(log, tmp_path / "parquet"), Silent())
     assert len(files_of(tmp_path / "parquet")) == moves
     (log / f"{INSTANCE}.0000000000.journal").unlink()
     archived(log, tmp_path / "parquet")

@@ -19,6 +19,7 @@ from amps.cli.main import amps
 from amps.client import EPOCH, Client
 from amps.spark.pipelines import archive as archiving
 from amps.spark.pipelines import replay_tasks
+from amps.spark.pipelines.archive_plan import ArchiveOptions
 from amps.spark.pipelines.job import Silent
 from tests.support.handmade_logs import BEGIN_NS, SECOND_NS, messages, write_log
 from tests.support.peer import RawClient
@@ -65,7 +66,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def parquet(spark: "SparkSession", log: Path) -> Path:
     """The archive of it."""
     path = log.parent / "parquet"
-    options = archiving.ArchiveOptions(log, path, current=True, split_bytes=1 << 16)
+    options = ArchiveOptions(log, path, current=True, split_bytes=1 << 16)
     assert archiving.run(spark, options, Silent()).rows == COUNT
     return path
 

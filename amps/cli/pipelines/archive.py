@@ -10,7 +10,8 @@ from amps.cli.options import HelpfulCommand, option
 from amps.cli.pipelines.common import counted, job_options, shown_progress, spark_session
 
 if TYPE_CHECKING:
-    from amps.spark.pipelines.archive import ArchiveOptions, ArchiveResult
+    from amps.spark.pipelines.archive import ArchiveResult
+    from amps.spark.pipelines.archive_plan import ArchiveOptions
 
 _DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
 _NUMBER = click.IntRange(min=0)
@@ -53,11 +54,14 @@ def archive(
     """Copy full journals to Parquet, by topic and date, and say which are safe to remove.
 
     JOURNALS is a JournalDirectory, PARQUET the archive's directory. What is in already is not done again. Every row is
-    read back and compared before its journal counts as archived. Nothing is removed.
+    read back and compared before its journal counts as archived. Before a journal is called safe to remove, its Parquet
+    files are checked by their checksums. Nothing is removed.
 
-    Exit status 1 if a journal is damaged, or what is in the archive differs from it.
+    Exit status 1 if a journal is damaged, if what is in the archive differs from it or does not belong there, or if it
+    is not known where an older journal is.
     """
-    from amps.spark.pipelines.archive import ArchiveOptions, run
+    from amps.spark.pipelines.archive import run
+    from amps.spark.pipelines.archive_plan import ArchiveOptions
 
     options = ArchiveOptions(
         journals=journals,
@@ -69,17 +73,19 @@ def archive(
         verify=verify,
     )
     if dry_run:
-        _show_plan(options)
+        if not _show_plan(options):
+            context.exit(1)
         return
     with spark_session(master, "amps pipeline archive") as spark, shown_progress() as progress:
         result = run(spark, options, progress)
     _show_result(result, options)
-    if result.problems:
+    if not result.sound:
         context.exit(1)
 
 
-def _show_plan(options: "ArchiveOptions") -> None:
-    from amps.spark.pipelines.archive import plan
+def _show_plan(options: "ArchiveOptions") -> bool:
+    """Whether it is known where all journals are."""
+    from amps.spark.pipelines.archive_plan import plan
 
     planned = plan(options)
     numbers = {journal.number for journal in planned.todo}
@@ -95,6 +101,9 @@ def _show_plan(options: "ArchiveOptions") -> None:
     )
     if planned.lost:
         click.echo(f"removed before they were archived: journals {planned.lost[0]} to {planned.lost[-1]}")
+    if planned.nowhere_text:
+        click.echo(f"error: {planned.nowhere_text}", err=True)
+    return not planned.nowhere_text
 
 
 def _show_result(result: "ArchiveResult", options: "ArchiveOptions") -> None:
@@ -108,6 +117,13 @@ def _show_result(result: "ArchiveResult", options: "ArchiveOptions") -> None:
     for problem in result.problems:
         place = "" if problem.position is None else f" at position {problem.position}"
         click.echo(f"error: journal {problem.number}{place}: {problem.text}", err=True)
+    for path in result.strays:
+        click.echo(
+            f"error: {path} belongs to no journal of the archive, and readers would see its rows: take it away",
+            err=True,
+        )
+    if result.nowhere_text:
+        click.echo(f"error: {result.nowhere_text}", err=True)
     _show_safe(result, options)
 
 

@@ -16,24 +16,29 @@ A run writes the files of a journal into `staging` and compares them with the jo
 Each JSON file is whole at its place or not there (`amps.journal.disk.whole_file`). The next run does steps 2 to 4
 again for what it finds in `moving`, each of which may be done twice, and removes what is in `staging`. So all that a
 death can leave to see are files of a journal of which others are not at their places yet, between steps 1 and 3.
+
+An entry that cannot be read is an error, unless its journal is archived again: then all files that have its name are
+replaced.
 """
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from amps.journal.disk import Disk, whole_file
 from amps.journal.names import UNFINISHED_SUFFIX
-from amps.spark.pipelines.archive_layout import manifest_path
+from amps.spark.pipelines.archive_layout import is_of_journal, is_visible, manifest_path
 from amps.spark.pipelines.job import PipelineError
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,21 +145,46 @@ class Archive:
             )
         return str(said["instance"])
 
-    def journals(self) -> dict[int, ArchivedJournal]:
-        """What is in, by number, rising; what is on its way in, too: it will be. Raises PipelineError, OSError."""
-        found = [*self._files("journals"), *self._files("moving")]
+    def journals(self, again: Collection[int] = ()) -> dict[int, ArchivedJournal]:
+        """What is in, by number, rising; what is on its way in, too: it will be. Raises PipelineError, OSError.
+
+        `again`: numbers of journals that are archived again, whose entries need not be readable.
+        """
         entries = {}
-        for path in found:
-            said = _read(path)
-            entry = entry_of(said["entry"] if path.parent.name == "moving" else said)
-            entries[entry.number] = entry
+        for path in [*self._files("journals"), *self._files("moving")]:
+            try:
+                entry = _read_entry(path)
+            except PipelineError:
+                if _number_of(path) not in again:
+                    raise
+            else:
+                entries[entry.number] = entry
         return dict(sorted(entries.items()))
 
+    def files_of(self, instance: str, number: int) -> tuple[str, ...]:
+        """What readers see of a journal, told by the names of files: paths below the directory. Raises OSError."""
+        return tuple(sorted(path for path in self._visible() if is_of_journal(path, instance, number)))
+
+    def strays(self, entries: Iterable[ArchivedJournal]) -> tuple[Path, ...]:
+        """Files that readers see, and that belong to none of these journals. Raises OSError."""
+        known = {file.path for entry in entries for file in entry.files}
+        return tuple(sorted(self.directory / path for path in self._visible() if path not in known))
+
+    def _visible(self) -> Iterator[str]:
+        """All files that readers look at, by their paths below the directory."""
+        if not self.directory.exists():
+            return
+        for place, directories, names in os.walk(self.directory, onerror=_raise, followlinks=True):
+            directories[:] = filter(is_visible, directories)
+            for name in filter(is_visible, names):
+                yield str((Path(place) / name).relative_to(self.directory))
+
     @contextlib.contextmanager
-    def working(self, instance: str) -> Iterator[None]:
+    def working(self, instance: str, again: Collection[int] = ()) -> Iterator[None]:
         """Make the archive if there is none, keep other runs out, and finish what an earlier one has left.
 
-        Raises PipelineError, OSError.
+        `again`: numbers of journals that are archived again, of which it need not be possible to finish. Raises
+        PipelineError, OSError.
         """
         for directory in (self._own / "journals", self._own / "moving"):
             self._make_directory(directory)
@@ -177,7 +207,12 @@ class Archive:
                 for unfinished in directory.glob(f"*{UNFINISHED_SUFFIX}"):
                     unfinished.unlink()
             for path in self._files("moving"):
-                self._finish(path)
+                try:
+                    self._finish(path)
+                except PipelineError:
+                    if _number_of(path) not in again:
+                        raise
+                    path.unlink()
             shutil.rmtree(self.staging, ignore_errors=True)
             try:
                 yield
@@ -199,8 +234,13 @@ class Archive:
     def _finish(self, moving: Path) -> None:
         """Steps 2 to 4. Raises PipelineError, OSError."""
         said = _read(moving)
+        try:
+            entry_of(said["entry"])
+            moves, removes = dict(said["moves"]), set(said["removes"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise _damaged(moving, error) from None
         changed: set[Path] = set()
-        for path, staged in said["moves"].items():
+        for path, staged in moves.items():
             target = self.directory / path
             self._make_directory(target.parent)
             changed.add(target.parent)
@@ -210,9 +250,9 @@ class Archive:
                 if not target.exists():
                     raise PipelineError(
                         f"{target} is missing, and so is {self.directory / staged}, from where it was to be moved: "
-                        f"somebody has removed it; remove {moving} and archive the journal again"
+                        f"somebody has removed it; archive the journal again (-again {_number_of(moving)})"
                     ) from None
-        for path in set(said["removes"]) - set(said["moves"]):
+        for path in removes - moves.keys():
             (self.directory / path).unlink(missing_ok=True)
         for directory in changed:
             self._disk.sync_directory(directory)
@@ -251,9 +291,46 @@ def entry_of(said: Mapping[str, Any]) -> ArchivedJournal:
     return ArchivedJournal(**{**said, "parts": parts})
 
 
+def failure_of(error: OSError, directory: Path) -> str:
+    """What to tell of a failure. Of a disk that is full the system says neither which one nor what to do."""
+    if error.errno not in _NO_ROOM:
+        return str(error)
+    return (
+        f"there is no room left for {directory} ({error.strerror}): make room and give the same command again, which "
+        "finishes or removes what was begun; until then that does not count as archived"
+    )
+
+
+def _number_of(path: Path) -> int:
+    return int(path.stem)
+
+
+def _read_entry(path: Path) -> ArchivedJournal:
+    """Of a file in `journals` or `moving`. Raises PipelineError, OSError."""
+    said = _read(path)
+    try:
+        entry = entry_of(said["entry"] if path.parent.name == "moving" else said)
+        if entry.number != _number_of(path):
+            raise ValueError(f"it is of journal {entry.number}")
+    except (KeyError, TypeError, ValueError) as error:
+        raise _damaged(path, error) from None
+    return entry
+
+
 def _read(path: Path) -> dict[str, Any]:
     try:
         said: dict[str, Any] = json.loads(path.read_bytes())
     except ValueError as error:
-        raise PipelineError(f"{path} is damaged: {error}; restore it, or archive the journal again") from None
+        raise _damaged(path, error) from None
     return said
+
+
+def _damaged(path: Path, error: Exception) -> PipelineError:
+    return PipelineError(
+        f"{path} is damaged ({' '.join(str(error).split())}): restore it, or archive the journal again "
+        f"(-again {_number_of(path)}, with -current if it is in use)"
+    )
+
+
+def _raise(error: OSError) -> None:
+    raise error

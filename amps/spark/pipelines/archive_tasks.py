@@ -4,9 +4,10 @@ A part is at most about `split_bytes` of a journal, and its rows fit into memory
 become Arrow columns in compiled code, and those become Parquet files, one per topic and day.
 
 Comparing reads the journal anew, and the files from their places, and looks at every column of every row: positions
-first, then each column. Topic and day of a row are those that its file's place and entry tell. Only the publisher may
-be told in two ways, by number and by name, because the names of clients become known later, or are forgotten; a name
-must then belong to the number.
+first, then each column. The day of a row is the one that its file's place tells, and the place is that of its topic.
+Only the publisher may be told in two ways, by number and by name, because the names of clients become known later, or
+are forgotten; a name must then belong to the number. A file can also be checked by itself, by the checksum that stands
+in the manifest: then the journal is not read.
 
 Damage of a journal and differences are results (`Problem`), no exceptions: other journals are not held up by them.
 """
@@ -26,7 +27,8 @@ import pyarrow.parquet as pq
 from amps._core.frames import LogDamaged
 from amps._core.identity import publisher_id
 from amps.spark.pipelines.archive_layout import day_of, days_of, file_path, topic_directory
-from amps.spark.pipelines.archive_manifest import ArchivedFile, ArchivedPart
+from amps.spark.pipelines.archive_manifest import ArchivedFile, ArchivedPart, failure_of
+from amps.spark.pipelines.job import PipelineError
 from amps.spark.pipelines.tasks import Address, Teller
 from amps.spark.planning import Split
 from amps.spark.publishers import publisher_names
@@ -35,9 +37,7 @@ from amps.spark.selection import Selection
 
 COMPRESSION = "zstd"
 DAY_US = 86_400_000_000
-IN_PATH = "topic"
-"""The column that is in the name of a directory instead of the files."""
-FILE_SCHEMA = pa.schema([pa.field(name, of) for name, of in ARROW_TYPES.items() if name != IN_PATH])
+FILE_SCHEMA = pa.schema(ARROW_TYPES.items())
 DAY = "day"
 
 
@@ -110,6 +110,8 @@ def write_part(task: WriteTask) -> StagedPart | Problem:
             teller.advance(split.byte_count)
     except LogDamaged as damage:
         return Problem(split.number, f"{damage}; amps journal verify tells more")
+    except OSError as error:
+        raise PipelineError(failure_of(error, task.staging)) from None
     return staged
 
 
@@ -122,7 +124,7 @@ def _write(table: pa.Table, task: WriteTask) -> StagedPart:
     for place, (topic, date, rows) in enumerate(_by_topic_and_day(table)):
         path = file_path(split.instance, split.number, task.part, topic, date)
         content = pa.BufferOutputStream()
-        pq.write_table(rows.drop_columns([IN_PATH]), content, compression=COMPRESSION)
+        pq.write_table(rows, content, compression=COMPRESSION)
         data = content.getvalue()
         staged[path] = directory / f"{place}.parquet"
         _write_file(staged[path], memoryview(data))
@@ -177,7 +179,7 @@ def _by_topic_and_day(table: pa.Table) -> Iterator[tuple[str | None, str, pa.Tab
     if not table.num_rows:
         return
     # As bytes: names that are no text in UTF-8 are names, too.
-    topics = pa.chunked_array([chunk.cast(pa.binary()) for chunk in table[IN_PATH].chunks], pa.binary())
+    topics = pa.chunked_array([chunk.cast(pa.binary()) for chunk in table["topic"].chunks], pa.binary())
     encoded = topics.combine_chunks().dictionary_encode(null_encoding="encode")
     names = encoded.dictionary.to_pylist()
     days = _numbers(table["timestamp"]) // DAY_US
@@ -205,19 +207,18 @@ def compare_part(task: CompareTask) -> Problem | None:
 
 
 def _compare(task: CompareTask) -> Problem | None:
+    if task.split is None:
+        return next(filter(None, (_changed(task, file) for file in task.part.files)), None)
     wrong: Problem | None = None
     tables = []
     for file in task.part.files:
         table = _read_file(task, file)
         if isinstance(table, Problem):
             return table
-        sound, rows = table
-        if not sound and wrong is None:
-            text = f"the content of {task.places[file.path]} is not what was written"
+        text, rows = table
+        if text and wrong is None:
             wrong = Problem(task.number, text, file.first_position)
         tables.append(rows)
-    if task.split is None:
-        return wrong
     try:
         journal = read_rows(task.split, task.selection)
     except LogDamaged as damage:
@@ -232,12 +233,38 @@ def _compare(task: CompareTask) -> Problem | None:
     return wrong
 
 
-def _read_file(task: CompareTask, file: ArchivedFile) -> tuple[bool, pa.Table] | Problem:
-    """Whether its checksum is right, and its rows, with topic and day."""
+def _changed(task: CompareTask, file: ArchivedFile) -> Problem | None:
+    """None: the file has its size and its checksum, and lies where it belongs."""
     place = task.places[file.path]
+    text = _misplaced(place, file)
+    if not text:
+        try:
+            size = place.stat().st_size
+            if size != file.size_bytes:
+                text = f"{place} has {size} bytes, and was written with {file.size_bytes}"
+            else:
+                with place.open("rb") as content:
+                    if hashlib.file_digest(content, "sha256").hexdigest() != file.sha256:
+                        text = f"the content of {place} is not what was written"
+        except FileNotFoundError:
+            text = f"{place} is missing"
+        except OSError as error:
+            text = f"{place} cannot be read: {error}"
+    return Problem(task.number, text, file.first_position) if text else None
+
+
+def _misplaced(place: Path, file: ArchivedFile) -> str:
+    """What to tell of a file whose entry is not of the directory of its topic and day; else nothing."""
     expected = f"{topic_directory(file.topic)}/date={file.date}"
-    if file.path.rpartition("/")[0] != expected:
-        text = f"{place} is not in the directory of its topic and day, {expected}"
+    if file.path.rpartition("/")[0] == expected:
+        return ""
+    return f"{place} is not in the directory of its topic and day, {expected}"
+
+
+def _read_file(task: CompareTask, file: ArchivedFile) -> tuple[str, pa.Table] | Problem:
+    """Its rows, with the day, and what is wrong even if they are those of the journal."""
+    place = task.places[file.path]
+    if text := _misplaced(place, file):
         return Problem(task.number, text, file.first_position)
     try:
         data = place.read_bytes()
@@ -248,12 +275,14 @@ def _read_file(task: CompareTask, file: ArchivedFile) -> tuple[bool, pa.Table] |
     if not rows.schema.equals(FILE_SCHEMA):
         text = f"{place} has other columns than it was written with"
         return Problem(task.number, text, file.first_position)
+    text = ""
     topic = None if file.topic is None else file.topic.encode(errors="surrogateescape")
-    topics = pa.repeat(pa.scalar(topic, pa.binary()), rows.num_rows).cast(pa.string(), safe=False)
+    if pc.unique(rows["topic"].cast(pa.binary())).to_pylist() != [topic]:
+        text = f"{place} is not in the directory of its topic"
+    elif hashlib.sha256(data).hexdigest() != file.sha256:
+        text = f"the content of {place} is not what was written"
     days = pa.repeat(pa.scalar(days_of(file.date), pa.int64()), rows.num_rows)
-    columns = [topics if name == IN_PATH else rows[name] for name in ARROW_TYPES]
-    table = pa.table([*columns, days], names=[*ARROW_TYPES, DAY])
-    return hashlib.sha256(data).hexdigest() == file.sha256, table
+    return text, rows.append_column(DAY, days)
 
 
 def first_difference(journal: pa.Table, archived: pa.Table) -> tuple[int, str] | None:

@@ -23,7 +23,6 @@ from amps.spark.reading import Request, SplitReader
 from amps.spark.selection import Selection
 
 COLUMNS = ("position", "timestamp", "topic", "message_type", "kind", "expiration", "payload")
-_IN_FILES = [name for name in COLUMNS if name != "topic"]
 BATCH_ROWS = 16384
 
 
@@ -33,8 +32,7 @@ class Piece:
 
     selection: Selection
     split: Split | None = None
-    files: tuple[tuple[Path, str | None], ...] = ()
-    """Places and topics."""
+    files: tuple[Path, ...] = ()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows, with `COLUMNS`. Raises LogDamaged, OSError."""
@@ -43,14 +41,7 @@ class Piece:
         return self._of_files()
 
     def _of_files(self) -> Iterator[pa.RecordBatch]:
-        tables = []
-        for path, topic in self.files:
-            rows = pq.ParquetFile(path).read(columns=_IN_FILES)
-            name = None if topic is None else topic.encode(errors="surrogateescape")
-            topics = pa.repeat(pa.scalar(name, pa.binary()), rows.num_rows).cast(pa.string(), safe=False)
-            tables.append(
-                pa.table([topics if name == "topic" else rows[name] for name in COLUMNS], names=list(COLUMNS))
-            )
+        tables = [pq.ParquetFile(path).read(columns=list(COLUMNS)).select(COLUMNS) for path in self.files]
         together = pa.concat_tables(tables)
         if len(tables) > 1:
             together = together.sort_by("position")
@@ -149,7 +140,7 @@ def _of_archive(options: ReadOptions, archive: Archive) -> Source:
         chosen = [file for file in part.files if _may_hold(file, selection)]
         wanted += chosen
         if chosen:
-            places = tuple((archive.directory / file.path, file.topic) for file in chosen)
+            places = tuple(archive.directory / file.path for file in chosen)
             pieces.append(Piece(selection, files=places))
     span = None
     if wanted:
