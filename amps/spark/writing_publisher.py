@@ -190,13 +190,14 @@ class PartitionPublisher:
 
     def _publish(self, row: MessageRow) -> None:
         number = self._numbering.number(self._rows)
+        publish = self._client.delta_publish if row.delta else self._client.publish
         if self._before_publish is not None:
             self._before_publish()
         while True:
             try:
                 if row.topic not in self._recorded:
                     self._check_recorded(row.topic)
-                given = self._client.publish(
+                given = publish(
                     row.topic,
                     row.body,
                     expiration=row.expiration,

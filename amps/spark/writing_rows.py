@@ -33,6 +33,8 @@ class MessageRow(NamedTuple):
     expiration: int | None
     correlation_id: str | None
     sow_key: str | None
+    delta: bool = False
+    """It changes a record: it is published by `delta_publish`."""
 
 
 def message_rows(

@@ -205,6 +205,27 @@ def test_what_is_left_out_is_told(spark: "SparkSession", tmp_path: Path, uri: st
     assert numbers(logged_rows(uri, f"^{re.escape(prefix)}")) == [*range(9), 8]
 
 
+@pytest.mark.parametrize("archived", [False, True])
+def test_deltas_stay_deltas(
+    spark: "SparkSession", tmp_path: Path, start_server: StartServer, archived: bool
+) -> None:
+    """Told by the journal of the second server."""
+    server = start_server(log_topics=("^L/",))
+    uri = f"tcp://127.0.0.1:{server.port()}/amps/json"
+    parts = [replace(part, flags=flags) for part, flags in zip(messages(4), (0, 2, 2, 0), strict=True)]
+    source = tmp_path / "log"
+    write_log(source, TOPICS, [parts])
+    if archived:
+        options = ArchiveOptions(source, tmp_path / "parquet", current=True)
+        assert archiving.run(spark, options, Silent()).rows == 4
+        source = tmp_path / "parquet"
+    for _ in range(2):
+        replayed(source, uri, "--to-topic", "L/x", "--run-id", "one")
+    rows = spark.read.format("amps").load(str(server.journal_directory)).orderBy("position").collect()
+    assert [row.kind for row in rows] == ["publish", "delta_publish", "delta_publish", "publish"]
+    assert [bytes(row.payload) for row in rows] == [part.payload for part in parts]
+
+
 def test_expirations_are_as_long_as_they_were(
     spark: "SparkSession", tmp_path: Path, start_server: StartServer
 ) -> None:
@@ -350,7 +371,7 @@ def test_a_uri_must_name_the_message_type(spark: "SparkSession", log: Path, uri:
     assert "names no message type" in result.output
 
 
-@pytest.mark.parametrize("pace", ["0", "-1", "fast", "nan"])
+@pytest.mark.parametrize("pace", ["0", "-1", "fast", "nan", "inf", "1e999"])
 def test_a_pace_is_checked(log: Path, uri: str, pace: str) -> None:
     result = replay(log, uri, pace=pace)
     assert result.exit_code == 2

@@ -23,11 +23,13 @@ class Pace(click.ParamType[float]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         named = {"original": 1.0, "max": math.inf}
+        if str(value).lower() in named:
+            return named[str(value).lower()]
         try:
-            speed = named.get(str(value).lower()) or float(value)
+            speed = float(value)
         except ValueError:
             speed = 0.0
-        if not speed > 0:
+        if not 0 < speed < math.inf:
             self.fail(
                 f"{value!r} is neither original nor max nor a positive number (of times faster)", param, ctx
             )
@@ -89,8 +91,9 @@ def replay(
 ) -> None:
     """Publish the messages of an archive or of journals again, in the order of the log.
 
-    SOURCE is what `amps pipeline archive` has written, or a JournalDirectory. Publishes are replayed, of the message
-    type of the URI; deletes, records of queues and messages of other types are left out, and counted.
+    SOURCE is what `amps pipeline archive` has written, or a JournalDirectory. Publishes and delta publishes are
+    replayed, each as what it was, of the message type of the URI; deletes, records of queues and messages of other
+    types are left out, and counted.
     """
     from amps.spark.pipelines.replay import ReplayOptions, run
 

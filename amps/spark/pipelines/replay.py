@@ -2,10 +2,10 @@
 
     replay.run(spark, ReplayOptions(Path("parquet"), "tcp://localhost:9007/amps/json", speed=60), Silent())
 
-- **What**: records that hold a message, `publish` and `delta_publish` (of which a log holds the whole message), of one
-  message type, that of the connection. Deletes and what belongs to queues are history of another server: they, and
-  messages of other types, are counted and left out. An expiration is as long as it was. Correlation ids and SOW keys
-  are not among the columns of a read, and so are not replayed.
+- **What**: records that hold a message, `publish` and `delta_publish`, each as what it was, of one message type, that
+  of the connection. Deletes and what belongs to queues are history of another server: they, and messages of other
+  types, are counted and left out. An expiration is as long as it was. Correlation ids and SOW keys are not among the
+  columns of a read, and so are not replayed.
 - **Order**: with one stream, which is the default, that of the log, over all topics: one task publishes everything
   under one publisher. With more streams each topic's messages are in one of them and keep their order; the order
   between topics is lost. Paced replays have one stream: tasks do not start at the same time.

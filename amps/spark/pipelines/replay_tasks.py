@@ -22,7 +22,8 @@ from amps.spark.writing_options import WriteOptions
 from amps.spark.writing_publisher import PartitionPublisher
 from amps.spark.writing_rows import MessageRow
 
-PUBLISHES = frozenset({"publish", "delta_publish"})
+DELTA = "delta_publish"
+PUBLISHES = frozenset({"publish", DELTA})
 """Kinds of records that are replayed: those that hold a message."""
 SECOND_US = 1_000_000
 
@@ -126,6 +127,7 @@ def _rows(task: StreamTask, pacer: Pacer, teller: Teller, left_out: Counter[str]
                     None if expires_us is None else (expires_us - time_us) // SECOND_US,
                     None,
                     None,
+                    delta=kind == DELTA,
                 )
                 teller.advance()
 
