@@ -63,6 +63,7 @@ cdef Text text_of(bytes value) except *
 cdef class RecordRows:
     cdef readonly uint64_t rows            # in the batch
     cdef uint32_t columns                  # bits by number of the column
+    cdef uint32_t kept                     # those of them that are not handed over
     cdef uint64_t rows_max
     cdef uint64_t bytes_max
     cdef list texts                        # keep the bytes that `names` point to

@@ -20,6 +20,7 @@ class RecordRows:
         publisher_names: Mapping[int, bytes] | None = None,
         rows_max: int = ...,
         bytes_max: int = ...,
+        kept: Iterable[str] = ...,
     ) -> None: ...
     @property
     def rows(self) -> int: ...

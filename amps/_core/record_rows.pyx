@@ -141,13 +141,19 @@ cdef class RecordRows:
         memset(self.validity, 0, sizeof(self.validity))
         memset(self.text_columns, 0, sizeof(self.text_columns))
 
-    def __init__(self, columns=COLUMNS, publisher_names=None, uint64_t rows_max=16384, uint64_t bytes_max=8388608):
+    def __init__(
+        self, columns=COLUMNS, publisher_names=None, uint64_t rows_max=16384, uint64_t bytes_max=8388608, kept=()
+    ):
         """columns: names out of COLUMNS. publisher_names: name by publisher id, as bytes. A batch is full when it has
-        rows_max rows, or bytes_max bytes of topics and payloads; the last row may go beyond.
+        rows_max rows, or bytes_max bytes of topics and payloads; the last row may go beyond. kept: columns that `take`
+        does not give, because only `add_fields` wants them; their memory is used again for the next batch.
         """
         self.columns = 0
         for name in columns:
             self.columns |= 1 << COLUMNS.index(name)
+        self.kept = 0
+        for name in kept:
+            self.kept |= 1 << COLUMNS.index(name)
         self.rows_max = max(rows_max, <uint64_t>1)
         self.bytes_max = min(bytes_max, TEXT_BYTES_MAX)
         self.texts = []
@@ -380,16 +386,23 @@ cdef class RecordRows:
         cdef uint64_t rows = self.rows
         cdef int column
         cdef TextColumn* texts
-        numbers = {
-            COLUMN_POSITION: memory_of(self.positions, rows * sizeof(int64_t)),
-            COLUMN_TIMESTAMP: memory_of(self.timestamps, rows * sizeof(int64_t)),
-            COLUMN_SEQUENCE: memory_of(self.sequences, rows * sizeof(int64_t)),
-            COLUMN_EXPIRATION: memory_of(self.expirations, rows * sizeof(int64_t)),
-        }
-        self.positions = self.timestamps = self.sequences = self.expirations = NULL
+        cdef uint32_t given = self.columns & ~self.kept
+        numbers = {}
+        if given >> COLUMN_POSITION & 1:
+            numbers[COLUMN_POSITION] = memory_of(self.positions, rows * sizeof(int64_t))
+            self.positions = NULL
+        if given >> COLUMN_TIMESTAMP & 1:
+            numbers[COLUMN_TIMESTAMP] = memory_of(self.timestamps, rows * sizeof(int64_t))
+            self.timestamps = NULL
+        if given >> COLUMN_SEQUENCE & 1:
+            numbers[COLUMN_SEQUENCE] = memory_of(self.sequences, rows * sizeof(int64_t))
+            self.sequences = NULL
+        if given >> COLUMN_EXPIRATION & 1:
+            numbers[COLUMN_EXPIRATION] = memory_of(self.expirations, rows * sizeof(int64_t))
+            self.expirations = NULL
         buffers = {}
         for column in range(COLUMN_COUNT):
-            if not self.columns >> column & 1:
+            if not given >> column & 1:
                 continue
             validity = None
             if self.null_counts[column]:

@@ -46,6 +46,9 @@ ARROW_TYPES: Mapping[str, pyarrow.DataType] = {
 }
 ROWS_MAX = 16384
 BATCH_BYTES_MAX = 2 << 20
+"""Of what is sent to Spark: more than a few MiB at once is slower, for no cache holds it."""
+PAYLOAD_BYTES_MAX = 8 << 20
+"""Of the payloads of a batch that are not sent, but only their fields."""
 
 
 @dataclass(slots=True)
@@ -88,11 +91,13 @@ class SplitReader:
             None if request.data_fields is None else PayloadFields(field_readers(request.data_fields))
         )
         wanted = {name for name in request.columns if name in COLUMNS}
+        made = wanted | ({"payload"} if self._fields is not None else set())
         self._rows = RecordRows(
-            wanted | {"position"} | ({"payload"} if self._fields is not None else set()),
+            made,
             request.publisher_names,
             ROWS_MAX,
-            BATCH_BYTES_MAX,
+            BATCH_BYTES_MAX if "payload" in wanted else PAYLOAD_BYTES_MAX,
+            made - wanted,
         )
         selection = request.selection
         self._records = RecordColumns(

@@ -31,6 +31,8 @@ _SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": MEMORY,
+    # What docs/spark.md advises; readers without Python do not notice.
+    "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
 }
 

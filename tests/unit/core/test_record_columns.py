@@ -280,6 +280,26 @@ def test_one_reader_for_all_rows_needs_no_places(make: Callable[..., LogFile]) -
     assert list(table(rows)) == ["payload"]
 
 
+def test_what_is_kept_goes_to_readers_and_into_no_batch(make: Callable[..., LogFile]) -> None:
+    """Its memory is that of the batch before: nothing of that may be left."""
+    file = make(some(40))
+    rows = RecordRows(("position", "sequence", "payload"), rows_max=7, kept=("payload", "sequence"))
+    records = RecordColumns(rows, lambda topic, message_type: 1)
+    records.open(file)
+    records.seek(FILE_HEADER_SIZE, file.size)
+    reader = Reader()
+    positions = []
+    full = True
+    while full:
+        full = records.advance() == STOPPED_FULL
+        assert rows.add_fields([reader]) is None
+        batch = table(rows)
+        assert list(batch) == ["position"]
+        positions += batch["position"]
+    assert positions == walk(file)["position"]
+    assert reader.payloads == [b"payload %d" % number for number in range(40)]
+
+
 def test_places_where_reading_may_begin(make: Callable[..., LogFile]) -> None:
     file = make(some(100))
     offsets = [position - START_POSITION for position in walk(file)["position"]]
