@@ -1,9 +1,9 @@
 """What streams from servers and from journal directories have in common: when there is a micro-batch, and Spark's ways.
 
 From 4.2 on PySpark tells a source where a micro-batch begins, asks it for a limit, and knows sources that end with
-what there is (`Trigger.AvailableNow`). In earlier ones the source remembers where it was; if the micro-batch before a
-restart was complete, it does not know, and the first one after it goes to the end of the log, without the limit and in
-one task.
+what there is (`Trigger.AvailableNow`). In earlier ones the source remembers where it was. Before it knows (for the
+first micro-batch of a query, and after a restart if the one before was complete), it goes to the end of the log,
+without the limit and in one task; and with `Trigger.AvailableNow` a query ends after one micro-batch.
 """
 
 import time
@@ -108,5 +108,5 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """One per task, in the order of the log. Raises as `initialOffset`."""
-        self._last = end if self._last is None else self._last
+        self._last = end  # PySpark 4.0 and 4.1 ask for the first end before they ask for the beginning
         return self.plan(start, end)
