@@ -138,12 +138,16 @@ class Archive:
             return None
         except ValueError as error:
             raise PipelineError(f"{self._own / 'archive.json'} cannot be read: {error}") from None
-        if said.get("format") != FORMAT_VERSION:
+        if not isinstance(said, dict) or not isinstance(said.get("instance"), str) or "format" not in said:
             raise PipelineError(
-                f"{self.directory} is an archive of format {said.get('format')!r}, and this program knows "
+                f"{self._own / 'archive.json'} cannot be read: it names no format and instance"
+            )
+        if said["format"] != FORMAT_VERSION:
+            raise PipelineError(
+                f"{self.directory} is an archive of format {said['format']!r}, and this program knows "
                 f"{FORMAT_VERSION} only: use the program that has written it"
             )
-        return str(said["instance"])
+        return said["instance"]
 
     def journals(self, again: Collection[int] = ()) -> dict[int, ArchivedJournal]:
         """What is in, by number, rising; what is on its way in, too: it will be. Raises PipelineError, OSError.

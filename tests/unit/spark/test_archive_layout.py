@@ -18,7 +18,7 @@ from amps.spark.pipelines.archive_layout import (
 
 
 def test_plain_names_stay() -> None:
-    assert topic_directory("orders-2_x.y") == "topic=orders-2_x.y"
+    assert topic_directory("orders-2_x.y") == "topic_key=orders-2_x.y"
 
 
 @pytest.mark.parametrize(
@@ -27,20 +27,20 @@ def test_plain_names_stay() -> None:
 )
 def test_any_name_is_one_directory_and_can_be_told_again(topic: str) -> None:
     name = topic_directory(topic)
-    assert name.startswith("topic=")
+    assert name.startswith("topic_key=")
     assert not set(name) & set("/\\\0\n ~'\"#?:*")
-    assert unquote(name.removeprefix("topic=")) == topic
+    assert unquote(name.removeprefix("topic_key=")) == topic
 
 
 def test_no_topic_is_null_and_a_topic_of_that_name_is_not() -> None:
-    assert topic_directory(None) == f"topic={NO_TOPIC}"
+    assert topic_directory(None) == f"topic_key={NO_TOPIC}"
     assert topic_directory(NO_TOPIC) != topic_directory(None)
-    assert unquote(topic_directory(NO_TOPIC)) == f"topic={NO_TOPIC}"
+    assert unquote(topic_directory(NO_TOPIC)) == f"topic_key={NO_TOPIC}"
 
 
 def test_bytes_that_are_no_text_are_names_too() -> None:
     topic = b"a\xff/b".decode(errors="surrogateescape")
-    assert topic_directory(topic) == b"topic=a\xff%2Fb".decode(errors="surrogateescape")
+    assert topic_directory(topic) == b"topic_key=a\xff%2Fb".decode(errors="surrogateescape")
 
 
 @pytest.mark.parametrize("character", ["a", "/", "ü", "€"])
@@ -51,7 +51,7 @@ def test_long_names_are_cut_and_stay_apart(character: str) -> None:
         assert len(name.encode()) <= NAME_BYTES_MAX
         names.add(name)
         if "~" in name:
-            assert set(unquote(name.removeprefix("topic=").rpartition("~")[0])) == {character}
+            assert set(unquote(name.removeprefix("topic_key=").rpartition("~")[0])) == {character}
     assert len(names) == 340
 
 
@@ -63,5 +63,5 @@ def test_days_are_told_both_ways() -> None:
 
 def test_a_file_is_named_after_journal_and_part() -> None:
     assert file_path("desk-7", 4, 1, "a/b", "2026-11-22") == (
-        "topic=a%2Fb/date=2026-11-22/journal-desk-7-0000000004-0001.parquet"
+        "topic_key=a%2Fb/date=2026-11-22/journal-desk-7-0000000004-0001.parquet"
     )

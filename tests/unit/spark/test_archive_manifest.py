@@ -163,6 +163,14 @@ def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
     entry.write_text('{"instance": "x"')
     with pytest.raises(PipelineError, match=r"0000000001\.json is damaged"):
         Archive(tmp_path).journals()
-    (tmp_path / "_amps" / "archive.json").write_text('{"format": 2}')
-    with pytest.raises(PipelineError, match="is an archive of format 2, and this program knows 1 only"):
-        Archive(tmp_path).instance()
+    said = tmp_path / "_amps" / "archive.json"
+    for other in (1, 3):
+        said.write_text(f'{{"format": {other}, "instance": "x"}}')
+        with pytest.raises(
+            PipelineError, match=f"is an archive of format {other}, and this program knows 2 only"
+        ):
+            Archive(tmp_path).instance()
+    for damaged in ("{", "[]", '{"format": 2}', '{"instance": "x"}', '{"format": 2, "instance": 7}'):
+        said.write_text(damaged)
+        with pytest.raises(PipelineError, match=r"archive\.json cannot be read"):
+            Archive(tmp_path).instance()
