@@ -138,7 +138,8 @@ class Archive:
             return None
         except ValueError as error:
             raise PipelineError(f"{self._own / 'archive.json'} cannot be read: {error}") from None
-        if not isinstance(said, dict) or not isinstance(said.get("instance"), str) or "format" not in said:
+        instance = said.get("instance") if isinstance(said, dict) and "format" in said else None
+        if not isinstance(instance, str):
             raise PipelineError(
                 f"{self._own / 'archive.json'} cannot be read: it names no format and instance"
             )
@@ -147,7 +148,7 @@ class Archive:
                 f"{self.directory} is an archive of format {said['format']!r}, and this program knows "
                 f"{FORMAT_VERSION} only: use the program that has written it"
             )
-        return said["instance"]
+        return instance
 
     def journals(self, again: Collection[int] = ()) -> dict[int, ArchivedJournal]:
         """What is in, by number, rising; what is on its way in, too: it will be. Raises PipelineError, OSError.
