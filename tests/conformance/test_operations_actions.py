@@ -327,7 +327,7 @@ def test_operations_68_an_action_by_path(start_server: StartServer, port: int) -
     assert echoed(server) == ["[1d]"]
     failed = get(port, f"{path}/arch?AGE=LastThursday")
     assert failed.status == 500
-    (record,) = server.log.find("29-0002", "LastThursday")
+    (record,) = server.log.wait_for("29-0002", "LastThursday")
     assert record.level == "error"
     assert len(server.log.find("19-0002")) == 3
 

@@ -197,7 +197,7 @@ def test_what_is_missing_is_told_in_a_sentence(flights: Path, monkeypatch: pytes
     with monkeypatch.context() as patch:
         patch.delenv("JAVA_HOME", raising=False)
         patch.setenv("PATH", "/nowhere")
-        with pytest.raises(PeerError, match="Spark needs Java, and there is none on the PATH"):
+        with pytest.raises(PeerError, match="Spark needs Java 17 or newer, and there is none on the PATH"):
             needed_versions()
 
 
