@@ -458,7 +458,8 @@ def test_a_missing_java_is_one_sentence(log: Path, tmp_path: Path) -> None:
     with PipelineRun(tmp_path, "archive", log, tmp_path / "parquet", JAVA_HOME="/nowhere") as run:
         said = run.finish(1)
     assert re.fullmatch(
-        r"error: Spark needs Java, and /nowhere/bin/java cannot be run .*: install a JDK .*\n", said
+        r"error: Spark needs Java 17 or newer, and /nowhere/bin/java cannot be run .*: install a JDK .*\n",
+        said,
     )
     assert not (tmp_path / "parquet").exists()
 

@@ -85,6 +85,7 @@ def test_the_package_itself_needs_no_java() -> None:
     done = subprocess.run(
         [
             sys.executable,
+            "-P",  # not the checkout, which has no compiled modules where the installed package is tested
             "-c",
             "import amps.spark\n"
             "try: amps.spark.check_java()\n"
