@@ -10,7 +10,7 @@
 | `from`, `to` | only what is in this range; see below |
 | `schema` | fields of the payloads as a column `data`: a DDL text |
 | `on_damage` | `error` (default), or `skip`: leave out what is damaged, count it, and warn |
-| `split_bytes` | about how many bytes of a journal one task reads; default 128 MiB |
+| `split_bytes` | about how many bytes of journals one task reads; default: `amps.spark.task_sizes` decides |
 | `pushdown` | `true`: conditions of the query narrow what is read; see `amps.spark.pushdown` before. Default `false` |
 | `report` | a directory, which must be there, for a JSON file per task with what it has read and skipped |
 
@@ -51,6 +51,7 @@ ONLY_OF_STREAMS = OF_SERVER_STREAMS | {"start", "max_messages_per_batch", "max_b
 """By these a read is known to be a stream's (`amps.spark.streaming_options`)."""
 OF_JOURNAL_STREAMS = (KNOWN - {"from", "to", "pushdown"}) | (ONLY_OF_STREAMS - OF_SERVER_STREAMS)
 SPLIT_BYTES = 128 << 20
+"""Of a piece of a journal. Tasks read one or more."""
 SPLIT_BYTES_MIN = 1 << 16
 EPOCH = "0"
 
@@ -79,6 +80,9 @@ class ReadOptions:
     skips_damage: bool
     pushdown: bool
     split_bytes: int
+    """Of a piece of a journal, about."""
+    task_bytes: int | None
+    """Of a task, about; None: nobody has said."""
     report: Path | None
 
 
@@ -100,6 +104,7 @@ def read_options(given: Mapping[str, str], may_be_stream: bool = False) -> ReadO
     if (topic := options.get("topic")) is not None:
         check_topic(topic)
         selection = replace(selection, topic_tests=(NameTest("option", (topic,)),))
+    task_bytes = _task_bytes(options.get("split_bytes"))
     return ReadOptions(
         path=_directory(options["path"], "path"),
         archive=_directory(options["archive"], "archive") if options.get("archive") else None,
@@ -110,7 +115,8 @@ def read_options(given: Mapping[str, str], may_be_stream: bool = False) -> ReadO
         schema=options.get("schema") or None,
         skips_damage=on_damage == "skip",
         pushdown=pushdown == "true",
-        split_bytes=_split_bytes(options.get("split_bytes")),
+        split_bytes=task_bytes or SPLIT_BYTES,
+        task_bytes=task_bytes,
         report=_directory(options["report"], "report") if options.get("report") else None,
     )
 
@@ -158,9 +164,9 @@ def _kinds(text: str | None) -> int:
     return bits_of_kinds(names)
 
 
-def _split_bytes(text: str | None) -> int:
+def _task_bytes(text: str | None) -> int | None:
     if text is None:
-        return SPLIT_BYTES
+        return None
     if not (text.isascii() and text.isdigit()) or int(text) < SPLIT_BYTES_MIN:
         raise ValueError(
             f"the option 'split_bytes' is {text!r}: it must be a number of at least {SPLIT_BYTES_MIN}"

@@ -13,7 +13,7 @@ Damage that planning meets in an index costs time only. Damage of a journal itse
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy
@@ -44,7 +44,7 @@ GAP_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A part of one journal, for one task."""
+    """A part of one journal."""
 
     directory: Path
     archive: Path | None
@@ -77,17 +77,33 @@ class Plan:
     splits: list[Split] = field(default_factory=list)
     skipped: list[LogDamaged] = field(default_factory=list)
 
-    def tasks(self, bytes_max: int) -> list[tuple[Split, ...]]:
-        """The splits in the order of the log, small ones together up to about so many bytes."""
-        tasks: list[tuple[Split, ...]] = []
-        size = bytes_max
+    @property
+    def byte_count(self) -> int:
+        """About how much is to be read."""
+        return sum(split.byte_count for split in self.splits)
+
+    def tasks(self, size: int) -> list[tuple[Split, ...]]:
+        """The splits in the order of the log, shared out to tasks that read about so many bytes each."""
+        tasks: list[list[Split]] = []
+        taken = 0
         for split in self.splits:
-            if not tasks or size + split.byte_count > bytes_max:
-                tasks.append(())
-                size = 0
-            tasks[-1] += (split,)
-            size += split.byte_count
-        return tasks
+            if not tasks or taken + split.byte_count // 2 >= size:
+                tasks.append([split])
+                taken = 0
+            elif tasks[-1][-1].number == split.number:
+                tasks[-1][-1] = _joined(tasks[-1][-1], split)
+            else:
+                tasks[-1].append(split)
+            taken += split.byte_count
+        return [tuple(task) for task in tasks]
+
+
+def _joined(split: Split, following: Split) -> Split:
+    """Of two of the same journal one: a file is opened once for a task."""
+    *before, (first, end) = split.ranges
+    (begin, last), *after = following.ranges
+    middle = [(first, last)] if end == begin else [(first, end), (begin, last)]
+    return replace(split, ranges=(*before, *middle, *after), to_end=following.to_end)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,17 @@
 from pyspark.sql import SparkSession
 
 from amps.spark.source import AmpsDataSource
+from amps.spark.task_sizes import tell_parallelism
 
 
 def register(spark: SparkSession) -> None:
-    """From now on the session knows the format "amps". No setting of the session is changed."""
+    """From now on the session knows the format "amps". No setting of the session is changed; its Python processes get
+    an environment variable more (`amps.spark.task_sizes`).
+    """
+    try:
+        context = spark.sparkContext
+    except (AttributeError, NotImplementedError):
+        pass  # a client of a server elsewhere, which does not say
+    else:
+        tell_parallelism(context.environment, context.defaultParallelism)
     spark.dataSource.register(AmpsDataSource)

@@ -44,6 +44,7 @@ from amps.spark.publishers import publisher_names
 from amps.spark.pushdown import push
 from amps.spark.reading import DATA_COLUMN, Request, SplitReader, skipped_in_planning
 from amps.spark.selection import Selection
+from amps.spark.task_sizes import task_bytes
 
 if TYPE_CHECKING:
     from amps.spark.writing import BatchWriter
@@ -166,7 +167,8 @@ class JournalReader(DataSourceReader):  # type: ignore[misc, unused-ignore]
         options = self._options
         plan = make_plan(options, self._selection)
         skipped_in_planning(plan.skipped, options.report)
-        return [SplitPartition(splits, plan.selection) for splits in plan.tasks(options.split_bytes)]
+        size = options.task_bytes or task_bytes(plan.byte_count)
+        return [SplitPartition(splits, plan.selection) for splits in plan.tasks(size)]
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         """The rows of a task. Raises LogDamaged, OSError."""
