@@ -21,16 +21,24 @@ cdef extern from "column_store.h" nogil:
         uint8_t* scratch
 
 
+# What messages are read into, for who has no Python object at hand.
+cdef struct FieldRows:
+    column_store store                 # its `failure` is what the last message could not be added for; 0 = nothing
+    column root
+    int format
+    uint8_t separator
+    uint64_t malformed                 # messages that could not be parsed, over all batches
+
+
+cdef bint add_message(FieldRows* fields, const uint8_t* payload, uint32_t length) noexcept nogil
+
+
 cdef class FieldColumns:
     """Rows of wanted fields, one for each message."""
 
-    cdef column_store store
-    cdef column root
-    cdef int format
-    cdef uint8_t separator
-    cdef readonly uint64_t malformed   # messages that could not be parsed, over all batches
+    cdef FieldRows fields
     cdef readonly object arrow_type    # of what `finish` makes
 
-    cdef int add(self, const uint8_t* payload, uint32_t length) except -1
+    cdef int check(self) except -1
     cdef int begin(self, column* made, object of, uint32_t depth) except -1
     cdef object take(self, column* taken, object arrow_type, bint is_root)

@@ -17,8 +17,8 @@ zone behind the minutes; texts that name no zone are UTC, whatever the session's
 repeated name whose last value does not fit is null; control characters may stand in strings, but no single quotes
 around them.
 
-Invariants: between two calls every column of the root has as many cells as there are rows. A message that raises adds
-none.
+Invariants: between two calls every column of the root has as many cells as there are rows. A message for which there is
+no room adds none.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -139,11 +139,41 @@ cdef uint64_t nulls_of(const column* counted) noexcept nogil:
     return found
 
 
+cdef bint add_message(FieldRows* fields, const uint8_t* payload, uint32_t length) noexcept nogil:
+    """One row. An empty payload is a row of nulls; one that is malformed, too, and is counted.
+
+    False: there is no room for it, nothing has been added, and `FieldColumns.check` says why.
+    """
+    cdef column_store* store = &fields.store
+    cdef column* root = &fields.root
+    cdef uint32_t row = root.length
+    cdef const uint8_t* end = payload + length
+    cdef bint parsed
+    if length == 0:
+        column_put_null(store, root)
+        parsed = True
+    elif fields.format == FORMAT_JSON:
+        parsed = column_json_message(store, root, payload, end)
+    elif fields.format == FORMAT_MSGPACK:
+        parsed = column_msgpack_message(store, root, payload, end)
+    elif fields.format == FORMAT_BSON:
+        parsed = column_bson_message(store, root, payload, end)
+    else:
+        parsed = column_tagged_message(store, root, payload, end, fields.separator, fields.format == FORMAT_FIX)
+    if not parsed and not store.failure:
+        fields.malformed += 1
+        column_truncate(root, row)
+        column_put_null(store, root)
+    if store.failure:
+        column_truncate(root, row)
+        return False
+    return True
+
+
 cdef class FieldColumns:
 
     def __cinit__(self):
-        memset(&self.store, 0, sizeof(self.store))
-        memset(&self.root, 0, sizeof(self.root))
+        memset(&self.fields, 0, sizeof(self.fields))
 
     def __init__(self, str message_type, fields, uint8_t field_separator=1):
         """message_type: json, fix, nvfix, msgpack or bson. fields: tuples of a name and a type, which is `boolean`,
@@ -154,17 +184,17 @@ cdef class FieldColumns:
         """
         if message_type not in FORMATS:
             raise ValueError(f"no fields can be had of messages of type {message_type}: only of {', '.join(FORMATS)}")
-        self.format = FORMATS[message_type]
-        self.separator = field_separator
-        self.malformed = 0
+        self.fields.format = FORMATS[message_type]
+        self.fields.separator = field_separator
+        self.fields.malformed = 0
         of = ("struct", tuple(fields))
-        column_free(&self.root)
-        self.begin(&self.root, of, 0)
+        column_free(&self.fields.root)
+        self.begin(&self.fields.root, of, 0)
         self.arrow_type = arrow_type_of(of)
 
     def __dealloc__(self):
-        column_free(&self.root)
-        free(self.store.scratch)
+        column_free(&self.fields.root)
+        free(self.fields.store.scratch)
 
     cdef int begin(self, column* made, object of, uint32_t depth) except -1:
         """Make a column, and those in it, of a type."""
@@ -179,7 +209,7 @@ cdef class FieldColumns:
         children = [of[1]] if kind == "array" else [member for _, member in of[1]] if kind == "struct" else []
         if kind == "decimal":
             made.precision, made.scale = of[1:]
-        if not column_begin(&self.store, made, <uint32_t>len(children)):
+        if not column_begin(&self.fields.store, made, <uint32_t>len(children)):
             raise MemoryError()
         for child, member in enumerate(children):
             self.begin(&made.children[child], member, depth + 1)
@@ -192,60 +222,38 @@ cdef class FieldColumns:
                     raise MemoryError()
         return 0
 
-    cdef int add(self, const uint8_t* payload, uint32_t length) except -1:
-        """One row. An empty payload is a row of nulls; one that is malformed, too, and is counted.
-
-        OverflowError: the batch is full, `finish` it first.
-        """
-        cdef uint32_t row = self.root.length
-        cdef const uint8_t* end = payload + length
-        cdef bint parsed = False
-        if length == 0:
-            column_put_null(&self.store, &self.root)
-            parsed = True
-        elif self.format == FORMAT_JSON:
-            parsed = column_json_message(&self.store, &self.root, payload, end)
-        elif self.format == FORMAT_MSGPACK:
-            parsed = column_msgpack_message(&self.store, &self.root, payload, end)
-        elif self.format == FORMAT_BSON:
-            parsed = column_bson_message(&self.store, &self.root, payload, end)
-        else:
-            parsed = column_tagged_message(
-                &self.store, &self.root, payload, end, self.separator, self.format == FORMAT_FIX
-            )
-        if not parsed and not self.store.failure:
-            self.malformed += 1
-            column_truncate(&self.root, row)
-            column_put_null(&self.store, &self.root)
-        if self.store.failure:
-            return self._give_up(row)
+    cdef int check(self) except -1:
+        """Raises what the last message could not be added for. OverflowError: the batch is full, `finish` it first."""
+        cdef int failure = self.fields.store.failure
+        self.fields.store.failure = 0
+        if failure == COLUMN_FULL:
+            raise OverflowError(f"no more fits a batch of {self.fields.root.length} rows")
+        if failure:
+            raise MemoryError()
         return 0
 
-    def _give_up(self, uint32_t row):
-        """Take back a row that there is no room for, and raise."""
-        cdef int failure = self.store.failure
-        column_truncate(&self.root, row)
-        self.store.failure = 0
-        if failure == COLUMN_FULL:
-            raise OverflowError(f"no more fits a batch of {row} rows")
-        raise MemoryError()
-
     def add_payload(self, payload):
-        """The same as `add`, for Python."""
+        """One row (`add_message`). OverflowError: the batch is full, `finish` it first."""
         cdef const uint8_t[::1] view = payload
         if view.shape[0] > 0xFFFFFFFF:
             raise ValueError("a payload is up to 4 GiB")
-        self.add(&view[0] if view.shape[0] else NULL, <uint32_t>view.shape[0])
+        add_message(&self.fields, &view[0] if view.shape[0] else NULL, <uint32_t>view.shape[0])
+        self.check()
+
+    @property
+    def malformed(self):
+        """Messages that could not be parsed, over all batches."""
+        return self.fields.malformed
 
     @property
     def rows(self):
         """How many there are in the batch."""
-        return self.root.length
+        return self.fields.root.length
 
     def finish(self):
         """The rows as a pyarrow.StructArray, a child for each field; then there are none."""
-        taken = self.take(&self.root, self.arrow_type, True)
-        column_truncate(&self.root, 0)
+        taken = self.take(&self.fields.root, self.arrow_type, True)
+        column_truncate(&self.fields.root, 0)
         return taken
 
     cdef object take(self, column* taken, object arrow_type, bint is_root):

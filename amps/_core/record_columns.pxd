@@ -15,7 +15,7 @@ cdef enum Stop:
     STOP_DAMAGE = 3                # no intact record at `offset`
     STOP_TOPIC = 4                 # a topic record at `offset`: the caller takes it
     STOP_MISSING = 5               # the record at `offset` is not in memory as a whole
-    STOP_MEMORY = 6                # there is no memory for more
+    STOP_ROOM = 6                  # there is no room for more, as the batch knows
 
 
 cdef class RecordColumns:

@@ -72,7 +72,7 @@ cdef class RecordColumns:
         """Which records become rows of the batch.
 
         topic_wanted(topic, message_type), both bytes: None if records of the topic are left out, else the number of
-        whoever reads fields of their payloads (`RecordRows.add_fields`), 0 for nobody. kinds: a bit per kind that is
+        whoever reads fields of their payloads (`RecordRows.add_reader`), 0 for nobody. kinds: a bit per kind that is
         wanted. first_position (included), end_position (not included): log positions. first_time_us, last_time_us:
         UNIX microseconds, both included. takes_unnamed: records whose topic no topic record names are rows without a
         topic; else they are left out.
@@ -177,8 +177,8 @@ cdef class RecordColumns:
                     return STOPPED_AT_DAMAGE
                 self.bytes_read += align8(record.length)
                 self.offset += align8(record.length)
-            elif stop == STOP_MEMORY:
-                raise MemoryError()
+            elif stop == STOP_ROOM:
+                self.batch.check()
             else:
                 return <int>stop
 
@@ -212,7 +212,7 @@ cdef class RecordColumns:
             kind = shown_kind(record)
             wanted = self.is_wanted(record, kind)
             if wanted and not self.batch.append(record, kind, self.topic_of(record)):
-                return STOP_MEMORY
+                return STOP_ROOM
             self.offset += align8(record.length)
             if wanted and self.batch.is_full():
                 return STOP_FULL

@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
+from amps._core.field_columns cimport FieldRows
 from amps._core.record cimport RecordHeader
 
 cdef enum:
@@ -31,7 +32,7 @@ cdef struct TopicState:
     Text message_type
     uint8_t known                  # 0: no topic record was met
     uint8_t wanted
-    uint8_t fields                 # which reader of payload fields takes its payloads: a number from 1 on, 0 = none
+    uint8_t fields                 # which reader of payload fields reads its payloads: a number from 1 on, 0 = none
 
 
 # A publisher that was met: its id as text, and the name it is shown by.
@@ -63,9 +64,11 @@ cdef Text text_of(bytes value) except *
 cdef class RecordRows:
     cdef readonly uint64_t rows            # in the batch
     cdef uint32_t columns                  # bits by number of the column
-    cdef uint32_t kept                     # those of them that are not handed over
     cdef uint64_t rows_max
     cdef uint64_t bytes_max
+    cdef uint64_t payload_bytes            # of the batch, copied or read
+    cdef list readers                      # FieldColumns
+    cdef FieldRows* reader_rows[256]       # theirs, by number
     cdef list texts                        # keep the bytes that `names` point to
     cdef uint64_t* named_ids               # rising
     cdef Text* names
@@ -80,6 +83,7 @@ cdef class RecordRows:
     cdef uint64_t null_counts[COLUMN_COUNT]
     cdef TextColumn text_columns[COLUMN_COUNT]
 
+    cdef int check(self) except -1
     cdef int set_names(self, names) except -1
     cdef int allocate(self) except -1
     cdef void release(self) noexcept
@@ -87,6 +91,7 @@ cdef class RecordRows:
     cdef bint append(self, const RecordHeader* record, uint16_t kind, const TopicState* topic) noexcept nogil
     cdef PublisherText* publisher_text(self, uint64_t publisher_id) noexcept nogil
     cdef void set_null(self, int column) noexcept nogil
+    cdef void put_numbers(self, const RecordHeader* record) noexcept nogil
     cdef bint put_bookmark(self, const RecordHeader* record) noexcept nogil
     cdef bint put_publisher(self, const RecordHeader* record) noexcept nogil
     cdef bint put_topic(self, int column, const Text* text) noexcept nogil

@@ -1,13 +1,11 @@
 """Types of rows of columns; see record_rows.pyx."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Mapping
+
+from amps._core.field_columns import FieldColumns
 
 COLUMNS: tuple[str, ...]
 KINDS: dict[int, str]
-
-class _PayloadReader(Protocol):
-    def add_payload(self, payload: bytes, /) -> object: ...
 
 class Memory:
     def __buffer__(self, flags: int) -> memoryview: ...
@@ -20,9 +18,9 @@ class RecordRows:
         publisher_names: Mapping[int, bytes] | None = None,
         rows_max: int = ...,
         bytes_max: int = ...,
-        kept: Iterable[str] = ...,
     ) -> None: ...
     @property
     def rows(self) -> int: ...
-    def add_fields(self, readers: Sequence[_PayloadReader]) -> Memory | None: ...
+    def add_reader(self, reader: FieldColumns) -> int: ...
+    def places(self) -> Memory | None: ...
     def take(self) -> tuple[int, dict[str, tuple[Memory | None, Memory | None, Memory]]]: ...

@@ -4,6 +4,9 @@ Little-endian numbers, 32-bit offsets and bytes for texts, a bit per row where v
 buffers over; whoever makes arrays of them needs no copy, and this module no Arrow. Texts that repeat (topic, message
 type, publisher, kind) are made once and copied.
 
+Fields of payloads are read into rows of their own while the record is at hand (field_columns.pyx), without a copy of
+the payload if nobody wants that as a column.
+
 Which record is shown how: the kind of a publish that arrived as a delta is delta_publish. The publisher of a message
 that the server numbered is the client's own, not the derived one that stands in the bookmark
 (transaction_log.md §4.3). Times are cut to microseconds, the log's resolution (transaction_log.md §5.2).
@@ -16,7 +19,7 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset
 
-from amps._core.field_columns cimport FieldColumns
+from amps._core.field_columns cimport FieldColumns, add_message
 from amps._core.record cimport (
     FLAG_DERIVED_PUBLISHER,
     NO_EXPIRATION,
@@ -28,6 +31,10 @@ from amps._core.record cimport (
 cdef enum:
     PUBLISHER_SLOTS = 1024
     TEXT_BYTES_FIRST = 4096        # of a text column before it grows
+    READER_COUNT_MAX = 255
+    NUMBER_COLUMNS = (
+        1 << COLUMN_POSITION | 1 << COLUMN_TIMESTAMP | 1 << COLUMN_SEQUENCE | 1 << COLUMN_EXPIRATION
+    )
 
 cdef uint64_t SIGNED_MAX = 0x7FFFFFFFFFFFFFFF
 # A record has at most 2**28 bytes, and offsets have 31 bits.
@@ -141,22 +148,17 @@ cdef class RecordRows:
         memset(self.validity, 0, sizeof(self.validity))
         memset(self.text_columns, 0, sizeof(self.text_columns))
 
-    def __init__(
-        self, columns=COLUMNS, publisher_names=None, uint64_t rows_max=16384, uint64_t bytes_max=8388608, kept=()
-    ):
+    def __init__(self, columns=COLUMNS, publisher_names=None, uint64_t rows_max=16384, uint64_t bytes_max=8388608):
         """columns: names out of COLUMNS. publisher_names: name by publisher id, as bytes. A batch is full when it has
-        rows_max rows, or bytes_max bytes of topics and payloads; the last row may go beyond. kept: columns that `take`
-        does not give, because only `add_fields` wants them; their memory is used again for the next batch.
+        rows_max rows, or bytes_max bytes of topics and payloads; the last row may go beyond.
         """
         self.columns = 0
         for name in columns:
             self.columns |= 1 << COLUMNS.index(name)
-        self.kept = 0
-        for name in kept:
-            self.kept |= 1 << COLUMNS.index(name)
         self.rows_max = max(rows_max, <uint64_t>1)
         self.bytes_max = min(bytes_max, TEXT_BYTES_MAX)
         self.texts = []
+        self.readers = []
         self.set_names(publisher_names or {})
         self.allocate()
 
@@ -208,6 +210,7 @@ cdef class RecordRows:
         cdef TextColumn* texts
         cdef bint complete = True
         self.rows = 0
+        self.payload_bytes = 0
         if self.positions == NULL:
             self.positions = <int64_t*>malloc(self.rows_max * sizeof(int64_t))
         if self.timestamps == NULL:
@@ -264,8 +267,7 @@ cdef class RecordRows:
     cdef bint is_full(self) noexcept nogil:
         """Texts that cannot be long are not counted."""
         return self.rows == self.rows_max or self.bytes_max <= (
-            self.text_columns[COLUMN_TOPIC].used + self.text_columns[COLUMN_MESSAGE_TYPE].used
-            + self.text_columns[COLUMN_PAYLOAD].used
+            self.text_columns[COLUMN_TOPIC].used + self.text_columns[COLUMN_MESSAGE_TYPE].used + self.payload_bytes
         )
 
     cdef void set_null(self, int column) noexcept nogil:
@@ -310,11 +312,8 @@ cdef class RecordRows:
             return put(&self.text_columns[column], self.rows, NULL, 0)
         return put(&self.text_columns[column], self.rows, text.start, text.length)
 
-    cdef bint append(self, const RecordHeader* record, uint16_t kind, const TopicState* topic) noexcept nogil:
-        """A row of a record; the topic may be NULL. False: there is no memory."""
+    cdef void put_numbers(self, const RecordHeader* record) noexcept nogil:
         cdef uint64_t row = self.rows
-        cdef Text* shown = &kind_texts[kind if kind < KIND_COUNT else 0]
-        self.fields_of_rows[row] = topic.fields if topic != NULL else 0
         self.positions[row] = <int64_t>record.position
         self.timestamps[row] = <int64_t>(record.timestamp_ns // 1000)
         self.sequences[row] = <int64_t>record.sequence
@@ -323,6 +322,15 @@ cdef class RecordRows:
         self.expirations[row] = self.timestamps[row] + <int64_t>record.expiration_s * 1000000
         if record.expiration_s == 0 or record.expiration_s == NO_EXPIRATION:
             self.set_null(COLUMN_EXPIRATION)
+
+    cdef bint append(self, const RecordHeader* record, uint16_t kind, const TopicState* topic) noexcept nogil:
+        """A row of a record; the topic may be NULL. False: there is no room, and `check` says why."""
+        cdef uint64_t row = self.rows
+        cdef uint8_t reader = topic.fields if topic != NULL else 0
+        cdef const Text* shown = &kind_texts[kind if kind < KIND_COUNT else 0]
+        self.fields_of_rows[row] = reader
+        if self.columns & NUMBER_COLUMNS:
+            self.put_numbers(record)
         if self.columns >> COLUMN_BOOKMARK & 1 and not self.put_bookmark(record):
             return False
         if self.columns >> COLUMN_PUBLISHER & 1 and not self.put_publisher(record):
@@ -343,41 +351,53 @@ cdef class RecordRows:
             &self.text_columns[COLUMN_PAYLOAD], row, record_payload(record), record.payload_length
         ):
             return False
+        if reader and not add_message(self.reader_rows[reader], record_payload(record), record.payload_length):
+            return False
+        if reader or self.columns >> COLUMN_PAYLOAD & 1:
+            self.payload_bytes += record.payload_length
         self.rows += 1
         return True
 
-    def add_fields(self, readers):
-        """Have the readers of payload fields take the payloads of the batch, each those of its topics.
+    def add_reader(self, FieldColumns reader not None):
+        """Have fields of payloads read, a row for each. Returns the number by which topics name the reader."""
+        if len(self.readers) == READER_COUNT_MAX:
+            raise ValueError(f"a batch has up to {READER_COUNT_MAX} readers of payload fields")
+        self.readers.append(reader)
+        self.reader_rows[len(self.readers)] = &reader.fields
+        return len(self.readers)
 
-        Returns for each row which one it is of what the readers give, one reader's rows behind those of the other
-        (signed, 4 bytes each; -1: no reader took it), or None if that is every row in order.
+    cdef int check(self) except -1:
+        """Raises what a row could not be appended for."""
+        cdef FieldColumns reader
+        for reader in self.readers:
+            reader.check()
+        raise MemoryError()
+
+    def places(self):
+        """Which row it is, for each of the batch, of what the readers have: one reader's rows behind those of the other
+        (signed, 4 bytes each; -1: no reader has read it). None if that is every row in order.
         """
-        cdef TextColumn* payloads = &self.text_columns[COLUMN_PAYLOAD]
         cdef uint64_t row
         cdef uint64_t number
-        cdef uint64_t[256] next_place
-        cdef uint64_t total = 0
-        cdef uint64_t taken
-        cdef int* places = <int*>malloc((self.rows + 1) * sizeof(int))
+        cdef uint64_t[READER_COUNT_MAX + 1] next_place
+        cdef uint64_t taken = 0
+        cdef int* places
+        for number in range(1, <uint64_t>len(self.readers) + 1):
+            next_place[number] = taken
+            taken += self.reader_rows[number].root.length
+        if taken == self.rows and len(self.readers) == 1:
+            return None
+        places = <int*>malloc((self.rows + 1) * sizeof(int))
         if places == NULL:
             raise MemoryError()
         memory = memory_of(places, self.rows * sizeof(int))
-        for number in range(1, <uint64_t>len(readers) + 1):
-            next_place[number] = total
-            for row in range(self.rows):
-                total += self.fields_of_rows[row] == number
-        taken = total
         for row in range(self.rows):
             number = self.fields_of_rows[row]
             places[row] = -1
             if number:
                 places[row] = <int>next_place[number]
                 next_place[number] += 1
-                add_payload(
-                    readers[number - 1], payloads.data + payloads.offsets[row],
-                    <uint32_t>(payloads.offsets[row + 1] - payloads.offsets[row])
-                )
-        return None if taken == self.rows and len(readers) == 1 else memory
+        return memory
 
     def take(self):
         """The batch, which is empty afterwards: its number of rows, and by column the buffers of an Arrow array: bits
@@ -386,23 +406,22 @@ cdef class RecordRows:
         cdef uint64_t rows = self.rows
         cdef int column
         cdef TextColumn* texts
-        cdef uint32_t given = self.columns & ~self.kept
         numbers = {}
-        if given >> COLUMN_POSITION & 1:
+        if self.columns >> COLUMN_POSITION & 1:
             numbers[COLUMN_POSITION] = memory_of(self.positions, rows * sizeof(int64_t))
             self.positions = NULL
-        if given >> COLUMN_TIMESTAMP & 1:
+        if self.columns >> COLUMN_TIMESTAMP & 1:
             numbers[COLUMN_TIMESTAMP] = memory_of(self.timestamps, rows * sizeof(int64_t))
             self.timestamps = NULL
-        if given >> COLUMN_SEQUENCE & 1:
+        if self.columns >> COLUMN_SEQUENCE & 1:
             numbers[COLUMN_SEQUENCE] = memory_of(self.sequences, rows * sizeof(int64_t))
             self.sequences = NULL
-        if given >> COLUMN_EXPIRATION & 1:
+        if self.columns >> COLUMN_EXPIRATION & 1:
             numbers[COLUMN_EXPIRATION] = memory_of(self.expirations, rows * sizeof(int64_t))
             self.expirations = NULL
         buffers = {}
         for column in range(COLUMN_COUNT):
-            if not given >> column & 1:
+            if not self.columns >> column & 1:
                 continue
             validity = None
             if self.null_counts[column]:
@@ -419,11 +438,3 @@ cdef class RecordRows:
             texts.data = NULL
         self.allocate()
         return rows, buffers
-
-
-cdef int add_payload(object reader, const uint8_t* payload, uint32_t length) except -1:
-    """The only place where readers of payload fields are called."""
-    if isinstance(reader, FieldColumns):
-        return (<FieldColumns>reader).add(payload, length)
-    reader.add_payload((<const char*>payload)[:length])
-    return 0

@@ -27,7 +27,7 @@ from amps._core.record_columns import (
     RecordColumns,
 )
 from amps._core.record_rows import COLUMNS, RecordRows
-from amps.spark.payload_fields import PayloadFields, field_readers
+from amps.spark.payload_fields import PayloadFields
 from amps.spark.planning import Split, open_wherever
 from amps.spark.selection import Selection
 
@@ -87,18 +87,14 @@ class SplitReader:
     def __init__(self, split: Split, request: Request) -> None:
         self._split = split
         self._request = request
-        self._fields = (
-            None if request.data_fields is None else PayloadFields(field_readers(request.data_fields))
-        )
         wanted = {name for name in request.columns if name in COLUMNS}
-        made = wanted | ({"payload"} if self._fields is not None else set())
         self._rows = RecordRows(
-            made,
+            wanted,
             request.publisher_names,
             ROWS_MAX,
             BATCH_BYTES_MAX if "payload" in wanted else PAYLOAD_BYTES_MAX,
-            made - wanted,
         )
+        self._fields = None if request.data_fields is None else PayloadFields(self._rows, request.data_fields)
         selection = request.selection
         self._records = RecordColumns(
             self._rows,
@@ -206,7 +202,7 @@ class SplitReader:
         warnings.warn(f"{damage}; {size} bytes are skipped", RuntimeWarning, stacklevel=2)
 
     def _batch(self) -> pyarrow.RecordBatch:
-        data = self._fields.take(self._rows) if self._fields is not None else None
+        data = self._fields.take() if self._fields is not None else None
         rows, buffers = self._rows.take()
         self.statistics.rows += rows
         arrays: list[Any] = []

@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow
 
+from amps._core.field_columns import MESSAGE_TYPES, FieldColumns, arrow_type_of
 from amps.client import Message
-from amps.spark.payload_fields import PayloadReader, field_readers
 from amps.spark.reading import ARROW_TYPES, BATCH_BYTES_MAX, DATA_COLUMN, ROWS_MAX
 
 _SEQUENCE_MAX = 2**63 - 1
@@ -43,13 +43,12 @@ class MessageRows:
     ) -> None:
         self._columns = columns
         self._constants = {"kind": "publish", "message_type": message_type}
-        self._reader: PayloadReader | None = None
+        self._reader: FieldColumns | None = None
         self._data_type: pyarrow.DataType | None = None
         if fields is not None:
-            readers = field_readers(fields)
-            self._data_type = readers.arrow_type
-            if message_type in readers.message_types:
-                self._reader = readers.make(message_type)
+            self._data_type = arrow_type_of(("struct", fields))
+            if message_type in MESSAGE_TYPES:
+                self._reader = FieldColumns(message_type, fields)
 
     def batches(self, chunks: Iterable[list[Message]]) -> Iterator[pyarrow.RecordBatch]:
         """All messages, in their order; each batch bounded in rows and, but for its last message, in bytes."""

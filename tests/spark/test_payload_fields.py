@@ -11,55 +11,46 @@ pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed (pip i
 from amps._core.log_file import FILE_HEADER_SIZE, LogFile  # noqa: E402
 from amps._core.record_columns import RecordColumns  # noqa: E402
 from amps._core.record_rows import RecordRows  # noqa: E402
-from amps.spark.payload_fields import FieldReaders, PayloadFields  # noqa: E402
+from amps.spark.payload_fields import PayloadFields  # noqa: E402
 from tests.support.journals import journal  # noqa: E402
 from tests.support.records import RecordParts  # noqa: E402
 
-TYPE = pyarrow.struct([("text", pyarrow.string())])
-
-
-class Reader:
-    """Makes a field of the whole payload, and says whose it is."""
-
-    def __init__(self, message_type: str) -> None:
-        self._message_type = message_type
-        self._rows: list[dict[str, str]] = []
-        self.malformed = 0
-
-    def add_payload(self, payload: bytes, /) -> object:
-        self.malformed += payload == b"4"
-        self._rows.append({"text": f"{self._message_type} {payload.decode()}"})
-        return None
-
-    def finish(self) -> Any:
-        rows, self._rows = self._rows, []
-        return pyarrow.array(rows, TYPE)
+FIELDS = (("n", "long"),)
 
 
 @pytest.mark.parametrize(
     ("types", "expected"),
     [
-        ({"json", "fix"}, ["json 0", "fix 1", "json 2", "fix 3", "json 4"]),
-        ({"json"}, ["json 0", None, "json 2", None, "json 4"]),
-        (set(), [None] * 5),
+        ((b"json", b"nvfix"), [0, 1, 2, 3, None]),
+        ((b"json", b"binary"), [0, None, 2, None, None]),
+        ((b"binary", b"no such type"), [None] * 5),
     ],
 )
 def test_each_payload_is_read_by_its_message_type(
-    tmp_path: Path, types: set[str], expected: list[str | None]
+    tmp_path: Path, types: tuple[bytes, bytes], expected: list[int | None]
 ) -> None:
     path = tmp_path / "inst.0000000003.journal"
-    parts = [RecordParts(b"%d" % n, publisher_id=1, sequence=n + 1, topic_id=n % 2) for n in range(5)]
+    payloads = [b'{"n":0}', b"n=1\x01", b'{"n":2}', b"n=3\x01", b"{"]
+    parts = [
+        RecordParts(payload, publisher_id=1, sequence=n + 1, topic_id=n % 2)
+        for n, payload in enumerate(payloads)
+    ]
     path.write_bytes(journal(parts, 16384, finished=True))
-    fields = PayloadFields(FieldReaders(TYPE, frozenset(types), Reader))
     rows = RecordRows(("payload",), None, 3)
-    records = RecordColumns(rows, lambda topic, message_type: fields.number_of(message_type))
+    fields = PayloadFields(rows, FIELDS)
+    shown = {b"red": types[0], b"blue": types[1]}
+    records = RecordColumns(rows, lambda topic, message_type: fields.number_of(shown[topic]))
     file = LogFile(str(path))
     records.open(file)
     records.seek(FILE_HEADER_SIZE, file.size)
     found: list[Any] = []
     for _ in range(2):
         records.advance()
-        found += fields.take(rows).to_pylist()
+        found += fields.take().to_pylist()
         rows.take()
-    assert found == [None if text is None else {"text": text} for text in expected]
-    assert fields.malformed == ("json" in types)
+    # A row without data is null; one that is malformed has none of its fields.
+    assert [None if row is None else row["n"] for row in found] == expected
+    assert [row is None for row in found] == [
+        shown_type not in (b"json", b"nvfix") for shown_type in types * 2 + types[:1]
+    ]
+    assert fields.malformed == (types[0] == b"json")
