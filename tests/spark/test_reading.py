@@ -107,6 +107,13 @@ def test_an_empty_directory_is_an_empty_frame(spark: "SparkSession", tmp_path: P
     assert spark.read.format("amps").load(str(tmp_path)).collect() == []
 
 
+def test_planning_knows_how_many_tasks_run_at_a_time(spark: "SparkSession") -> None:
+    from tests.support.spark_source import PlannedSource
+
+    spark.dataSource.register(PlannedSource)
+    assert [row.parallelism for row in spark.read.format("planned").load().collect()] == ["2"]
+
+
 def test_mistakes_are_told_in_a_sentence(spark: "SparkSession", tmp_path: Path) -> None:
     def message(**options: Any) -> str:
         with pytest.raises(Exception) as caught:  # noqa: PT011 -- Spark wraps it

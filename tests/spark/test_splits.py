@@ -132,6 +132,38 @@ def test_an_index_of_a_large_file_gives_several_splits(
     assert after.total("bytes_read") < read.total("bytes_read") * 0.6
 
 
+@pytest.mark.parametrize("wanted", [{}, {"topic": "topic-3"}])
+@pytest.mark.parametrize("indexed", [True, False])
+def test_pieces_of_a_journal_that_a_task_reads_are_read_as_one(
+    tmp_path: Path, indexed: bool, wanted: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.support.log_directories.FILE_BYTES", 1 << 20)
+    monkeypatch.setattr("amps.spark.options.SPLIT_BYTES", 1 << 16)
+    monkeypatch.setattr("amps.spark.planning.GAP_BYTES", 1024)
+    path = tmp_path / "journal"
+    path.mkdir()
+    large = Directory(path).fill(3, 4000)
+    if not indexed:
+        for index in path.glob("*.index"):
+            index.unlink()
+    expected = Read(path, split_bytes=str(1 << 30), **wanted)
+    assert expected.rows
+    for size in (1 << 16, 1 << 18, 1 << 21):
+        monkeypatch.setattr("amps.spark.source.task_bytes", lambda total, size=size: size)
+        read = Read(path, **wanted)
+        assert read.rows == expected.rows
+        assert read.total("bytes_read") == expected.total("bytes_read")
+        # A journal is opened once for each task.
+        numbers = [[split.number for split in partition.splits] for partition in read.partitions]
+        assert all(len(set(task)) == len(task) for task in numbers)
+        assert len(read.reports) == sum(len(task) for task in numbers)
+        ends = {split.number: split.to_end for partition in read.partitions for split in partition.splits}
+        assert wanted or all(ends.values())
+    assert 1 <= len(read.partitions) <= 2
+    if not wanted:
+        assert expected.column("position") == positions(large)
+
+
 def test_a_topic_index_leaves_out_what_others_published(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,7 +1,8 @@
-"""A data source for tests of writing, beside the project's own: its tasks die or dawdle.
+"""Data sources for tests, beside the project's own: one whose tasks die or dawdle, and one that tells of planning.
 
-With the options `die_after_batches` and `pause_s`, which are the tests' own, the first attempt of each task ends its
-process by SIGKILL after so many Arrow batches, and every attempt waits before each batch.
+Writing to `troubled`: with the options `die_after_batches` and `pause_s`, which are the tests' own, the first attempt
+of each task ends its process by SIGKILL after so many Arrow batches, and every attempt waits before each batch. A read
+of `planned` has one row: how many tasks at a time planning knows of.
 """
 
 import os
@@ -12,10 +13,17 @@ from typing import Any
 
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, DataSourceWriter
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
 from pyspark.sql.types import StructType
 
 import amps.spark
+from amps.spark.task_sizes import PARALLELISM
 from amps.spark.writing import BatchWriter, batch_writer, stream_writer
 from amps.spark.writing_streams import StreamWriter
 from amps.spark.writing_tasks import WrittenPartition
@@ -62,6 +70,28 @@ class TroubledStreamWriter(StreamWriter):
 
     def write(self, iterator: Iterator[Any]) -> WrittenPartition:
         return super().write(troubled(iterator, **self.troubles))
+
+
+class PlannedSource(DataSource):
+    """What the process that plans knows of the session."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "planned"
+
+    def schema(self) -> str:
+        return "parallelism string"
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return PlannedReader()
+
+
+class PlannedReader(DataSourceReader):
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(os.environ.get(PARALLELISM))]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any]]:
+        yield (partition.value,)
 
 
 def troubled(iterator: Iterator[Any], die_after_batches: float, pause_s: float) -> Iterator[Any]:
