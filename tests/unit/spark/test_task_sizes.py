@@ -1,7 +1,11 @@
 """How much a task reads."""
 
+from pathlib import Path
+
 import pytest
 
+from amps.spark.planning import Plan, Split
+from amps.spark.selection import Selection
 from amps.spark.task_sizes import (
     PARALLELISM,
     TASK_BYTES_MAX,
@@ -45,3 +49,36 @@ def test_what_somebody_has_told_stays() -> None:
     tell_parallelism(environment, 3)
     tell_parallelism(environment, 5)
     assert environment == {PARALLELISM: "3"}
+
+
+def split(number: int, *ranges: tuple[int, int], to_end: bool = False) -> Split:
+    return Split(Path("/log"), None, "inst", number, ranges, 7, (), to_end, False, 0)
+
+
+def test_splits_are_shared_out_in_the_order_of_the_log() -> None:
+    """Each task gets about as much as is wanted, and of each journal one split."""
+    plan = Plan(
+        Selection(),
+        [
+            split(1, (0, 100)),
+            split(1, (100, 200), (300, 400), to_end=True),
+            split(2, (0, 100), (200, 250)),
+            split(2, (260, 300), (310, 360), to_end=True),
+            split(3, (0, 1000), to_end=True),
+        ],
+    )
+    assert plan.byte_count == 1540
+    assert plan.tasks(1 << 20) == [
+        (
+            split(1, (0, 200), (300, 400), to_end=True),
+            split(2, (0, 100), (200, 250), (260, 300), (310, 360), to_end=True),
+            split(3, (0, 1000), to_end=True),
+        )
+    ]
+    assert plan.tasks(400) == [
+        (split(1, (0, 200), (300, 400), to_end=True), split(2, (0, 100), (200, 250))),
+        (split(2, (260, 300), (310, 360), to_end=True),),
+        (split(3, (0, 1000), to_end=True),),
+    ]
+    assert [len(task) for task in plan.tasks(1)] == [1] * 5
+    assert Plan(Selection()).tasks(100) == []
