@@ -12,7 +12,7 @@ def register(spark: SparkSession) -> None:
     """
     try:
         context = spark.sparkContext
-    except (AttributeError, NotImplementedError):
+    except AttributeError:
         pass  # a client of a server elsewhere, which does not say
     else:
         tell_parallelism(context.environment, context.defaultParallelism)
