@@ -4,7 +4,10 @@
  * A cell is put at the end of a column, or not at all. While a row is read the members of a struct may be ahead of it by
  * one cell, and the child of an array by any number: `column_truncate` takes all of that back, at any moment, so that a
  * message that turns out to be malformed leaves nothing behind. What cannot be had any more (memory, offsets of 31 bits)
- * is noted in the store, nothing is put from then on, and who began the row takes it back. */
+ * is noted in the store, nothing is put from then on, and who began the row takes it back.
+ *
+ * Nearly all cells are valid, so only nulls are marked: wherever no null stands, behind the last cell too, the bitmap
+ * has ones. */
 #ifndef AMPS_COLUMN_STORE_H
 #define AMPS_COLUMN_STORE_H
 
@@ -62,9 +65,9 @@ typedef struct column {
     uint8_t scale;           /* of these, behind the point */
     uint8_t spoiled;         /* of an array that is open: an element did not fit */
     uint32_t length;         /* cells */
-    uint32_t capacity;       /* cells there is room for; a multiple of 8 */
+    uint32_t capacity;       /* cells there is room for; a multiple of 64 */
     uint32_t child_count;
-    uint8_t *validity;       /* a bit for each cell */
+    uint8_t *validity;       /* a bit for each cell, 0 = null; ones behind them */
     uint8_t *values;         /* of the kinds with a width, and a bit for each boolean */
     int32_t *offsets;        /* of strings, binary and arrays: one more than cells */
     uint8_t *data;           /* of strings and binary */
@@ -108,6 +111,7 @@ static int column_grow(column_store *store, column *self, uint32_t capacity) {
         store->failure = COLUMN_NO_MEMORY;
         return 0;
     }
+    memset(self->validity + self->capacity / 8, 0xFF, (capacity - self->capacity) / 8);
     self->capacity = capacity;
     return 1;
 }
@@ -143,16 +147,30 @@ static inline uint8_t *column_scratch(column_store *store, uint64_t bytes) {
     return store->scratch;
 }
 
-static inline void column_mark(column *self, int valid) {
-    uint8_t *bits = self->validity + self->length / 8;
-    uint8_t bit = (uint8_t)(1 << self->length % 8);
+static inline void column_mark_null(column *self) {
     assert(self->length < self->capacity);
-    *bits = (uint8_t)(valid ? *bits | bit : *bits & ~bit);
+    self->validity[self->length / 8] &= (uint8_t)~(1 << self->length % 8);
+}
+
+/* How many cells are null. */
+static uint64_t column_nulls(const column *self) {
+    uint64_t found = 0;
+    for (uint32_t cell = 0; cell < self->length; cell += 64) {
+        uint64_t bits;
+        memcpy(&bits, self->validity + cell / 8, 8);
+        if (~bits) found += (uint64_t)__builtin_popcountll(~bits);
+    }
+    return found;
 }
 
 /* Take back all cells but the first ones, and whatever was put into members or elements ahead of their owner. */
 static void column_truncate(column *self, uint32_t length) {
-    if (self->length > length) self->length = length;
+    if (self->length > length) {
+        uint32_t byte = length / 8;
+        self->validity[byte] |= (uint8_t)(0xFF << length % 8);
+        memset(self->validity + byte + 1, 0xFF, (self->length - 1) / 8 - byte);
+        self->length = length;
+    }
     self->spoiled = 0;
     if (self->kind == COLUMN_STRING || self->kind == COLUMN_BINARY)
         self->data_length = (uint64_t)self->offsets[self->length];
@@ -166,7 +184,7 @@ static void column_truncate(column *self, uint32_t length) {
 static void column_put_null(column_store *store, column *self) {
     uint64_t width = column_widths[self->kind];
     if (!column_reserve(store, self)) return;
-    column_mark(self, 0);
+    column_mark_null(self);
     if (width) memset(self->values + self->length * width, 0, width);
     else if (self->kind == COLUMN_BOOLEAN) self->values[self->length / 8] &= (uint8_t)~(1 << self->length % 8);
     else if (self->offsets) self->offsets[self->length + 1] = self->offsets[self->length];
@@ -179,7 +197,6 @@ static inline int column_put_fixed(column_store *store, column *self, const void
     assert(width == column_widths[self->kind]);
     if (!column_reserve(store, self)) return 0;
     memcpy(self->values + (uint64_t)self->length * width, value, width);
-    column_mark(self, 1);
     self->length++;
     return 1;
 }
@@ -190,7 +207,6 @@ static inline int column_put_bit(column_store *store, column *self, int value) {
     bits = self->values + self->length / 8;
     bit = (uint8_t)(1 << self->length % 8);
     *bits = (uint8_t)(value ? *bits | bit : *bits & ~bit);
-    column_mark(self, 1);
     self->length++;
     return 1;
 }
@@ -199,7 +215,6 @@ static inline int column_put_bit(column_store *store, column *self, int value) {
 static inline void column_close_bytes(column *self, uint64_t behind) {
     self->data_length = behind;
     self->offsets[self->length + 1] = (int32_t)behind;
-    column_mark(self, 1);
     self->length++;
 }
 
@@ -217,7 +232,6 @@ static inline int column_close_struct(column_store *store, column *self) {
     if (!column_reserve(store, self)) return 0;
     for (uint32_t child = 0; child < self->child_count; child++)
         if (self->children[child].length == self->length) column_put_null(store, &self->children[child]);
-    column_mark(self, 1);
     self->length++;
     return 1;
 }
@@ -226,7 +240,6 @@ static inline int column_close_struct(column_store *store, column *self) {
 static inline int column_close_array(column_store *store, column *self) {
     if (!column_reserve(store, self)) return 0;
     self->offsets[self->length + 1] = (int32_t)self->children->length;
-    column_mark(self, 1);
     self->length++;
     return 1;
 }

@@ -49,6 +49,7 @@ cdef extern from "column_json.h" nogil:
     bint column_name_member(column* self, uint32_t child, const uint8_t* name, uint32_t length)
     void column_put_null(column_store* store, column* self)
     void column_truncate(column* self, uint32_t length)
+    uint64_t column_nulls(const column* self)
     void column_free(column* self)
     bint column_json_message(column_store* store, column* root, const uint8_t* at, const uint8_t* end)
 
@@ -129,14 +130,6 @@ cdef object copied(const void* data, uint64_t length):
     import pyarrow
 
     return pyarrow.py_buffer(PyBytes_FromStringAndSize(<const char*>data, <Py_ssize_t>length))
-
-
-cdef uint64_t nulls_of(const column* counted) noexcept nogil:
-    cdef uint64_t found = 0
-    cdef uint32_t cell
-    for cell in range(counted.length):
-        found += not counted.validity[cell >> 3] >> (cell & 7) & 1
-    return found
 
 
 cdef bint add_message(FieldRows* fields, const uint8_t* payload, uint32_t length) noexcept nogil:
@@ -260,7 +253,7 @@ cdef class FieldColumns:
         import pyarrow
 
         cdef uint64_t cells = taken.length
-        cdef uint64_t nulls = 0 if is_root else nulls_of(taken)
+        cdef uint64_t nulls = 0 if is_root else column_nulls(taken)
         cdef uint32_t child
         buffers = [copied(taken.validity, (cells + 7) // 8) if nulls else None]
         children = []

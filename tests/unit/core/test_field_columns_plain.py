@@ -150,3 +150,31 @@ def test_a_text_that_is_no_utf_8_is_null_and_nothing_else_of_its_row(length: int
         columns.add_payload(b'{"a":"%b","z":7,"more":"0123456789abcdef0123456789"}' % text)
     rows = columns.finish().to_pylist()
     assert rows == [*[{"a": "x" * 100, "z": 7}] * 9, *[{"a": None, "z": 7}] * length]
+
+
+def test_a_null_that_is_taken_back_leaves_none() -> None:
+    """By a value of the same name, by the end of a message that is malformed, and by the end of a batch."""
+    fields = (("a", "long"), ("b", "string"), ("c", ("array", "int")), ("d", ("struct", (("e", "boolean"),))))
+    columns = FieldColumns("json", fields)
+    nulls = '"a":null,"b":null,"c":[null,null],"d":{"e":null}'
+    values = '"a":1,"b":"text","c":[2,3],"d":{"e":true}'
+    full = {"a": 1, "b": "text", "c": [2, 3], "d": {"e": True}}
+    empty = {"a": None, "b": None, "c": [None, None], "d": {"e": None}}
+    missing = dict.fromkeys("abcd")
+    for batch in range(3):
+        wanted: list[dict[str, Any]] = []
+        for turn in range(150 + batch):
+            for message, row in (
+                (f"{{{nulls},{values}}}", full),
+                (f"{{{values},{nulls}}}", empty),
+                (f"{{{nulls},{values}", missing),
+                (f"{{{values}}}", full),
+                *([("{}", missing)] if turn % 7 == 0 else []),
+            ):
+                columns.add_payload(message.encode())
+                wanted.append(row)
+        made = columns.finish()
+        made.validate(full=True)
+        assert made.to_pylist() == wanted
+        for name in "abcd":
+            assert made.field(name).null_count == sum(row[name] is None for row in wanted)
