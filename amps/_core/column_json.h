@@ -1,17 +1,26 @@
 /* A JSON message into columns: one pass along message and columns, from the first byte to the end of the object.
  *
  * What nobody wants is stepped over, but it must be well-formed (RFC 8259), for a message counts as a whole or not at
- * all. Of a repeated name the last value counts, as in Spark and most readers; what stands behind the object is not looked
- * at. Who writes messages writes them alike: each object is read in the expectation that its members are those of the one
- * before, in the same order, and where that holds a name takes one comparison. Beyond the RFC the tokens NaN, Infinity, -Infinity and +INF, -INF are numbers, as Python and Spark write and read
- * them. Recursion goes as deep as the columns do. */
+ * all. Of a repeated name the last value counts, as in Spark and most readers; what stands behind the object is not
+ * looked at. Beyond the RFC the tokens NaN, Infinity, -Infinity and +INF, -INF are numbers, as Python and Spark write
+ * and read them. Recursion goes as deep as the columns do.
+ *
+ * Who writes messages writes them alike: each object is read in the expectation that its members are those of the one
+ * before, in the same order, with blanks in the same places, and where that holds a name takes one comparison. Most
+ * values are plain: a short integer, a short text without escapes, null, with a comma or closing brace right behind.
+ * Those are tried first, where so many bytes are left that none of them need be counted. A try may be wrong and costs
+ * nothing but time: whatever it does not know, or did not put as it should, is read again by the rules. */
 #ifndef AMPS_COLUMN_JSON_H
 #define AMPS_COLUMN_JSON_H
 
 #include "column_cells.h"
 #include "json_text.h"
 
-enum { COLUMN_JSON_DEPTH_MAX = 1024 }; /* of what is stepped over */
+enum {
+    COLUMN_JSON_DEPTH_MAX = 1024, /* of what is stepped over */
+    COLUMN_JSON_PLAIN_BYTES = 18, /* of a plain value at most: a quote, a vector of text and quote, what is behind */
+    COLUMN_JSON_NEAR_BYTES = COLUMN_EXPECTED_BYTES + COLUMN_JSON_PLAIN_BYTES
+};
 
 static uint32_t column_json_unit(const uint8_t *at) {
     uint32_t unit = 0;
@@ -101,28 +110,32 @@ static const uint8_t *column_json_named_number(const uint8_t *at, const uint8_t 
     return NULL;
 }
 
-/* Behind an integer of up to seven digits that a comma or the end of the object follows, most of the numbers that there
- * are: found, and read, in one word. NULL: anything else. */
-static inline const uint8_t *column_json_short_integer(const uint8_t *at, const uint8_t *end, int64_t *integer) {
-    uint64_t word, others;
-    uint32_t negative = *at == '-', digits;
-    if (end - at < 9) return NULL;
-    at += negative;
-    word = number_word(at) ^ NUMBER_ZEROS;
-    others = number_others(word);
-    if (!others) return NULL;
-    digits = (uint32_t)__builtin_ctzll(others) / 8;
-    if (!digits || (at[digits] != ',' && at[digits] != '}') || (digits > 1 && *at == '0')) return NULL;
-    *integer = (int64_t)number_of_eight(word << (64 - 8 * digits));
+/* Of the word in which a number begins the top bit of each byte that cannot go on with it, and maybe of some above the
+ * first: of what is no digit, and of what follows a zero in front. */
+static inline uint64_t column_json_integer_stops(uint64_t word) {
+    return number_others(word) | (((word & 0xFF) - 1) & 0x8000);
+}
+
+/* Behind an integer of up to seven characters, as most numbers are: found, and read, in one word, of which all bytes
+ * are there. Whether it has a minus takes no branch, for nobody could foretell it. NULL: it is something else; so it
+ * is, too, if neither a comma nor a closing brace is at the place that is returned. */
+static inline const uint8_t *column_json_short_integer(const uint8_t *at, int64_t *integer) {
+    uint64_t word = number_word(at) ^ NUMBER_ZEROS;
+    uint64_t negative = (uint8_t)word == ('-' ^ '0');
+    uint64_t stops = column_json_integer_stops(word) ^ negative << 7;
+    uint32_t bits;
+    if (!stops || stops & 0x80 || (uint16_t)word == ('-' ^ '0')) return NULL; /* the latter is "-0" */
+    bits = (uint32_t)__builtin_ctzll(stops) & 56;
+    at += bits / 8;
+    if (at[-1] == '-') return NULL;
+    *integer = (int64_t)number_of_eight((word - negative * ('-' ^ '0')) << (64 - bits));
     if (negative) *integer = -*integer;
-    return at + digits;
+    return at;
 }
 
 /* Behind a string, number or literal that nobody wants; NULL: malformed. */
 static inline const uint8_t *column_json_skip_scalar(const uint8_t *at, const uint8_t *end) {
     const uint8_t *stop;
-    int64_t integer;
-    if (*at <= '9' && (stop = column_json_short_integer(at, end, &integer)) != NULL) return stop;
     if (*at == '"') {
         stop = json_string_stop(at + 1, end);
         if (stop == end) return NULL;
@@ -205,7 +218,7 @@ static const uint8_t *column_json_value(
     case '{':
         if (self->kind == COLUMN_STRUCT) {
             *put = 1;
-            return column_json_object(store, self, at + 1, end);
+            return column_json_object(store, self, at, end);
         }
         cell.kind = CELL_RAW;
         at = column_json_skip(at, end);
@@ -236,33 +249,71 @@ static const uint8_t *column_json_value(
     return at;
 }
 
-/* Of an object's member, if it is what most are, an integer or a short text without escapes in a column of such: the
- * place behind it, and it is put. NULL: it is something else, and nothing is put. */
+/* The same of what is no short integer and no string. */
+static __attribute__((noinline)) const uint8_t *column_json_skip_rarer(const uint8_t *at, const uint8_t *end) {
+    const uint8_t *stop;
+    if (memcmp(at, "null", 4) == 0) return at + 4;
+    stop = json_number_stop(at, end);
+    return stop == end ? NULL : stop;
+}
+
+/* Behind a value that nobody wants, if it is plain, or any number; that many bytes are there. NULL, or a place where
+ * neither a comma nor a closing brace is: it is something else. */
+static inline const uint8_t *column_json_skip_plain(const uint8_t *at, const uint8_t *end) {
+    uint64_t word = number_word(at) ^ NUMBER_ZEROS, stops = column_json_integer_stops(word);
+    if (!(stops & 0x80)) {
+        if (stops) {
+            const uint8_t *stop = at + (uint32_t)__builtin_ctzll(stops) / 8;
+            if (*stop == ',') return stop;
+        }
+    } else if ((uint8_t)word == ('"' ^ '0')) {
+        const uint8_t *stop = json_string_stop(at + 1, end);
+        return end - stop > 1 && *stop == '"' ? stop + 1 : NULL;
+    }
+    return column_json_skip_rarer(at, end);
+}
+
+/* Behind a plain value, put into its column as the cell of the row; that many bytes are there. NULL, or a place where
+ * neither a comma nor a closing brace is: it is something else, and what may be put is to be taken back. */
 static inline const uint8_t *column_json_plain_value(
-    column_store *store, column *self, const uint8_t *at, const uint8_t *end
+    column_store *store, column *self, uint32_t row, const uint8_t *at
 ) {
-    int64_t integer;
+    if (self->length != row) return NULL; /* the name was there before */
+    assert(row < self->capacity);
     switch (self->kind) {
-    case COLUMN_BYTE: case COLUMN_SHORT: case COLUMN_INT: case COLUMN_LONG:
-        at = column_json_short_integer(at, end, &integer);
-        return at && column_put_integer(store, self, integer) ? at : NULL;
+    case COLUMN_BYTE: case COLUMN_SHORT: case COLUMN_INT: case COLUMN_LONG: {
+        int64_t integer;
+        const uint8_t *stop = column_json_short_integer(at, &integer);
+        if (!stop) break;
+        if (self->kind == COLUMN_INT) {
+            int32_t half = (int32_t)integer;
+            column_close_fixed(self, &half, 4);
+        } else if (self->kind == COLUMN_LONG) column_close_fixed(self, &integer, 8);
+        else if (!column_put_integer(store, self, integer)) return NULL;
+        return stop;
+    }
 #if defined(__SSE2__)
     case COLUMN_STRING:
-        if (*at == '"' && end - at > JSON_VECTOR_BYTES && self->data_capacity - self->data_length >= JSON_VECTOR_BYTES) {
+        if (*at == '"' && self->data_capacity - self->data_length >= JSON_VECTOR_BYTES) {
+            uint64_t begin = self->data_length, length;
             __m128i bytes = _mm_loadu_si128((const __m128i *)(at + 1));
-            uint32_t stops = json_equal(bytes, '"') | json_equal(bytes, '\\');
-            uint32_t length = (uint32_t)__builtin_ctz(stops | 1u << JSON_VECTOR_BYTES);
-            uint32_t others = (uint32_t)_mm_movemask_epi8(bytes) & ((1u << length) - 1); /* that are not ASCII */
-            if (!stops || others || at[1 + length] != '"' || !column_reserve(store, self)) return NULL;
-            _mm_storeu_si128((__m128i *)(self->data + self->data_length), bytes);
-            column_close_bytes(self, self->data_length + length);
+            __m128i escapes = _mm_cmpeq_epi8(bytes, _mm_set1_epi8('\\'));
+            uint32_t quotes = json_equal(bytes, '"');
+            uint32_t others = (uint32_t)_mm_movemask_epi8(_mm_or_si128(bytes, escapes)); /* and what is not ASCII */
+            if (!quotes || (others & (quotes ^ (quotes - 1)))) return NULL;
+            length = (uint32_t)__builtin_ctz(quotes);
+            _mm_storeu_si128((__m128i *)(self->data + begin), bytes);
+            column_close_bytes(self, begin + length);
             return at + length + 2;
         }
-        return NULL;
+        break;
 #endif
     default:
-        return NULL;
+        break;
     }
+    if (memcmp(at, "null", 4) != 0) return NULL;
+    column_put_null(store, self);
+    return at + 4;
 }
 
 /* The elements of an array that begin at `at`. One that does not fit makes all of it null; null fits everywhere. */
@@ -299,88 +350,116 @@ static const uint8_t *column_json_array(
     return at + 1;
 }
 
-/* Whether a member begins as expected. */
-static inline int column_json_is_expected(const column_expected *expected, const uint8_t *at, const uint8_t *end) {
-    if (!expected->length || (size_t)(end - at) <= expected->length) return 0;
 #if defined(__SSE2__)
-    if (end - at >= COLUMN_EXPECTED_BYTES) {
-        uint32_t same = 0;
-        for (int half = 0; half < COLUMN_EXPECTED_BYTES; half += JSON_VECTOR_BYTES) {
-            __m128i there = _mm_loadu_si128((const __m128i *)(at + half));
-            __m128i wanted = _mm_loadu_si128((const __m128i *)(expected->text + half));
-            same |= (uint32_t)_mm_movemask_epi8(_mm_cmpeq_epi8(there, wanted)) << half;
-        }
-        return ~same << (COLUMN_EXPECTED_BYTES - expected->length) == 0;
-    }
+static inline int column_json_is_half_expected(const column_expected *expected, const uint8_t *at, int half) {
+    __m128i there = _mm_loadu_si128((const __m128i *)at + half);
+    __m128i wanted = _mm_load_si128((const __m128i *)expected->text + half);
+    return (~(uint32_t)_mm_movemask_epi8(_mm_cmpeq_epi8(there, wanted)) & expected->bits[half]) == 0;
+}
 #endif
-    return memcmp(at, expected->text, expected->length) == 0;
-}
 
-/* The member of a struct whose name in quotes begins at `at`, which moves behind its colon; NULL: nobody wants it, or `at`
- * is NULL, because it is malformed. */
-static column *column_json_member(
-    column_store *store, column *self, column_expected *expected, const uint8_t **at, const uint8_t *end
+/* Whether a member begins as expected, and as many bytes follow as plain values take. near_end: in front of it more
+ * follow than anything takes. */
+static inline int column_json_is_expected(
+    const column_expected *expected, const uint8_t *at, const uint8_t *near_end, const uint8_t *end
 ) {
-    const uint8_t *begin = *at, *name, *stop;
-    uint32_t name_length;
-    column *member;
-    size_t length;
-    *at = NULL;
-    if (*begin != '"') return NULL;
-    stop = column_json_string(store, begin + 1, end, &name, &name_length);
-    if (!stop) return NULL;
-    member = column_member(self, name, name_length);
-    stop = json_skip_space(stop, end);
-    if (stop == end || *stop != ':') return NULL;
-    *at = stop + 1;
-    length = (size_t)(*at - begin);
-    if (expected && length <= COLUMN_EXPECTED_BYTES) {
-        memcpy(expected->text, begin, length);
-        expected->length = (uint32_t)length;
-        expected->child = member ? (int32_t)(member - self->children) : -1;
-    }
-    return member;
+    if (at >= near_end && end - at < (int64_t)expected->length + COLUMN_JSON_PLAIN_BYTES) return 0;
+#if defined(__SSE2__)
+    return column_json_is_half_expected(expected, at, 0) &&
+           (expected->length <= JSON_VECTOR_BYTES || column_json_is_half_expected(expected, at, 1));
+#else
+    return memcmp(at, expected->text, expected->length) == 0;
+#endif
 }
 
-/* The members of an object that begin at `at`: a cell of a struct. The place behind it; NULL: malformed. */
-static const uint8_t *column_json_object(column_store *store, column *self, const uint8_t *at, const uint8_t *end) {
-    uint32_t row = self->length;
-    const uint8_t *stop;
-    column *member;
+/* Expect from now on that a member begins with that text. */
+static void column_json_expect(column_expected *expected, const uint8_t *text, size_t length, column *member) {
+    uint32_t bits = (uint32_t)(((uint64_t)1 << length) - 1);
+    memcpy(expected->text, text, length);
+    expected->bits[0] = (uint16_t)bits;
+    expected->bits[1] = (uint16_t)(bits >> 16);
+    expected->length = (uint32_t)length;
+    expected->member = member;
+}
+
+/* The other brace of the object whose brace is at `at`, if it has no members; else NULL. */
+static __attribute__((noinline)) const uint8_t *column_json_empty_end(const uint8_t *at, const uint8_t *end) {
+    at = json_skip_space(at + 1, end);
+    return at < end && *at == '}' ? at : NULL;
+}
+
+/* The value of the member that has its comma or brace at `at`, and its column, NULL if nobody wants it; from now on it
+ * is expected. NULL: malformed. */
+static __attribute__((noinline)) const uint8_t *column_json_unexpected(
+    column_store *store, column *self, column_expected *expected, const uint8_t *at, const uint8_t *end, column **member
+) {
+    const uint8_t *begin = at, *name;
+    uint32_t length;
+    at = json_skip_space(at + 1, end);
+    if (at == end || *at != '"') return NULL;
+    at = column_json_string(store, at + 1, end, &name, &length);
+    if (!at) return NULL;
+    *member = column_member(self, name, length);
+    at = json_skip_space(at, end);
+    if (at == end || *at != ':') return NULL;
+    at = json_skip_space(at + 1, end);
+    if (at == end) return NULL;
+    if (at - begin <= COLUMN_EXPECTED_BYTES)
+        column_json_expect(expected, begin, (size_t)(at - begin), *member);
+    return at;
+}
+
+/* A member's value of any kind, put into its column, in place of one that may be there. member: NULL, nobody wants it.
+ * The comma or brace behind it; NULL: malformed. */
+static __attribute__((noinline)) const uint8_t *column_json_any_value(
+    column_store *store, column *member, uint32_t row, const uint8_t *at, const uint8_t *end
+) {
     int put;
     at = json_skip_space(at, end);
     if (at == end) return NULL;
-    if (*at != '}') {
-        for (uint32_t place = 0;; place++) {
-            column_expected *expected = place < COLUMN_EXPECTED_MAX ? &self->expected[place] : NULL;
-            if (expected && column_json_is_expected(expected, at, end)) {
-                at += expected->length;
-                member = expected->child < 0 ? NULL : &self->children[expected->child];
-            } else {
-                member = column_json_member(store, self, expected, &at, end);
-                if (!at) return NULL;
-            }
-            at = json_skip_space(at, end);
-            if (at == end) return NULL;
-            if (!member) at = *at == '{' || *at == '[' ? column_json_skip(at, end) : column_json_skip_scalar(at, end);
-            else {
-                if (member->length > row) column_truncate(member, row);
-                stop = column_json_plain_value(store, member, at, end);
-                if (stop) at = stop;
-                else {
-                    at = column_json_value(store, member, at, end, &put);
-                    if (at && !put) column_put_null(store, member);
-                }
-            }
-            if (!at) return NULL;
-            at = json_skip_space(at, end);
-            if (at == end) return NULL;
-            if (*at == '}') break;
-            if (*at != ',') return NULL;
-            at = json_skip_space(at + 1, end);
-            if (at == end) return NULL;
-        }
+    if (!member) at = *at == '{' || *at == '[' ? column_json_skip(at, end) : column_json_skip_scalar(at, end);
+    else {
+        if (member->length > row) column_truncate(member, row);
+        at = column_json_value(store, member, at, end, &put);
+        if (at && !put) column_put_null(store, member);
     }
+    if (!at) return NULL;
+    at = json_skip_space(at, end);
+    return at < end && (*at == ',' || *at == '}') ? at : NULL;
+}
+
+/* The object whose brace is at `at`: a cell of a struct. The place behind it; NULL: malformed. */
+static const uint8_t *column_json_object(column_store *store, column *self, const uint8_t *at, const uint8_t *end) {
+    const uint32_t row = self->length;
+    const uint8_t *near_end = end - at > COLUMN_JSON_NEAR_BYTES ? end - COLUMN_JSON_NEAR_BYTES : at;
+    column_expected *expected = self->expected;
+    if (!column_reserve(store, self)) return NULL;
+    do { /* a member, of which `at` is the brace or comma in front */
+        const uint8_t *value, *stop = NULL;
+        column *member;
+        if (column_json_is_expected(expected, at, near_end, end)) {
+            value = at + expected->length;
+            member = expected->member;
+            stop = value;
+        } else {
+            column *found;
+            if (*at == '{' && (stop = column_json_empty_end(at, end)) != NULL) {
+                at = stop;
+                break;
+            }
+            if (expected == self->expected + COLUMN_EXPECTED_MAX) expected--; /* never known, so none is behind it */
+            value = column_json_unexpected(store, self, expected, at, end, &found);
+            if (!value) return NULL;
+            member = found;
+            if (end - value >= COLUMN_JSON_PLAIN_BYTES) stop = value;
+        }
+        if (stop && member) stop = column_json_plain_value(store, member, row, value);
+        else if (stop) stop = column_json_skip_plain(value, end);
+        if (!stop || (*stop != ',' && *stop != '}')) stop = column_json_any_value(store, member, row, value, end);
+        if (!stop) return NULL;
+        at = stop;
+        expected++;
+    } while (*at == ',');
     column_close_struct(store, self);
     return at + 1;
 }
@@ -388,7 +467,7 @@ static const uint8_t *column_json_object(column_store *store, column *self, cons
 /* A message. False: malformed, or no object. */
 static int column_json_message(column_store *store, column *root, const uint8_t *at, const uint8_t *end) {
     at = json_skip_space(at, end);
-    return at < end && *at == '{' && column_json_object(store, root, at + 1, end) != NULL;
+    return at < end && *at == '{' && column_json_object(store, root, at, end) != NULL;
 }
 
 #endif

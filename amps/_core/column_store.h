@@ -7,7 +7,7 @@
  * is noted in the store, nothing is put from then on, and who began the row takes it back.
  *
  * Nearly all cells are valid, so only nulls are marked: wherever no null stands, behind the last cell too, the bitmap
- * has ones. */
+ * has ones. The members of a struct have room for as many cells as it has itself. */
 #ifndef AMPS_COLUMN_STORE_H
 #define AMPS_COLUMN_STORE_H
 
@@ -52,11 +52,13 @@ enum {
 
 enum { COLUMN_FULL = 1, COLUMN_NO_MEMORY = 2 };
 
-/* How a member of an object began when one was read last that had a member at that place. */
+/* How a member of an object began when one was read last that had a member at that place. Not known: with a byte that
+ * none begins with. */
 typedef struct {
-    uint8_t text[COLUMN_EXPECTED_BYTES]; /* name in quotes and colon, as they stood */
-    uint32_t length;                     /* of it; 0 = not known, or longer */
-    int32_t child;                       /* -1 = nobody wants it */
+    _Alignas(16) uint8_t text[COLUMN_EXPECTED_BYTES]; /* from the brace or comma in front of its name to its value */
+    uint16_t bits[2];                                 /* one for each byte of it, in each half */
+    uint32_t length;                                  /* of it */
+    struct column *member;                            /* NULL = nobody wants it */
 } column_expected;
 
 typedef struct column {
@@ -75,7 +77,7 @@ typedef struct column {
     uint64_t data_capacity;
     struct column *children; /* members of a struct; of an array its one column of elements */
     int32_t *buckets;        /* of a struct: the first member whose name is in a bucket; -1 = none */
-    column_expected *expected; /* of a struct: by place in objects */
+    column_expected *expected; /* of a struct: by place in objects, and one more that is never known */
     int32_t next_in_bucket;  /* of a member: the next one there */
     uint32_t name_length;
     uint8_t *name;           /* of a member; owned */
@@ -97,13 +99,16 @@ static int column_resize(void **buffer, uint64_t bytes) {
     return grown != NULL;
 }
 
-/* Room for so many cells. */
+/* Room for so many cells, in the members of a struct first. */
 static int column_grow(column_store *store, column *self, uint32_t capacity) {
     uint64_t width = column_widths[self->kind];
     if (capacity > COLUMN_CELLS_MAX) {
         store->failure = COLUMN_FULL;
         return 0;
     }
+    if (self->kind == COLUMN_STRUCT)
+        for (column *child = self->children, *behind = child + self->child_count; child < behind; child++)
+            if (child->capacity < capacity && !column_grow(store, child, capacity)) return 0;
     if (!column_resize((void **)&self->validity, capacity / 8) ||
         (width && !column_resize((void **)&self->values, capacity * width)) ||
         (self->kind == COLUMN_BOOLEAN && !column_resize((void **)&self->values, capacity / 8)) ||
@@ -193,11 +198,16 @@ static void column_put_null(column_store *store, column *self) {
     self->length++;
 }
 
-static inline int column_put_fixed(column_store *store, column *self, const void *value, uint32_t width) {
+/* A value is a cell, for which there is room. */
+static inline void column_close_fixed(column *self, const void *value, uint32_t width) {
     assert(width == column_widths[self->kind]);
-    if (!column_reserve(store, self)) return 0;
     memcpy(self->values + (uint64_t)self->length * width, value, width);
     self->length++;
+}
+
+static inline int column_put_fixed(column_store *store, column *self, const void *value, uint32_t width) {
+    if (!column_reserve(store, self)) return 0;
+    column_close_fixed(self, value, width);
     return 1;
 }
 
@@ -230,8 +240,8 @@ static inline int column_put_bytes(column_store *store, column *self, const uint
 /* A struct whose members are read: nulls for those that were missing. */
 static inline int column_close_struct(column_store *store, column *self) {
     if (!column_reserve(store, self)) return 0;
-    for (uint32_t child = 0; child < self->child_count; child++)
-        if (self->children[child].length == self->length) column_put_null(store, &self->children[child]);
+    for (column *child = self->children, *behind = child + self->child_count; child < behind; child++)
+        if (child->length == self->length) column_put_null(store, child);
     self->length++;
     return 1;
 }
@@ -266,9 +276,11 @@ static int column_begin(column_store *store, column *self, uint32_t child_count)
     if (self->offsets) self->offsets[0] = 0;
     if (self->kind == COLUMN_STRUCT) {
         self->buckets = malloc(COLUMN_BUCKETS * sizeof(int32_t));
-        self->expected = calloc(COLUMN_EXPECTED_MAX, sizeof(column_expected));
+        self->expected = calloc(COLUMN_EXPECTED_MAX + 1, sizeof(column_expected));
         if (!self->buckets || !self->expected) return 0;
         for (uint32_t bucket = 0; bucket < COLUMN_BUCKETS; bucket++) self->buckets[bucket] = -1;
+        for (uint32_t place = 0; place <= COLUMN_EXPECTED_MAX; place++)
+            self->expected[place].bits[0] = self->expected[place].length = 1;
     }
     if (child_count) {
         self->children = calloc(child_count, sizeof(column));

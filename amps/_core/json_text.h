@@ -17,10 +17,17 @@ static inline uint32_t json_equal(__m128i bytes, char wanted) {
 /* The first quote or backslash; `end` if there is none. */
 static inline const uint8_t *json_string_stop(const uint8_t *at, const uint8_t *end) {
 #if defined(__SSE2__)
-    for (; end - at >= JSON_VECTOR_BYTES; at += JSON_VECTOR_BYTES) {
-        __m128i bytes = _mm_loadu_si128((const __m128i *)at);
-        uint32_t found = json_equal(bytes, '"') | json_equal(bytes, '\\');
-        if (found) return at + __builtin_ctz(found);
+    if (end - at >= JSON_VECTOR_BYTES) {
+        for (;;) {
+            __m128i bytes = _mm_loadu_si128((const __m128i *)at);
+            uint32_t found = (uint32_t)_mm_movemask_epi8(_mm_or_si128(
+                _mm_cmpeq_epi8(bytes, _mm_set1_epi8('"')), _mm_cmpeq_epi8(bytes, _mm_set1_epi8('\\'))
+            ));
+            if (found) return at + __builtin_ctz(found);
+            at += JSON_VECTOR_BYTES;
+            if (at == end) return end;
+            if (end - at < JSON_VECTOR_BYTES) at = end - JSON_VECTOR_BYTES; /* neither is among those looked at twice */
+        }
     }
 #endif
     while (at < end && *at != '"' && *at != '\\') at++;

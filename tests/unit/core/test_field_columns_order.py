@@ -10,9 +10,15 @@ pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed (pip i
 
 from amps._core.field_columns import FieldColumns  # noqa: E402
 
-LONG = "x" * 28
-"""With its quotes and colon one byte less than what is foretold; others of the kind are one more, and longer."""
-NAMES = ("a", "ab", "abc", "b", LONG, f"{LONG}y", f"{LONG}yz", "with space", 'quo"ted', "é")
+LONG = "x" * 27
+"""With its comma, quotes and colon one byte less than what is foretold; others of the kind are one more, and longer."""
+HALF = "h" * 12
+"""The same as many bytes as are compared at once; others of the kind are less, and more."""
+NAMES = (
+    *("a", "ab", "abc", "b", LONG, f"{LONG}y", f"{LONG}yz", "with space", 'quo"ted', "é"),
+    *(HALF[1:], HALF, f"{HALF}i", f"{HALF}j"),
+)
+SIMPLE = [name for name in NAMES if name.isalnum()]
 FIELDS = (*((name, "long") for name in NAMES), ("inner", ("struct", (("a", "long"), ("b", "string")))))
 
 
@@ -72,6 +78,7 @@ def test_names_that_begin_alike_are_told_apart() -> None:
         '{"ab":6}',
         f'{{"{LONG}y":7,"{LONG}":8}}',
         f'{{"{LONG}":9}}',
+        *(f'{{"n":1,"{name}":12,"other":"{LONG}{LONG}"}}' for name in (*SIMPLE, *reversed(SIMPLE))),
     ]
     assert rows(messages) == [row_of(message) for message in messages]
 
@@ -82,12 +89,65 @@ def test_more_members_than_are_foretold() -> None:
     for turn in range(3):
         members = {name: number + turn for number, name in enumerate(names)}
         columns.add_payload(json.dumps(members).encode())
-    assert [row["n199"] for row in columns.finish().to_pylist()] == [199, 200, 201]
+    rows_found = columns.finish().to_pylist()
+    assert rows_found == [{name: number + turn for number, name in enumerate(names)} for turn in range(3)]
+
+
+@pytest.mark.parametrize("many", [63, 64, 65, 66])
+def test_what_stands_behind_the_last_that_is_foretold_is_told_apart(many: int) -> None:
+    """Other names each time, at the end, with as many members in front as are foretold, and one more or less."""
+    columns = FieldColumns("json", (("a", "long"), ("b", "long"), ("c", "long")))
+    ends = ['"a":1,"b":2', '"b":3,"a":4', '"c":5,"c":6', '"a":7,"a":8', '"b":9,"c":10', '"c":11,"x":12'] * 2
+    before = ",".join(f'"n{place}":0' for place in range(many))
+    for end in ends:
+        columns.add_payload(f"{{{before},{end}}}".encode())
+    assert columns.malformed == 0
+    wanted = [json.loads(f"{{{end}}}") for end in ends]
+    assert columns.finish().to_pylist() == [{name: row.get(name) for name in "abc"} for row in wanted]
+
+
+@pytest.mark.parametrize(
+    "separators", [(",", ":"), (", ", ": "), (",\n  ", " : "), (" ,", ":\t"), (" , ", ":  ")]
+)
+def test_blanks_are_foretold_too_and_may_be_others(separators: tuple[str, str]) -> None:
+    draw = random.Random(2)
+    messages = []
+    for turn in range(60):
+        comma, colon = separators if turn % 3 else draw.choice([(",", ":"), (", ", ":"), (",", ": ")])
+        members = [
+            f'"a"{colon}{turn}',
+            f'"ab"{colon}null',
+            f'"other"{colon}"more, or less"',
+            f'"b"{colon}-1',
+        ]
+        messages.append(f"{{{draw.choice(['', '', ' '])}{comma.join(members)}{draw.choice(['', ' '])}}}")
+    assert rows(messages) == [row_of(message) for message in messages]
 
 
 @pytest.mark.parametrize(
     "broken",
-    ['{"a":1,"ab":2,', '{"a":1,"ab":', '{"a":1,"ab"', '{"a":1,"ab" 2}', '{"a":1 "ab":2}', '{"a":', '{"a"'],
+    [
+        *(
+            '{"a":1,"ab":2,',
+            '{"a":1,"ab":',
+            '{"a":1,"ab"',
+            '{"a":1,"ab" 2}',
+            '{"a":1 "ab":2}',
+            '{"a":',
+            '{"a"',
+        ),
+        *(
+            '{"a":1,}',
+            '{,"a":1}',
+            "{,}",
+            '{"a":1,,"ab":2}',
+            '{"a":,"ab":2}',
+            '{"a":}',
+            '{"a":1,"ab":}',
+            "{",
+            "{ ",
+        ),
+    ],
 )
 def test_what_is_foretold_and_does_not_come_is_malformed(broken: str) -> None:
     columns = FieldColumns("json", FIELDS)

@@ -152,6 +152,57 @@ def test_a_text_that_is_no_utf_8_is_null_and_nothing_else_of_its_row(length: int
     assert rows == [*[{"a": "x" * 100, "z": 7}] * 9, *[{"a": None, "z": 7}] * length]
 
 
+WHOLE = (
+    '{"a":1,"b":"text","c":-2,"d":"other","e":null,"f":123456789012345678901234567890}',
+    '{"e":12345678.5,"b":"0123456789abcde","a":7654321,"f":"0123456789abcdef0123456789abcdef"}',
+    '{"f":-12,"e":"a text that is longer than a vector","g":1.25e10,"b":null,"a":-1234567}',
+    '{"a":12345678,"e":true,"b":"esc\\n","c":{"a":[1,{"b":"}"}]},"g":1234567890123456789}',
+    '{ "a" : 1 , "b" : "text" , "g" : 0 , "e" : -0 , "f" : "" }',
+)
+
+
+@pytest.mark.parametrize("message", WHOLE)
+@pytest.mark.parametrize("fields", [("a", "b"), ("b",), ("c", "a"), ("z",)])
+def test_what_stands_in_memory_behind_the_end_is_not_read(message: str, fields: tuple[str, ...]) -> None:
+    """Cut anywhere, also between digits, a message is malformed whatever is behind it: the rest of it, or its end."""
+    of = {"a": "long", "b": "string", "c": "short", "z": "int"}
+    columns = FieldColumns("json", tuple((name, of[name]) for name in fields))
+    members = json.loads(message)
+    row = {name: value if not isinstance(value := members.get(name), dict) else None for name in fields}
+    wanted = [row]
+    columns.add_payload(message.encode())
+    for length in range(1, len(message)):
+        for behind in (message[length:], '"}', "}", ",", "1}", "0,"):
+            columns.add_payload(memoryview((message[:length] + behind + " " * 40).encode())[:length])
+        columns.add_payload(message.encode())
+        wanted += [dict.fromkeys(fields)] * 6 + [row]
+    assert columns.malformed == 6 * (len(message) - 1)
+    assert columns.finish().to_pylist() == wanted
+
+
+def test_integers_are_those_of_the_text_in_the_middle_of_messages() -> None:
+    """Where what is expected comes, with room behind it, and the same ones where nobody wants them."""
+    fields = (*((name, name) for name in BITS), ("text", "string"), ("z", "long"))
+    more = '"more":"0123456789abcdef0123456789","z":7}'
+    messages = [
+        f'{{"none":{first},"{name}":{number}{behind}{more}'
+        for number in NUMBERS
+        for first in ("1", number)
+        for name in (*BITS, "text")
+        for behind in (",", " ,", "}", "")
+    ]
+    rows, malformed = read(fields, messages)
+    wanted = [known(message) for message in messages]
+    assert malformed == wanted.count(None) > 0
+    for message, row, members in zip(messages, rows, wanted, strict=True):
+        members = members or {}
+        assert {name: row[name] for name in BITS} == {
+            name: integer(members.get(name), name) for name in BITS
+        }, message
+        assert row["z"] == members.get("z"), message
+        assert (row["text"] is None) == (members.get("text") is None), message
+
+
 def test_a_null_that_is_taken_back_leaves_none() -> None:
     """By a value of the same name, by the end of a message that is malformed, and by the end of a batch."""
     fields = (("a", "long"), ("b", "string"), ("c", ("array", "int")), ("d", ("struct", (("e", "boolean"),))))
