@@ -31,8 +31,9 @@ _SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": MEMORY,
-    # What docs/spark.md advises; readers without Python do not notice.
+    # What docs/spark.md advises; readers that make no use of Python do not notice.
     "spark.python.unix.domain.socket.enabled": "true",
+    "spark.driver.extraJavaOptions": "-Darrow.enable_unsafe_memory_access=true",
     "spark.sql.session.timeZone": "UTC",
 }
 
