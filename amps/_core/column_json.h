@@ -358,18 +358,22 @@ static inline int column_json_is_half_expected(const column_expected *expected, 
 }
 #endif
 
-/* Whether a member begins as expected, and as many bytes follow as plain values take. near_end: in front of it more
- * follow than anything takes. */
-static inline int column_json_is_expected(
-    const column_expected *expected, const uint8_t *at, const uint8_t *near_end, const uint8_t *end
-) {
-    if (at >= near_end && end - at < (int64_t)expected->length + COLUMN_JSON_PLAIN_BYTES) return 0;
+/* Whether a member begins as expected. There are more bytes than are expected at most. */
+static inline int column_json_is_expected(const column_expected *expected, const uint8_t *at) {
 #if defined(__SSE2__)
     return column_json_is_half_expected(expected, at, 0) &&
            (expected->length <= JSON_VECTOR_BYTES || column_json_is_half_expected(expected, at, 1));
 #else
     return memcmp(at, expected->text, expected->length) == 0;
 #endif
+}
+
+/* The same where fewer may be there, and something must follow. */
+static __attribute__((noinline)) int column_json_is_expected_last(
+    const column_expected *expected, const uint8_t *at, const uint8_t *end
+) {
+    if (end - at > COLUMN_EXPECTED_BYTES) return column_json_is_expected(expected, at);
+    return end - at > (int64_t)expected->length && memcmp(at, expected->text, expected->length) == 0;
 }
 
 /* Expect from now on that a member begins with that text. */
@@ -437,10 +441,10 @@ static const uint8_t *column_json_object(column_store *store, column *self, cons
     do { /* a member, of which `at` is the brace or comma in front */
         const uint8_t *value, *stop = NULL;
         column *member;
-        if (column_json_is_expected(expected, at, near_end, end)) {
+        int has_room = at < near_end;
+        if (has_room ? column_json_is_expected(expected, at) : column_json_is_expected_last(expected, at, end)) {
             value = at + expected->length;
             member = expected->member;
-            stop = value;
         } else {
             column *found;
             if (*at == '{' && (stop = column_json_empty_end(at, end)) != NULL) {
@@ -451,10 +455,10 @@ static const uint8_t *column_json_object(column_store *store, column *self, cons
             value = column_json_unexpected(store, self, expected, at, end, &found);
             if (!value) return NULL;
             member = found;
-            if (end - value >= COLUMN_JSON_PLAIN_BYTES) stop = value;
+            has_room = 0;
         }
-        if (stop && member) stop = column_json_plain_value(store, member, row, value);
-        else if (stop) stop = column_json_skip_plain(value, end);
+        if (has_room || end - value >= COLUMN_JSON_PLAIN_BYTES)
+            stop = member ? column_json_plain_value(store, member, row, value) : column_json_skip_plain(value, end);
         if (!stop || (*stop != ',' && *stop != '}')) stop = column_json_any_value(store, member, row, value, end);
         if (!stop) return NULL;
         at = stop;

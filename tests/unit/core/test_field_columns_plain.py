@@ -152,20 +152,22 @@ def test_a_text_that_is_no_utf_8_is_null_and_nothing_else_of_its_row(length: int
     assert rows == [*[{"a": "x" * 100, "z": 7}] * 9, *[{"a": None, "z": 7}] * length]
 
 
+LONG_NAME = "a name of many more bytes than those that are looked at where one is expected"
 WHOLE = (
     '{"a":1,"b":"text","c":-2,"d":"other","e":null,"f":123456789012345678901234567890}',
     '{"e":12345678.5,"b":"0123456789abcde","a":7654321,"f":"0123456789abcdef0123456789abcdef"}',
     '{"f":-12,"e":"a text that is longer than a vector","g":1.25e10,"b":null,"a":-1234567}',
     '{"a":12345678,"e":true,"b":"esc\\n","c":{"a":[1,{"b":"}"}]},"g":1234567890123456789}',
     '{ "a" : 1 , "b" : "text" , "g" : 0 , "e" : -0 , "f" : "" }',
+    f'{{"c":1,"{LONG_NAME}":12,"b":"text"}}',
 )
 
 
 @pytest.mark.parametrize("message", WHOLE)
-@pytest.mark.parametrize("fields", [("a", "b"), ("b",), ("c", "a"), ("z",)])
+@pytest.mark.parametrize("fields", [("a", "b"), ("b", LONG_NAME), ("c", "a"), ("z",)])
 def test_what_stands_in_memory_behind_the_end_is_not_read(message: str, fields: tuple[str, ...]) -> None:
     """Cut anywhere, also between digits, a message is malformed whatever is behind it: the rest of it, or its end."""
-    of = {"a": "long", "b": "string", "c": "short", "z": "int"}
+    of = {"a": "long", "b": "string", "c": "short", "z": "int", LONG_NAME: "int"}
     columns = FieldColumns("json", tuple((name, of[name]) for name in fields))
     members = json.loads(message)
     row = {name: value if not isinstance(value := members.get(name), dict) else None for name in fields}
@@ -209,9 +211,9 @@ def test_a_null_that_is_taken_back_leaves_none() -> None:
     columns = FieldColumns("json", fields)
     nulls = '"a":null,"b":null,"c":[null,null],"d":{"e":null}'
     values = '"a":1,"b":"text","c":[2,3],"d":{"e":true}'
-    full = {"a": 1, "b": "text", "c": [2, 3], "d": {"e": True}}
-    empty = {"a": None, "b": None, "c": [None, None], "d": {"e": None}}
-    missing = dict.fromkeys("abcd")
+    full: dict[str, Any] = {"a": 1, "b": "text", "c": [2, 3], "d": {"e": True}}
+    empty: dict[str, Any] = {"a": None, "b": None, "c": [None, None], "d": {"e": None}}
+    missing: dict[str, Any] = dict.fromkeys("abcd")
     for batch in range(3):
         wanted: list[dict[str, Any]] = []
         for turn in range(150 + batch):
