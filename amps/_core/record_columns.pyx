@@ -135,6 +135,8 @@ cdef class RecordColumns:
         if self.topics[topic_id].known:
             return 0
         wanted = self.topic_wanted(topic, message_type)
+        if wanted is not None and wanted > len(self.batch.readers):
+            raise ValueError(f"there is no reader {wanted} of payload fields")
         # The table may not move while it is written to; so nothing that runs Python code stands behind this.
         self.texts.append((topic, message_type))
         state = &self.topics[topic_id]

@@ -113,3 +113,10 @@ def test_there_may_be_so_many_readers_and_no_more() -> None:
     assert [rows.add_reader(reader()) for _ in range(255)] == list(range(1, 256))
     with pytest.raises(ValueError, match="up to 255 readers"):
         rows.add_reader(reader())
+
+
+def test_a_reader_that_is_not_there_is_told(make: Callable[[int], LogFile]) -> None:
+    rows = RecordRows()
+    rows.add_reader(reader())
+    with pytest.raises(ValueError, match="no reader 2"):
+        walking(rows, make(2), lambda topic: 2).advance()
