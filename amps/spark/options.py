@@ -12,7 +12,7 @@
 | `on_damage` | `error` (default), or `skip`: leave out what is damaged, count it, and warn |
 | `split_bytes` | about how many bytes of journals one task reads; default: `amps.spark.task_sizes` decides |
 | `pushdown` | `true`: conditions of the query narrow what is read; see `amps.spark.pushdown` before. Default `false` |
-| `report` | a directory, which must be there, for a JSON file per task with what it has read and skipped |
+| `report` | a directory, which must be there, for JSON files with what tasks have read of each journal, and skipped |
 
 `from` and `to` are bookmarks of messages or times (`YYYYmmddTHHMMSS`, UTC, with a fraction or without;
 transaction_log.md §5). Between them is what a program that has seen `from` does not know yet, up to `to`: `from` itself

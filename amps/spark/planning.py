@@ -2,7 +2,7 @@
 
 What is not needed is not read. Of a file its header says which log positions it holds; its index says which times, and
 where in it they are; its topic index, where the entries of a topic are. A file without an index, such as the one that a
-server is writing to, is skimmed through if it is too large for one task (`amps._core.record_skim`).
+server is writing to, is skimmed through if it is too large for one piece (`amps._core.record_skim`).
 
 The log ends where it is durable. While a server writes, the watermark file says how far that is, and what lies behind
 it belongs to later reads. Only in the newest file may something else than the end-of-file record end the records.

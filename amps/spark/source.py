@@ -1,7 +1,7 @@
 """What Spark talks to: the data source "amps".
 
 Everything runs in Python processes that Spark starts: `AmpsDataSource` and the planning beside the driver, the reading
-on executors. They share nothing but what is pickled: options, a `Request`, and one `Split` per task.
+on executors. They share nothing but what is pickled: options, a `Request`, and the `Split`s of each task.
 
 Each of these processes imports this module, several for each query, so what only streams and writing need is imported
 by them.

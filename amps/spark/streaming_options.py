@@ -35,7 +35,7 @@ a batch read (`amps.spark.options`), all columns have the same values, and there
 | --- | --- | --- |
 | `max_bytes_per_batch` | no limit | at most about so many bytes of the log, from the first row on, in a micro-batch |
 
-Without `partitions` a task reads about `split_bytes`.
+Without `partitions` a task reads about `split_bytes`, 128 MiB if that is not given.
 
 What it costs. Of a server: a micro-batch of one partition without a limit takes the driver two short requests. A
 limit, or more than one partition, makes the driver read the messages of a micro-batch once itself, to count them; it

@@ -12,6 +12,7 @@ from collections.abc import Mapping, MutableMapping
 PARALLELISM = "AMPS_SPARK_PARALLELISM"
 """The environment variable: tasks that run at the same time."""
 PARALLELISM_ASSUMED = 32
+PARALLELISM_DIGITS_MAX = 9
 TASKS_PER_CORE = 4
 TASK_BYTES_MIN = 128 << 20
 TASK_BYTES_MAX = 512 << 20
@@ -25,6 +26,7 @@ def tell_parallelism(environment: MutableMapping[str, str], parallelism: int) ->
 def task_bytes(total: int, environment: Mapping[str, str] = os.environ) -> int:
     """About how much each task is to read, of so many bytes."""
     told = environment.get(PARALLELISM, "")
-    parallelism = int(told) if told.isascii() and told.isdigit() else PARALLELISM_ASSUMED
+    known = told.isascii() and told.isdigit() and len(told) <= PARALLELISM_DIGITS_MAX
+    parallelism = int(told) if known else PARALLELISM_ASSUMED
     share = total // (TASKS_PER_CORE * max(parallelism, 1))
     return min(max(share, TASK_BYTES_MIN), TASK_BYTES_MAX)

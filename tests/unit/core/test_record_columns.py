@@ -105,6 +105,31 @@ def test_large_numbers(make: Callable[..., LogFile], number: int) -> None:
     assert found["publisher"] == [b"%d" % max(number, 1)]
 
 
+@pytest.mark.parametrize("name", COLUMNS)
+def test_a_column_that_is_wanted_alone_is_what_it_is_among_all(
+    make: Callable[..., LogFile], name: str
+) -> None:
+    other = 1000 * COLUMNS.index(name)  # than what was in memory that is used again
+    parts = [
+        RecordParts(
+            b"%d" % n,
+            publisher_id=7,
+            sequence=other + n + 1,
+            timestamp_ns=(other + n + 1) * 1_000_000,
+            topic_id=n % 2,
+            expiration_s=n % 3,
+        )
+        for n in range(30)
+    ]
+    file = make(parts)
+    rows = RecordRows((name,))
+    records = RecordColumns(rows, everything)
+    records.open(file)
+    records.seek(FILE_HEADER_SIZE, file.size)
+    assert records.advance() == STOPPED_FINISHED
+    assert table(rows) == {name: walk(file)[name]}
+
+
 def test_publishers_that_share_a_place_in_the_cache(make: Callable[..., LogFile]) -> None:
     ids = [5, 5 + 1024, 5, 5 + 2048, 6]
     file = make([RecordParts(publisher_id=known, sequence=1) for known in ids])

@@ -34,7 +34,9 @@ def test_each_core_gets_several_tasks_within_bounds(total: int, parallelism: str
     assert task_bytes(total, {PARALLELISM: parallelism}) == size
 
 
-@pytest.mark.parametrize("told", [{}, {PARALLELISM: ""}, {PARALLELISM: "-1"}, {PARALLELISM: "many"}])
+@pytest.mark.parametrize(
+    "told", [{}, {PARALLELISM: ""}, {PARALLELISM: "-1"}, {PARALLELISM: "many"}, {PARALLELISM: "9" * 5000}]
+)
 def test_not_knowing_the_cores_a_cluster_is_assumed(told: dict[str, str]) -> None:
     assert task_bytes(16 * GIB, told) == TASK_BYTES_MIN
     assert task_bytes(40 * GIB, told) == 320 * MIB
