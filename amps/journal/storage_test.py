@@ -12,9 +12,10 @@ import errno
 import math
 import mmap
 import os
+import signal
 import time
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -45,9 +46,10 @@ class TestFile:
         self.size_bytes = size_bytes
         self._descriptors: list[int] = []
         try:
-            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            self._descriptors.append(self._descriptor)
-            path.unlink()
+            with _uninterrupted():
+                self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+                self._descriptors.append(self._descriptor)
+                path.unlink()
             os.posix_fallocate(self._descriptor, 0, size_bytes)
             zeros = bytes(MIB)
             for offset in range(0, size_bytes, MIB):
@@ -91,6 +93,16 @@ class TestFile:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Signals that end the process wait: between a file's creation and its removal they would leave it behind."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _write_all(descriptor: int, data: memoryview, offset: int) -> None:
