@@ -82,7 +82,7 @@ class Consumer(ABC):
     def is_confirmed(self) -> bool:
         """Whether `rest`, which has all that came behind the last message, has that answer."""
 
-    def see(self, data: bytes) -> None:
+    def see(self, data: memoryview) -> None:
         """Look at what was received up to the end of a message, if what is between messages matters."""
         return
 
@@ -92,14 +92,14 @@ class Consumer(ABC):
 
     def take(self, chunk: memoryview) -> int:
         """Handle received bytes; how many messages they completed."""
-        data = self.rest + chunk
+        data = memoryview(self.rest + chunk) if self.rest else chunk
         handles, end = self.scanner.scan(data)
         if not handles:
-            self.rest = data
+            self.rest = bytes(data)
             if self.finishing:
                 self.confirmed = self.is_confirmed()
             return 0
-        self.rest = data[end:]
+        self.rest = bytes(data[end:])
         self.see(data[:end])
         waiting = self.unacknowledged
         waiting += handles

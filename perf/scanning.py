@@ -2,7 +2,7 @@
 
 A consumer's time is the load's, not the server's, and both share the processors. Messages that follow each other mostly
 have the same length, and their handles are at the same place: a regular expression finds the first of such a *run*, and
-its place is that of all others, which are cut out at once. A run ends where a byte beside a handle, or the mark at a
+its place is that of all others, which are cut out at once, where they lie. A run ends where a byte beside a handle, or the mark at a
 message's end, is not where it was in the first; there the expression is asked again. Where runs are short it finds
 everything.
 """
@@ -23,7 +23,7 @@ class MessageScanner:
         self._pattern = pattern
         self._message_end = message_end
 
-    def scan(self, data: bytes) -> tuple[list[bytes], int]:
+    def scan(self, data: memoryview) -> tuple[list[bytes], int]:
         """The handles of all whole messages, and where the last of them ends: 0 if there is none."""
         handles: list[bytes] = []
         end = 0
@@ -44,16 +44,16 @@ class MessageScanner:
                 alone += 1
         if rest := self._pattern.findall(data, end):
             handles += rest
-            end = data.rindex(self._message_end) + len(self._message_end)
+            end += bytes(data[end:]).rindex(self._message_end) + len(self._message_end)
         return handles, end
 
-    def _run(self, data: bytes, at: int, length: int, handle: int, handle_end: int) -> bytes:
+    def _run(self, data: memoryview, at: int, length: int, handle: int, handle_end: int) -> memoryview:
         """The messages from `at` on that are laid out as the one before it, which has this length."""
         count = (len(data) - at) // length
         run = data[at : at + count * length]
         for place in (handle - 1, handle_end, length - len(self._message_end), length - 1):
             expected = data[at - length + place]
-            column = run[place::length]
+            column = run[place::length].tobytes()
             if column.count(expected) < len(column):
                 same = len(column) - len(column.lstrip(bytes((expected,))))
                 run = run[: same * length]

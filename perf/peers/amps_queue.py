@@ -43,11 +43,11 @@ class BookmarkConsumer(Consumer):
         self.outgoing += frame(SUBSCRIBE)
         self.accepted = False
 
-    def see(self, data: bytes) -> None:
+    def see(self, data: memoryview) -> None:
         """The answer to the subscription is the first that comes."""
         if not self.accepted:
-            if b'"max_backlog=%d"' % PREFETCH not in data:
-                raise PeerError(f"not subscribed to the queue: {data[:300]!r}")
+            if b'"max_backlog=%d"' % PREFETCH not in (seen := bytes(data)):
+                raise PeerError(f"not subscribed to the queue: {seen[:300]!r}")
             self.accepted = True
 
     def acknowledge(self, handles: Sequence[bytes]) -> None:

@@ -44,8 +44,8 @@ class ReservingConsumer(Consumer):
     def reserve(self, count: int) -> None:
         self.outgoing += b"reserve\r\n" * self.demand.take(count)
 
-    def see(self, data: bytes) -> None:
-        self.deleted += data.count(b"DELETED\r\n")
+    def see(self, data: memoryview) -> None:
+        self.deleted += bytes(data).count(b"DELETED\r\n")
 
     def acknowledge(self, handles: Sequence[bytes]) -> None:
         self.acknowledged += len(handles)

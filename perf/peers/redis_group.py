@@ -55,7 +55,7 @@ class GroupConsumer(Consumer):
             *(b"BLOCK", b"0", b"STREAMS", b"bench", b">"),
         )
 
-    def see(self, data: bytes) -> None:
+    def see(self, data: memoryview) -> None:
         if self.coming == 0 and (found := ENTRIES.search(data)):
             self.coming = int(found[1])
             self.demand.give_back(self.asked - self.coming)

@@ -17,11 +17,11 @@ class CountingPattern:
     def __init__(self) -> None:
         self.searches = 0
 
-    def search(self, data: bytes, at: int) -> re.Match[bytes] | None:
+    def search(self, data: memoryview, at: int) -> re.Match[bytes] | None:
         self.searches += 1
         return PATTERN.search(data, at)
 
-    def findall(self, data: bytes, at: int) -> list[bytes]:
+    def findall(self, data: memoryview, at: int) -> list[bytes]:
         self.searches += 1
         return PATTERN.findall(data, at)
 
@@ -32,14 +32,14 @@ def message(handle: bytes, before: bytes = b"<", payload: bytes = b"1234") -> by
 
 def scanned(data: bytes) -> tuple[list[bytes], bytes]:
     """Handles, and what is left."""
-    handles, end = MessageScanner(PATTERN, END).scan(data)
+    handles, end = MessageScanner(PATTERN, END).scan(memoryview(data))
     return handles, data[end:]
 
 
 def test_a_run_is_cut_without_asking_the_pattern_for_each() -> None:
     counting = CountingPattern()
     data = b"".join(message(b"%03d" % number) for number in range(100))
-    handles, end = MessageScanner(counting, END).scan(data + message(b"100")[:-1])  # type: ignore[arg-type]
+    handles, end = MessageScanner(counting, END).scan(memoryview(data + message(b"100")[:-1]))  # type: ignore[arg-type]
     assert handles == [b"%03d" % number for number in range(100)]
     assert end == len(data)
     assert counting.searches == 2
@@ -70,7 +70,7 @@ def test_where_runs_are_short_the_pattern_finds_everything_at_once() -> None:
     counting = CountingPattern()
     handles = [b"1" * (1 + number % 2) for number in range(100)]
     data = b"".join(map(message, handles))
-    assert MessageScanner(counting, END).scan(data + b"<id=") == (handles, len(data))  # type: ignore[arg-type]
+    assert MessageScanner(counting, END).scan(memoryview(data + b"<id=")) == (handles, len(data))  # type: ignore[arg-type]
     assert counting.searches == SHORT_RUNS + 1
 
 
@@ -93,6 +93,6 @@ def test_without_a_message_nothing_is_found() -> None:
 def test_runs_and_pattern_find_the_same(parts: list[tuple[bytes, bytes, bytes]], cut: int) -> None:
     data = b"".join(message(*part) for part in parts)
     data = data[: max(0, len(data) - cut)]
-    handles, end = MessageScanner(PATTERN, END).scan(data)
+    handles, end = MessageScanner(PATTERN, END).scan(memoryview(data))
     assert handles == PATTERN.findall(data)
     assert end == (data.rindex(END) + len(END) if handles else 0)
