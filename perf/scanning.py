@@ -2,7 +2,7 @@
 
 A consumer's time is the load's, not the server's, and both share the processors. Messages that follow each other mostly
 have the same length, and their handles are at the same place: a regular expression finds the first of such a *run*, and
-its place is that of all others, which are cut out at once, where they lie. A run ends where a byte beside a handle, or the mark at a
+its place is that of all others, which are cut out at once. A run ends where a byte beside a handle, or the mark at a
 message's end, is not where it was in the first; there the expression is asked again. Where runs are short it finds
 everything.
 """

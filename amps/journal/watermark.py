@@ -17,7 +17,11 @@ WATERMARK_MAGIC = b"AMPSODUR"
 
 
 class WatermarkFile:
-    """The watermark file, mapped. It is made whole, so no later store needs a new block."""
+    """The watermark file, mapped. It is made whole, so no later store needs a new block.
+
+    The flusher stores into `memory` itself, what `write` would (amps/_core/group_commit.pyx), if the disk is the plain
+    one.
+    """
 
     def __init__(self, path: Path, disk: Disk) -> None:
         self._disk = disk
@@ -26,14 +30,14 @@ class WatermarkFile:
             if os.fstat(descriptor).st_size < WATERMARK_FILE_BYTES:
                 os.pwrite(descriptor, bytes(WATERMARK_FILE_BYTES), 0)
                 os.fsync(descriptor)
-            self._memory = mmap.mmap(descriptor, WATERMARK_FILE_BYTES)
+            self.memory = mmap.mmap(descriptor, WATERMARK_FILE_BYTES)
         finally:
             os.close(descriptor)
 
     def write(self, position: int) -> None:
         """Everything before that log position is durable."""
         inverse = position ^ 0xFFFFFFFFFFFFFFFF
-        self._disk.store(self._memory, WATERMARK_FORMAT.pack(WATERMARK_MAGIC, position, inverse))
+        self._disk.store(self.memory, WATERMARK_FORMAT.pack(WATERMARK_MAGIC, position, inverse))
 
 
 def read_watermark(path: Path) -> int:

@@ -60,6 +60,10 @@ class DiskActivity:
         self._words[2 * slot + 1] = time.monotonic_ns()
         self._words[2 * slot] = 0
 
+    def words(self, slot: int) -> memoryview:
+        """The two of a thread."""
+        return self._words[2 * slot : 2 * slot + 2]
+
     def under_way_s(self) -> float:
         """For how long the disk has had the oldest call that is under way; 0 = none is."""
         begun = [word for word in self._words[0::2].tolist() if word]

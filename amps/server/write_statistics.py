@@ -44,14 +44,6 @@ class _Numbers:
     def __init__(self, words: memoryview) -> None:
         self._words = words
 
-    def note(self, value: int) -> None:
-        words = self._words
-        words[min(value.bit_length(), BUCKETS - 1)] += 1
-        if not words[BUCKETS] or value + 1 < words[BUCKETS]:
-            words[BUCKETS] = value + 1
-        if value > words[BUCKETS + 1]:
-            words[BUCKETS + 1] = value
-
     def read(self) -> Distribution:
         values = self._words.tolist()
         return Distribution(tuple(values[:BUCKETS]), max(0, values[BUCKETS] - 1), values[BUCKETS + 1])
@@ -61,19 +53,15 @@ class WriteStatistics:
     """The distributions of latency (in microseconds) and size (in bytes)."""
 
     def __init__(self) -> None:
-        self._words = memoryview(mmap.mmap(-1, 16 * _WORDS)).cast("Q")
-        self._latency = _Numbers(self._words[:_WORDS])
-        self._size = _Numbers(self._words[_WORDS:])
+        self.words = memoryview(mmap.mmap(-1, 16 * _WORDS)).cast("Q")
+        """Of latency, then of size; the flusher counts in amps/_core/group_commit.pyx."""
+        self._latency = _Numbers(self.words[:_WORDS])
+        self._size = _Numbers(self.words[_WORDS:])
 
     def reset(self) -> None:
         """Begin anew, with a new core."""
-        for index in range(len(self._words)):
-            self._words[index] = 0
-
-    def note(self, latency_us: int, size_bytes: int) -> None:
-        """The flusher: one write."""
-        self._latency.note(latency_us)
-        self._size.note(size_bytes)
+        for index in range(len(self.words)):
+            self.words[index] = 0
 
     def latency(self) -> Distribution:
         """In microseconds."""

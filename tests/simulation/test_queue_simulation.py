@@ -75,12 +75,7 @@ def _passed_on_before_durable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _durable_before_the_sync(monkeypatch: pytest.MonkeyPatch) -> None:
-    def step(self: Any) -> bool:
-        self._publish(self._target)
-        self._synced = self._target
-        return True
-
-    monkeypatch.setattr(Flusher, "step", step)
+    monkeypatch.setattr(Flusher, "_sync", lambda self, descriptor: None)
 
 
 def _settings(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:

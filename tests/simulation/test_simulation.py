@@ -74,12 +74,7 @@ def _no_sync_before_the_next_file(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _acknowledgements_before_the_sync(monkeypatch: pytest.MonkeyPatch) -> None:
-    def step(self: Any) -> bool:
-        self._publish(self._target)
-        self._synced = self._target
-        return True
-
-    monkeypatch.setattr(Flusher, "step", step)
+    monkeypatch.setattr(Flusher, "_sync", lambda self, descriptor: None)
 
 
 def _no_watermark_file(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ import os
 from hypothesis import given
 from hypothesis import strategies as st
 
+from amps._core.group_commit import note_write
 from amps.server.write_statistics import WriteStatistics
 
 
@@ -12,7 +13,7 @@ from amps.server.write_statistics import WriteStatistics
 def test_write_statistics_count_every_value_once(values: list[int]) -> None:
     statistics = WriteStatistics()
     for value in values:
-        statistics.note(value, 0)
+        note_write(statistics.words, value, 0)
     found = statistics.latency()
     assert (found.minimum, found.maximum) == (min(values), max(values))
     for bucket in range(63):
@@ -27,7 +28,7 @@ def test_write_statistics_the_longest_bar_is_the_most_frequent() -> None:
     statistics = WriteStatistics()
     for value, times in ((3, 1), (5, 40), (17, 2)):
         for _ in range(times):
-            statistics.note(1, value)
+            note_write(statistics.words, 1, value)
     lines = statistics.size().histogram().splitlines()
     assert [line.split()[:4] for line in lines] == [
         ["2", "..", "3", "1"],
@@ -42,7 +43,7 @@ def test_write_statistics_are_seen_by_other_processes_and_reset() -> None:
     statistics = WriteStatistics()
     child = os.fork()
     if child == 0:
-        statistics.note(7, 9)
+        note_write(statistics.words, 7, 9)
         os._exit(0)
     os.waitpid(child, 0)
     assert statistics.latency().maximum == 7
