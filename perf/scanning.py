@@ -19,7 +19,7 @@ class MessageScanner:
     """Messages of one protocol: the pattern of one, whose only group is the handle, and what all of them end with."""
 
     def __init__(self, pattern: re.Pattern[bytes], message_end: bytes) -> None:
-        """`message_end`: what a message ends with, and nothing else does."""
+        """`message_end`: what a message ends with, and nothing else does; two bytes or more."""
         self._pattern = pattern
         self._message_end = message_end
 
@@ -37,9 +37,8 @@ class MessageScanner:
             handle, handle_end = message.start(1) - begin, message.end(1) - begin
             run = self._run(data, end, end - begin, handle, handle_end)
             if run:
-                cut = handles_of(end - begin, handle, handle_end)
-                handles += [found for (found,) in cut.iter_unpack(run)]
-                end += len(run)
+                handles += run
+                end += len(run) * (end - begin)
             else:
                 alone += 1
         if rest := self._pattern.findall(data, end):
@@ -47,20 +46,24 @@ class MessageScanner:
             end += bytes(data[end:]).rindex(self._message_end) + len(self._message_end)
         return handles, end
 
-    def _run(self, data: memoryview, at: int, length: int, handle: int, handle_end: int) -> memoryview:
-        """The messages from `at` on that are laid out as the one before it, which has this length."""
+    def _run(self, data: memoryview, at: int, length: int, handle: int, handle_end: int) -> tuple[bytes, ...]:
+        """The handles of the messages from `at` on that are laid out as the one before, which has this length."""
         count = (len(data) - at) // length
-        run = data[at : at + count * length]
-        for place in (handle - 1, handle_end, length - len(self._message_end), length - 1):
-            expected = data[at - length + place]
-            column = run[place::length].tobytes()
-            if column.count(expected) < len(column):
-                same = len(column) - len(column.lstrip(bytes((expected,))))
-                run = run[: same * length]
-        return run
+        if not count or not handle:
+            return ()
+        layout = (length, handle, handle_end, len(self._message_end))
+        fields = cutter(count, *layout).unpack_from(data, at)
+        expected = cutter(1, *layout).unpack_from(data, at - length)
+        same = count
+        for place in (0, 2, 3, 4):
+            column = fields[place::5]
+            if column.count(expected[place]) < count:
+                same = min(same, next(row for row, found in enumerate(column) if found != expected[place]))
+        return fields[1 : 5 * same : 5]
 
 
-@functools.cache
-def handles_of(length: int, handle: int, handle_end: int) -> struct.Struct:
-    """Cuts the handle out of each message of a run."""
-    return struct.Struct(f"{handle}x{handle_end - handle}s{length - handle_end}x")
+@functools.lru_cache(maxsize=10_000)
+def cutter(count: int, length: int, handle: int, handle_end: int, end_bytes: int) -> struct.Struct:
+    """Cuts out of each message of a run: the handle between the bytes beside it, and both ends of the message's end."""
+    rest = length - handle_end - 1 - end_bytes
+    return struct.Struct(f"{handle - 1}xs{handle_end - handle}ss{rest}xs{end_bytes - 2}xs" * count)
