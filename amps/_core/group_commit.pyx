@@ -357,8 +357,7 @@ cdef class GroupCommit:
             self.file_count -= 1
             memmove(self.files, self.files + 1, self.file_count * sizeof(int))
             pthread_mutex_unlock(&self.lock)
-            with gil:
-                self.close(descriptor)
+            self._close(descriptor)
         self._publish(target)
         pthread_mutex_lock(&self.lock)
         store_release(&self.synced, target)
@@ -371,12 +370,7 @@ cdef class GroupCommit:
         cdef uint64_t* words = NULL
         cdef int error = 0
         if self.sync is not None:
-            with gil:
-                try:
-                    self.sync(descriptor)
-                except OSError as failure:
-                    return failure.errno or EIO
-            return 0
+            return self._sync_elsewhere(descriptor)
         if self.activity is not None:
             words = <uint64_t*>self.activity.view.buf
             store_relaxed(&words[0], monotonic_ns())
@@ -394,8 +388,7 @@ cdef class GroupCommit:
         cdef uint64_t[3] mark
         cdef int index
         if self.promise is not None:
-            with gil:
-                self.promise(position)
+            self._promise_elsewhere(position)
         else:
             mark[0] = MARK_MAGIC
             mark[1] = position
@@ -406,6 +399,24 @@ cdef class GroupCommit:
         for index in range(self.transports):
             if load_relaxed(&self.control.data.transport[index].sleeping):
                 ring(self.bells[index])
+        return 0
+
+    # These take the interpreter, by their declaration: a function with a `with gil` in it would take it in any case.
+
+    cdef int _close(self, int descriptor) except -1 with gil:
+        self.close(descriptor)
+        return 0
+
+    cdef int _sync_elsewhere(self, int descriptor) except -1 with gil:
+        """0, or the errno of the failure."""
+        try:
+            self.sync(descriptor)
+        except OSError as failure:
+            return failure.errno or EIO
+        return 0
+
+    cdef int _promise_elsewhere(self, uint64_t position) except -1 with gil:
+        self.promise(position)
         return 0
 
     cdef uint64_t _failed(self) noexcept nogil:

@@ -174,16 +174,6 @@ cdef class ControlPage:
         full_fence()
         return load_relaxed(&self.data.core.sleeping) != 0
 
-    def sleeping_transports(self, int transports):
-        """Core, after publishing: a bit for each of the first `transports` that must be woken."""
-        cdef uint64_t mask = 0
-        cdef int index
-        full_fence()
-        for index in range(transports):
-            if load_relaxed(&self.data.transport[index].sleeping):
-                mask |= <uint64_t>1 << index
-        return mask
-
     def transport_sleeping(self, int index):
         """Core, after publishing watermarks: whether that transport must be woken."""
         full_fence()

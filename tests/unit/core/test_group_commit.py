@@ -1,0 +1,249 @@
+"""The flusher on a plain disk, where it syncs and promises without the interpreter.
+
+Orders and failures that only a scripted disk can show are in test_journal_files.py, crashes in the simulation.
+"""
+
+import errno
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from amps._core.group_commit import GroupCommit
+from amps._core.shared import ControlPage
+from amps.journal.disk import Disk
+from amps.journal.watermark import WatermarkFile, read_watermark
+from amps.server.core.disk import WatchedDisk
+from amps.server.core.flusher import BATCH_BYTES, Flusher, SyncFailed, syncs_plainly
+from amps.server.health import DiskActivity
+from amps.server.runtime import Doorbell
+from amps.server.write_statistics import WriteStatistics
+from tests.support.server import wait_until
+
+START = 4096
+TRANSPORTS = 2
+LONG_S = 3600.0
+"""A FlushInterval that does not end during a test."""
+
+
+class SharedMemory:
+    """What the flusher needs of a runtime."""
+
+    def __init__(self) -> None:
+        self.control = ControlPage()
+        self.core_bell = Doorbell()
+        self.transport_bells = [Doorbell() for _ in range(TRANSPORTS)]
+        self.write_statistics = WriteStatistics()
+
+    def close(self) -> None:
+        for bell in (self.core_bell, *self.transport_bells):
+            os.close(bell.fd)
+
+
+class Setting:
+    """One flusher with its thread, and files to write."""
+
+    def __init__(self, directory: Path, flush_interval_s: float, disk: Disk) -> None:
+        self.directory = directory
+        self.runtime = SharedMemory()
+        self.watermark = directory / "watermark"
+        self.flusher = Flusher(
+            self.runtime,  # type: ignore[arg-type]
+            flush_interval_s,
+            WatermarkFile(self.watermark, disk),
+            disk,
+        )
+
+    def new_file(self) -> int:
+        name = self.directory / f"journal-{len(list(self.directory.iterdir()))}"
+        descriptor = os.open(name, os.O_RDWR | os.O_CREAT)
+        os.write(descriptor, b"x" * START)
+        self.flusher.use_file(descriptor)
+        return descriptor
+
+    @property
+    def durable(self) -> int:
+        return int(self.runtime.control.durable)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Setting]]:
+    settings: list[Setting] = []
+
+    def started(flush_interval_s: float = LONG_S, disk: Disk | None = None) -> Setting:
+        setting = Setting(tmp_path, flush_interval_s, disk or Disk())
+        settings.append(setting)
+        setting.flusher.start(START)
+        return setting
+
+    yield started
+    for setting in settings:
+        setting.flusher.drain()
+        setting.runtime.close()
+
+
+def is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
+
+
+def test_what_somebody_waits_for_is_synced_at_once_and_on_record(start: Callable[..., Setting]) -> None:
+    setting = start()
+    assert (setting.durable, read_watermark(setting.watermark)) == (START, START)
+    setting.new_file()
+    setting.flusher.written(START + 10, 0)
+    time.sleep(0.12)  # longer than the thread waits at most between looks
+    assert setting.durable == START
+    setting.flusher.demand(START + 1)
+    wait_until(lambda: setting.durable == START + 10, 20, "it is not synced")
+    assert read_watermark(setting.watermark) == START + 10
+    assert setting.runtime.write_statistics.size().maximum == 10
+    setting.flusher.written(START + 30, START + 30)
+    wait_until(lambda: setting.durable == START + 30, 20, "it is not synced")
+    assert read_watermark(setting.watermark) == START + 30
+    assert sum(setting.runtime.write_statistics.latency().counts) == 2
+
+
+def test_without_anybody_waiting_a_batch_or_the_interval_is(start: Callable[..., Setting]) -> None:
+    setting = start()
+    setting.new_file()
+    setting.flusher.written(START + BATCH_BYTES - 1, 0)
+    time.sleep(0.12)
+    assert setting.durable == START
+    setting.flusher.written(START + BATCH_BYTES, 0)
+    wait_until(lambda: setting.durable == START + BATCH_BYTES, 20, "a batch is not synced")
+    other = start(0.02)
+    other.new_file()
+    other.flusher.written(START + 1, 0)
+    wait_until(lambda: other.durable == START + 1, 20, "FlushInterval is not kept")
+
+
+def test_a_sync_needs_no_interpreter(start: Callable[..., Setting]) -> None:
+    """This thread has it all the time, and would not give it away for hours."""
+    setting = start()
+    setting.new_file()
+    setting.flusher.wait_until_synced(START + 1)  # the thread is there
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(LONG_S)
+    try:
+        for end in range(START + 2, START + 7):
+            setting.flusher.written(end, end)
+            give_up_s = time.monotonic() + 20
+            while setting.runtime.control.durable < end:
+                assert time.monotonic() < give_up_s, "not synced as long as the interpreter is busy"
+    finally:
+        sys.setswitchinterval(interval_s)
+
+
+def test_whoever_sleeps_is_woken_and_nobody_else(start: Callable[..., Setting]) -> None:
+    setting = start()
+    setting.new_file()
+    setting.runtime.control.set_transport_sleeping(1, True)
+    setting.flusher.written(START + 1, START + 1)
+    wait_until(lambda: setting.durable == START + 1, 20, "it is not synced")
+    setting.flusher.drain()
+    rung = []
+    for bell in setting.runtime.transport_bells:
+        try:
+            rung.append(os.eventfd_read(bell.fd))
+        except BlockingIOError:
+            rung.append(0)
+    assert rung == [0, 1]
+
+
+def test_files_before_the_one_in_use_are_synced_once_more_and_closed(start: Callable[..., Setting]) -> None:
+    setting = start()
+    descriptors = [setting.new_file() for _ in range(9)]  # more than there is room for at first
+    setting.flusher.wait_until_synced(START + 9)
+    assert setting.durable == START + 9
+    assert [is_open(descriptor) for descriptor in descriptors] == [False] * 8 + [True]
+    setting.flusher.wait_until_synced(START + 12)
+    assert is_open(descriptors[-1])
+    os.close(descriptors[-1])
+
+
+def test_a_failed_sync_is_final_and_told(start: Callable[..., Setting]) -> None:
+    setting = start()
+    reading, writing = os.pipe()
+    setting.flusher.use_file(writing)  # cannot be synced
+    waiting = threading.Thread(target=setting.flusher.written, args=(START + 1, START + 1))
+    waiting.start()
+    waiting.join()
+    wait_until(lambda: setting.flusher.failed == errno.EINVAL, 20, "nothing is said of it")
+    assert os.eventfd_read(setting.runtime.core_bell.fd) == 1
+    with pytest.raises(SyncFailed):
+        setting.flusher.wait_until_synced(START + 1)
+    assert not setting.flusher.step()
+    assert (setting.durable, read_watermark(setting.watermark)) == (START, START)
+    os.close(reading)
+    os.close(writing)
+
+
+def test_many_who_wait_all_get_what_they_wait_for(start: Callable[..., Setting]) -> None:
+    setting = start()
+    setting.new_file()
+    got: list[bool] = []
+
+    def wait_for(position: int) -> None:
+        setting.flusher.wait_until_synced(position)
+        got.append(setting.durable >= position)
+
+    for round_number in range(1, 50):
+        threads = [
+            threading.Thread(target=wait_for, args=(START + 10 * round_number + more,)) for more in range(3)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+    assert got == [True] * 147
+
+
+def test_draining_syncs_what_nobody_waits_for(start: Callable[..., Setting]) -> None:
+    setting = start()
+    setting.new_file()
+    setting.flusher.written(START + 5, 0)
+    setting.flusher.drain()
+    assert (setting.durable, read_watermark(setting.watermark)) == (START + 5, START + 5)
+
+
+def test_a_watched_disk_s_syncs_are_announced_and_taken_back(start: Callable[..., Setting]) -> None:
+    activity = DiskActivity()
+    setting = start(disk=WatchedDisk(activity))
+    assert not activity.busy()
+    setting.new_file()
+    setting.flusher.wait_until_synced(START + 1)
+    assert activity.busy(), "a call has just ended"
+    assert activity.under_way_s() == 0.0
+
+
+def test_a_disk_that_does_it_otherwise_is_asked() -> None:
+    class Other(Disk):
+        def sync(self, descriptor: int) -> None:
+            """Elsewhere."""
+
+    assert syncs_plainly(Disk())
+    assert syncs_plainly(WatchedDisk(DiskActivity()))
+    assert not syncs_plainly(Other())
+
+
+def test_memory_that_is_too_small_is_refused() -> None:
+    control, nobody = ControlPage(), (lambda *arguments: None)
+    words = WriteStatistics().words
+    for statistics, mark, why in (
+        (words[1:], bytearray(24), "too small"),
+        (words, bytearray(23), "too small"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            GroupCommit(control, -1, [], statistics, 1, 1, nobody, None, None, mark)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="both sync and promise"):
+        GroupCommit(control, -1, [], words, 1, 1, nobody, nobody, None, None)
+    with pytest.raises(ValueError, match="too many transports"):
+        GroupCommit(control, -1, [-1] * 65, words, 1, 1, nobody, nobody, nobody, None)
