@@ -128,16 +128,17 @@ static inline int cell_double(const column_cell *cell, double *result) {
     }
 }
 
-/* The shortest text that reads back as the same number; -1: there is no memory. */
+/* The shortest text that reads back as the same number; -1: there is no memory. Only the interpreter can make it, so who
+ * does not hold it takes it for that long. */
 static int cell_double_text(double number, char *text, size_t size) {
-    int length;
+    PyGILState_STATE held = PyGILState_Ensure();
     char *made = PyOS_double_to_string(number, 'r', 0, Py_DTSF_ADD_DOT_0, NULL);
-    if (!made) {
-        PyErr_Clear();
-        return -1;
-    }
-    length = snprintf(text, size, "%s", made);
-    PyMem_Free(made);
+    int length = -1;
+    if (made) {
+        length = snprintf(text, size, "%s", made);
+        PyMem_Free(made);
+    } else PyErr_Clear();
+    PyGILState_Release(held);
     return length;
 }
 

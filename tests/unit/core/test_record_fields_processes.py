@@ -1,0 +1,75 @@
+"""Fields of payloads, read while records become rows: what only a process of its own can show."""
+
+import json
+import os
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="pyarrow is not installed (pip install 'amps-server[spark]')")
+
+from tests.support.journals import journal
+from tests.support.records import RecordParts
+from tests.support.server import package_path
+
+WALKING = """
+import json
+import sys
+from amps._core.field_columns import FieldColumns
+from amps._core.log_file import FILE_HEADER_SIZE, LogFile
+from amps._core.record_columns import RecordColumns
+from amps._core.record_rows import COLUMNS, RecordRows
+
+def walking(message_type, fields, columns):
+    rows = RecordRows(columns)
+    reader = FieldColumns(message_type, fields)
+    number = rows.add_reader(reader)
+    records = RecordColumns(rows, lambda topic, of: number)
+    file = LogFile(sys.argv[1])
+    records.open(file)
+    records.seek(FILE_HEADER_SIZE, file.size)
+    return rows, reader, records
+"""
+
+DOUBLES = """
+rows, reader, records = walking(sys.argv[2], (("a", "string"),), ("position",))
+records.advance()
+print(json.dumps([row["a"] for row in reader.finish().to_pylist()]))
+"""
+
+
+def printed(program: str, directory: Path, payloads: list[bytes], *arguments: str, **settings: str) -> Any:
+    """What a program tells that walks through a journal with these payloads."""
+    path = directory / "inst.0000000003.journal"
+    parts = [
+        RecordParts(payload, publisher_id=7 * (number % 2), sequence=number + 1, expiration_s=5)
+        for number, payload in enumerate(payloads)
+    ]
+    path.write_bytes(journal(parts, 1 << 19, finished=True))
+    ran = subprocess.run(
+        [sys.executable, "-P", "-c", WALKING + program, str(path), *arguments],
+        env={**os.environ, "PYTHONPATH": package_path(), **settings},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return json.loads(ran.stdout)
+
+
+@pytest.mark.parametrize(
+    ("message_type", "head", "order", "tail"),
+    [("msgpack", b"\x81\xa1a\xcb", ">d", b""), ("bson", b"\x10\0\0\0\x01a\0", "<d", b"\0")],
+)
+def test_numbers_become_texts_while_others_may_hold_the_interpreter(
+    tmp_path: Path, message_type: str, head: bytes, order: str, tail: bytes
+) -> None:
+    """The walk does not, and what makes such a text uses memory of the interpreter: that is checked here."""
+    numbers = [1.5, 0.1, 1e300, 2.0**-44, 5e-324]
+    payloads = [head + struct.pack(order, number) + tail for number in numbers]
+    wanted = [repr(number) for number in numbers]
+    assert printed(DOUBLES, tmp_path, payloads, message_type, PYTHONMALLOC="debug") == wanted
