@@ -89,6 +89,8 @@ cdef class RecordRows:
     cdef void release(self) noexcept
     cdef bint is_full(self) noexcept nogil
     cdef bint append(self, const RecordHeader* record, uint16_t kind, const TopicState* topic) noexcept nogil
+    cdef void take_back(self) noexcept nogil
+    cdef bint put_row(self, const RecordHeader* record, uint16_t kind, const TopicState* topic) noexcept nogil
     cdef PublisherText* publisher_text(self, uint64_t publisher_id) noexcept nogil
     cdef void set_null(self, int column) noexcept nogil
     cdef void put_numbers(self, const RecordHeader* record) noexcept nogil

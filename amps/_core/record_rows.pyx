@@ -325,6 +325,27 @@ cdef class RecordRows:
 
     cdef bint append(self, const RecordHeader* record, uint16_t kind, const TopicState* topic) noexcept nogil:
         """A row of a record; the topic may be NULL. False: there is no room, and `check` says why."""
+        if not self.put_row(record, kind, topic):
+            self.take_back()
+            return False
+        self.rows += 1
+        return True
+
+    cdef void take_back(self) noexcept nogil:
+        """Leave nothing of a row for which there was no room, for it may be tried again."""
+        cdef uint8_t bit = <uint8_t>(1 << self.rows % 8)
+        cdef int column
+        for column in range(COLUMN_COUNT):
+            if not self.columns >> column & 1:
+                continue
+            if not self.validity[column][self.rows // 8] & bit:
+                self.validity[column][self.rows // 8] |= bit
+                self.null_counts[column] -= 1
+            if not NUMBER_COLUMNS >> column & 1:
+                self.text_columns[column].used = <uint64_t>self.text_columns[column].offsets[self.rows]
+
+    cdef bint put_row(self, const RecordHeader* record, uint16_t kind, const TopicState* topic) noexcept nogil:
+        """All values of the row that is being made. False: some are missing, for which there is no room."""
         cdef uint64_t row = self.rows
         cdef uint8_t reader = topic.fields if topic != NULL else 0
         cdef const Text* shown = &kind_texts[kind if kind < KIND_COUNT else 0]
@@ -355,7 +376,6 @@ cdef class RecordRows:
             return False
         if reader or self.columns >> COLUMN_PAYLOAD & 1:
             self.payload_bytes += record.payload_length
-        self.rows += 1
         return True
 
     def add_reader(self, FieldColumns reader not None):

@@ -41,6 +41,33 @@ records.advance()
 print(json.dumps([row["a"] for row in reader.finish().to_pylist()]))
 """
 
+WITHOUT_ROOM = """
+import resource
+from pathlib import Path
+
+members = tuple((f"m{number}", "long") for number in range(20))
+rows, reader, records = walking("msgpack", (("a", ("array", ("struct", members))),), COLUMNS)
+before = resource.getrlimit(resource.RLIMIT_AS)
+used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (16 << 20), before[1]))
+try:
+    records.advance()
+    raised = None
+except MemoryError as error:
+    raised = repr(error)
+resource.setrlimit(resource.RLIMIT_AS, before)
+told = [raised, rows.rows, reader.rows]
+records.advance()
+told.append([len(row["a"]) for row in reader.finish().to_pylist()])
+count, batch = rows.take()
+texts = {}
+for name, (_, offsets, values) in batch.items():
+    if offsets is not None:
+        ends = memoryview(offsets).cast("i").tolist()
+        texts[name] = [len(bytes(values)), *(end - first for first, end in zip(ends, ends[1:]))]
+print(json.dumps([*told, count, texts, [name for name, buffers in batch.items() if buffers[0] is not None]]))
+"""
+
 
 def printed(program: str, directory: Path, payloads: list[bytes], *arguments: str, **settings: str) -> Any:
     """What a program tells that walks through a journal with these payloads."""
@@ -73,3 +100,25 @@ def test_numbers_become_texts_while_others_may_hold_the_interpreter(
     payloads = [head + struct.pack(order, number) + tail for number in numbers]
     wanted = [repr(number) for number in numbers]
     assert printed(DOUBLES, tmp_path, payloads, message_type, PYTHONMALLOC="debug") == wanted
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory can be limited on Linux only")
+def test_a_row_for_which_there_is_no_memory_is_not_there_and_can_be_tried_again(tmp_path: Path) -> None:
+    count = 1 << 18
+    payloads = [
+        b"\x81\xa1a\x91\x80",
+        b"\x81\xa1a\xdd" + count.to_bytes(4, "big") + b"\x80" * count,
+        b"\x81\xa1a\x90",
+    ]
+    raised, rows, read, lengths, taken, texts, with_nulls = printed(WITHOUT_ROOM, tmp_path, payloads)
+    assert (raised, rows, read) == ("MemoryError()", 1, 1)
+    assert (lengths, taken) == ([1, count, 0], 3)
+    assert texts == {
+        "bookmark": [4, 0, 4, 0],
+        "publisher": [1, 0, 1, 0],
+        "topic": [9, 3, 3, 3],
+        "message_type": [12, 4, 4, 4],
+        "kind": [21, 7, 7, 7],
+        "payload": [sum(map(len, payloads)), *map(len, payloads)],
+    }
+    assert with_nulls == ["bookmark", "publisher"]
