@@ -65,8 +65,11 @@ class Split:
 
     @property
     def byte_count(self) -> int:
-        """About how much is to be read."""
-        return sum(end - first for first, end in self.ranges)
+        """About how much is to be read. A topic index does not say how long the last entry of a range is: GAP_BYTES are
+        assumed.
+        """
+        last_entries = GAP_BYTES * len(self.ranges) if self.topics else 0
+        return sum(end - first for first, end in self.ranges) + last_entries
 
 
 @dataclass(slots=True)

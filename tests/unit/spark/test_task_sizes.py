@@ -1,10 +1,11 @@
 """How much a task reads."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from amps.spark.planning import Plan, Split
+from amps.spark.planning import GAP_BYTES, Plan, Split
 from amps.spark.selection import Selection
 from amps.spark.task_sizes import (
     PARALLELISM,
@@ -84,3 +85,16 @@ def test_splits_are_shared_out_in_the_order_of_the_log() -> None:
     ]
     assert [len(task) for task in plan.tasks(1)] == [1] * 5
     assert Plan(Selection()).tasks(100) == []
+
+
+def test_entries_of_topics_that_lie_apart_are_shared_out_by_what_reading_them_takes() -> None:
+    """Each has a range of its own, of one byte: it begins there."""
+    topics = ((0, b"red", b"json"),)
+    apart = [
+        replace(split(number, *((n << 20, (n << 20) + 1) for n in range(8))), topics=topics)
+        for number in range(6)
+    ]
+    plan = Plan(Selection(), apart)
+    assert plan.byte_count == 6 * 8 * (GAP_BYTES + 1)
+    assert [len(task) for task in plan.tasks(16 * GAP_BYTES)] == [2, 2, 2]
+    assert [len(task) for task in plan.tasks(1)] == [1] * 6
