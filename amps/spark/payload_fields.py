@@ -13,6 +13,27 @@ import pyarrow
 from amps._core.field_columns import MESSAGE_TYPES, FieldColumns, arrow_type_of
 from amps._core.record_rows import RecordRows
 
+ROWS_MAX = 16384
+CELL_BYTES_MAX = 32 << 20
+"""Of a batch, besides texts and elements: a row takes room in every column, be there a value or not."""
+OFFSET_BYTES = 4
+
+
+def rows_at_once(fields: tuple[Any, ...] | None) -> int:
+    """How many rows a batch has at most, with these fields of the payloads: fewer where they are very many."""
+    if fields is None:
+        return ROWS_MAX
+    return min(ROWS_MAX, max(1, CELL_BYTES_MAX // max(1, _cell_bytes(arrow_type_of(("struct", fields))))))
+
+
+def _cell_bytes(of: pyarrow.DataType) -> int:
+    """Of one row, in the columns that have a value for each."""
+    if pyarrow.types.is_struct(of):
+        return sum(_cell_bytes(of.field(number).type) for number in range(of.num_fields))
+    if pyarrow.types.is_primitive(of) or pyarrow.types.is_decimal(of):
+        return max(int(of.bit_width) // 8, 1)
+    return OFFSET_BYTES
+
 
 class PayloadFields:
     """The readers that one task uses: of the payloads of some rows, the fields that `parse_ddl` has read."""

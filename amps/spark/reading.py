@@ -27,7 +27,7 @@ from amps._core.record_columns import (
     RecordColumns,
 )
 from amps._core.record_rows import COLUMNS, RecordRows
-from amps.spark.payload_fields import PayloadFields
+from amps.spark.payload_fields import PayloadFields, rows_at_once
 from amps.spark.planning import Split, open_wherever
 from amps.spark.selection import Selection
 
@@ -44,7 +44,6 @@ ARROW_TYPES: Mapping[str, pyarrow.DataType] = {
     "expiration": pyarrow.timestamp("us", tz="UTC"),
     "payload": pyarrow.binary(),
 }
-ROWS_MAX = 16384
 BATCH_BYTES_MAX = 2 << 20
 """Of what is sent to Spark: more than a few MiB at once is slower, for no cache holds it."""
 PAYLOAD_BYTES_MAX = 8 << 20
@@ -91,7 +90,7 @@ class SplitReader:
         self._rows = RecordRows(
             wanted,
             request.publisher_names,
-            ROWS_MAX,
+            rows_at_once(request.data_fields),
             BATCH_BYTES_MAX if "payload" in wanted else PAYLOAD_BYTES_MAX,
         )
         self._fields = None if request.data_fields is None else PayloadFields(self._rows, request.data_fields)

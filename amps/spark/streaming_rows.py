@@ -11,7 +11,8 @@ import pyarrow
 
 from amps._core.field_columns import MESSAGE_TYPES, FieldColumns, arrow_type_of
 from amps.client import Message
-from amps.spark.reading import ARROW_TYPES, BATCH_BYTES_MAX, DATA_COLUMN, ROWS_MAX
+from amps.spark.payload_fields import rows_at_once
+from amps.spark.reading import ARROW_TYPES, BATCH_BYTES_MAX, DATA_COLUMN
 
 _SEQUENCE_MAX = 2**63 - 1
 """Of the column; larger ones are null, as in a batch read."""
@@ -42,6 +43,7 @@ class MessageRows:
         self, columns: tuple[str, ...], message_type: str | None, fields: tuple[Any, ...] | None
     ) -> None:
         self._columns = columns
+        self._rows_max = rows_at_once(fields)
         self._constants = {"kind": "publish", "message_type": message_type}
         self._reader: FieldColumns | None = None
         self._data_type: pyarrow.DataType | None = None
@@ -58,7 +60,7 @@ class MessageRows:
             for message in chunk:
                 held.append(message)
                 size += len(message.view)
-                if len(held) >= ROWS_MAX or size >= BATCH_BYTES_MAX:
+                if len(held) >= self._rows_max or size >= BATCH_BYTES_MAX:
                     yield self._batch(held)
                     held, size = [], 0
         if held:

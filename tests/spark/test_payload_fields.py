@@ -11,7 +11,10 @@ pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed (pip i
 from amps._core.log_file import FILE_HEADER_SIZE, LogFile  # noqa: E402
 from amps._core.record_columns import RecordColumns  # noqa: E402
 from amps._core.record_rows import RecordRows  # noqa: E402
-from amps.spark.payload_fields import PayloadFields  # noqa: E402
+from amps.spark.options import read_options  # noqa: E402
+from amps.spark.payload_fields import ROWS_MAX, PayloadFields, rows_at_once  # noqa: E402
+from amps.spark.payload_schema import parse_ddl  # noqa: E402
+from amps.spark.source import JournalReader  # noqa: E402
 from tests.support.journals import journal  # noqa: E402
 from tests.support.records import RecordParts  # noqa: E402
 
@@ -54,3 +57,32 @@ def test_each_payload_is_read_by_its_message_type(
         shown_type not in (b"json", b"nvfix") for shown_type in types * 2 + types[:1]
     ]
     assert fields.malformed == (types[0] == b"json")
+
+
+@pytest.mark.parametrize(
+    ("fields", "rows"),
+    [
+        ("n long", ROWS_MAX),
+        (", ".join(f"n{number} long" for number in range(256)), ROWS_MAX),
+        (", ".join(f"n{number} long" for number in range(1024)), ROWS_MAX // 4),
+        (
+            "s struct<a: struct<" + ", ".join(f"n{number}: decimal(38,3)" for number in range(512)) + ">>",
+            4096,
+        ),
+        (", ".join(f"t{number} string, e{number} array<long>" for number in range(1024)), 4096),
+        (", ".join(f"f{number} boolean, d{number} date, b{number} byte" for number in range(8192)), 682),
+    ],
+)
+def test_batches_have_fewer_rows_where_there_are_very_many_fields(fields: str, rows: int) -> None:
+    assert rows_at_once(parse_ddl(fields)) == rows
+
+
+def test_batches_of_many_fields_have_all_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("amps.spark.payload_fields.CELL_BYTES_MAX", 100)
+    parts = [RecordParts(b'{"n1":%d}' % n, publisher_id=1, sequence=n + 1) for n in range(13)]
+    (tmp_path / "inst.0000000003.journal").write_bytes(journal(parts, 16384, finished=True))
+    options = read_options({"path": str(tmp_path), "schema": "n0 long, n1 long"})
+    reader = JournalReader(options, ("sequence", "data"))
+    batches = [batch for partition in reader.partitions() for batch in reader.read(partition)]
+    assert [batch.num_rows for batch in batches] == [6, 6, 1]
+    assert [row["data"]["n1"] for batch in batches for row in batch.to_pylist()] == list(range(13))
