@@ -80,8 +80,19 @@ class Request:
     report: Path | None = None
 
 
+def _number_of_reader(
+    selection: Selection, fields: PayloadFields | None, topic: bytes, message_type: bytes
+) -> int | None:
+    """Whether records of a topic are wanted, and whose their payloads are, as `RecordColumns` asks it."""
+    if not selection.wants_topic(topic, message_type):
+        return None
+    return 0 if fields is None else fields.number_of(message_type)
+
+
 class SplitReader:
-    """Reads one split, once."""
+    """Reads one split, once. It is in no cycle: its file and buffers are given back when the next one takes over, not
+    when the collector comes along.
+    """
 
     def __init__(self, split: Split, request: Request) -> None:
         self._split = split
@@ -97,7 +108,7 @@ class SplitReader:
         selection = request.selection
         self._records = RecordColumns(
             self._rows,
-            self._topic_wanted,
+            functools.partial(_number_of_reader, selection, self._fields),
             selection.kinds,
             selection.first_position,
             selection.end_position,
@@ -106,11 +117,6 @@ class SplitReader:
             request.skips_damage and not selection.names_topics,
         )
         self.statistics = Statistics()
-
-    def _topic_wanted(self, topic: bytes, message_type: bytes) -> int | None:
-        if not self._request.selection.wants_topic(topic, message_type):
-            return None
-        return 0 if self._fields is None else self._fields.number_of(message_type)
 
     def batches(self) -> Iterator[pyarrow.RecordBatch]:
         """The rows, in the order of the log. Raises LogDamaged, OSError."""

@@ -1,8 +1,10 @@
 """Planning and reading of journals without a Spark session: what is read, what is not, and what damage does."""
 
+import gc
 import json
 import random
 import struct
+import weakref
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +24,8 @@ from amps.journal.disk import Disk  # noqa: E402
 from amps.journal.names import clients_ack_path, topic_index_path  # noqa: E402
 from amps.journal.topic_index import make_topic_index  # noqa: E402
 from amps.spark.options import read_options  # noqa: E402
+from amps.spark.planning import make_plan  # noqa: E402
+from amps.spark.reading import Request, SplitReader  # noqa: E402
 from amps.spark.source import PushingReader  # noqa: E402
 from tests.support.journals import START_POSITION, journal  # noqa: E402
 from tests.support.log_directories import NAME, Directory  # noqa: E402
@@ -162,6 +166,22 @@ def test_pieces_of_a_journal_that_a_task_reads_are_read_as_one(
     assert 1 <= len(read.partitions) <= 2
     if not wanted:
         assert expected.column("position") == positions(large)
+
+
+def test_what_a_journal_took_is_given_back_before_the_collector_comes(directory: Directory) -> None:
+    """A task reads many of them, one after the other."""
+    options = read_options({"path": str(directory.path)})
+    plan = make_plan(options, options.selection)
+    request = Request(plan.selection, (*COLUMNS, "data"), (("n", "long"),), False, {})
+    gc.disable()
+    try:
+        reader = SplitReader(plan.splits[0], request)
+        assert sum(batch.num_rows for batch in reader.batches())
+        gone = weakref.ref(reader)
+        del reader
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 def test_a_topic_index_leaves_out_what_others_published(
