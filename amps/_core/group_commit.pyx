@@ -89,7 +89,7 @@ cdef void note_value(uint64_t* words, uint64_t value) noexcept nogil:
         store_relaxed(&words[BUCKETS + 1], value)
 
 
-cdef class Memory:
+cdef class _Memory:
     """A writable buffer that stays where it is."""
 
     cdef Py_buffer view
@@ -114,9 +114,9 @@ cdef class GroupCommit:
     cdef object sync
     cdef object promise
     cdef object close
-    cdef Memory mark                # of the watermark file; None: `promise` writes it
-    cdef Memory activity            # the thread's two words; None: nobody wants to know
-    cdef Memory statistics
+    cdef _Memory mark                # of the watermark file; None: `promise` writes it
+    cdef _Memory activity            # the thread's two words; None: nobody wants to know
+    cdef _Memory statistics
     cdef int core_bell
     cdef int transports
     cdef int[TRANSPORTS_MAX] bells
@@ -167,13 +167,13 @@ cdef class GroupCommit:
         self.transports = <int>len(bells)
         for index, descriptor in enumerate(bells):
             self.bells[index] = descriptor
-        self.statistics = Memory(statistics, STATISTICS_BYTES)
+        self.statistics = _Memory(statistics, STATISTICS_BYTES)
         self.interval_ns = interval_ns
         self.batch_bytes = batch_bytes
         self.close = close
         self.sync = sync
         self.promise = promise
-        self.mark = None if mark is None else Memory(mark, MARK_BYTES)
+        self.mark = None if mark is None else _Memory(mark, MARK_BYTES)
 
     # --- the core's thread ------------------------------------------------------------------------------------------
 
@@ -272,7 +272,7 @@ cdef class GroupCommit:
         wants to know, or `sync` tells it.
         """
         cdef uint64_t began_ns, rest_ns, end_ns, now_ns
-        self.activity = None if activity is None else Memory(activity, ACTIVITY_BYTES)
+        self.activity = None if activity is None else _Memory(activity, ACTIVITY_BYTES)
         with nogil:
             while True:
                 pthread_mutex_lock(&self.lock)

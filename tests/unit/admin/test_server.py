@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from amps._core.group_commit import note_write
 from amps._core.identity import publisher_id
 from tests.support.admin import AdminFixture, get, journal
 from tests.support.certificates import Authority
@@ -64,8 +65,8 @@ def test_transaction_log_65_writes(start_admin: StartAdmin) -> None:
     assert admin.get(f"{path}/write_latency.json").json()["amps"]["instance"]["transaction_log"] == {
         "write_latency": {"histogram": "", "maximum": "0", "minimum": "0"}
     }
-    admin.writes.note(300, 5000)
-    admin.writes.note(200, 70000)
+    note_write(admin.writes.words, 300, 5000)
+    note_write(admin.writes.words, 200, 70000)
     assert admin.get(f"{path}/write_latency/minimum").body == "200"
     assert admin.get(f"{path}/write_latency/maximum").body == "300"
     assert admin.get(f"{path}/write_size/maximum").body == "70000"
