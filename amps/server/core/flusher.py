@@ -10,11 +10,13 @@ must be there), then the durable watermark (which releases acknowledgements), th
 
 The loop itself is in amps/_core/group_commit.pyx, and does without the interpreter.
 
-A failed sync is final: the kernel may have dropped the pages, so nothing after it can be believed. The error goes to
-the control page and the core stops. That is also why nobody else syncs the files in use: the kernel reports an
-error once, and it must be this module that hears of it.
+A failed sync is final: the kernel may have dropped the pages, so nothing after it can be believed. The error
+goes to the control page and the core stops, as it does if this thread ends for whatever else. That is also why
+nobody else syncs the files in use: the kernel reports an error once, and it must be this module that hears of
+it.
 """
 
+import errno
 import os
 import threading
 
@@ -104,7 +106,18 @@ class Flusher:
 
     def _run(self) -> None:
         disk = self._disk
-        self._commit.run(disk.words() if isinstance(disk, WatchedDisk) and syncs_plainly(disk) else None)
+        try:
+            self._commit.run(disk.words() if isinstance(disk, WatchedDisk) and syncs_plainly(disk) else None)
+        except OSError as problem:
+            self._fail(problem.errno or errno.EIO)
+        except BaseException:
+            self._fail(errno.EIO)
+            raise
+
+    def _fail(self, number: int) -> None:
+        """A full file cannot be closed, or there is a defect: as this thread ends, nothing gets durable any more."""
+        self._runtime.control.flush_failed = number
+        self._runtime.core_bell.ring()
 
     def _sync(self, descriptor: int) -> None:
         self._disk.sync(descriptor)

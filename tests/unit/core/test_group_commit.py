@@ -65,6 +65,13 @@ class Setting:
         self.flusher.use_file(descriptor)
         return descriptor
 
+    def bell_rung(self) -> bool:
+        """Whether the core was, since the last call."""
+        try:
+            return os.eventfd_read(self.runtime.core_bell.fd) > 0
+        except BlockingIOError:
+            return False
+
     @property
     def durable(self) -> int:
         return int(self.runtime.control.durable)
@@ -177,13 +184,39 @@ def test_a_failed_sync_is_final_and_told(start: Callable[..., Setting]) -> None:
     waiting.start()
     waiting.join()
     wait_until(lambda: setting.flusher.failed == errno.EINVAL, 20, "nothing is said of it")
-    assert os.eventfd_read(setting.runtime.core_bell.fd) == 1
+    wait_until(setting.bell_rung, 20, "the core is not woken")
     with pytest.raises(SyncFailed):
         setting.flusher.wait_until_synced(START + 1)
     assert not setting.flusher.step()
     assert (setting.durable, read_watermark(setting.watermark)) == (START, START)
     os.close(reading)
     os.close(writing)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize(
+    ("problem", "told"), [(OSError(errno.EDQUOT, "full"), errno.EDQUOT), (ValueError("a defect"), errno.EIO)]
+)
+def test_a_thread_that_ends_too_early_is_a_failed_sync(
+    start: Callable[..., Setting], problem: Exception, told: int
+) -> None:
+    """Else the core would serve on, and nobody would ever get what he waits for."""
+
+    class Unclosable(Disk):
+        def close(self, descriptor: int) -> None:
+            super().close(descriptor)
+            raise problem
+
+    setting = start(disk=Unclosable())
+    setting.new_file()
+    descriptor = setting.new_file()
+    setting.flusher.written(START + 1, START + 1)
+    wait_until(lambda: setting.flusher.failed == told, 20, "nothing is said of it")
+    wait_until(setting.bell_rung, 20, "the core is not woken")
+    with pytest.raises(SyncFailed):
+        setting.flusher.wait_until_synced(START + 1)
+    assert (setting.durable, read_watermark(setting.watermark)) == (START, START)
+    os.close(descriptor)
 
 
 def test_many_who_wait_all_get_what_they_wait_for(start: Callable[..., Setting]) -> None:
