@@ -186,23 +186,19 @@ cdef class GroupCommit:
     def use_file(self, int descriptor):
         """What is written from now on goes to that file; earlier ones are synced once more, then closed."""
         cdef size_t room
-        cdef int* files
-        cdef bint failed = False
-        with nogil:
-            pthread_mutex_lock(&self.lock)
-            if self.file_count == self.file_room:
-                room = 2 * self.file_room + 4
-                files = <int*>realloc(self.files, room * sizeof(int))
-                if files == NULL:
-                    failed = True
-                else:
-                    self.files = files
-                    self.file_room = room
-            if not failed:
-                self.files[self.file_count] = descriptor
-                self.file_count += 1
-            pthread_mutex_unlock(&self.lock)
-        if failed:
+        cdef int* files = self.files
+        pthread_mutex_lock(&self.lock)
+        if self.file_count == self.file_room:
+            room = 2 * self.file_room + 4
+            files = <int*>realloc(self.files, room * sizeof(int))
+            if files != NULL:
+                self.files = files
+                self.file_room = room
+        if files != NULL:
+            files[self.file_count] = descriptor
+            self.file_count += 1
+        pthread_mutex_unlock(&self.lock)
+        if files == NULL:
             raise MemoryError
 
     def written(self, uint64_t position, uint64_t wanted):
@@ -244,11 +240,10 @@ cdef class GroupCommit:
 
     def stop(self):
         """Let `run` sync everything and return."""
-        with nogil:
-            pthread_mutex_lock(&self.lock)
-            store_relaxed(&self.stopping, 1)
-            pthread_cond_broadcast(&self.changed)
-            pthread_mutex_unlock(&self.lock)
+        pthread_mutex_lock(&self.lock)
+        store_relaxed(&self.stopping, 1)
+        pthread_cond_broadcast(&self.changed)
+        pthread_mutex_unlock(&self.lock)
 
     @property
     def synced_to(self):
@@ -258,10 +253,10 @@ cdef class GroupCommit:
     cdef int _wake_if_idle(self) noexcept:
         full_fence()
         if load_relaxed(&self.idle):
-            with nogil:
-                pthread_mutex_lock(&self.lock)
-                pthread_cond_broadcast(&self.changed)
-                pthread_mutex_unlock(&self.lock)
+            # With the interpreter: whoever gets it from us may keep it for milliseconds, the lock is kept for none.
+            pthread_mutex_lock(&self.lock)
+            pthread_cond_broadcast(&self.changed)
+            pthread_mutex_unlock(&self.lock)
         return 0
 
     # --- the flusher's thread ---------------------------------------------------------------------------------------

@@ -4,11 +4,13 @@ Orders and failures that only a scripted disk can show are in test_journal_files
 """
 
 import errno
+import operator
 import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -147,6 +149,40 @@ def test_a_sync_needs_no_interpreter(start: Callable[..., Setting]) -> None:
                 assert time.monotonic() < give_up_s, "not synced as long as the interpreter is busy"
     finally:
         sys.setswitchinterval(interval_s)
+
+
+def test_the_core_does_not_give_the_interpreter_away_to_wake_the_thread(
+    start: Callable[..., Setting],
+) -> None:
+    """All is called by C code here, which gives nothing away by itself; another thread waits for it all the time."""
+    setting = start(1e-6)
+    setting.new_file()
+    setting.flusher.wait_until_synced(START + 1)  # the thread is there
+    turns: list[None] = []
+    ended = threading.Event()
+
+    def want_turns() -> None:
+        while not ended.is_set():
+            turns.append(None)
+
+    last = START + 300
+    calls: list[Callable[[], object]] = [partial(sum, range(100_000)), turns.__len__]
+    for end in range(START + 2, last + 1):
+        calls += [partial(setting.flusher.written, end, end), partial(sum, range(2_000))]
+    calls.append(turns.__len__)
+    other = threading.Thread(target=want_turns)
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        other.start()
+        wait_until(lambda: len(turns) > 0, 20, "the other thread does not run")
+        results = list(map(operator.call, calls))
+    finally:
+        sys.setswitchinterval(interval_s)
+        ended.set()
+        other.join()
+    assert results[1] == results[-1], "the other thread had the interpreter"
+    wait_until(lambda: setting.durable == last, 20, "it is not synced")
 
 
 def test_whoever_sleeps_is_woken_and_nobody_else(start: Callable[..., Setting]) -> None:
