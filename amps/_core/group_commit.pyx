@@ -212,7 +212,9 @@ cdef class GroupCommit:
             changed = wanted > load_relaxed(&self.wanted) or position - synced >= self.batch_bytes
         store_relaxed(&self.wanted, wanted)
         store_release(&self.target, position)
-        if changed:
+        full_fence()
+        # If a sync has come back meanwhile, the thread may have found nothing more to do.
+        if changed or load_relaxed(&self.synced) != synced:
             self._wake_if_idle()
 
     def demand(self, uint64_t wanted):
