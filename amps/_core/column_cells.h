@@ -128,12 +128,16 @@ static inline int cell_double(const column_cell *cell, double *result) {
     }
 }
 
-/* The shortest text that reads back as the same number; -1: there is no memory. Only the interpreter can make it, so who
- * does not hold it takes it for that long. */
+/* The shortest text that reads back as the same number, NaN and infinities as Spark and JSON write them; -1: there is no
+ * memory. Only the interpreter can make it, so who does not hold it takes it for that long. */
 static int cell_double_text(double number, char *text, size_t size) {
-    PyGILState_STATE held = PyGILState_Ensure();
-    char *made = PyOS_double_to_string(number, 'r', 0, Py_DTSF_ADD_DOT_0, NULL);
+    PyGILState_STATE held;
+    char *made;
     int length = -1;
+    if (isnan(number)) return snprintf(text, size, "NaN");
+    if (isinf(number)) return snprintf(text, size, number < 0 ? "-Infinity" : "Infinity");
+    held = PyGILState_Ensure();
+    made = PyOS_double_to_string(number, 'r', 0, Py_DTSF_ADD_DOT_0, NULL);
     if (made) {
         length = snprintf(text, size, "%s", made);
         PyMem_Free(made);

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import math
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
@@ -113,6 +114,18 @@ def test_msgpack_is_read_as_python_reads_it(messages: list[dict[str, Any]], fiel
     assert rows_of("msgpack", fields, *payloads) == [
         row_of(message, fields, texts=False) for message in messages
     ]
+
+
+def test_texts_of_what_is_no_number_are_read_as_it_again() -> None:
+    """They are Spark's own, too. BSON and MessagePack have such doubles; JSON has none but as Python writes it."""
+    values = [math.inf, -math.inf, math.nan, 1.5, 1e300]
+    texts = ["Infinity", "-Infinity", "NaN", "1.5", "1e+300"]
+    fields = (("values", ("array", "string")),)
+    for message_type, encode in (("msgpack", msgpack.packb), ("bson", encode_bson)):
+        assert rows_of(message_type, fields, encode({"values": values})) == [{"values": texts}]
+    again = rows_of("msgpack", (("values", ("array", "double")),), msgpack.packb({"values": texts[:3]}))
+    assert again[0]["values"][:2] == values[:2]
+    assert math.isnan(again[0]["values"][2])
 
 
 @given(st.lists(objects, max_size=5), schemas)
