@@ -1,11 +1,8 @@
 """Planning and reading of journals without a Spark session: what is read, what is not, and what damage does."""
 
 import gc
-import json
-import random
 import struct
 import weakref
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,38 +23,13 @@ from amps.journal.topic_index import make_topic_index  # noqa: E402
 from amps.spark.options import read_options  # noqa: E402
 from amps.spark.planning import make_plan  # noqa: E402
 from amps.spark.reading import Request, SplitReader  # noqa: E402
-from amps.spark.source import PushingReader  # noqa: E402
 from tests.support.journals import START_POSITION, journal  # noqa: E402
 from tests.support.log_directories import NAME, Directory  # noqa: E402
 from tests.support.records import RecordParts  # noqa: E402
+from tests.support.split_reads import Read, positions  # noqa: E402
 
 COUNT = 400
 REGIONS = ("damaged_regions", "damaged_bytes")
-
-
-class Read:
-    """What a read with some options gives."""
-
-    def __init__(
-        self, path: Path, filters: Iterable[Any] = (), columns: Any = COLUMNS, **options: str
-    ) -> None:
-        report = path.parent / f"report-{random.randrange(1 << 60)}"
-        report.mkdir()
-        given = {name.strip("_"): value for name, value in options.items()}
-        reader = PushingReader(read_options({"path": str(path), "report": str(report), **given}), columns)
-        self.left = list(reader.pushFilters(list(filters)))
-        self.partitions = reader.partitions()
-        batches = [batch for partition in self.partitions for batch in reader.read(partition)]
-        for batch in batches:
-            batch.validate(full=True)
-        self.rows = [row for batch in batches for row in batch.to_pylist()]
-        self.reports = [json.loads(entry.read_text()) for entry in report.iterdir()]
-
-    def total(self, name: str) -> int:
-        return sum(report[name] for report in self.reports)
-
-    def column(self, name: str) -> list[Any]:
-        return [row[name] for row in self.rows]
 
 
 @pytest.fixture(scope="module")
@@ -74,10 +46,6 @@ def own(tmp_path: Path) -> Directory:
     path = tmp_path / "journal"
     path.mkdir()
     return Directory(path).fill(1, COUNT)
-
-
-def positions(directory: Directory) -> list[int]:
-    return [record.position for record in directory.records]
 
 
 def overwrite(path: Path, offset: int, data: bytes) -> None:
@@ -496,57 +464,6 @@ def test_a_damaged_frame_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert 0 < lost[-1] - lost[0] < (1 << 18) + 65536
 
 
-def test_pushed_filters_narrow_what_is_read(directory: Directory) -> None:
-    """Those that are understood exactly are not given back; the others are, and narrow nothing."""
-    filters = pytest.importorskip("pyspark.sql.datasource", reason="PySpark is not installed")
-    if not hasattr(filters, "EqualTo"):
-        pytest.skip("this PySpark does not push filters (it is older than 4.1)")
-    first, last = positions(directory)[100], positions(directory)[200]
-    pushed = [
-        filters.GreaterThan(("position",), first),
-        filters.LessThanOrEqual(("position",), last),
-        filters.Not(filters.EqualTo(("topic",), "topic-1")),
-        filters.StringStartsWith(("topic",), "topic-"),
-        filters.In(("kind",), ("publish", "noop")),
-        filters.IsNotNull(("position",)),
-    ]
-    left = [
-        filters.IsNotNull(("topic",)),
-        filters.EqualTo(("publisher",), "anna"),
-        filters.EqualNullSafe(("topic",), None),
-        filters.Not(filters.GreaterThan(("position",), last)),
-        filters.EqualTo(("data", "topic"), "topic-1"),
-    ]
-    read = Read(directory.path, [*pushed, *left])
-    assert read.left == left
-    assert read.column("position") == [
-        record.position for record in directory.records[101:201] if record.topic[0] != "topic-1"
-    ]
-    assert read.total("bytes_read") < Read(directory.path).total("bytes_read") * 0.6
-
-
-def test_pushed_times_are_compared_in_microseconds(directory: Directory) -> None:
-    import datetime
-
-    filters = pytest.importorskip("pyspark.sql.datasource", reason="PySpark is not installed")
-    if not hasattr(filters, "EqualTo"):
-        pytest.skip("this PySpark does not push filters (it is older than 4.1)")
-    epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-    time_us = directory.records[50].timestamp_ns // 1000
-    moment = epoch + datetime.timedelta(microseconds=time_us)
-
-    def times(*conditions: Any) -> list[int]:
-        wanted = set(Read(directory.path, conditions).column("position"))
-        return sorted(r.timestamp_ns // 1000 for r in directory.records if r.position in wanted)
-
-    all_of = sorted(record.timestamp_ns // 1000 for record in directory.records)
-    assert times(filters.EqualTo(("timestamp",), moment)) == [t for t in all_of if t == time_us]
-    assert times(filters.GreaterThan(("timestamp",), moment)) == [t for t in all_of if t > time_us]
-    assert times(filters.LessThan(("timestamp",), moment)) == [t for t in all_of if t < time_us]
-    naive = [filters.GreaterThan(("timestamp",), moment.replace(tzinfo=None))]
-    assert Read(directory.path, naive).left == naive
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -587,28 +504,3 @@ def test_without_a_watermark_the_records_say_what_was_promised(tmp_path: Path, p
             Read(path)
     else:
         assert Read(path).column("sequence") == [1, 2, 3]
-
-
-def test_the_end_of_a_range_belongs_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of times and of positions, where an index leaves out what is behind it."""
-    import datetime
-
-    filters = pytest.importorskip("pyspark.sql.datasource", reason="PySpark is not installed")
-    if not hasattr(filters, "EqualTo"):
-        pytest.skip("this PySpark does not push filters (it is older than 4.1)")
-    monkeypatch.setattr("tests.support.log_directories.FILE_BYTES", 1 << 20)
-    path = tmp_path / "journal"
-    path.mkdir()
-    large = Directory(path).fill(3, 3000)
-    all_of = positions(large)
-    to_position = [filters.LessThanOrEqual(("position",), all_of[1500])]
-    assert Read(path, to_position).column("position") == all_of[:1501]
-    whole = Read(path).total("bytes_read")
-    epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-    for record in (large.records[1000], large.records[1500]):
-        time_us = record.timestamp_ns // 1000
-        moment = epoch + datetime.timedelta(microseconds=time_us)
-        read = Read(path, [filters.LessThanOrEqual(("timestamp",), moment)])
-        wanted = [r.position for r in large.records if r.timestamp_ns // 1000 <= time_us]
-        assert read.column("position") == wanted
-        assert len(wanted) == len(all_of) or read.total("bytes_read") < whole
