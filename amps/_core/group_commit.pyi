@@ -3,6 +3,7 @@
 import mmap
 from collections.abc import Callable, Sequence
 
+from amps._core.page_release import PageRelease
 from amps._core.shared import ControlPage
 
 def note_write(words: memoryview, latency_us: int, size_bytes: int) -> None: ...
@@ -20,6 +21,7 @@ class GroupCommit:
         sync: Callable[[int], None] | None,
         promise: Callable[[int], None] | None,
         mark: mmap.mmap | None,
+        pages: PageRelease | None,
     ) -> None: ...
     def begin(self, durable: int) -> None: ...
     def use_file(self, descriptor: int) -> None: ...

@@ -22,6 +22,7 @@ from libc.string cimport memcpy, memmove
 from posix.time cimport CLOCK_MONOTONIC, timespec
 from posix.unistd cimport fdatasync, write
 
+from amps._core.page_release cimport PageRelease
 from amps._core.platform cimport full_fence, load_acquire, load_relaxed, monotonic_ns, store_relaxed, store_release
 from amps._core.shared cimport TRANSPORTS_MAX, ControlPage
 
@@ -114,6 +115,7 @@ cdef class GroupCommit:
     cdef object sync
     cdef object promise
     cdef object close
+    cdef PageRelease pages           # None: pages stay in memory as long as the system keeps them
     cdef _Memory mark                # of the watermark file; None: `promise` writes it
     cdef _Memory activity            # the thread's two words; None: nobody wants to know
     cdef _Memory statistics
@@ -151,12 +153,13 @@ cdef class GroupCommit:
 
     def __init__(
         self, ControlPage control not None, int core_bell, bells, statistics, uint64_t interval_ns,
-        uint64_t batch_bytes, close, sync, promise, mark
+        uint64_t batch_bytes, close, sync, promise, mark, PageRelease pages
     ):
         """core_bell, bells: descriptors of the doorbells. statistics: the words of the write statistics. interval_ns:
         FlushInterval. batch_bytes: so much unsynced is synced at once. close(descriptor): a file is complete and
         durable. sync(descriptor), promise(position): instead of fdatasync and of writing the watermark file, whose
-        mapping is `mark`; None: neither is called, and no interpreter needed.
+        mapping is `mark`; None: neither is called, and no interpreter needed. pages: None, or what gives back pages
+        that are durable.
         """
         if len(bells) > TRANSPORTS_MAX:
             raise ValueError("too many transports")
@@ -174,6 +177,7 @@ cdef class GroupCommit:
         self.sync = sync
         self.promise = promise
         self.mark = None if mark is None else _Memory(mark, MARK_BYTES)
+        self.pages = pages
 
     # --- the core's thread ------------------------------------------------------------------------------------------
 
@@ -360,6 +364,8 @@ cdef class GroupCommit:
         store_release(&self.synced, target)
         pthread_cond_broadcast(&self.changed)
         pthread_mutex_unlock(&self.lock)
+        if self.pages is not None:
+            self.pages.advance(target)
         return 1
 
     cdef int _sync(self, int descriptor) except -1 nogil:

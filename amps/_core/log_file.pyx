@@ -228,6 +228,15 @@ cdef class LogFile:
         if self.frames is None:
             madvise(<void*>self.data, self.size, MADV_RANDOM)
 
+    def unmap_pages(self, uint64_t begin, uint64_t end):
+        """Keep no pages mapped between two log positions; they stay in the page cache, and come back when looked at."""
+        cdef uint64_t first, last
+        if self.frames is None and end > self.start_position:
+            first = (max(begin, self.start_position) - self.start_position) // PAGE_BYTES * PAGE_BYTES
+            last = min(end - self.start_position, self.size) // PAGE_BYTES * PAGE_BYTES
+            if first < last:
+                madvise(<void*>(self.data + first), last - first, MADV_DONTNEED)
+
     cpdef int need(self, uint64_t offset, uint64_t length) except -1:
         """Have a part of the file in memory, until a part of any compressed file is needed; waits for the disk, while
         others run. Raises LogDamaged, LogUnreadable.

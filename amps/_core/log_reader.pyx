@@ -101,6 +101,11 @@ class LogDirectory:
         self._guard.release(lowest)
         return lowest
 
+    def unmap_pages(self, begin, end):
+        """Keep no pages mapped between two log positions, of any file that is open."""
+        for file in list(self._files.values()):
+            file.unmap_pages(begin, end)
+
     def start_position(self, number):
         """Log position at which that file starts. Raises LogRemoved, LogMissing, LogDamaged."""
         start = self._starts.get(number)

@@ -326,6 +326,15 @@ cdef class QueueBook:
         """The subscription of that number, or None."""
         return self.subscribers.get((transport, number))
 
+    @property
+    def undelivered_from(self):
+        """Log position before which no queue holds anything that it has not delivered yet; None: none holds any."""
+        cdef Queue queue
+        cdef uint64_t lowest = NEVER
+        for queue in self.shared.queues:
+            lowest = min(lowest, queue.undelivered_from())
+        return None if lowest == NEVER else lowest
+
     # --- the turn -------------------------------------------------------------------------------------
 
     @property

@@ -26,6 +26,7 @@ cdef class Queue(QueueHolding):
     cdef int offer_to(self, Cursor cursor, uint32_t slot) except -1
     cdef int gather(self, Cursor cursor) except -1
 
+    cdef uint64_t undelivered_from(self) noexcept
     cdef int serve(self, uint64_t now_ns) except -1
     cdef bint release_barrier(self) except -1
     cdef bint look(self, Cursor cursor) except -1

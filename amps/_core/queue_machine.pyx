@@ -124,6 +124,15 @@ cdef class Queue(QueueHolding):
             self.cursors.remove(member.cursor)
         return 0
 
+    cdef uint64_t undelivered_from(self) noexcept:
+        """Log position before which nothing is delivered for the first time any more, or an earlier one; NEVER: all
+        that is here was delivered.
+        """
+        cdef uint32_t slot = self.head if self.has_priority else self.everything.fresh
+        if self.counters.depth + self.counters.inactive == self.counters.leased:
+            return NEVER
+        return self.slots[self.head if slot == NO_SLOT else slot].position
+
     # --- time -----------------------------------------------------------------------------------------
 
     cdef uint64_t due_ns(self) noexcept:

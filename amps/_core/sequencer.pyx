@@ -476,6 +476,11 @@ cdef class Sequencer(CoreRegister):
         return None if self.desk is None else self.desk.book.due_ns
 
     @property
+    def undelivered_from(self):
+        """Log position before which no queue holds anything that it has not delivered yet; None: none holds any."""
+        return None if self.desk is None else self.desk.book.undelivered_from
+
+    @property
     def has_replies(self):
         """Whether `take_replies` has anything."""
         return len(self.replies) > 0

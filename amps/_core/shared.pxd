@@ -42,7 +42,7 @@ cdef struct TransportLine:
     uint64_t connections           # open client connections
     uint64_t durable_wanted        # log position up to which somebody waits for durability
     uint64_t journal_floor         # number of the oldest journal it may read; NO_JOURNAL = none
-    uint64_t unused[1]
+    uint64_t pages_done            # log position: nothing before is mapped or about to be read (page_release.pyx)
 
 
 cdef struct ControlData:

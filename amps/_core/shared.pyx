@@ -141,6 +141,13 @@ cdef class ControlPage:
                 lowest = min(lowest, load_acquire(&self.data.transport[index].journal_floor))
         return lowest
 
+    def set_pages_done(self, int index, uint64_t position):
+        """Transport: it has nothing of the journal mapped before that log position, and is not about to read it."""
+        store_release(&self.data.transport[index].pages_done, position)
+
+    def pages_done(self, int index):
+        return load_acquire(&self.data.transport[index].pages_done)
+
     @property
     def transient_first_number(self):
         return load_acquire(&self.data.flush.transient_first_number)

@@ -169,7 +169,8 @@ TRANSACTION_LOG = Block(
             read_boolean,
             default=True,
             note="journals are written through the page cache and synced with fdatasync before anything is "
-            "acknowledged, so that both settings are equally durable",
+            "acknowledged, so that both settings are equally durable; enabled: what is durable and read by all leaves "
+            "the page cache, disabled: it stays as long as the system has no other use for the memory",
         ),
         "InactiveClientAckExpiration": Leaf(read_interval),
         "CompressedJournalCacheMemoryLimit": Leaf(read_size),

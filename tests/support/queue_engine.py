@@ -29,7 +29,7 @@ ACTIONS = {"acknowledge": 0, "cancel": 1, "expire": 2, "extend": 3}
 REASONS = {1: "time_limit", 2: "forced_expire", 4: "max_cancels", 8: "max_deliveries"}
 BARRIER_SENT = 16
 ANSWERED = 5
-LEASED, INACTIVE, DELIVERED = 3, 1, 5
+INACTIVE, AVAILABLE, LEASED, DELIVERED = 1, 2, 3, 5
 TRANSPORTS = 1  # so that all deliveries have one order
 
 
@@ -84,6 +84,7 @@ class QueueEngine:
         self._counters = numpy.zeros(len(self._settings) * COUNTERS_BYTES, "u1")
         self.book = QueueBook(QueueArena(memory, BLOCKS), self._counters.data, self._settings, TRANSPORTS)
         self._known: list[set[int]] = [set() for _ in self._settings]
+        self._delivered: set[tuple[int, int]] = set()  # since the start
 
     # Inputs
 
@@ -255,6 +256,20 @@ class QueueEngine:
             for position in sorted(known - now - self._gone[index]):
                 self._leaves(index, position, ())  # its acknowledgement had been deferred
             self._known[index] = now
+        self._check_undelivered()
+
+    def _check_undelivered(self) -> None:
+        """Pages of the log from there on stay in memory, so it must not be too far; and not behind all the time."""
+        lowest = self.book.undelivered_from
+        queues = range(len(self._settings))
+        states = [(queue, at, state) for queue in queues for at, state in self.book.states(queue)]
+        waiting = [(queue, at) for queue, at, state in states if state in (INACTIVE, AVAILABLE)]
+        new = [at for queue, at in waiting if (queue, at) not in self._delivered]
+        if new:
+            assert lowest is not None
+            assert lowest <= min(new)
+        if all(state in (LEASED, DELIVERED) for _, _, state in states):
+            assert lowest is None
 
     def _evaluate(self, now_ns: int) -> bool:
         """Tell the engine what matches. True: something was missing."""
@@ -276,6 +291,7 @@ class QueueEngine:
         deliveries = self.book.output.take_deliveries(0, 1 << 30)
         for position, until_ns, subscription, _, queue, flags in DELIVERY.iter_unpack(deliveries):
             if not flags:
+                self._delivered.add((queue, position))
                 self._events.append(Delivered(subscription, queue, position, until_ns or None))
                 continue
             assert subscription == NO_SUBSCRIPTION

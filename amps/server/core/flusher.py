@@ -21,6 +21,7 @@ import os
 import threading
 
 from amps._core.group_commit import GroupCommit
+from amps._core.page_release import PageRelease
 from amps.journal.disk import Disk
 from amps.journal.watermark import WatermarkFile
 from amps.server.core.disk import WatchedDisk
@@ -44,13 +45,22 @@ class Flusher:
         watermark_file: WatermarkFile,
         disk: Disk,
         background: bool = True,
+        keeps_pages: bool = True,
     ) -> None:
-        """`background`: sync in a thread. Else the caller does every `step`, as the simulation does."""
+        """`background`: sync in a thread. Else the caller does every `step`, as the simulation does.
+
+        `keeps_pages`: what is durable stays in memory as long as the system keeps it there; else see
+        amps/_core/page_release.pyx.
+        """
         self._runtime = runtime
         self._watermark_file = watermark_file
         self._disk = disk
         self._background = background
         plain = syncs_plainly(disk)
+        self.pages = (
+            None if keeps_pages or not plain else PageRelease(runtime.control, len(runtime.transport_bells))
+        )
+        """Gives pages back; None: nothing does."""
         self._commit = GroupCommit(
             runtime.control,
             runtime.core_bell.fd,
@@ -62,9 +72,8 @@ class Flusher:
             None if plain else self._sync,
             None if plain else self._promise,
             watermark_file.memory if plain else None,
+            self.pages,
         )
-        self.use_file = self._commit.use_file
-        """What is written from now on goes to that file; earlier ones are synced once more, then closed."""
         self.written = self._commit.written
         """The core has written up to a position; somebody waits for durability up to another."""
         self.demand = self._commit.demand
@@ -74,8 +83,16 @@ class Flusher:
     def start(self, durable: int) -> None:
         """Begin; everything before log position `durable` is on the device."""
         self._commit.begin(durable)
+        if self.pages is not None:
+            self.pages.begin(durable)
         if self._background:
             self._thread.start()
+
+    def use_file(self, descriptor: int, start_position: int) -> None:
+        """What is written from there on goes to that file; earlier ones are synced once more, then closed."""
+        self._commit.use_file(descriptor)
+        if self.pages is not None:
+            self.pages.use_file(descriptor, start_position)
 
     def wait_until_synced(self, position: int) -> None:
         """Sync everything written so far, which ends at `position`; return when that is done. Raises SyncFailed."""

@@ -290,7 +290,7 @@ class JournalFiles:
         self._size_in_use = size
         self._written_pages_end = 0
         hold_journal(descriptor)
-        self._flusher.use_file(descriptor)
+        self._flusher.use_file(descriptor, self._headers[number].start_position)
         self.guard.use(number, descriptor)
 
     def _keep_if_lost(self) -> None:

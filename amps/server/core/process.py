@@ -60,7 +60,7 @@ from amps.server.topics import TopicMatcher
 
 EXIT_STORAGE = 74
 EXIT_REFUSED = 78
-BATCH_BYTES = 1 << 18
+BATCH_BYTES = 1 << 16
 IDLE_WAIT_MS = 100
 ANSWER_WAIT_MS = 1
 # How long the supervisor and the flusher may go unheard while there is work.
@@ -189,6 +189,7 @@ class Core:
                 WatermarkFile(watermark_path(settings.journal_directory, config.name), self._disk),
                 self._disk,
                 self._background,
+                not settings.o_direct,
             )
             files = self._journal_files = JournalFiles(
                 settings.journal_directory,
@@ -459,6 +460,11 @@ class Core:
         if self._refusing is not None and not self._draining:
             self._refusing.look()
         journal = self.sequencer.journal
+        pages = None if self._flusher is None else self._flusher.pages
+        if pages is not None and journal is not None:
+            now_ns = time.monotonic_ns()
+            if pages.wants_to_know(journal.position, now_ns):
+                pages.keep_from(journal.position, now_ns, self.sequencer.undelivered_from)
         if self._queues is not None and journal is not None:
             self._queues.look(time.monotonic(), lambda: self._log_mark(journal), journal.position)
             if self._action_pins is not None and self._queues.all_written:

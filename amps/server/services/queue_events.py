@@ -143,6 +143,8 @@ class QueueEvents:
             found: object = None
             if all(follower.waiting < ENTRIES_WAITING_MAX for follower in self._followers.values()):
                 found = scan.next(self._runtime.control.durable, STEP_BYTES)
+                # What stays mapped the core cannot give back (amps/_core/page_release.pyx).
+                self._journal.directory.unmap_pages(self._position, scan.position)
                 self._position = scan.position
             if isinstance(found, tuple):
                 position, followers, expired, entries = found

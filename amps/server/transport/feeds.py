@@ -18,7 +18,7 @@ import heapq
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from amps._core.log_file import LogDamaged, LogUnreadable
 from amps._core.log_reader import LogDirectory
@@ -32,6 +32,7 @@ from amps.server.runtime import Runtime
 from amps.server.transport.bookmarks import BookmarkRange
 from amps.server.transport.connection import Connection
 from amps.server.transport.core_link import CoreLink
+from amps.server.transport.journal_pages import JournalPages
 from amps.server.transport.journal_view import JournalView, make_journal_view
 from amps.server.transport.read_ahead import ReadAhead
 from amps.server.transport.replay import Clocks, Replay
@@ -89,6 +90,10 @@ class Feeds:
         self._next_persisted_s = 0.0
         self._transient = LogDirectory(runtime.transient_prefix, ".log", topics.unrecorded_entry)
         self.journal = make_journal_view(config, runtime, core.index, topics.entry, log)
+        settings = config.transaction_log
+        self._pages: JournalPages | None = None
+        if self.journal is not None and settings is not None and settings.o_direct:
+            self._pages = JournalPages(self.journal, runtime.control, core.index)
         self._topic_indexes = make_topic_indexes(config, runtime, self.journal, log)
 
     @property
@@ -126,6 +131,16 @@ class Feeds:
         """Tell the core which journals are not needed here any more."""
         if self.journal is not None:
             self.journal.release_unused()
+        if self._pages is not None:
+            self._pages.look(self._reading())
+
+    def _reading(self) -> Iterator[int]:
+        """Log positions at which somebody reads on soon. A replay that waits looks anew at what is in memory."""
+        for feed in (self._live, self._durable):
+            if (position := feed.position) is not None:
+                yield position
+        for replay, _ in self._replays:
+            yield replay.tailer.position
 
     def _queue(self, replay: Replay) -> None:
         """Have a replay run, from the next turn on."""

@@ -139,6 +139,12 @@ class LiveFeed(SharedFeed[LiveTailer]):
         self.tailer = LiveTailer(recorded, passing, self._members.group)
         view.set_transient_read(self.tailer.transient_position)
 
+    @property
+    def position(self) -> int | None:
+        """Position in the journal; None: nobody reads it."""
+        recorded = None if self.tailer is None else self.tailer.journal
+        return None if recorded is None else recorded.position
+
     def where(self, journal: JournalView) -> tuple[LogCursor, tuple[int, int]]:
         """For a replay that goes on from here: a cursor, and the bookmark of the last message before it."""
         assert self.tailer is not None
@@ -166,6 +172,11 @@ class DurableFeed(SharedFeed[JournalTailer]):
         self.tailer = JournalTailer(
             _copy_of(caught_up.cursor, False), self._members.group, *_bookmark(caught_up)
         )
+
+    @property
+    def position(self) -> int | None:
+        """Position in the journal; None: nobody reads it."""
+        return None if self.tailer is None else self.tailer.cursor.position
 
     def where(self) -> tuple[LogCursor, tuple[int, int]]:
         """For a replay that goes on from here: a cursor, and the bookmark of the last message evaluated."""

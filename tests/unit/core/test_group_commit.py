@@ -64,7 +64,7 @@ class Setting:
         name = self.directory / f"journal-{len(list(self.directory.iterdir()))}"
         descriptor = os.open(name, os.O_RDWR | os.O_CREAT)
         os.write(descriptor, b"x" * START)
-        self.flusher.use_file(descriptor)
+        self.flusher.use_file(descriptor, START)
         return descriptor
 
     def bell_rung(self) -> bool:
@@ -215,7 +215,7 @@ def test_files_before_the_one_in_use_are_synced_once_more_and_closed(start: Call
 def test_a_failed_sync_is_final_and_told(start: Callable[..., Setting]) -> None:
     setting = start()
     reading, writing = os.pipe()
-    setting.flusher.use_file(writing)  # cannot be synced
+    setting.flusher.use_file(writing, START)  # cannot be synced
     waiting = threading.Thread(target=setting.flusher.written, args=(START + 1, START + 1))
     waiting.start()
     waiting.join()
@@ -311,8 +311,8 @@ def test_memory_that_is_too_small_is_refused() -> None:
         (words, bytearray(23), "too small"),
     ):
         with pytest.raises(ValueError, match=why):
-            GroupCommit(control, -1, [], statistics, 1, 1, nobody, None, None, mark)  # type: ignore[arg-type]
+            GroupCommit(control, -1, [], statistics, 1, 1, nobody, None, None, mark, None)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="both sync and promise"):
-        GroupCommit(control, -1, [], words, 1, 1, nobody, nobody, None, None)
+        GroupCommit(control, -1, [], words, 1, 1, nobody, nobody, None, None, None)
     with pytest.raises(ValueError, match="too many transports"):
-        GroupCommit(control, -1, [-1] * 65, words, 1, 1, nobody, nobody, nobody, None)
+        GroupCommit(control, -1, [-1] * 65, words, 1, 1, nobody, nobody, nobody, None, None)

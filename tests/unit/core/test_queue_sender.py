@@ -1,7 +1,6 @@
 """The core's deliveries become frames: in order, when durable, from wherever in the log the messages are."""
 
 import json
-import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +20,7 @@ from amps.journal.compression import compress_journal
 from amps.journal.disk import Disk
 from amps.journal.names import compressed_path, journal_path
 from tests.support.feed import Feed, Feeder, directory_of, read_all
+from tests.support.page_cache import forget
 from tests.support.queue_worker import BARRIER, NO_SUBSCRIPTION, Delivery, deliveries_record
 from tests.support.records import RecordParts
 
@@ -115,16 +115,6 @@ class Stage:
     def position(self, message: int) -> int:
         position: int = self.log.messages[message - 1].position
         return position
-
-
-def forget(path: Path) -> None:
-    """Have the kernel give up the pages of a file, as far as it will."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-    finally:
-        os.close(descriptor)
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Which pages of a journal are in memory, and getting them; waiting for them in other threads."""
 
-import os
 import queue
 import time
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from amps._core.log_reader import LogCursor
 from amps._core.read_ahead import WINDOW_BYTES_MAX, read, resident_bytes, resident_range
 from amps.server.transport.read_ahead import ReadAhead
 from tests.support.feed import Feed, Feeder, directory_of
+from tests.support.page_cache import forget
 from tests.support.records import RecordParts
 
 FILE_BYTES = 4 << 20
@@ -23,16 +23,6 @@ def journal(directory: Path, messages: int) -> tuple[LogCursor, int]:
         feeder.push(Feed(0, number + 1, "t", RecordParts(payload=PAYLOAD)))
         feeder.turn(1000 + number, 0)
     return LogCursor(directory_of(feeder.journal_storage), 0, 0, True), feeder.journal.position
-
-
-def forget(path: Path) -> None:
-    """Have the kernel give up the pages of a file, as far as it will."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-    finally:
-        os.close(descriptor)
 
 
 def test_what_was_just_written_is_in_memory(tmp_path: Path) -> None:

@@ -1,0 +1,104 @@
+"""`O_DIRECT`, transaction_log.md §1: whether what was written stays in the page cache."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from amps._core.page_release import PAGES_KEPT_BYTES
+from tests.support.page_cache import PAGE_BYTES, pages_can_leave, resident_pages
+from tests.support.peer import RawClient
+from tests.support.peers import Peers
+from tests.support.queues import Queueing, acknowledge, queue_xml
+from tests.support.server import ServerProcess, StartServer
+
+MIB = 1 << 20
+MESSAGE_BYTES = 250_000
+MESSAGES = (PAGES_KEPT_BYTES + 45 * MIB) // MESSAGE_BYTES
+"""Behind what is kept there are some journals then."""
+OLD_JOURNALS = 3
+LIMIT_S = 30.0
+
+
+@pytest.fixture(autouse=True)
+def _disk(tmp_path: Path) -> None:
+    if not pages_can_leave(tmp_path):
+        pytest.skip("files in this directory never leave memory")
+
+
+def body(number: int) -> bytes:
+    return b"%06d" % number + b"x" * (MESSAGE_BYTES - 6)
+
+
+def publish(client: RawClient, topic: str) -> None:
+    for number in range(MESSAGES):
+        client.publish(topic, body(number), s=number + 1, a="persisted")
+    client.wait_for_persisted(MESSAGES)
+
+
+def old_pages(server: ServerProcess) -> int:
+    """Pages of the oldest journals in memory."""
+    return sum(resident_pages(path) for path in server.journals()[:OLD_JOURNALS])
+
+
+def wait_until_given_back(server: ServerProcess, client: RawClient, topic: str) -> None:
+    """A little has to be written, now and then, for anything to happen."""
+    until_s = time.monotonic() + LIMIT_S
+    number = MESSAGES
+    while old_pages(server) > 0:
+        assert time.monotonic() < until_s, f"{old_pages(server)} pages are in memory"
+        number += 1
+        client.publish(topic, b"more", s=number, a="persisted")
+        client.wait_for_persisted(number)
+        time.sleep(0.05)
+
+
+def test_transaction_log_what_everybody_has_read_leaves_the_page_cache(
+    start_server: StartServer, peers: Peers
+) -> None:
+    """And can be read all the same."""
+    server = start_server(log_topics=("^t",))
+    watcher = peers.logged_on(server)
+    watcher.subscribe("t", "w", filter="/nothing = 1")
+    publisher = peers.logged_on(server, o="ack_conflation=1ms")
+    publish(publisher, "t")
+    wait_until_given_back(server, publisher, "t")
+    reader = peers.logged_on(server)
+    reader.subscribe("t", "r", bm="0")
+    assert [message.body for message in reader.receive_published(MESSAGES)] == [
+        body(n) for n in range(MESSAGES)
+    ]
+
+
+def test_transaction_log_o_direct_disabled_leaves_that_to_the_system(
+    start_server: StartServer, peers: Peers
+) -> None:
+    server = start_server(log_topics=("^t",), journal_xml="<O_DIRECT>disabled</O_DIRECT>")
+    publisher = peers.logged_on(server, o="ack_conflation=1ms")
+    publish(publisher, "t")
+    time.sleep(1.0)  # transports and flusher have had their chance
+    publisher.publish("t", b"more", s=MESSAGES + 1, a="persisted")
+    publisher.wait_for_persisted(MESSAGES + 1)
+    pages = sum(path.stat().st_size for path in server.journals()[:OLD_JOURNALS]) // PAGE_BYTES
+    assert old_pages(server) > pages // 2
+
+
+def test_transaction_log_what_a_queue_has_not_delivered_stays_in_memory(
+    start_server: StartServer, peers: Peers
+) -> None:
+    server = start_server(log_topics=("^T",), instance_xml=f"<SOW>{queue_xml('Q', 'T')}</SOW>")
+    queueing = Queueing(server, peers)
+    publisher = peers.logged_on(server, o="ack_conflation=1ms")
+    publish(publisher, "T")
+    time.sleep(1.0)
+    publisher.publish("T", b"more", s=MESSAGES + 1, a="persisted")
+    publisher.wait_for_persisted(MESSAGES + 1)
+    pages = sum(path.stat().st_size for path in server.journals()[:OLD_JOURNALS]) // PAGE_BYTES
+    assert old_pages(server) > pages // 2
+    consumer = queueing.consumer()
+    for first in range(0, MESSAGES, 10):
+        numbers = range(first, min(first + 10, MESSAGES))
+        messages = consumer.receive_published(len(numbers))
+        assert [message.body for message in messages] == [body(number) for number in numbers]
+        acknowledge(consumer, *messages)
+    wait_until_given_back(server, publisher, "T")

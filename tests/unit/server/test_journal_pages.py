@@ -1,0 +1,55 @@
+"""Up to where a worker says that it has done with the pages of the journal."""
+
+from types import SimpleNamespace
+from typing import Any
+
+from amps._core.shared import ControlPage
+from amps.server.transport.journal_pages import STEP_BYTES, JournalPages
+
+INDEX = 3
+
+
+class Worker:
+    """One that has said something already."""
+
+    def __init__(self) -> None:
+        self.control = ControlPage()
+        self.unmapped: list[tuple[int, int]] = []
+        directory = SimpleNamespace(unmap_pages=self._unmap)
+        journal: Any = SimpleNamespace(directory=directory)
+        self.pages = JournalPages(journal, self.control, INDEX)
+
+    def _unmap(self, begin: int, end: int) -> None:
+        assert self.control.pages_done(INDEX) == begin, "it is said before it is done"
+        self.unmapped.append((begin, end))
+
+    def look(self, durable: int, *positions: int) -> int:
+        self.control.durable = durable
+        self.pages.look(iter(positions))
+        return int(self.control.pages_done(INDEX))
+
+
+def test_with_nobody_reading_all_that_is_durable() -> None:
+    worker = Worker()
+    assert worker.look(STEP_BYTES - 1) == 0
+    assert worker.look(STEP_BYTES) == STEP_BYTES
+    assert worker.look(2 * STEP_BYTES - 1) == STEP_BYTES
+    assert worker.look(3 * STEP_BYTES) == 3 * STEP_BYTES
+    assert worker.unmapped == [(0, STEP_BYTES), (STEP_BYTES, 3 * STEP_BYTES)]
+
+
+def test_up_to_the_first_reader() -> None:
+    worker = Worker()
+    assert (
+        worker.look(9 * STEP_BYTES, 8 * STEP_BYTES, 2 * STEP_BYTES + 5, 4 * STEP_BYTES) == 2 * STEP_BYTES + 5
+    )
+    assert worker.look(9 * STEP_BYTES, 8 * STEP_BYTES, 3 * STEP_BYTES) == 2 * STEP_BYTES + 5
+    assert worker.look(9 * STEP_BYTES, 20 * STEP_BYTES) == 9 * STEP_BYTES
+
+
+def test_readers_of_older_parts_do_not_count() -> None:
+    """What they read was given back before; a subscriber that comes to the newest in an hour holds nothing up."""
+    worker = Worker()
+    assert worker.look(4 * STEP_BYTES) == 4 * STEP_BYTES
+    assert worker.look(9 * STEP_BYTES, STEP_BYTES, 4 * STEP_BYTES - 1) == 9 * STEP_BYTES
+    assert worker.look(20 * STEP_BYTES, 9 * STEP_BYTES) == 9 * STEP_BYTES
