@@ -64,7 +64,7 @@ NO_STORAGE = 9         # a publish that the journal cannot take now; consumed; `
 AFTER_REFUSAL = 10     # one that could be taken, but has a number and comes after a refused one: close the connection
 
 cdef enum:
-    BACKLOG_BYTES = 128 << 10
+    BACKLOG_BYTES = 512 << 10
 
 PUBLISH_BACKLOG_BYTES = BACKLOG_BYTES
 """With so much in the ring no publish is put there: acknowledgements of consumers come behind it, and are not to wait

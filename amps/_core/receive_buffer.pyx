@@ -18,7 +18,7 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memmove
 
 cdef enum:
-    SCRATCH_BYTES = 65536
+    SCRATCH_BYTES = 262144
 
 cdef uint8_t* scratch = <uint8_t*>malloc(SCRATCH_BYTES)
 

@@ -60,7 +60,7 @@ from amps.server.topics import TopicMatcher
 
 EXIT_STORAGE = 74
 EXIT_REFUSED = 78
-BATCH_BYTES = 1 << 16
+BATCH_BYTES = 1 << 18
 IDLE_WAIT_MS = 100
 ANSWER_WAIT_MS = 1
 # How long the supervisor and the flusher may go unheard while there is work.
