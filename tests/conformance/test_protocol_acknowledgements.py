@@ -19,7 +19,7 @@ def test_protocol_13_persisted_acks_are_conflated(
     peers: Peers, logged_server: ServerProcess, recorded_topic: str
 ) -> None:
     """protocol.md §21 13 (T)"""
-    client = peers.logged_on(logged_server)
+    client = peers.logged_on(logged_server, o="")
     client.publish_all(recorded_topic, numbered_bodies(100), first_sequence=1, a="persisted", cid="c")
     acks = client.wait_for_persisted(100, timeout_s=5)
     assert len(acks) < 20
@@ -328,7 +328,7 @@ def test_protocol_66_persisted_flush_comes_after_the_last_persisted_ack(
     peers: Peers, logged_server: ServerProcess, recorded_topic: str
 ) -> None:
     """protocol.md §21 66 (T)"""
-    client = peers.logged_on(logged_server)
+    client = peers.logged_on(logged_server, o="")
     client.publish_all(recorded_topic, numbered_bodies(1000), first_sequence=1, a="persisted")
     client.send({"c": "flush", "cid": "f", "a": "processed,completed,persisted"})
     arrived: list[Message] = []

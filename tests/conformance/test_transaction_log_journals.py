@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.peer import RawClient, bodies_of
-from tests.support.peers import Peers
+from tests.support.peers import SOON, Peers
 from tests.support.server import ServerProcess, StartServer, numbered_bodies, wait_until
 
 JOURNAL_BYTES = 10 * 2**20
@@ -426,7 +426,7 @@ def test_transaction_log_63_index_files_are_made_again(start_server: StartServer
     """transaction_log.md §22 63: delete everything but the journals; nothing changes."""
     server = start_server(log_topics=TOPICS)
     publisher = peers.open(server)
-    publisher.logon("keeper")
+    publisher.logon("keeper", o=SOON)
     bodies = fill(publisher, 1, 2500)
     server.stop()
     for path in server.journal_directory.iterdir():

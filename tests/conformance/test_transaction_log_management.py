@@ -16,7 +16,7 @@ from amps.cli.main import amps
 from tests.conformance.test_transaction_log_journals import fill, replayed
 from tests.support.managed import ask
 from tests.support.peer import bodies_of
-from tests.support.peers import Peers
+from tests.support.peers import SOON, Peers
 from tests.support.server import ServerProcess, StartServer, wait_until
 
 ARCHIVE = "<JournalArchiveDirectory>./archive</JournalArchiveDirectory>"
@@ -131,7 +131,7 @@ def test_transaction_log_57_removed_journals_are_gone_and_duplicates_stay_known(
     """transaction_log.md §22 57, §20 44: also after a restart, orderly or not."""
     server = start_managed()
     early = peers.open(server)
-    early.logon("early")
+    early.logon("early", o=SOON)
     early.publish_persisted("t1", [b"first %d" % n for n in range(5)], 1)
     bodies = fill(peers.logged_on(server), 1, MESSAGES)
     inside = bookmark_inside(peers, server, [b"first %d" % n for n in range(5)] + bodies, 300)
@@ -221,7 +221,7 @@ def test_transaction_log_63_clients_ack_only_saves_work(
     """transaction_log.md §22 63: deleted, or damaged, duplicates are still detected."""
     server = start_managed()
     publisher = peers.open(server)
-    publisher.logon("keeper")
+    publisher.logon("keeper", o=SOON)
     fill(publisher, 1, 1500)
     server.stop()
     path = server.journal_directory / "L1.clients.ack"
@@ -240,7 +240,7 @@ def test_transaction_log_64_publishers_that_stay_away_are_forgotten_at_a_start(
     """transaction_log.md §22 64"""
     server = start_managed("<InactiveClientAckExpiration>1s</InactiveClientAckExpiration>")
     publisher = peers.open(server)
-    publisher.logon("P")
+    publisher.logon("P", o=SOON)
     publisher.publish_persisted("t1", [b"%d" % n for n in range(1, 6)], 1)
     time.sleep(2)
     publisher.publish("t1", b"duplicate", s=3)
@@ -250,7 +250,7 @@ def test_transaction_log_64_publishers_that_stay_away_are_forgotten_at_a_start(
     time.sleep(2)
     server.start()
     again = peers.open(server)
-    assert again.logon("P")["s"] == 0
+    assert again.logon("P", o=SOON)["s"] == 0
     again.publish_persisted("t1", [b"anew"], 1)
     assert replayed(peers, server) == [*(b"%d" % n for n in range(1, 6)), b"anew"]
     messages = peers.logged_on(server)

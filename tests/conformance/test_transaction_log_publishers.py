@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.peer import RawClient, bodies_of, bookmarks_of
-from tests.support.peers import Peers
+from tests.support.peers import SOON, Peers
 from tests.support.server import ServerProcess, StartServer, numbered_bodies
 
 
@@ -54,7 +54,7 @@ def test_transaction_log_10_the_logon_ack_knows_only_own_numbers(
     first.flush("persisted")
     first.close()
     second = peers.open(logged_server)
-    assert second.logon(unique)["s"] == 0
+    assert second.logon(unique, o=SOON)["s"] == 0
     second.publish_persisted(recorded_topic, [b"one"], 1)
     assert replay(peers, logged_server, recorded_topic, 6) == [*numbered_bodies(5), b"one"]
 
@@ -117,14 +117,14 @@ def test_transaction_log_13_the_last_sequence_survives_a_restart(
     """transaction_log.md §22 13"""
     server = start_server(log_topics=("t1",))
     publisher = peers.open(server)
-    ack = publisher.logon(unique)
+    ack = publisher.logon(unique, o=SOON)
     assert ack["s"] == 0
     name_hash, sequence, _ = str(ack["bm"]).split("|")
     assert sequence == "0"
     publisher.publish_persisted("t1", numbered_bodies(7), 1)
     server.restart()
     publisher = peers.open(server)
-    ack = publisher.logon(unique)
+    ack = publisher.logon(unique, o=SOON)
     assert (ack["s"], ack["bm"]) == (7, f"{name_hash}|7|")
     publisher.publish_persisted("t1", numbered_bodies(7), 1)
     assert replay(peers, server, "t1", 7) == numbered_bodies(7)
@@ -139,7 +139,7 @@ def test_transaction_log_49_the_old_connection_is_closed_before_the_new_one_publ
     old = peers.logged_on(logged_server, name=unique)
     old.publish_all(recorded_topic, numbered_bodies(500), first_sequence=1)
     new = peers.open(logged_server)
-    known = new.logon(unique)["s"]
+    known = new.logon(unique, o=SOON)["s"]
     assert isinstance(known, int)
     new.publish_persisted(recorded_topic, numbered_bodies(1000 - known, start=known + 1), known + 1)
     assert replay(peers, logged_server, recorded_topic, 1000) == numbered_bodies(1000)
@@ -147,9 +147,10 @@ def test_transaction_log_49_the_old_connection_is_closed_before_the_new_one_publ
 
 
 def test_transaction_log_50_a_burst_has_few_acks(
-    peers: Peers, logged_server: ServerProcess, publisher: RawClient, recorded_topic: str
+    peers: Peers, logged_server: ServerProcess, recorded_topic: str
 ) -> None:
     """transaction_log.md §22 50"""
+    publisher = peers.logged_on(logged_server, o="")
     publisher.publish_all(recorded_topic, numbered_bodies(1000), first_sequence=1, a="persisted", cid="c")
     acks = publisher.wait_for_persisted(1000)
     assert len(acks) < 20

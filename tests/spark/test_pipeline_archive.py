@@ -41,6 +41,7 @@ from tests.support.archives import (
 )
 from tests.support.handmade_logs import INSTANCE, messages, write_log
 from tests.support.peer import RawClient
+from tests.support.peers import SOON
 from tests.support.pipeline_runs import PipelineRun
 from tests.support.server import ServerProcess, StartServer, numbered_bodies, package_path, wait_until
 
@@ -64,7 +65,7 @@ def server(start_module_server: StartServer) -> ServerProcess:
 def fill(server: ServerProcess, client_name: str, count: int) -> None:
     """Publish messages of about 10 KB, a thousand per journal of 10 MB."""
     with RawClient.tcp(server.port()) as client:
-        client.logon(client_name, mt="json")
+        client.logon(client_name, mt="json", o=SOON)
         for place, topic in enumerate(TOPICS):
             each = count // len(TOPICS)
             client.publish_persisted(topic, numbered_bodies(each, padding_bytes=10_000), 1 + place * each)

@@ -23,6 +23,7 @@ from amps.spark.pipelines.archive_plan import ArchiveOptions
 from amps.spark.pipelines.job import Silent
 from tests.support.handmade_logs import BEGIN_NS, SECOND_NS, messages, write_log
 from tests.support.peer import RawClient
+from tests.support.peers import SOON
 from tests.support.pipeline_runs import PipelineRun
 from tests.support.server import ServerProcess, StartServer, numbered_bodies
 from tests.support.written_rows import LoggedRow, logged_rows
@@ -383,7 +384,7 @@ def test_a_running_server_replays_into_itself(
 ) -> None:
     """What was there when the replay began is published once more, and no more than that."""
     with RawClient.tcp(server.port()) as client:
-        client.logon(f"{prefix}writer", mt="json")
+        client.logon(f"{prefix}writer", mt="json", o=SOON)
         client.publish_persisted(f"{prefix}a", numbered_bodies(500), 1)
     replayed(server.journal_directory, uri, "--topic", f"{prefix}a")
     assert numbers(logged_rows(uri, f"{prefix}a")) == [*range(1, 501)] * 2

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.peer import RawClient
+from tests.support.peers import SOON
 from tests.support.server import ServerProcess, package_path
 
 TIMEOUT_S = 60.0
@@ -91,7 +92,7 @@ def write_journals(directory: Path, instance_xml: str = "") -> Written:
     server = ServerProcess(directory, name="L1", log_topics=("t1", "t2"), instance_xml=instance_xml).start()
     try:
         with RawClient.tcp(server.port()) as client:
-            client.logon("alice", mt="json")
+            client.logon("alice", mt="json", o=SOON)
             small = [b'{"n":%d}' % n for n in range(1, SMALL_COUNT + 1)]
             client.publish_persisted("t1", small, 1)
             client.publish("t2", b"free text", x="corr-1", e=60, k="key-1")

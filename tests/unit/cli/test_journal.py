@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from amps.cli.main import amps
 from tests.support.peer import RawClient
+from tests.support.peers import SOON
 from tests.support.server import ServerProcess
 
 
@@ -18,7 +19,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     server = ServerProcess(tmp_path_factory.mktemp("journals"), name="V", log_topics=["^L"]).start()
     try:
         with RawClient.tcp(server.port()) as client:
-            client.logon("writer", mt="json")
+            client.logon("writer", mt="json", o=SOON)
             client.publish_persisted("L", [b"x" * 1_000_000] * 30, 1)
         directory = server.journal_directory
         server.stop()
