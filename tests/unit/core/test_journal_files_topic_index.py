@@ -25,12 +25,18 @@ class Full(ScriptedDisk):
         super().write(descriptor, data, offset)
 
 
+@pytest.fixture(scope="module")
+def full() -> bytes:
+    """A full journal; its checksums are computed bit by bit, which takes seconds."""
+    records = [RecordParts(bytes(1000), topic_id=n % 2, txid=n + 1) for n in range(13_000)]
+    return journal(records, SIZE, finished=True)
+
+
 @pytest.fixture
-def files(tmp_path: Path) -> JournalFiles:
+def files(tmp_path: Path, full: bytes) -> JournalFiles:
     setting = Setting(tmp_path, preallocated=1, size=SIZE)
     setting.files._topic_index = True
-    records = [RecordParts(bytes(1000), topic_id=n % 2, txid=n + 1) for n in range(13_000)]
-    full_journal(setting.files).write_bytes(journal(records, SIZE, finished=True))
+    full_journal(setting.files).write_bytes(full)
     setting.files._number = 4
     setting.files.make_missing_topic_indexes(3, 4)
     return setting.files
