@@ -13,11 +13,18 @@ import pytest
 
 from tests.support.admin import get
 from tests.support.held_syncs import HeldSyncs
+from tests.support.patched_servers import patched
 from tests.support.peer import Message, RawClient
 from tests.support.peers import Peers
 from tests.support.ports import release_port, reserve_port
 from tests.support.server import ServerProcess, StartServer, wait_until
 from tests.support.services import action, do, echo, on, when
+
+IMPATIENT = """
+import amps.server.supervisor as supervisor
+supervisor.SHUTDOWN_ACTIONS_S, supervisor.SERVICES_DRAIN_S = 2.0, 1.0
+"""
+"""For servers whose services do not end in time."""
 
 
 @pytest.fixture
@@ -89,10 +96,13 @@ def test_operations_64_counters_begin_anew_after_a_restart(start_server: StartSe
     assert echoed(server) == ["1", "2", "3"] * 2
 
 
-def test_a_shutdown_action_has_its_time_and_no_more(start_server: StartServer) -> None:
+def test_a_shutdown_action_has_its_time_and_no_more(start_server: StartServer, tmp_path: Path) -> None:
     """Nor does a command that it began outlive the instance."""
     command = do("execute-system", Command="echo $$ &gt; pid; exec sleep 600")
-    server = start_server(instance_xml=actions(action(on("shutdown"), command, echo("too late"))))
+    server = start_server(
+        instance_xml=actions(action(on("shutdown"), command, echo("too late"))),
+        environment=patched(tmp_path, IMPATIENT),
+    )
     server.stop()
     assert server.log.find("FF-0005")
     assert echoed(server) == []
@@ -469,10 +479,14 @@ def test_nobody_is_left_when_the_supervisor_dies(start_server: StartServer) -> N
 
 
 def test_a_services_process_that_stands_still_holds_up_no_stop(
-    start_server: StartServer, peers: Peers
+    start_server: StartServer, peers: Peers, tmp_path: Path
 ) -> None:
     """Nor any message; it is killed in the end, and said so."""
-    server = start_server(log_topics=("^L/",), instance_xml=actions(action(on("shutdown"), echo("never"))))
+    server = start_server(
+        log_topics=("^L/",),
+        instance_xml=actions(action(on("shutdown"), echo("never"))),
+        environment=patched(tmp_path, IMPATIENT),
+    )
     (pid,) = server.pids("amps: services")
     os.kill(pid, signal.SIGSTOP)
     client = peers.logged_on(server)

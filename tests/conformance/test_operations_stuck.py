@@ -8,9 +8,10 @@ import signal
 import time
 from pathlib import Path
 
+from tests.support.patched_servers import patched
 from tests.support.peer import bodies_of
 from tests.support.peers import Peers
-from tests.support.server import ServerProcess, StartServer, package_path
+from tests.support.server import ServerProcess, StartServer
 
 WARNING_S = 1.0
 KILL_S = 4.0
@@ -31,13 +32,8 @@ os.pwrite = slow_write
 def start(start_server: StartServer, directory: Path) -> tuple[ServerProcess, Path]:
     """A server that loses patience soon, and whose disk stands still while a file exists."""
     mark = directory / "disk-stands-still"
-    site = directory / "site"
-    site.mkdir()
-    (site / "sitecustomize.py").write_text(SITE.format(warning_s=WARNING_S, kill_s=KILL_S, mark=str(mark)))
-    server = start_server(
-        log_topics=("t1",), environment={"PYTHONPATH": f"{site}{os.pathsep}{package_path()}"}
-    )
-    return server, mark
+    code = SITE.format(warning_s=WARNING_S, kill_s=KILL_S, mark=str(mark))
+    return start_server(log_topics=("t1",), environment=patched(directory, code)), mark
 
 
 def test_operations_12_3_a_core_that_stands_still_is_replaced(
