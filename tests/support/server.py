@@ -457,7 +457,8 @@ class ServerProcess:
             return [f"the server has ended with {self.process.returncode}"]
         if self._disturbed:
             return []
-        gone = {pid: title for pid, title in self._tree.items() if pid not in self._children()}
+        children = self._children()
+        gone = {pid: title for pid, title in self._tree.items() if pid not in children}
         return [f"processes died while the server ran: {gone}"] if gone else []
 
     def _forget(self) -> None:
