@@ -11,7 +11,8 @@ it has to be had from there, which costs more than ten times what writing it doe
   what lies before (`pages_done` on the control page), since a page that somebody has mapped stays;
 - no queue holds messages there that it has not delivered yet (`needed_from`, told by the core).
 
-Every page is given back once. Who reads an older part brings it back, and the system decides how long it stays.
+Every page is given back once. A journal is held open for that until it has been, but of those that somebody has not
+read for long only the newest: who compresses or removes journals wants their room on the disk back. Who reads an older part brings it back, and the system decides how long it stays.
 
 Nothing depends on any of this: a page that stays does no harm, and one that goes can be read again. So what cannot be
 done, for want of a descriptor, is left undone without a word.
@@ -36,6 +37,7 @@ cdef enum:
     ASK_BYTES = 16 << 20
     ASK_NS = 1_000_000_000
 
+cdef uint64_t HELD_BYTES_MAX = 2 << 30  # of journals that are held open for their pages
 cdef uint64_t NEVER = <uint64_t>-1
 
 PAGES_KEPT_BYTES = KEEP_BYTES
@@ -103,6 +105,8 @@ cdef class PageRelease:
         cdef uint64_t start, journal_end, first
         cdef uint64_t used = load_acquire(&self.used)
         cdef JournalInMemory* journal
+        while used - self.finished > 1 and self.held_bytes(used) > HELD_BYTES_MAX:
+            self.finish_journal()
         if end < begin + STEP_BYTES:
             return
         end = min(end, begin + STEP_BYTES_MAX)
@@ -120,9 +124,20 @@ cdef class PageRelease:
                 )
             if end < journal_end:
                 break
-            close(journal.descriptor)
-            store_release(&self.finished, self.finished + 1)
+            self.finish_journal()
         store_release(&self.given_back, end)
+
+    cdef uint64_t held_bytes(self, uint64_t used) noexcept nogil:
+        """Of the journals that are held open, but the one in use."""
+        return (
+            self.journals[(used - 1) % FILES_MAX].start_position
+            - self.journals[self.finished % FILES_MAX].start_position
+        )
+
+    cdef void finish_journal(self) noexcept nogil:
+        """Nothing more of the oldest one is given back."""
+        close(self.journals[self.finished % FILES_MAX].descriptor)
+        store_release(&self.finished, self.finished + 1)
 
     cdef uint64_t bound(self, uint64_t durable) noexcept nogil:
         """Log position up to which nobody is about to read."""

@@ -19,6 +19,7 @@ from tests.support.page_cache import PAGE_BYTES, pages_can_leave, resident_pages
 MIB = 1 << 20
 SECOND_NS = 1_000_000_000
 PER_SYNC_BYTES = 16 * MIB
+HELD_BYTES_MAX = 2048 * MIB
 PIECE_BYTES = 2 * MIB
 """The largest piece of memory in which the kernel keeps pages together."""
 TRANSPORTS = 3
@@ -200,6 +201,24 @@ def test_over_the_ends_of_files(journals: Callable[..., Journals]) -> None:
     assert len(os.listdir("/proc/self/fd")) == open_before + 1
     del log.commit, log.pages
     assert len(os.listdir("/proc/self/fd")) == open_before - 1
+
+
+def test_what_is_not_read_for_long_holds_no_room_on_the_disk(journals: Callable[..., Journals]) -> None:
+    """Else a journal that is compressed or removed would still take it."""
+    log = journals()
+    log.pages.keep_from(0, 0, 0)  # a queue that nobody consumes
+    log.write(MIB)
+    held = len(os.listdir("/proc/self/fd"))
+    log.position = HELD_BYTES_MAX
+    log.use_file()
+    log.write(1)
+    assert len(os.listdir("/proc/self/fd")) == held + 1  # one of the old file, two of the new one
+    log.position += MIB
+    log.use_file()
+    log.write(1)
+    assert len(os.listdir("/proc/self/fd")) == held + 1  # the oldest has gone
+    log.pages.keep_from(0, 0, None)
+    assert log.give_back() == HELD_BYTES_MAX - PAGES_KEPT_BYTES
 
 
 def test_more_files_than_can_be_remembered(journals: Callable[..., Journals]) -> None:
