@@ -11,8 +11,9 @@ it has to be had from there, which costs more than ten times what writing it doe
   what lies before (`pages_done` on the control page), since a page that somebody has mapped stays;
 - no queue holds messages there that it has not delivered yet (`needed_from`, told by the core).
 
-Every page is given back once. A journal is held open for that until it has been, but of those that somebody has not
-read for long only the newest: who compresses or removes journals wants their room on the disk back. Who reads an older part brings it back, and the system decides how long it stays.
+Every page is given back once. Who reads an older part brings it back, and the system decides how long it stays. A
+journal is held open until all of it was given back; but of those that are waited for, no more than HELD_BYTES_MAX: who
+compresses or removes journals wants their room on the disk back.
 
 Nothing depends on any of this: a page that stays does no harm, and one that goes can be read again. So what cannot be
 done, for want of a descriptor, is left undone without a word.
