@@ -59,7 +59,7 @@ def test_fault_a_changed_byte_is_never_skipped(server: ServerProcess, peers: Pee
         bodies, complete = replay(peers, server)
         assert bodies == BODIES[: len(bodies)], f"offset {offset}"
         if not complete:
-            assert server.log.find("1D-0010", path.name), f"offset {offset}"
+            server.log.wait_for("1D-0010", path.name)
         else:
             assert len(bodies) == TOTAL, f"offset {offset}"
     finally:
