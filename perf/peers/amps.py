@@ -78,6 +78,7 @@ class AmpsPeer(ServerPeer):
     title = "this server (synced)"
     window = 400_000
     journal_size = "1GB"
+    o_direct = "enabled"
     sow = ""
     """What else the configuration has."""
     last_client_name = ""
@@ -96,7 +97,7 @@ class AmpsPeer(ServerPeer):
   </Transport></Transports>
   <TransactionLog>
     <JournalDirectory>{journal}</JournalDirectory>
-    <JournalSize>{self.journal_size}</JournalSize>
+    <JournalSize>{self.journal_size}</JournalSize><O_DIRECT>{self.o_direct}</O_DIRECT>
     <Topic><Name>.*</Name><MessageType>json</MessageType></Topic>
   </TransactionLog>
   {self.sow}
@@ -153,3 +154,11 @@ class AmpsPeer(ServerPeer):
         sock = self.open()
         request = frame({"c": "subscribe", "cid": "1", "t": "bench", "bm": "0", "a": "completed"})
         return Reader(sock, lambda: sock.sendall(request), lambda received, tail: None)
+
+
+class AmpsResident(AmpsPeer):
+    """The log stays in the page cache."""
+
+    name = "amps-resident"
+    title = "this server (synced), log in the page cache"
+    o_direct = "disabled"
