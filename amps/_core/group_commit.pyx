@@ -284,6 +284,11 @@ cdef class GroupCommit:
                     if rest_ns == 0:
                         break
                     self._wait(rest_ns)
+                    if self.pages is not None:
+                        # Not with the lock: the core's thread must never wait for this.
+                        pthread_mutex_unlock(&self.lock)
+                        self.pages.advance(load_relaxed(&self.synced))
+                        pthread_mutex_lock(&self.lock)
                 store_relaxed(&self.idle, 0)
                 pthread_mutex_unlock(&self.lock)
                 if load_acquire(&self.target) <= load_relaxed(&self.synced):

@@ -28,6 +28,6 @@ cdef class PageRelease:
     cdef uint64_t given_back           # log position
 
     cdef void advance(self, uint64_t durable) noexcept nogil
-    cdef uint64_t held_bytes(self, uint64_t used) noexcept nogil
+    cdef bint is_too_much(self, uint64_t used) noexcept nogil
     cdef void finish_journal(self) noexcept nogil
     cdef uint64_t bound(self, uint64_t durable) noexcept nogil

@@ -12,14 +12,14 @@ it has to be had from there, which costs more than ten times what writing it doe
 - no queue holds messages there that it has not delivered yet (`needed_from`, told by the core).
 
 Every page is given back once. Who reads an older part brings it back, and the system decides how long it stays. A
-journal is held open until all of it was given back; but of those that are waited for, no more than HELD_BYTES_MAX: who
-compresses or removes journals wants their room on the disk back.
+journal is held open until all of it was given back; but none that was compressed or removed, whose room on the disk
+somebody wants back, and of those that are waited for, no more than HELD_BYTES_MAX, and fewer than FILES_MAX.
 
 Nothing depends on any of this: a page that stays does no harm, and one that goes can be read again. So what cannot be
 done, for want of a descriptor, is left undone without a word.
 
-The core's thread says which journals there are and what queues need, the flusher's thread does the work after a sync,
-without the interpreter (group_commit.pyx).
+The core's thread says which journals there are and what queues need, the flusher's thread does the work after a sync
+and while it has nothing to do, without the interpreter (group_commit.pyx).
 """
 
 from libc.stdint cimport uint64_t
@@ -37,6 +37,17 @@ cdef enum:
     # Written or passed before thousands of queues are asked again, which takes a while.
     ASK_BYTES = 16 << 20
     ASK_NS = 1_000_000_000
+
+cdef extern from *:
+    """
+    #include <sys/stat.h>
+    static inline int has_no_name(int descriptor)
+    {
+        struct stat status;
+        return fstat(descriptor, &status) == 0 && status.st_nlink == 0;
+    }
+    """
+    bint has_no_name(int descriptor) noexcept nogil
 
 cdef uint64_t HELD_BYTES_MAX = 2 << 30  # of journals that are held open for their pages
 cdef uint64_t NEVER = <uint64_t>-1
@@ -106,8 +117,11 @@ cdef class PageRelease:
         cdef uint64_t start, journal_end, first
         cdef uint64_t used = load_acquire(&self.used)
         cdef JournalInMemory* journal
-        while used - self.finished > 1 and self.held_bytes(used) > HELD_BYTES_MAX:
+        while used - self.finished > 1 and self.is_too_much(used):
             self.finish_journal()
+        if self.finished < used:
+            begin = max(begin, self.journals[self.finished % FILES_MAX].start_position)
+        store_release(&self.given_back, begin)
         if end < begin + STEP_BYTES:
             return
         end = min(end, begin + STEP_BYTES_MAX)
@@ -128,12 +142,14 @@ cdef class PageRelease:
             self.finish_journal()
         store_release(&self.given_back, end)
 
-    cdef uint64_t held_bytes(self, uint64_t used) noexcept nogil:
-        """Of the journals that are held open, but the one in use."""
-        return (
-            self.journals[(used - 1) % FILES_MAX].start_position
-            - self.journals[self.finished % FILES_MAX].start_position
-        )
+    cdef bint is_too_much(self, uint64_t used) noexcept nogil:
+        """Whether the oldest journal is not to be held open any longer."""
+        cdef JournalInMemory* oldest = &self.journals[self.finished % FILES_MAX]
+        if used - self.finished == FILES_MAX:
+            return True
+        if self.journals[(used - 1) % FILES_MAX].start_position - oldest.start_position > HELD_BYTES_MAX:
+            return True
+        return has_no_name(oldest.descriptor)
 
     cdef void finish_journal(self) noexcept nogil:
         """Nothing more of the oldest one is given back."""

@@ -49,7 +49,7 @@ class SharedMemory:
 class Setting:
     """One flusher with its thread, and files to write."""
 
-    def __init__(self, directory: Path, flush_interval_s: float, disk: Disk) -> None:
+    def __init__(self, directory: Path, flush_interval_s: float, disk: Disk, keeps_pages: bool) -> None:
         self.directory = directory
         self.runtime = SharedMemory()
         self.watermark = directory / "watermark"
@@ -58,6 +58,7 @@ class Setting:
             flush_interval_s,
             WatermarkFile(self.watermark, disk),
             disk,
+            keeps_pages=keeps_pages,
         )
 
     def new_file(self) -> int:
@@ -83,8 +84,10 @@ class Setting:
 def start(tmp_path: Path) -> Iterator[Callable[..., Setting]]:
     settings: list[Setting] = []
 
-    def started(flush_interval_s: float = LONG_S, disk: Disk | None = None) -> Setting:
-        setting = Setting(tmp_path, flush_interval_s, disk or Disk())
+    def started(
+        flush_interval_s: float = LONG_S, disk: Disk | None = None, keeps_pages: bool = True
+    ) -> Setting:
+        setting = Setting(tmp_path, flush_interval_s, disk or Disk(), keeps_pages)
         settings.append(setting)
         setting.flusher.start(START)
         return setting
@@ -210,6 +213,20 @@ def test_files_before_the_one_in_use_are_synced_once_more_and_closed(start: Call
     setting.flusher.wait_until_synced(START + 12)
     assert is_open(descriptors[-1])
     os.close(descriptors[-1])
+
+
+def test_pages_are_given_back_while_nothing_is_written(start: Callable[..., Setting]) -> None:
+    """What is held open for that is let go, too."""
+    setting = start(keeps_pages=False)
+    assert setting.flusher.pages is not None
+    setting.new_file()
+    newest = setting.new_file()
+    setting.flusher.wait_until_synced(START + 1)
+    (oldest,) = setting.directory.glob("journal-1")
+    held = len(os.listdir("/proc/self/fd"))
+    oldest.unlink()
+    wait_until(lambda: len(os.listdir("/proc/self/fd")) == held - 1, 20, "it is held open")
+    os.close(newest)
 
 
 def test_a_failed_sync_is_final_and_told(start: Callable[..., Setting]) -> None:
