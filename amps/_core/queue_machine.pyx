@@ -128,7 +128,7 @@ cdef class Queue(QueueHolding):
         """Log position before which nothing is delivered for the first time any more, or an earlier one; NEVER: all
         that is here was delivered.
         """
-        cdef uint32_t slot = self.head if self.has_priority else self.everything.fresh
+        cdef uint32_t slot = self.everything.fresh  # in the order of the log; with priorities there is none
         if self.counters.depth + self.counters.inactive == self.counters.leased:
             return NEVER
         return self.slots[self.head if slot == NO_SLOT else slot].position
