@@ -4,7 +4,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from amps._core.shared import ControlPage
+from amps.server.transport.feeds import Feeds
 from amps.server.transport.journal_pages import STEP_BYTES, JournalPages
+from amps.server.transport.shared_feeds import DurableFeed, LiveFeed
 
 INDEX = 3
 
@@ -53,3 +55,21 @@ def test_readers_of_older_parts_do_not_count() -> None:
     assert worker.look(4 * STEP_BYTES) == 4 * STEP_BYTES
     assert worker.look(9 * STEP_BYTES, STEP_BYTES, 4 * STEP_BYTES - 1) == 9 * STEP_BYTES
     assert worker.look(20 * STEP_BYTES, 9 * STEP_BYTES) == 9 * STEP_BYTES
+
+
+def test_both_tailers_and_the_replays_that_run_are_readers() -> None:
+    """A tailer takes for granted that what it reads is in memory."""
+    nobody: Any = None
+    live = LiveFeed(nobody, nobody, nobody, nobody)
+    durable = DurableFeed(nobody, nobody, nobody, nobody)
+    replay = SimpleNamespace(tailer=SimpleNamespace(position=9))
+    feeds: Any = SimpleNamespace(_live=live, _durable=durable, _replays=[(replay, 1)])
+    assert list(Feeds._reading(feeds)) == [9]
+    tailers: Any = (
+        SimpleNamespace(journal=SimpleNamespace(position=5)),
+        SimpleNamespace(cursor=SimpleNamespace(position=7)),
+    )
+    live.tailer, durable.tailer = tailers
+    assert list(Feeds._reading(feeds)) == [5, 7, 9]
+    tailers[0].journal = None  # an instance without a journal
+    assert list(Feeds._reading(feeds)) == [7, 9]
