@@ -7,6 +7,7 @@ import os
 import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -168,6 +169,15 @@ def test_journals_without_messages(spark: "SparkSession", tmp_path: Path) -> Non
     assert counted(spark, tmp_path, by="topic") == Stats(60 * US_PER_S, "topic", None, 0, (), ())
     ran = CliRunner().invoke(amps, ["pipeline", "stats", str(tmp_path)])
     assert (ran.exit_code, ran.stdout) == (0, "there are no messages in this part of the log\n")
+
+
+def test_a_session_that_another_thread_began_is_left_running(spark: "SparkSession", tmp_path: Path) -> None:
+    """PySpark gives each thread one of its own in the JVM, which knows nothing of the others' sessions."""
+    Directory(tmp_path).fill(1, 0)
+    with ThreadPoolExecutor(1) as thread:
+        ran = thread.submit(CliRunner().invoke, amps, ["pipeline", "stats", str(tmp_path)]).result()
+    assert (ran.exit_code, ran.stdout) == (0, "there are no messages in this part of the log\n")
+    assert spark.range(3).count() == 3
 
 
 def fed(directory: Path, messages: Iterable[tuple[int, int]], expiration_s: int = NO_EXPIRATION) -> None:

@@ -107,9 +107,14 @@ def spark_session(master: str, name: str) -> "Iterator[SparkSession]":
 
 
 def _running() -> "SparkSession | None":
+    """This thread's session, or the process's: a thread that has begun none has none of its own in the JVM."""
+    from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
-    return SparkSession.getActiveSession()
+    try:
+        return SparkSession.active()
+    except PySparkRuntimeError:
+        return None
 
 
 def _started(master: str, name: str, directory: Path) -> "SparkSession":

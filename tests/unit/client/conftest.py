@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from amps.client import Client
-from tests.unit.client.peer import Connection, Outcome, ScriptedPeer
+from tests.unit.client.peer import Connection, ScriptedPeer
+from tests.unit.client.talk import log_on
 
 
 @pytest.fixture
@@ -39,11 +40,7 @@ def logged_on(
 
     def make(*, seq: int = 0, **options: Any) -> tuple[Client, Connection]:
         client = make_client(**options)
-        opening = Outcome(client.open, (), {})
-        connection = peer.accept()
-        connection.logon(seq)
-        opening.result()
-        return client, connection
+        return client, log_on(client, peer, seq)
 
     return make
 

@@ -5,10 +5,19 @@ from collections.abc import Callable
 from typing import Any
 
 from amps.client import Client, MessageStream
-from tests.unit.client.peer import WAIT_S, Connection, in_background
+from tests.unit.client.peer import WAIT_S, Connection, Outcome, ScriptedPeer, in_background
 
 LoggedOn = Callable[..., tuple[Client, Connection]]
 """The fixture `logged_on`: a logged-on client and the peer's side of its connection."""
+
+
+def log_on(client: Client, peer: ScriptedPeer, seq: int = 0) -> Connection:
+    """Connect and log on; the peer's side of the connection."""
+    opening = Outcome(client.open, (), {})
+    connection = peer.accept()
+    connection.logon(seq)
+    opening.result()
+    return connection
 
 
 def subscribe(client: Client, connection: Connection, handler: Any, topic: str = "t", **options: Any) -> str:

@@ -6,14 +6,16 @@ import signal
 import threading
 import warnings
 from collections.abc import Callable
+from contextlib import closing
+from multiprocessing import get_context
 from typing import Any
 
 import pytest
 
 from amps.client import EPOCH, Client, Command, MemoryPublishStore, MessageStream
 from amps.client.handlers import EventHandlers
-from tests.unit.client.peer import WAIT_S
-from tests.unit.client.talk import LoggedOn, stream_of, subscribe, synchronise, wait_for
+from tests.unit.client.peer import WAIT_S, ScriptedPeer
+from tests.unit.client.talk import LoggedOn, log_on, stream_of, subscribe, synchronise, wait_for
 
 CALLS: dict[str, Callable[[Client], object]] = {
     "ack": lambda client: client.ack("q", "1|1|"),
@@ -127,31 +129,45 @@ def test_streams_do_not_wait_in_the_child_for_what_cannot_come(logged_on: Logged
     assert stream.depth == 1
 
 
-def test_a_handler_may_fork(logged_on: LoggedOn) -> None:
+def fork_in_a_handler() -> None:
     """The child goes on as the receive thread, with the parent's socket: it must leave that alone."""
-    client, connection = logged_on()
-    called = threading.Event()
-    got: list[bytes] = []
+    with closing(ScriptedPeer()) as peer, closing(Client("forking", peer.uri)) as client:
+        connection = log_on(client, peer)
+        called = threading.Event()
+        got: list[bytes] = []
 
-    def handler(message: Any) -> None:
-        got.append(message.data)
-        if message.data == b"fork":
-            child = fork()
-            if child == 0:
-                signal.alarm(int(2 * WAIT_S))  # the test kills it before
-                return
-            children.append(child)
-        called.set()
+        def handler(message: Any) -> None:
+            got.append(message.data)
+            if message.data == b"fork":
+                child = fork()
+                if child == 0:
+                    signal.alarm(int(2 * WAIT_S))  # it is killed before
+                    return
+                children.append(child)
+            called.set()
 
-    children: list[int] = []
-    sub_id = subscribe(client, connection, handler)
-    connection.publish(sub_id, b"fork")
-    assert called.wait(WAIT_S)
-    synchronise(client, connection)
-    connection.publish(sub_id, b"more")
-    wait_for(lambda: got == [b"fork", b"more"])
-    os.kill(children[0], signal.SIGKILL)
-    os.waitpid(children[0], 0)
+        children: list[int] = []
+        sub_id = subscribe(client, connection, handler)
+        connection.publish(sub_id, b"fork")
+        assert called.wait(WAIT_S)
+        synchronise(client, connection)
+        connection.publish(sub_id, b"more")
+        wait_for(lambda: got == [b"fork", b"more"])
+        os.kill(children[0], signal.SIGKILL)
+        os.waitpid(children[0], 0)
+
+
+def test_a_handler_may_fork() -> None:
+    """In a process of its own: such a child drops what is local to the main thread, so that connections which
+    libraries keep there (that of PySpark to its JVM) are shut down for both.
+    """
+    process = get_context("spawn").Process(target=fork_in_a_handler)
+    process.start()
+    process.join(4 * WAIT_S)
+    try:
+        assert process.exitcode == 0
+    finally:
+        process.kill()
 
 
 def test_a_new_client_in_the_child_works(logged_on: LoggedOn) -> None:
