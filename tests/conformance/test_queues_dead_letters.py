@@ -344,7 +344,8 @@ def test_queues_an_action_that_is_new(start: Start, start_server: StartServer, p
     # Killed at once, it goes on where the log says; another template changes nothing of that.
     server.kill_process(server.pids("amps: services")[0])
     queueing.publish(3)
-    acknowledge(consumer, *consumer.receive_published(1), o="expire")
+    acknowledge(consumer, *consumer.receive_published(1), o="expire", a="processed,persisted", s=1)
+    assert consumer.wait_for_persisted(1)
     server.kill_all()
     server.options = ServerOptions(
         **{
