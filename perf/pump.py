@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from amps.same_host import send_unpaced
 from perf.load import Load
 
 SEND_BYTES = 256 * 1024
@@ -137,7 +138,8 @@ def receive_exactly_until(sock: socket.socket, end: bytes, limit_bytes: int = 1 
 
 
 def connect(port: int) -> socket.socket:
-    """A blocking connection to the local host, without Nagle's delay."""
+    """A blocking connection to the local host, without Nagle's delay, and unpaced whatever the system's default is."""
     sock = socket.create_connection(("127.0.0.1", port), timeout=30)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    send_unpaced(sock)
     return sock

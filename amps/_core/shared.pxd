@@ -13,7 +13,7 @@ cdef enum:
 cdef uint64_t NOTHING_REFUSED
 
 
-# One line per writer, so that no two processes write the same cache line.
+# Lines of its own for each writer, so that no two processes write the same cache line.
 cdef struct CoreLine:
     uint64_t version               # seqlock of the four below: odd while the core changes them
     uint64_t journal_written       # log position up to which records may be read
@@ -43,6 +43,8 @@ cdef struct TransportLine:
     uint64_t durable_wanted        # log position up to which somebody waits for durability
     uint64_t journal_floor         # number of the oldest journal it may read; NO_JOURNAL = none
     uint64_t pages_done            # log position: nothing before is mapped or about to be read (page_release.pyx)
+    uint64_t processor             # where it ran last, and one more; 0 = not known (placement.pyx)
+    uint64_t unused[7]
 
 
 cdef struct ControlData:

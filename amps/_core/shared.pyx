@@ -16,6 +16,7 @@ from libc.string cimport memcpy, memset
 
 from amps._core.platform cimport full_fence, load_acquire, load_relaxed, store_relaxed, store_release
 from amps._core.platform cimport acquire_fence, debug_assert, release_fence
+from amps._core.processors cimport processor_mark
 from amps._core.record cimport KIND_PAD, RECORD_HEADER_BYTES, align8
 
 cdef enum:
@@ -385,6 +386,7 @@ cdef class InstanceView:
     def read(self):
         """Take one reading."""
         cdef Watermarks now
+        store_relaxed(&self.line.processor, processor_mark())
         cdef uint64_t consumed = load_acquire(&self.ingress.data.tail)
         if not self.has_answers():
             # The core answers before it releases: with answers waiting (a name taken over, whose records were

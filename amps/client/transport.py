@@ -22,6 +22,7 @@ from amps.client.errors import (
     TimedOutException,
 )
 from amps.client.uri import ConnectionUri
+from amps.same_host import send_unpaced
 
 RECEIVE_BYTES = 256 * 1024
 SEND_TOGETHER_BYTES = 256 * 1024
@@ -249,6 +250,7 @@ def _connect_tcp(uri: ConnectionUri, deadline: float | None) -> socket.socket:
         except BaseException:
             sock.close()
             raise
+        send_unpaced(sock)
         return sock
     raise failure
 

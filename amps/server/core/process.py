@@ -33,6 +33,7 @@ import msgpack
 from amps._core.bookmark_index import IndexBuilder
 from amps._core.core_turns import WOKEN_BY_BELL, CoreTurns
 from amps._core.log_writer import LogWriter
+from amps._core.placement import Placement
 from amps._core.sequencer import Sequencer
 from amps._core.shared import CORE_DRAINED, CORE_FAILED, CORE_RECOVERING, CORE_RUNNING
 from amps.config import ServerConfig
@@ -108,6 +109,7 @@ class Core:
             BATCH_BYTES,
             control_record,
         )
+        self._placement = Placement(runtime.control, runtime.transports)
         self._disk = disk or Disk()
         self._now_ns = now_ns
         self._background = background
@@ -379,8 +381,10 @@ class Core:
             control.core_beat(beat_ns)
             worked = self.turn()
             lingers |= worked
-            if worked and beat_ns < look_ns:
-                continue
+            if worked:
+                self._placement.keep_apart(beat_ns)
+                if beat_ns < look_ns:
+                    continue
             if not worked:
                 if lingers:
                     lingers = False

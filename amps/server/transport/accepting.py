@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from amps.same_host import send_unpaced
 from amps.server import remedies
 from amps.server.eventlog import EventLog
 from amps.server.runtime import Runtime
@@ -114,6 +115,7 @@ class Acceptor:
                 return
             door.failing = False
             accepted.setblocking(False)
+            send_unpaced(accepted)
             self._count(1)
             task = self._loop.create_task(self._make(door, accepted, peer))
             self._tasks.add(task)

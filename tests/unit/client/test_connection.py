@@ -25,6 +25,7 @@ from amps.client import (
 from amps.client.transport import dial
 from amps.client.uri import parse_uri
 from tests.support.certificates import Authority
+from tests.support.congestion import another_control, congestion_control
 from tests.unit.client.peer import (
     WAIT_S,
     Connection,
@@ -173,6 +174,13 @@ def test_small_commands_do_not_wait_for_acknowledgements_of_the_network(
     """client.md §2, tcp_nodelay; on by default, see docs/decisions.md"""
     transport = dial(parse_uri(peer.uri + parameters), timeout_s=WAIT_S)
     assert bool(transport._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)) is expected
+    transport.close()
+
+
+def test_what_goes_to_a_server_on_this_host_is_not_paced(peer: ScriptedPeer) -> None:
+    another_control()  # else it would be so anyway
+    transport = dial(parse_uri(peer.uri), timeout_s=WAIT_S)
+    assert congestion_control(transport._socket) == b"reno"
     transport.close()
 
 

@@ -15,6 +15,7 @@ import pytest
 from amps._core.shared import ControlPage
 from amps.server.transport import accepting
 from amps.server.transport.accepting import Acceptor
+from tests.support.congestion import another_control, congestion_control
 
 SELF, OTHER = 0, 1
 
@@ -100,6 +101,20 @@ def run(made: Made, body: Callable[[], Awaitable[None]]) -> None:
                 made.acceptor.stop()
 
     asyncio.run(whole())
+
+
+def test_what_goes_to_a_client_on_this_host_is_not_paced(made: Made) -> None:
+    """Whatever the system's default for networks is."""
+
+    async def body() -> None:
+        made.listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, another_control())
+        made.begin()
+        made.connect(1)
+        await made.until(lambda: len(made.transports) == 1, "taken")
+        (transport,) = made.transports
+        assert congestion_control(transport.get_extra_info("socket")) == b"reno"
+
+    run(made, body)
 
 
 def test_what_waits_is_left_to_a_worker_with_fewer(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
