@@ -55,6 +55,7 @@ cdef extern from "residency.h" nogil:
     int read_pages(const uint8_t* address, uint64_t length, int descriptor, uint64_t offset, uint64_t* failed_at)
 
 cdef uint64_t PAGE_BYTES = mmap.PAGESIZE
+cdef uint64_t FAULT_AROUND_BYTES = 65536   # what the kernel maps together, by default, if it is in the page cache
 cdef enum:
     LARGE_BYTES = 1 << 20
     FETCH_BYTES = 4 << 20          # what is read from the disk in one go by who waits for it
@@ -229,10 +230,14 @@ cdef class LogFile:
             madvise(<void*>self.data, self.size, MADV_RANDOM)
 
     def unmap_pages(self, uint64_t begin, uint64_t end):
-        """Keep no pages mapped between two log positions; they stay in the page cache, and come back when looked at."""
+        """Keep no pages mapped between two log positions; they stay in the page cache, and come back when looked at.
+
+        Pages somewhat before `begin` go as well: looking at one behind it has mapped its neighbours again.
+        """
         cdef uint64_t first, last
         if self.frames is None and end > self.start_position:
-            first = (max(begin, self.start_position) - self.start_position) // PAGE_BYTES * PAGE_BYTES
+            first = max(begin, self.start_position) - self.start_position
+            first = (first - min(first, FAULT_AROUND_BYTES)) // PAGE_BYTES * PAGE_BYTES
             last = min(end - self.start_position, self.size) // PAGE_BYTES * PAGE_BYTES
             if first < last:
                 madvise(<void*>(self.data + first), last - first, MADV_DONTNEED)

@@ -1,6 +1,7 @@
 """`O_DIRECT`, transaction_log.md §1: whether what was written stays in the page cache."""
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from tests.support.peer import RawClient
 from tests.support.peers import Peers
 from tests.support.queues import Queueing, acknowledge, queue_xml
 from tests.support.server import ServerProcess, StartServer
+from tests.support.services import action, do, on
 
 MIB = 1 << 20
 MESSAGE_BYTES = 250_000
@@ -41,12 +43,17 @@ def old_pages(server: ServerProcess) -> int:
     return sum(resident_pages(path) for path in server.journals()[:OLD_JOURNALS])
 
 
-def wait_until_given_back(server: ServerProcess, client: RawClient, topic: str) -> None:
+def wait_until_given_back(
+    server: ServerProcess,
+    client: RawClient,
+    topic: str,
+    pages: Callable[[ServerProcess], int] = old_pages,
+) -> None:
     """A little has to be written, now and then, for anything to happen."""
     until_s = time.monotonic() + LIMIT_S
     number = MESSAGES
-    while old_pages(server) > 0:
-        assert time.monotonic() < until_s, f"{old_pages(server)} pages are in memory"
+    while pages(server) > 0:
+        assert time.monotonic() < until_s, f"{pages(server)} pages are in memory"
         number += 1
         client.publish(topic, b"more", s=number, a="persisted")
         client.wait_for_persisted(number)
@@ -68,6 +75,25 @@ def test_transaction_log_what_everybody_has_read_leaves_the_page_cache(
     assert [message.body for message in reader.receive_published(MESSAGES)] == [
         body(n) for n in range(MESSAGES)
     ]
+
+
+def test_transaction_log_actions_on_queues_hold_no_pages(start_server: StartServer, peers: Peers) -> None:
+    """The services process reads all of the log for them; it need not come to the end of a journal to let go of it."""
+    letters = do("publish-message", Topic="letters", MessageType="json", Data="{{AMPS_DATA}}")
+    actions = action(on("sow-expire-message", Topic="Q", MessageType="json"), letters)
+    server = start_server(
+        log_topics=("^t", "T"),
+        instance_xml=f"<SOW>{queue_xml('Q', 'T')}</SOW><Actions>{actions}</Actions>",
+        journal_size="200MB",
+    )
+    publisher = peers.logged_on(server, o="ack_conflation=1ms")
+    publish(publisher, "t")
+    wait_until_given_back(
+        server,
+        publisher,
+        "t",
+        lambda server: resident_pages(server.journals()[0], MIB, OLD_JOURNALS * 10 * MIB),
+    )
 
 
 def test_transaction_log_o_direct_disabled_leaves_that_to_the_system(
