@@ -72,7 +72,7 @@ class AmpsQueue(AmpsPeer, QueuePeer):
     title = "this server (synced)"
     window = 20_000
     fill_window = 400_000
-    pace = 250_000
+    pace = 1_000_000
     sow = f"""<SOW><Queue>
     <Name>{QUEUE}</Name><MessageType>json</MessageType><UnderlyingTopic>bench</UnderlyingTopic>
     <Semantics>at-least-once</Semantics><MaxPerSubscriptionBacklog>{PREFETCH}</MaxPerSubscriptionBacklog>

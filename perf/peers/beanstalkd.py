@@ -64,7 +64,7 @@ class Beanstalkd(QueuePeer):
     name = "beanstalkd"
     title = "beanstalkd (binlog synced every 50 ms)"
     window = 8_000
-    pace = 15_000
+    pace = 35_000
     sync_ms = 50
 
     def version(self) -> str:
@@ -108,5 +108,5 @@ class Beanstalkd(QueuePeer):
 class BeanstalkdAlways(Beanstalkd):
     name = "beanstalkd-always"
     title = "beanstalkd (binlog synced at every write)"
-    pace = 700
+    pace = 4_000
     sync_ms = 0

@@ -57,7 +57,7 @@ class NatsWorkQueue(NatsJetStream, QueuePeer):
     name = "nats-work-queue"
     title = "NATS JetStream work queue (default, not synced)"
     retention = "workqueue"
-    pace = 30_000
+    pace = 100_000
 
     def prepare(self) -> None:
         super().prepare()
@@ -80,4 +80,4 @@ class NatsWorkQueueSynced(NatsWorkQueue):
     name = "nats-work-queue-always"
     title = "NATS JetStream work queue (sync_interval: always)"
     sync = "sync_interval: always"
-    pace = 1_000
+    pace = 2_700

@@ -200,7 +200,7 @@ class RabbitMqClassic(QueuePeer):
     title = "RabbitMQ, classic queue (default)"
     window = 100  # the queue writes to disk what is not acknowledged soon: the less is ahead of consumers, the better
     fill_window = 1_000
-    pace = 10_000
+    pace = 30_000
     queue_type = b"classic"
     start_limit_s = 120.0
 
@@ -266,4 +266,4 @@ class RabbitMqQuorum(RabbitMqClassic):
     title = "RabbitMQ, quorum queue (synced)"
     queue_type = b"quorum"
     window = 2_000
-    pace = 15_000
+    pace = 45_000

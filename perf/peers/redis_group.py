@@ -81,7 +81,7 @@ class GroupConsumer(Consumer):
 class RedisGroup(RedisEverySecond, QueuePeer):
     name = "redis-group"
     title = "Redis Streams group (appendfsync everysec)"
-    pace = 80_000
+    pace = 180_000
 
     def prepare(self) -> None:
         super().prepare()
@@ -108,4 +108,4 @@ class RedisGroupAlways(RedisGroup):
     name = "redis-group-always"
     title = "Redis Streams group (appendfsync always)"
     fsync = "always"
-    pace = 50_000
+    pace = 130_000

@@ -20,7 +20,7 @@ from perf.scenarios.queues import QueueScenario, hang_up, warm_up
 DEFAULT_MESSAGES = 10_000_000
 DEFAULT_LIMIT_S = 30.0
 CONSUMERS = 4
-FILLING_IS_FASTER = 5
+FILLING_IS_FASTER = 2
 """At most, than publishing and consuming at once: decides how much load is built."""
 
 

@@ -4,11 +4,13 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from amps._core.placement import MOVE_INTERVAL_NS, Placement
 from amps._core.shared import ControlPage, InstanceView, Ring
+from amps.server.core.process import Core
 
 Run = Callable[[Callable[[], None]], None]
 
@@ -62,6 +64,26 @@ def test_it_leaves_a_transport_and_stays_free(run: Run) -> None:
         assert transports.placement.moves >= left
 
     run(body)
+
+
+def test_the_core_looks_after_each_turn_with_work() -> None:
+    class LookedError(Exception):
+        """Ends the core's loop."""
+
+    def look(now_ns: int) -> bool:
+        assert now_ns > 0
+        raise LookedError
+
+    worked = iter([True, True, True])
+    core = SimpleNamespace(
+        turns=None,
+        turn=lambda: next(worked),
+        _runtime=SimpleNamespace(control=SimpleNamespace(core_beat=lambda now_ns: None)),
+        _placement=SimpleNamespace(keep_apart=look),
+    )
+    with pytest.raises(LookedError):
+        Core._serve(core)  # type: ignore[arg-type]
+    assert len(list(worked)) == 2
 
 
 def test_it_does_not_move_again_at_once(run: Run) -> None:
