@@ -18,7 +18,8 @@ static inline void add_processor(processors_t *processors, uint64_t mark) {
 }
 
 /* Send the calling thread to a processor outside the set. It may go on wherever it might before, and what that is is
- * asked for each time: an administrator can change it. 0: there is no other one for it.
+ * asked for each time: an administrator can change it. (A control group that grows afterwards gives it no more, as with
+ * taskset.) 0: there is no other one for it.
  */
 static int leave_processors(const processors_t *busy) {
     cpu_set_t allowed, others;
