@@ -28,7 +28,7 @@ static int leave_processors(const processors_t *busy) {
     others = allowed;
     for (processor = 0; processor < CPU_SETSIZE; processor++)
         if (CPU_ISSET(processor, busy)) CPU_CLR(processor, &others);
-    if (CPU_COUNT(&others) == 0 || sched_setaffinity(0, sizeof others, &others) != 0) return 0;
+    if (sched_setaffinity(0, sizeof others, &others) != 0) return 0; /* so, too, if none is left */
     sched_setaffinity(0, sizeof allowed, &allowed);
     return 1;
 }
