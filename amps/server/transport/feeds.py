@@ -140,7 +140,8 @@ class Feeds:
             if (position := feed.position) is not None:
                 yield position
         for replay, _ in self._replays:
-            yield replay.tailer.position
+            if replay.members:  # not one that has ended and has yet to leave its place here
+                yield replay.tailer.position
 
     def _queue(self, replay: Replay) -> None:
         """Have a replay run, from the next turn on."""

@@ -62,8 +62,9 @@ def test_both_tailers_and_the_replays_that_run_are_readers() -> None:
     nobody: Any = None
     live = LiveFeed(nobody, nobody, nobody, nobody)
     durable = DurableFeed(nobody, nobody, nobody, nobody)
-    replay = SimpleNamespace(tailer=SimpleNamespace(position=9))
-    feeds: Any = SimpleNamespace(_live=live, _durable=durable, _replays=[(replay, 1)])
+    replay = SimpleNamespace(members=[None], tailer=SimpleNamespace(position=9))
+    ended = SimpleNamespace(members=[])  # its last member has left, and its tailer was let go
+    feeds: Any = SimpleNamespace(_live=live, _durable=durable, _replays=[(replay, 1), (ended, 1)])
     assert list(Feeds._reading(feeds)) == [9]
     tailers: Any = (
         SimpleNamespace(journal=SimpleNamespace(position=5)),
