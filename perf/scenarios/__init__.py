@@ -12,6 +12,7 @@ from perf.scenarios.many_replays import ManyReplays
 from perf.scenarios.publish_persist import PublishPersist
 from perf.scenarios.queue_depth import QueueDepth
 from perf.scenarios.queue_latency import QueueLatency
+from perf.scenarios.queue_restart import QueueRestart
 from perf.scenarios.queue_throughput import QueueThroughput
 from perf.scenarios.recovery import Recovery
 from perf.scenarios.replay import Replay
@@ -29,6 +30,7 @@ SCENARIOS: dict[str, Scenario[Any]] = {
         QueueThroughput(),
         QueueLatency(),
         QueueDepth(),
+        QueueRestart(),
         FilterLibraries(),
         FilterTypes(),
         FilterSubscriptions(),

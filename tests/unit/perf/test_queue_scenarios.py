@@ -7,6 +7,7 @@ import pytest
 
 from perf import report
 from perf.measurement import Measurement, Settings
+from perf.peers.amps_queue import AmpsQueue
 from perf.peers.beanstalkd import Beanstalkd
 from perf.peers.nats_queue import NatsWorkQueue
 from perf.peers.queueing import QueuePeer
@@ -16,6 +17,7 @@ from perf.pump import PeerError
 from perf.run import run_scenario
 from perf.scenarios import SCENARIOS, chosen_peers, chosen_scenarios
 from perf.scenarios.queue_depth import QueueDepth
+from perf.scenarios.queue_restart import STARTS, check_depth
 from perf.scenarios.queue_throughput import QueueThroughput
 from perf.scenarios.queues import QUEUE_PEERS, pass_through
 
@@ -136,12 +138,44 @@ def test_a_server_that_is_not_installed_is_reported(monkeypatch: pytest.MonkeyPa
         RabbitMqClassic().version()
 
 
-def test_all_scenarios_about_queues_have_the_same_peers() -> None:
+def test_all_scenarios_about_queues_have_the_same_peers_but_for_restarts() -> None:
     queues = chosen_scenarios("queue")
-    assert [scenario.name for scenario in queues] == ["queue-throughput", "queue-latency", "queue-depth"]
-    assert all(scenario.peers == QUEUE_PEERS for scenario in queues)
-    assert [peer.name for peer in chosen_peers(queues, ["rabbitmq", "amps"])[0]] == [
+    assert [scenario.name for scenario in queues] == [
+        "queue-throughput",
+        "queue-latency",
+        "queue-depth",
+        "queue-restart",
+    ]
+    *compared, restart = queues
+    assert [peer.name for peer in restart.peers] == ["amps-queue"]
+    assert all(scenario.peers == QUEUE_PEERS for scenario in compared)
+    assert [peer.name for peer in chosen_peers(compared, ["rabbitmq", "amps"])[0]] == [
         "amps-queue",
         "rabbitmq-classic",
         "rabbitmq-quorum",
     ]
+
+
+def test_restarts_are_measured_with_what_was_published_in_the_queue(tmp_path: Path) -> None:
+    scenario = SCENARIOS["queue-restart"]
+    result = run_scenario(
+        scenario, scenario.peers, Settings(messages=3000, repetitions=1), tmp_path, lambda line: None
+    )
+    values = result.peers[0].runs[0].values
+    lines = report.markdown([result]).splitlines()
+    for label, title in STARTS.items():
+        assert f"| ready {title}, s | {values[f'{label}_start_s']:.2f} |" in lines
+
+
+def test_a_server_that_has_lost_part_of_its_queue_has_no_result(tmp_path: Path) -> None:
+    server = AmpsQueue()
+    server.directory = tmp_path
+    output = tmp_path / "output.txt"
+    output.write_text("ready\n")
+    with pytest.raises(PeerError, match="3,000 messages were in the queue, and after a start: None"):
+        check_depth(server, 3000)
+    output.write_text("31-0001 queues: 2,999 messages in queues, 0.0 s.\n")
+    with pytest.raises(PeerError, match="3,000 messages were in the queue, and after a start: 2,999"):
+        check_depth(server, 3000)
+    output.write_text("31-0001 queues: 3,000 messages in queues, 0.0 s.\n")
+    check_depth(server, 3000)
