@@ -1,9 +1,11 @@
 """Frames and headers: protocol.md §2, §3 and the behaviours 1 to 4 of §21."""
 
+import contextlib
 import itertools
 
 import pytest
 
+from amps._core.wire import MAX_HEADER_BYTES
 from tests.support.peer import ConnectionClosed, RawClient, frame
 from tests.support.peers import Peers
 from tests.support.server import ServerProcess, StartServer
@@ -122,6 +124,18 @@ def test_protocol_3_a_malformed_command_closes_its_connection(
     plain_server.log.wait_for("07-0013", culprit.client_name, "unknown command")
     publisher.publish(topic, b"still here")
     assert subscriber.receive().body == b"still here"
+
+
+def test_protocol_3_a_header_over_its_limit_closes_its_connection(
+    peers: Peers, plain_server: ServerProcess, topic: str
+) -> None:
+    """protocol.md §21 3: a list of bookmarks may be long, but a header is no place for any amount; the log says so."""
+    culprit = peers.logged_on(plain_server)
+    bookmarks = b"1|1|," * (MAX_HEADER_BYTES // 5)
+    with contextlib.suppress(OSError):  # it need not wait for all of it
+        culprit.send(b'{"c":"sow_delete","t":"%s","bm":"%s"}' % (topic.encode(), bookmarks))
+    plain_server.log.wait_for("07-0013", culprit.client_name, "unknown command")
+    plain_server.log.wait_for("02-0001", culprit.client_name, "over 4 MiB")
 
 
 def test_protocol_4_a_body_is_any_bytes(publisher: RawClient, subscriber: RawClient, topic: str) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from amps._core import ingress as inbound
 from amps._core.outlet import Outlet
 from amps._core.queue_leases import LeaseTable
-from amps._core.wire import HeaderError, build_header, encode_frame
+from amps._core.wire import MAX_HEADER_BYTES, HeaderError, build_header, encode_frame
 from amps.journal.bookmark_text import format_bookmark
 from amps.server.records import KIND_DISCONNECT, control_record
 from amps.server.transport import preflight
@@ -226,7 +226,8 @@ class Connection(asyncio.BufferedProtocol):
         elif result == inbound.SPILL:
             self.spilling.spill()
         elif result == inbound.BAD_HEADER:
-            self.protocol_violation("the header cannot be parsed or has no command")
+            limit = MAX_HEADER_BYTES >> 20
+            self.protocol_violation(f"the header cannot be parsed, has no command, or is over {limit} MiB")
         elif result == inbound.TOO_LARGE:
             limit = self.worker.message_bytes_max
             self.protocol_violation(f"a message is longer than the maximum of {limit} bytes")
