@@ -5,9 +5,7 @@ killed, and without the copy of its queues (`queue.cache`), so that it makes the
 queue's depth must be what was published.
 """
 
-import os
 import re
-import signal
 import time
 from collections.abc import Sequence
 
@@ -17,7 +15,7 @@ from perf.measurement import Measurement, PeerResult, Settings
 from perf.peers.amps_queue import AmpsQueue
 from perf.peers.server import ServerPeer
 from perf.pump import PeerError
-from perf.scenarios.recovery import fill, start
+from perf.scenarios.recovery import fill, kill, start
 from perf.scenarios.servers import ServerScenario
 
 DEFAULT_MESSAGES = 10_000_000
@@ -49,10 +47,7 @@ class QueueRestart(ServerScenario):
             values[f"{label}_start_s"] = round(start(server), 3)
             check_depth(server, messages)
             if label == "stopped":
-                assert server.process is not None
-                os.killpg(server.process.pid, signal.SIGKILL)
-                server.process.wait()
-                server.process = None
+                kill(server)
             else:
                 server.stop()
         return Measurement(values, messages, time.perf_counter() - began_s, cpu)

@@ -61,10 +61,7 @@ class Recovery(ServerScenario):
                 (directory / "bench.0000000001.index").unlink()
             values[f"{label}_start_s"] = round(start(server), 3)
             if label == "stopped":
-                assert server.process is not None
-                os.killpg(server.process.pid, signal.SIGKILL)
-                server.process.wait()
-                server.process = None
+                kill(server)
             else:
                 server.stop()
         journals = sorted(directory.glob("*.journal"))
@@ -141,3 +138,11 @@ def start(server: AmpsPeer) -> float:
             raise PeerError(f"the server did not become ready:\n{server.output()}")
         time.sleep(0.005)
     return time.perf_counter() - began_s
+
+
+def kill(server: AmpsPeer) -> None:
+    """All of its processes at once."""
+    assert server.process is not None
+    os.killpg(server.process.pid, signal.SIGKILL)
+    server.process.wait()
+    server.process = None
