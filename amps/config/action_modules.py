@@ -1,8 +1,8 @@
 """The modules of actions: which there are, and the options of each (operations.md §9.2, §9.3).
 
 Three tables, for `On`, `Do` and `If`. A module with `later` is known and refused; one with `unused` is accepted with a
-warning that says what is missing, and left out. Whoever builds one takes that mark away, describes the options, and adds
-the class that does the work to `amps.server.services.actions`; nothing else has to change. What an option's text means
+warning that says what is missing, and left out. Whoever builds one takes that mark away, describes the options, adds
+the class that does the work to `amps.server.services.actions`, and is done. What an option's text means
 is said by its reader, here, and used twice: when the configuration is read, unless the text has variables in it, and
 when a step runs, after they were put in.
 """
