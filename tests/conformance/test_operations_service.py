@@ -1,6 +1,5 @@
 """The Linux service: installed by its script, run as its user, upgraded and removed (operations.md §10)."""
 
-import json
 import os
 import pwd
 import re
