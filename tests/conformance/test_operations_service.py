@@ -258,9 +258,19 @@ def test_operations_10_the_filter_of_system_calls_lets_the_server_work(
         compressed = installed.state / "traced"
         wait_until(lambda: any(compressed.glob("*.gz")), WAIT_S, "nothing compressed")
     assert process.returncode == 0
-    called = set(re.findall(r"(?m)^\d+ +(?:<\.\.\. )?([a-z_0-9]+)[( ]", trace.read_text(errors="replace")))
+    traced = trace.read_text(errors="replace")
+    called = set(re.findall(r"(?m)^\d+ +(?:<\.\.\. )?([a-z_0-9]+)[( ]", traced))
     assert {"pwrite64", "fdatasync", "accept4"} & called
-    assert called - allowed_calls(installed.unit.read_text()) == set()
+    unit = installed.unit.read_text()
+    assert called - allowed_calls(unit) == set()
+    families = set(re.findall(r"(?m)^\d+ +socket(?:pair)?\((AF_\w+)", traced))
+    assert families <= set(installed.setting("RestrictAddressFamilies").split())
+    opened = re.findall(r'(?m)^\d+ +openat\(\w+, "([^"]+)", [A-Z_|]*(?:O_WRONLY|O_RDWR|O_CREAT)', traced)
+    made = re.findall(r'(?m)^\d+ +mkdir(?:at\(\w+, |\()"([^"]+)"', traced)
+    allowed = (f"{installed.setting('ReadWritePaths')}/", "/dev/", "/proc/self/")
+    # Compiled modules are a trifle: whoever may not keep them goes without.
+    elsewhere = [path for path in {*opened, *made} if path.startswith("/") and "__pycache__" not in path]
+    assert [path for path in elsewhere if not path.startswith(allowed)] == [], "ProtectSystem=strict"
 
 
 def test_operations_10_an_upgrade_keeps_data_and_takes_it_over(common: Path) -> None:
@@ -313,6 +323,37 @@ def test_operations_10_an_upgrade_keeps_data_and_takes_it_over(common: Path) -> 
     assert list(installation.units.iterdir()) == []
     assert installation.config.exists()
     assert journal.read_text() == "data"
+
+
+def test_operations_10_a_running_service_is_stopped_for_the_upgrade_and_started_again(common: Path) -> None:
+    """operations.md §10: nothing that it writes meanwhile may belong to its former user."""
+    if shutil.which("unshare") is None or not Path("/etc/systemd/system").is_dir():
+        pytest.skip("needs unshare (util-linux), and the directory /etc/systemd/system")
+    installation = new_installation(common, "managed")
+    installation.offer_wheel()
+    done, told = installation.run_managed("install", is_active=False)
+    if done.returncode == 99:
+        pytest.skip("mounting is not permitted here")
+    assert done.returncode == 0, done.stderr
+    assert told == ["is-active --quiet amps.service", "daemon-reload", "enable amps.service"]
+    assert "Start it with: systemctl start amps" in done.stdout
+    done, told = installation.run_managed("install", is_active=True)
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[0] for line in told] == ["is-active", "stop", "daemon-reload", "enable", "start"]
+    text = installation.config.read_text()
+    installation.config.write_text("<AMPSConfig/>")
+    done, told = installation.run_managed("install", is_active=True)
+    assert done.returncode == 1
+    assert [line.split()[0] for line in told] == ["is-active", "stop"]
+    assert (
+        "The service was stopped and does not run. When that is mended: systemctl start amps" in done.stderr
+    )
+    installation.config.write_text(text)
+    done, told = installation.run_managed("uninstall", is_active=True)
+    assert done.returncode == 0, done.stderr
+    assert told == ["disable --now amps.service", "daemon-reload"]
+    assert not installation.unit.exists()
+    assert installation.config.read_text() == text
 
 
 BACKEND = """

@@ -175,6 +175,45 @@ class Installation:
             check=False,
         )
 
+    def run_managed(self, script: str, is_active: bool) -> tuple[subprocess.CompletedProcess[str], list[str]]:
+        """Runs `install` or `uninstall` as on a host whose service manager is systemd, whose place a note of what it is
+        told takes. Second result: what that was.
+        """
+        tools, told, system = self.root / "tools", self.root / "told", Path("/etc/systemd/system")
+        for directory in (tools, self.units):
+            directory.mkdir(exist_ok=True)
+        told.write_text("")
+        systemctl = tools / "systemctl"
+        systemctl.write_text(
+            f'#!/bin/sh\necho "$@" >> {told}\n[ "$1" != is-active ] || exit {0 if is_active else 3}\n'
+        )
+        systemctl.chmod(0o755)
+        # In a mount namespace of its own, so that the host stays as it is.
+        prepare = (
+            "mount -t tmpfs tmpfs /run && mkdir -p /run/systemd/system || exit 99\n"
+            f"mount --bind {self.units} {system} || exit 99\n"
+            'exec "$0"'
+        )
+        done = subprocess.run(
+            [
+                "unshare",
+                "--mount",
+                "sh",
+                "-c",
+                prepare,
+                str(self.source / "tools" / f"{script}-amps-daemon.sh"),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            env=self.environment(
+                AMPS_UNIT_DIRECTORY=str(system), PATH=f"{tools}{os.pathsep}{os.environ['PATH']}"
+            ),
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+        return done, told.read_text().splitlines()
+
     def install(self, **more: str) -> str:
         """Installs, which must succeed. Returns what was said."""
         done = self.run("install", **more)
