@@ -198,11 +198,7 @@ needs() {
     (cd "$STATE_DIRECTORY" && "$PREFIX/bin/python" -P -m amps.server.service_needs "$1" "$CONFIG")
 }
 # What a symbolic link names stays as it is: whoever had the directory before may have made one.
-give() {
-    find "$1" ! -user "$SERVICE_USER" -exec chown -h "$SERVICE_USER:$SERVICE_GROUP" {} +
-}
-
-give "$STATE_DIRECTORY"
+find "$STATE_DIRECTORY" ! -user "$SERVICE_USER" -exec chown -h "$SERVICE_USER:$SERVICE_GROUP" {} +
 chmod 750 "$STATE_DIRECTORY"
 needs directories > "$work/directories" || fail "$CONFIG cannot be used; correct it and run this again"
 while IFS= read -r directory; do
@@ -214,7 +210,7 @@ while IFS= read -r directory; do
 done < "$work/directories"
 needs owned > "$work/owned"
 while IFS= read -r path; do
-    if [ -e "$path" ]; then give "$path"; fi
+    chown -h "$SERVICE_USER:$SERVICE_GROUP" "$path"
 done < "$work/owned"
 
 (cd "$STATE_DIRECTORY" && as_service_user "$PREFIX/bin/ampServer" --verify-config "$CONFIG") > "$work/verdict" || {

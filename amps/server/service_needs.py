@@ -6,8 +6,7 @@ as the server itself reads it:
 
     python -m amps.server.service_needs drop-in CONFIG      what to add to the unit; nothing if it is enough
     python -m amps.server.service_needs directories CONFIG  where files are made, one path a line
-    python -m amps.server.service_needs owned CONFIG        what has to belong to the service's user, one path a line:
-                                                            directories with all that is in them, and log files
+    python -m amps.server.service_needs owned CONFIG        what has to belong to the service's user, one path a line
     python -m amps.server.service_needs check CONFIG        as that user: what it may not write to; exit code 1 if any
 
 Relative paths refer to the working directory, which the installer makes that of the service. The unit itself has it
@@ -18,7 +17,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from glob import glob
+from glob import escape, glob
 from pathlib import Path
 
 from amps.config import ConfigError, ServerConfig, load
@@ -33,7 +32,7 @@ _HEADING = "# Made by install-amps-daemon.sh from the configuration; it is made 
 
 
 def journal_directories(config: ServerConfig) -> list[Path]:
-    """Directories that are the server's alone."""
+    """Where the files of the log are."""
     log = config.transaction_log
     if log is None:
         return []
@@ -80,6 +79,25 @@ def _fixed_part(mask: str) -> Path:
     while _NO_NAME.search(str(path)):
         path = path.parent
     return path
+
+
+def owned_paths(config: ServerConfig) -> list[Path]:
+    """Files of the log and log files that are there, and directories with nothing else in them: others may hold what is
+    somebody else's.
+    """
+    directories = journal_directories(config)
+    files = {
+        path
+        for directory in directories
+        for path in directory.glob(f"{escape(config.name)}.*")
+        if path.is_file()
+    }
+    files.update(log_files(config))
+    directories += [
+        _fixed_part(target.file_name) for target in config.logging if target.file_name is not None
+    ]
+    alone = {path for path in directories if path.is_dir() and files.issuperset(path.iterdir())}
+    return sorted(files | alone)
 
 
 def log_files(config: ServerConfig) -> list[Path]:
@@ -154,22 +172,22 @@ def main(arguments: Sequence[str]) -> int:
             file=sys.stderr,
         )
         return 1
-    what, path = arguments[0], Path(arguments[1])
+    what, config_path = arguments[0], Path(arguments[1])
     try:
-        config = load(path).config
+        config = load(config_path).config
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 1
     if what == "drop-in":
-        print(drop_in(config, _absolute(path)), end="")
+        print(drop_in(config, _absolute(config_path)), end="")
         return 0
     if what == "directories":
         for directory in lasting_directories(config):
             print(directory)
         return 0
     if what == "owned":
-        for owned in (*journal_directories(config), *log_files(config)):
-            print(owned)
+        for path in owned_paths(config):
+            print(path)
         return 0
     problems = unwritable(config)
     for problem in problems:

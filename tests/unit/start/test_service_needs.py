@@ -11,6 +11,7 @@ from amps.server.service_needs import (
     lasting_directories,
     log_files,
     main,
+    owned_paths,
     unwritable,
     written_directories,
 )
@@ -118,6 +119,23 @@ def test_log_files_that_are_there_and_nothing_else(state: Path) -> None:
     assert [path.name for path in log_files(made)] == ["2026-01-02-00000.log", "2026-01-02-00000.log.gz"]
 
 
+def test_what_is_not_the_servers_keeps_its_owner(tmp_path: Path) -> None:
+    """A directory with something else in it is somebody else's, and what is in it, too."""
+    made = config(LOG.format(tmp_path / "shared", "") + TARGET.format(tmp_path / "logs" / "%n.log"))
+    for name in (
+        "shared/n.0000000000.journal",
+        "shared/n.lock",
+        "shared/other.0000000000.journal",
+        "logs/00000.log",
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    owned = [str(path.relative_to(tmp_path)) for path in owned_paths(made)]
+    assert owned == ["logs", "logs/00000.log", "shared/n.0000000000.journal", "shared/n.lock"]
+    (tmp_path / "shared" / "other.0000000000.journal").unlink()
+    assert tmp_path / "shared" in owned_paths(made)
+
+
 def test_places_that_nobody_can_make_are_told(state: Path) -> None:
     (state / "file").write_text("")
     made = config(LOG.format("file/journal", ""))
@@ -127,9 +145,9 @@ def test_places_that_nobody_can_make_are_told(state: Path) -> None:
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], state: Path) -> None:
     path = tmp_path / "c.xml"
     path.write_text(f"<AMPSConfig><Name>n</Name>{LOG.format('/data/journal', '')}</AMPSConfig>")
-    for what in ("owned", "directories"):
+    for what, said in (("owned", ""), ("directories", "/data/journal\n")):
         assert main([what, str(path)]) == 0
-        assert capsys.readouterr().out == "/data/journal\n"
+        assert capsys.readouterr().out == said
     assert main(["drop-in", str(path)]) == 0
     assert "ReadWritePaths=/data/journal\n" in capsys.readouterr().out
     (state / "file").write_text("")
