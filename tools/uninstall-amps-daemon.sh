@@ -1,6 +1,6 @@
 #!/bin/sh
-# Reverses install-amps-daemon.sh: stops and removes the service and the program. The configuration and all
-# run-time data stay.
+# Reverses install-amps-daemon.sh: stops and removes the service and the program. The configuration, all
+# run-time data, and the user that they belong to stay.
 set -eu
 
 PREFIX=${AMPS_PREFIX:-/opt/amps}
@@ -13,7 +13,7 @@ usage() {
 usage: sudo ./uninstall-amps-daemon.sh [--help]
 
 Stops the service "amps", removes it and the program in $PREFIX.
-$CONFIG_DIRECTORY and $STATE_DIRECTORY stay.
+$CONFIG_DIRECTORY, $STATE_DIRECTORY and the user of the service stay.
 
 Environment: AMPS_PREFIX, AMPS_CONFIG_DIRECTORY, AMPS_UNIT_DIRECTORY and AMPS_STATE_DIRECTORY as given to
 install-amps-daemon.sh.
@@ -33,11 +33,21 @@ esac
 
 [ "$(id -u)" -eq 0 ] || fail "root is needed; run it with sudo"
 
-if command -v systemctl >/dev/null 2>&1 && [ -d /run/systemd/system ]; then
+# Whether what this script says to a service manager would be about this very service.
+manages_services() {
+    command -v systemctl >/dev/null 2>&1 && [ -d /run/systemd/system ] || return 1
+    case $UNIT_DIRECTORY in
+        /usr/lib/systemd/system | /lib/systemd/system | /etc/systemd/system | /usr/local/lib/systemd/system) return 0 ;;
+        *) return 1 ;;
+    esac
+}
+
+if manages_services; then
     systemctl disable --now amps.service 2>/dev/null || true
 fi
-rm -f "$UNIT_DIRECTORY/amps.service"
-if command -v systemctl >/dev/null 2>&1 && [ -d /run/systemd/system ]; then
+rm -f "$UNIT_DIRECTORY/amps.service" "$UNIT_DIRECTORY/amps.service.d/needs.conf"
+rmdir "$UNIT_DIRECTORY/amps.service.d" 2>/dev/null || true
+if manages_services; then
     systemctl daemon-reload
 fi
 
@@ -47,4 +57,4 @@ if [ -e "$PREFIX" ]; then
         || fail "$PREFIX does not look like an installation of this server; it was left alone"
     rm -rf "$PREFIX"
 fi
-echo "Removed the service and $PREFIX. $CONFIG_DIRECTORY and $STATE_DIRECTORY were kept."
+echo "Removed the service and $PREFIX. $CONFIG_DIRECTORY, $STATE_DIRECTORY and the user that they belong to were kept."

@@ -1,9 +1,10 @@
 """The modules of actions: which there are, and the options of each (operations.md §9.2, §9.3).
 
-Three tables, for `On`, `Do` and `If`. A module with `later` is known and refused. Whoever builds one takes that mark
-away, describes the options, and adds the class that does the work to `amps.server.services.actions`; nothing else
-has to change. What an option's text means is said by its reader, here, and used twice: when the configuration is
-read, unless the text has variables in it, and when a step runs, after they were put in.
+Three tables, for `On`, `Do` and `If`. A module with `later` is known and refused; one with `unused` is accepted with a
+warning that says what is missing, and left out. Whoever builds one takes that mark away, describes the options, adds
+the class that does the work to `amps.server.services.actions`, and is done. What an option's text means
+is said by its reader, here, and used twice: when the configuration is read, unless the text has variables in it, and
+when a step runs, after they were put in.
 """
 
 import re
@@ -30,10 +31,11 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class ModuleDescription:
-    """One module: its options by name, or the feature that it waits for."""
+    """One module: its options by name; the feature that it waits for, or why nothing is done for it."""
 
     options: Mapping[str, Option] = field(default_factory=dict)
     later: str = ""
+    unused: str = ""
 
 
 _SIGNALS: Final = (
@@ -126,6 +128,9 @@ _TEXT: Final = Option(str, required=True, may_be_empty=True)
 
 _REPLICATION = "replication"
 _SOW = "SOW topics"
+_NO_MINIDUMPS = "there are no minidumps; what fails is in the log"
+_NO_OFFLINING = "a slow client's messages are not kept on disk; it is disconnected at the memory limits"
+_NO_STATISTICS = "there is no statistics database"
 _CLIENT_EVENTS = "actions on events of clients"
 _MESSAGE_EVENTS = "actions on messages"
 
@@ -154,19 +159,18 @@ EVENTS: Final[Mapping[str, ModuleDescription]] = {
         }
     ),
     _event("execute-event"): ModuleDescription({"Event": Option(required=True)}),
-    _event("minidump"): ModuleDescription(later="minidumps"),
+    _event("minidump"): ModuleDescription(unused=_NO_MINIDUMPS),
     **{
         _event(name): ModuleDescription(later=_CLIENT_EVENTS)
         for name in (
             "connect-client",
             "disconnect-client",
             "logon-client",
-            "offline-start",
-            "offline-stop",
             "subscribe",
             "unsubscribe",
         )
     },
+    **{_event(name): ModuleDescription(unused=_NO_OFFLINING) for name in ("offline-start", "offline-stop")},
     **{
         _event(name): ModuleDescription(later=_REPLICATION)
         for name in (
@@ -230,9 +234,9 @@ STEPS: Final[Mapping[str, ModuleDescription]] = {
     ),
     _step("nothing"): ModuleDescription(),
     _step("shutdown"): ModuleDescription(),
-    _step("minidump"): ModuleDescription(later="minidumps"),
-    _step("truncate-statistics"): ModuleDescription(later="the statistics database"),
-    _step("vacuum-statistics"): ModuleDescription(later="the statistics database"),
+    _step("minidump"): ModuleDescription(unused=_NO_MINIDUMPS),
+    _step("truncate-statistics"): ModuleDescription(_AGE, unused=_NO_STATISTICS),
+    _step("vacuum-statistics"): ModuleDescription(unused=_NO_STATISTICS),
     # Of queues, as above.
     _step("delete-sow"): ModuleDescription({**_T, "Filter": Option(required=True)}),
     **{_step(name): ModuleDescription(later=_SOW) for name in ("compact-sow", "query-sow")},
@@ -252,8 +256,10 @@ STEPS: Final[Mapping[str, ModuleDescription]] = {
         _step(name): ModuleDescription(later=_REPLICATION)
         for name in ("downgrade-replication", "upgrade-replication")
     },
-    _step("disable-proxied-transfer"): ModuleDescription(_T),
-    _step("enable-proxied-transfer"): ModuleDescription(_T),
+    _step("disable-proxied-transfer"): ModuleDescription(
+        _T, unused="without replication no message is ever taken over from another instance"
+    ),
+    _step("enable-proxied-transfer"): ModuleDescription(later=_REPLICATION),
 }
 
 CONDITIONS: Final[Mapping[str, ModuleDescription]] = {

@@ -107,6 +107,9 @@ class ActionReader:
             self._check_never_on_queues(use)
             return None
         options = self._options(use, name, known[name])
+        if known[name].unused:
+            self._checker.has_no_effect(use.where("Module"), known[name].unused)
+            return None
         self._check_needs(use, name, options)
         return ActionModule(name, options, _place(use.node))
 
@@ -179,8 +182,6 @@ class ActionReader:
                 )
         if module in (*QUEUE_EVENTS, "amps-action-do-delete-sow"):
             self._check_queue(use, module, options)
-        if module.endswith("-proxied-transfer"):
-            self._check_queue_name(use, options)
         if module == "amps-action-do-execute-event" and len({"Event", "EventVariable"} & set(options)) != 1:
             checker.error(node, "give exactly one of the options Event and EventVariable")
         if module == "amps-action-on-admin":
@@ -217,17 +218,6 @@ class ActionReader:
             for name, kind in self._queues
         ):
             self._checker.not_yet(node, "SOW topics")
-
-    def _check_queue_name(self, use: Section, options: Mapping[str, tuple[str, ...]]) -> None:
-        """The topic must be the name of a queue, and can never be anything else."""
-        (topic,), (message_type,) = options.get("Topic", ("",)), options.get("MessageType", ("",))
-        if not topic or not message_type or VARIABLE.search(topic + message_type):
-            return
-        if (topic, message_type) not in self._queues:
-            node = next(child for child in use.all("Options")[0].children if child.name == "Topic")
-            self._checker.error(
-                node, f"{shown(topic)} is no queue of message type {message_type}; write the name of a queue"
-            )
 
     def _check_never_on_queues(self, use: Section) -> None:
         """D-36: such an event on a queue is wrong, and not only for now."""

@@ -9,20 +9,16 @@ import re
 from pathlib import Path
 
 from amps.config.model import AdminConfig, ModuleUse, TlsConfig, TransportConfig
-from amps.config.readers import disabled_or_later, read_pattern, read_text
+from amps.config.readers import read_pattern, read_text
 from amps.config.schema import Block, Checker, Leaf, NotSupportedYet, Options, Section
 from amps.config.tls import try_out
-from amps.config.units import read_address, read_interval, shown
+from amps.config.units import read_address, read_boolean, read_interval, shown
 
 ADMIN_TRANSPORT = "amps-admin"
-_STATISTICS = "the statistics database"
-_CONSOLE = "the web console"
-
-
-def _read_database(text: str) -> str:
-    if text != ":memory:":
-        raise NotSupportedYet(_STATISTICS)
-    return text
+_NO_STATISTICS = (
+    "statistics are neither sampled nor kept; the interface shows what is the case when it is asked"
+)
+_NO_CONSOLE = "there is no web console; the interface has pages to browse, below /amps"
 
 
 def _read_header(text: str) -> tuple[str, str]:
@@ -52,19 +48,23 @@ _MODULE_USE = Block({"Module": Leaf(read_text, required=True), "Options": Option
 ADMIN = Block(
     {
         "InetAddr": Leaf(read_address),
-        "FileName": Leaf(_read_database),
-        "Interval": Leaf(read_interval, later="statistics over time"),
+        "FileName": Leaf(read_text, default=":memory:", unused=_NO_STATISTICS),
+        "Interval": Leaf(read_interval, unused=_NO_STATISTICS),
         "WWWAuthenticate": Leaf(_read_challenge),
         "Authentication": _MODULE_USE,
         "Entitlement": _MODULE_USE,
         "AnonymousPaths": Leaf(read_pattern),
         "Header": Leaf(_read_header, repeatable=True),
-        "ExternalInetAddr": Leaf(read_text, later="replication"),
+        "ExternalInetAddr": Leaf(
+            read_text, unused="there is no replication, so no other instance asks for it"
+        ),
         "AccessControlAllowOrigin": Leaf(read_pattern),
-        "SessionOptions": Leaf(read_text, later="sessions of the administration interface"),
-        "SQLTransport": Leaf(read_text, later=_CONSOLE),
-        "SQLTransportInetAddr": Leaf(read_text, later=_CONSOLE),
-        "Galvanometer": Leaf(disabled_or_later(_CONSOLE)),
+        "SessionOptions": Leaf(
+            read_text, unused="there are no sessions; every request has its own credentials"
+        ),
+        "SQLTransport": Leaf(read_text),
+        "SQLTransportInetAddr": Leaf(read_text, unused=_NO_CONSOLE),
+        "Galvanometer": Leaf(read_boolean, default=False, unused=_NO_CONSOLE),
         "Certificate": Leaf(read_text),
         "PrivateKey": Leaf(read_text),
         "Ciphers": Leaf(read_text),
@@ -82,6 +82,8 @@ def read_admin(
     """The interface, or None without `InetAddr`. The modules are those of `Admin`, resolved."""
     if section is None:
         return None
+    if section.has("SQLTransport"):
+        checker.has_no_effect(section.where("SQLTransport"), _NO_CONSOLE)
     tls = _read_tls(section, checker)
     address = section.first("InetAddr")
     if address is None:

@@ -15,11 +15,11 @@ from amps.config.actions import ActionReader
 from amps.config.admin import read_admin
 from amps.config.document import Node
 from amps.config.elements import LEVELS
-from amps.config.elements_queues import QUEUE_DELIVERY_FLUSH_INTERVAL_S
 from amps.config.findings import Severity
 from amps.config.functions import read_functions
 from amps.config.message_types import check_message_type, read_message_types
 from amps.config.model import (
+    DEFAULT_FREE_SPACE,
     AdminConfig,
     LoggedTopic,
     LogTargetConfig,
@@ -50,7 +50,7 @@ COMPATIBLE_RELEASE = (5, 3, 4)
 
 MEBIBYTE = 2**20
 _LONGEST_SOCKET_PATH_BYTES = 107
-_LEGACY_PROTOCOLS = ("fix", "nvfix", "xml", "soap", "fix-session")
+_PROTOCOLS_LATER = ("websocket", "fix", "nvfix", "xml", "soap", "fix-session")
 
 
 def build(root: Section, checker: Checker) -> ServerConfig | None:
@@ -70,11 +70,10 @@ def build(root: Section, checker: Checker) -> ServerConfig | None:
     log = _transaction_log(
         root.first("TransactionLog"), message_types, functions, regex_topic_support, checker
     )
-    group = root.first("Group") or name
-    queues = QueueReader(root, group, log, message_types, functions, checker).read()
+    queues = QueueReader(root, name, log, message_types, functions, checker).read()
     return ServerConfig(
         name=name,
-        group=group,
+        group=root.first("Group") or name,
         process_name=root.first("ProcessName"),
         description=root.first("Description"),
         environment=root.first("Environment"),
@@ -167,12 +166,15 @@ def _transports(
     declared: dict[str, DeclaredModule],
     checker: Checker,
 ) -> tuple[TransportConfig, ...]:
-    protocols = _amps_protocols(root.first("Protocols"), checker)
-    container = root.first("Transports")
+    protocols = _protocols(root.first("Protocols"), checker)
+    admin, container = root.first("Admin"), root.first("Transports")
+    of_console = admin.first("SQLTransport") if admin is not None else None
     transports: list[TransportConfig] = []
     for section in container.all("Transport") if container is not None else []:
         check_message_type(section, message_types, checker)
-        _check_protocol(section, protocols, checker)
+        is_of_console = of_console is not None and section.first("Name") == of_console
+        if not _has_known_protocol(section, protocols, is_of_console, checker):
+            continue
         transport = _transport(section, declared, checker)
         if transport is None:
             continue
@@ -192,34 +194,48 @@ def _transports(
     return tuple(transports)
 
 
-def _amps_protocols(section: Section | None, checker: Checker) -> frozenset[str]:
-    """Names of declared protocols that are the `amps` protocol under another name."""
-    names = {"amps", "json"}
+def _protocols(section: Section | None, checker: Checker) -> dict[str, str]:
+    """The names of protocols, and the module of each."""
+    modules = {"amps": "amps", "json": "amps"} | {name: name for name in _PROTOCOLS_LATER}
     for protocol in section.all("Protocol") if section is not None else []:
         name, module = protocol.first("Name"), protocol.first("Module")
         if name is None or module is None:
             continue
-        if module == "amps":
-            names.add(name)
-        elif module == "websocket" or module in _LEGACY_PROTOCOLS:
-            checker.not_yet(protocol.where("Module"), f"the protocol {module}")
-            names.add(name)  # reported here; a transport that uses it needs no second error
-        else:
+        if module in _PROTOCOLS_LATER:
+            checker.note(
+                protocol.where("Module"),
+                Severity.WARNING,
+                f"the protocol {module} is not supported yet; no transport can use this one",
+            )
+        elif module != "amps":
             checker.error(protocol.where("Module"), f"unknown protocol module {shown(module)}; write amps")
-    return frozenset(names)
+            module = "amps"  # a transport that uses it needs no second error
+        modules[name] = module
+    return modules
 
 
-def _check_protocol(section: Section, known: frozenset[str], checker: Checker) -> None:
-    protocol = section.first("Protocol")
-    if protocol in known:
-        return
+def _has_known_protocol(
+    section: Section, modules: Mapping[str, str], is_of_console: bool, checker: Checker
+) -> bool:
+    """Whether a transport is to be had. One that the web console would query through is none that messages need."""
     node = section.where("Protocol")
-    if protocol == "websocket" or protocol in _LEGACY_PROTOCOLS:
-        checker.not_yet(node, f"the protocol {protocol}")
-    else:
-        checker.error(
-            node, f"unknown protocol {shown(protocol)}; write amps, or the Name of a Protocols/Protocol"
+    module = modules.get(section.first("Protocol"))
+    if module == "websocket" and is_of_console:
+        checker.note(
+            node,
+            Severity.WARNING,
+            "this transport is left out: SQLTransport names it for the web console, and neither the console nor the "
+            "websocket protocol is there",
         )
+        return False
+    if module is None:
+        checker.error(
+            node,
+            f"unknown protocol {shown(section.first('Protocol'))}; write amps, or the Name of a Protocols/Protocol",
+        )
+    elif module != "amps":
+        checker.not_yet(node, f"the protocol {module}")
+    return True
 
 
 def _transport(
@@ -385,17 +401,10 @@ def _log_targets(section: Section | None, checker: Checker) -> tuple[LogTargetCo
 
 def _tuning(section: Section | None) -> TuningConfig:
     transport = section.first("Transport") if section is not None else None
-    numa = section.first("NUMA") if section is not None else None
     log = section.first("TransactionLog") if section is not None else None
     topic_index = log.first("TopicIndex") if log is not None else None
-    queue = section.first("Queue") if section is not None else None
     return TuningConfig(
         transport_workers=transport.first("Workers") if transport is not None else None,
-        numa_enabled=numa.first("Enabled") if numa is not None else True,
         topic_index=topic_index.first("Enabled") if topic_index is not None else False,
-        queue_delivery_flush_interval_s=(
-            queue.first("QueueDeliveryFlushInterval")
-            if queue is not None
-            else QUEUE_DELIVERY_FLUSH_INTERVAL_S
-        ),
+        free_space_warning=log.first("FreeSpaceWarning") if log is not None else DEFAULT_FREE_SPACE,
     )

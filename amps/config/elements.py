@@ -1,21 +1,22 @@
 """Every element of a configuration: instance, transports, logging, transaction log, tuning.
 
 The tables are the documentation of what is accepted. An element with `later` is known and refused with
-`not supported yet: …`. Elements of features that do not exist yet in bulk (SOW topics, replication) are in
-`amps.config.elements_later`; message queues, actions and administration have modules of their own.
+`not supported yet: …`; one with `unused` is accepted with a warning, `has no effect: …`. Elements of features that do
+not exist yet in bulk (SOW topics, replication) are in `amps.config.elements_later`; message queues, actions and
+administration have modules of their own.
 """
 
 from amps.config.actions import ACTIONS
 from amps.config.admin import ADMIN
 from amps.config.elements_later import REPLICATION, SOW_TOPICS
 from amps.config.elements_queues import QUEUE_DELIVERY_FLUSH_INTERVAL_S, QUEUES
+from amps.config.model import DEFAULT_FREE_SPACE, FreeSpaceThreshold
 from amps.config.readers import (
-    disabled_or_later,
     list_of,
-    off_or_later,
     one_of,
     read_byte,
     read_id_pattern,
+    read_path_or_disabled,
     read_text,
 )
 from amps.config.schema import Block, Leaf, Options, Synonym
@@ -28,6 +29,7 @@ from amps.config.units import (
     read_interval,
     read_rotation_threshold,
     read_size,
+    read_size_or_fraction,
     read_version,
     shown,
 )
@@ -42,8 +44,10 @@ LEVELS = ("developer", "trace", "stats", "info", "warning", "error", "critical",
 TLS_PROTOCOLS = ("SSLv2", "SSLv3", "TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3")
 DEFAULT_TLS_PROTOCOLS = ("TLSv1.1", "TLSv1.2", "TLSv1.3")
 
-OFFLINING = "keeping a slow client's messages on disk (slow clients are disconnected at the memory limits)"
-WEBSOCKET = "the websocket protocol"
+_NO_OFFLINING = "a slow client's messages are not kept on disk; it is disconnected at the memory limits"
+_NO_WEBSOCKET = "there is no websocket protocol, which it belongs to"
+_NO_REPLICATION = "there is no replication, which it belongs to"
+_NO_MINIDUMPS = "there are no minidumps; what fails is in the log"
 
 _read_level = one_of(*LEVELS, "none", synonyms={"debug": "info"})
 
@@ -57,6 +61,18 @@ def _read_parameter_count(text: str) -> int | None:
             f"{shown(text)} is above the maximum of {PARAMETERS_MAX}; write {PARAMETERS_MAX} or less"
         )
     return count
+
+
+def _read_free_space(text: str) -> FreeSpaceThreshold | None:
+    if text.lower() == "disabled":
+        return None
+    try:
+        amount = read_size_or_fraction(text)
+    except ValueError as error:
+        raise ValueError(f"{error}, or disabled") from None
+    if isinstance(amount, float):
+        return FreeSpaceThreshold(share=amount)
+    return FreeSpaceThreshold(size_bytes=amount)
 
 
 MODULE_USE = Block({"Module": Leaf(read_text, required=True), "Options": Options()})
@@ -98,8 +114,8 @@ TRANSPORT = Block(
         "Authentication": MODULE_USE,
         "Entitlement": MODULE_USE,
         "MessageMemoryLimit": Leaf(read_size, at_least=(1, "1 byte")),
-        "MessageDiskLimit": Leaf(read_size, later=OFFLINING),
-        "MessageDiskPath": Leaf(read_text, later=OFFLINING),
+        "MessageDiskLimit": Leaf(read_size, unused=_NO_OFFLINING),
+        "MessageDiskPath": Leaf(read_text, unused=_NO_OFFLINING),
         "ClientMessageAgeLimit": Leaf(read_interval),
         "ClientMaxCapacity": Leaf(read_fraction),
         "TransportFilter": Block(
@@ -116,8 +132,8 @@ TRANSPORT = Block(
         "CAPath": Leaf(read_text),
         "FileName": Leaf(read_text),
         "FileMask": Leaf(read_file_mode),
-        "PerMessageDeflate": Leaf(read_text, later=WEBSOCKET),
-        "HTTPHeader": Leaf(read_text, repeatable=True, later=WEBSOCKET),
+        "PerMessageDeflate": Leaf(read_text, unused=_NO_WEBSOCKET),
+        "HTTPHeader": Leaf(read_text, repeatable=True, unused=_NO_WEBSOCKET),
         "ReuseAddr": Leaf(read_text, may_be_empty=True, note="has no effect: addresses are always reused"),
     },
     repeatable=True,
@@ -241,9 +257,10 @@ MESSAGE_TYPES = Block(
 )
 
 _PROTOCOL_OPTIONS = {
-    "WWWAuthenticate": Leaf(read_text, later=WEBSOCKET),
-    "TrustedAdmin": Leaf(read_boolean, later=WEBSOCKET),
-    "HTTPHeader": Leaf(read_text, repeatable=True, later=WEBSOCKET),
+    "AccessControlAllowOrigin": Leaf(read_text, unused=_NO_WEBSOCKET),
+    "WWWAuthenticate": Leaf(read_text, unused=_NO_WEBSOCKET),
+    "TrustedAdmin": Leaf(read_boolean, unused=_NO_WEBSOCKET),
+    "HTTPHeader": Leaf(read_text, repeatable=True, unused=_NO_WEBSOCKET),
 }
 
 PROTOCOLS = Block(
@@ -266,16 +283,21 @@ TUNING = Block(
             {
                 "Enabled": Leaf(
                     read_boolean,
-                    default=True,
-                    note="has no effect: threads are not bound to NUMA nodes; bind the service instead",
+                    default=False,
+                    unused="threads are not bound to NUMA nodes; bind the service instead",
                 )
             }
         ),
-        "Replication": Block({"MinSyncDestinations": Leaf(read_text, repeatable=True, later="replication")}),
+        "Replication": Block(
+            {"MinSyncDestinations": Leaf(read_text, repeatable=True, unused=_NO_REPLICATION)}
+        ),
         "Queue": Block(
             {
                 "QueueDeliveryFlushInterval": Leaf(
-                    read_interval, default=QUEUE_DELIVERY_FLUSH_INTERVAL_S, at_least=(1e-6, "1us")
+                    read_interval,
+                    default=QUEUE_DELIVERY_FLUSH_INTERVAL_S,
+                    at_least=(1e-6, "1us"),
+                    unused="a delivery waits for no others; all that are due are sent together, at once",
                 )
             }
         ),
@@ -284,13 +306,24 @@ TUNING = Block(
                 "Statistics": Block(
                     {
                         "Indexing": Block(
-                            {"Enabled": Leaf(off_or_later("the statistics database"), default=False)}
+                            {
+                                "Enabled": Leaf(
+                                    read_boolean,
+                                    default=False,
+                                    unused="there is no statistics database to index",
+                                )
+                            }
                         )
                     }
                 )
             }
         ),
-        "TransactionLog": Block({"TopicIndex": Block({"Enabled": Leaf(read_boolean, default=False)})}),
+        "TransactionLog": Block(
+            {
+                "FreeSpaceWarning": Leaf(_read_free_space, default=DEFAULT_FREE_SPACE),
+                "TopicIndex": Block({"Enabled": Leaf(read_boolean, default=False)}),
+            }
+        ),
         "Transport": Block({"Workers": Leaf(read_count, at_least=(1, "1"), at_most=(63, "63"))}),
     }
 )
@@ -314,18 +347,18 @@ ROOT = Block(
             one_of("enabled", "disabled", synonyms={"true": "enabled", "false": "disabled"})
         ),
         "RegexTopicSupport": Leaf(read_boolean, default=True),
-        "SOWStatsInterval": Leaf(read_interval, later="SOW statistics events"),
+        "SOWStatsInterval": Leaf(read_interval, unused="there are no SOW topics to count the records of"),
         "SOWStatisticsInterval": Synonym("SOWStatsInterval"),
         "MessageMemoryLimit": Leaf(read_size, at_least=(1, "1 byte")),
-        "MessageDiskLimit": Leaf(read_size, later=OFFLINING),
-        "MessageDiskPath": Leaf(read_text, later=OFFLINING),
+        "MessageDiskLimit": Leaf(read_size, unused=_NO_OFFLINING),
+        "MessageDiskPath": Leaf(read_text, unused=_NO_OFFLINING),
         "ClientMessageAgeLimit": Leaf(read_interval),
         "ClientMaxCapacity": Leaf(read_fraction, default=0.5),
-        "MiniDumpDirectory": Leaf(disabled_or_later("minidumps (disabled is accepted)")),
-        "MiniDumpFileMask": Leaf(read_file_mode, later="minidumps"),
+        "MiniDumpDirectory": Leaf(read_path_or_disabled, default="disabled", unused=_NO_MINIDUMPS),
+        "MiniDumpFileMask": Leaf(read_file_mode, unused=_NO_MINIDUMPS),
         "Authentication": MODULE_USE,
         "Entitlement": MODULE_USE,
-        "Authenticator": Block(MODULE_USE.children, later="outgoing connections"),
+        "Authenticator": Block(MODULE_USE.children, unused="there are no outgoing connections"),
         "Modules": MODULES,
         "UserDefinedFunctions": USER_DEFINED_FUNCTIONS,
         "MessageTypes": MESSAGE_TYPES,

@@ -91,6 +91,7 @@ _CONFLATED_TOPIC = Block(
 SOW_TOPICS: dict[str, Block | Synonym] = {
     "Topic": _SOW_TOPIC,
     "TopicDefinition": Synonym("Topic"),
+    "TopicMetaData": Synonym("Topic"),  # of releases before 4
     "View": _VIEW,
     "ViewDefinition": Synonym("View"),
     "ConflatedTopic": _CONFLATED_TOPIC,

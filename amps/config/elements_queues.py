@@ -97,11 +97,18 @@ _QUEUE = Block(
         "MaxCancels": Leaf(read_tries, default=0),
         "Priority": _EXPRESSION,
         "BarrierExpression": _EXPRESSION,
-        "FileBackedMetadata": Leaf(read_boolean, default=False),
+        "FileBackedMetadata": Leaf(
+            read_boolean,
+            default=False,
+            unused="what is in a queue is in memory, and copied to the file queue.cache, whatever this says",
+        ),
         "TargetQueueDepth": Leaf(read_tries, at_least=(TARGET_DEPTH_MIN, str(TARGET_DEPTH_MIN))),
         "DeferredAckExpiration": Leaf(read_period, default=DEFERRED_ACK_EXPIRATION_S),
         "InitialOwner": Leaf(read_text),
-        "GroupLocalQueueDomain": Leaf(read_text),
+        "GroupLocalQueueDomain": Leaf(
+            read_text,
+            unused="it tells which queues of several instances are one, and without replication none are",
+        ),
     },
     repeatable=True,
 )

@@ -70,7 +70,6 @@ class TransportConfig:
     message_memory_limit_bytes: int | None = None
     client_max_capacity: float | None = None
     client_message_age_limit_s: float | None = None
-    filters: tuple[ModuleUse, ...] = ()
 
     @property
     def address(self) -> str:
@@ -171,17 +170,39 @@ class AdminConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class FreeSpaceThreshold:
+    """How much of a file system shall be free: a share of it, 0 to 1, or a number of bytes. The other one is None."""
+
+    share: float | None = None
+    size_bytes: int | None = None
+
+    def bytes_of(self, file_system_bytes: int) -> int:
+        """What that is of a file system of this size."""
+        if self.share is not None:
+            return int(self.share * file_system_bytes)
+        return self.size_bytes or 0
+
+    def __str__(self) -> str:
+        """As a person would write it."""
+        if self.share is not None:
+            return f"{self.share * 100:g} %"
+        return f"{(self.size_bytes or 0) / 2**20:,.0f} MiB"
+
+
+DEFAULT_FREE_SPACE = FreeSpaceThreshold(share=0.1)
+
+
+@dataclass(frozen=True, slots=True)
 class TuningConfig:
     """Knobs whose effect may change between versions. `transport_workers` None: from the CPU count.
 
-    `topic_index`: full journals get a topic index each, and replays use them. `queue_delivery_flush_interval_s`: the
-    longest that a queue's delivery waits for others to be sent together with it.
+    `topic_index`: full journals get a topic index each, and replays use them. `free_space_warning`: with less room than
+    that for journals there is a warning; None: never.
     """
 
     transport_workers: int | None = None
-    numa_enabled: bool = True
     topic_index: bool = False
-    queue_delivery_flush_interval_s: float = 250e-6
+    free_space_warning: FreeSpaceThreshold | None = DEFAULT_FREE_SPACE
 
 
 @dataclass(frozen=True, slots=True)

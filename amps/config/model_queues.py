@@ -38,9 +38,8 @@ class QueueConfig:
     `max_cancels` are no limit.
 
     `underlying_topic` is an expression for topics if `underlying_is_regex`, else the name of one;
-    `default_publish_target`, where a publish to the queue's name goes, is always a name. `domain` and
-    `initial_owner` belong to a group local queue, which is known by its name and its domain. `place` is file and line,
-    for log messages.
+    `default_publish_target`, where a publish to the queue's name goes, is always a name. `place` is file and line, for
+    log messages.
     """
 
     name: str
@@ -63,9 +62,6 @@ class QueueConfig:
     max_cancels: int = 0
     priority: str | None = None
     barrier_expression: str | None = None
-    file_backed_metadata: bool = False
     target_queue_depth: int | None = None
     deferred_ack_expiration_s: float = 86400.0
-    initial_owner: str | None = None
-    domain: str | None = None
     place: str = ""

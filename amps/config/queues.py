@@ -46,7 +46,7 @@ class QueueReader:
     def __init__(
         self,
         root: Section,
-        group: str,
+        instance_name: str,
         log: TransactionLogConfig | None,
         message_types: Mapping[str, TypeSettings],
         functions: Functions,
@@ -54,7 +54,7 @@ class QueueReader:
     ) -> None:
         """`log`: None as well if it could not be read, which has been told then."""
         self._root = root
-        self._group = group
+        self._instance_name = instance_name
         self._message_types = message_types
         self._functions = functions
         self._checker = checker
@@ -143,22 +143,25 @@ class QueueReader:
             max_cancels=section.first("MaxCancels"),
             priority=section.first("Priority"),
             barrier_expression=section.first("BarrierExpression"),
-            file_backed_metadata=section.first("FileBackedMetadata"),
             target_queue_depth=section.first("TargetQueueDepth"),
             deferred_ack_expiration_s=section.first("DeferredAckExpiration"),
-            initial_owner=section.first("InitialOwner"),
-            domain=(section.first("GroupLocalQueueDomain") or self._group)
-            if kind == "GroupLocalQueue"
-            else None,
             place=_place(section.node),
         )
 
     def _check_owner(self, kind: QueueKind, section: Section) -> None:
         if kind == "GroupLocalQueue":
-            if section.first("InitialOwner") is None:
+            owner = section.first("InitialOwner")
+            if owner is None:
                 self._checker.error(
                     section.node,
                     "a GroupLocalQueue needs InitialOwner; add it, with the Name of the instance that owns what is new",
+                )
+            elif owner != self._instance_name:
+                # It would be handed out here all the same, and by its owner as well.
+                self._checker.not_yet(
+                    section.where("InitialOwner"),
+                    f"queues that another instance owns, which needs replication; write {self._instance_name}, this "
+                    "instance's Name, if it shall hand out what is in the queue",
                 )
             return
         for element in _OF_GROUPS:

@@ -66,15 +66,9 @@ def off_or_later(feature: str) -> Callable[[str], bool]:
     return read
 
 
-def disabled_or_later(feature: str) -> Callable[[str], str]:
-    """A path, or the word `disabled` for a missing feature that is on by default elsewhere."""
-
-    def read(text: str) -> str:
-        if text.lower() != "disabled":
-            raise NotSupportedYet(feature)
-        return "disabled"
-
-    return read
+def read_path_or_disabled(text: str) -> str:
+    """A path, or the word `disabled`, in any case."""
+    return "disabled" if text.lower() == "disabled" else read_text(text)
 
 
 def read_id_pattern(text: str) -> str:

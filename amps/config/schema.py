@@ -2,12 +2,13 @@
 
 A description is data (`amps.config.elements` and its neighbours): `Leaf` for an element with a text, `Block`
 for one with children, `Options` for one whose children a module defines. Whoever adds a feature removes its
-`later` mark and reads the value in `amps.config.build`.
+`later` or `unused` mark and reads the value in `amps.config.build`.
 
-Invariants: every element of a file is either read, or reported. An element with a `later` mark is always an
-error, because ignoring it would start a server that does something else than its configuration says.
+Invariants: every element of a file is either read by somebody, or reported. An element with a `later` mark is always
+an error, because ignoring it would start a server that does something else with messages than its configuration says.
+One with an `unused` mark only costs what one can live without: the server starts, and says what is missing.
 `ConfigValidation` `disabled` turns unknown, repeated and missing elements and unreadable values into
-warnings, never those.
+warnings, never those with a `later` mark.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,8 +32,9 @@ class Leaf:
     """An element whose content is a text.
 
     `at_least` and `at_most` hold a bound and how to write it; with `clamp` a value outside is moved to the
-    bound with a warning, without it is an error. `later` names a feature that does not exist yet; `note` is
-    said, at level info, when the element is present.
+    bound with a warning, without it is an error. `later` names a feature that does not exist yet. `unused` says what
+    is missing, as a warning, unless the value is the default, which is then what happens anyway; nobody gets the
+    value. `note` is said, at level info, when the element is present.
     """
 
     read: Reader
@@ -43,6 +45,7 @@ class Leaf:
     at_most: tuple[float, str] | None = None
     clamp: bool = False
     later: str = ""
+    unused: str = ""
     note: str = ""
     may_be_empty: bool = False
 
@@ -65,12 +68,13 @@ class Synonym:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """An element with child elements."""
+    """An element with child elements. `later` and `unused` are about all of it, as with Leaf."""
 
     children: Mapping[str, "Leaf | Block | Options | Synonym"]
     required: bool = False
     repeatable: bool = False
     later: str = ""
+    unused: str = ""
     retired: Mapping[str, str] = field(default_factory=dict)
     """Names that older releases knew, with what to say about them."""
 
@@ -126,13 +130,19 @@ class Checker:
         """Refuses a known element whose feature does not exist."""
         self.error(node, f"not supported yet: {feature}")
 
+    def has_no_effect(self, node: Node, reason: str) -> None:
+        """Accepts an element that nothing is done with, and says why."""
+        self.note(node, Severity.WARNING, f"has no effect: {reason}")
+
     def section(self, node: Node, schema: Block, refused: bool = False) -> Section:
-        """Reads one block. `refused`: an outer element was refused already, so inner marks add nothing."""
+        """Reads one block. `refused`: what is to say of an outer element was said, so inner marks add nothing."""
         section = Section(node, schema)
         self._reject_attributes(node)
         if schema.later and not refused:
             self.not_yet(node, schema.later)
-        refused = refused or bool(schema.later)
+        if schema.unused and not refused:
+            self.has_no_effect(node, schema.unused)
+        refused = refused or bool(schema.later or schema.unused)
         if node.text:
             self.note(
                 node, self.lenient_severity, f"unexpected text {shown(node.text)}; only elements belong here"
@@ -209,7 +219,12 @@ class Checker:
         except ValueError as error:
             self.note(node, self.lenient_severity, str(error))
             return
-        section.values.setdefault(name, []).append(self._bounded(node, leaf, value))
+        value = self._bounded(node, leaf, value)
+        if leaf.unused:
+            if value != leaf.default and not refused:
+                self.has_no_effect(node, leaf.unused)
+            return
+        section.values.setdefault(name, []).append(value)
 
     def _bounded(self, node: Node, leaf: Leaf, value: Any) -> Any:
         if leaf.at_least is not None and value < leaf.at_least[0]:

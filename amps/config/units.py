@@ -103,6 +103,16 @@ def read_fraction(text: str) -> float:
     return float(number / 100)
 
 
+def read_size_or_fraction(text: str) -> int | float:
+    """Bytes (an int), or a share between 0 and 1 (a float) if it is written as a percentage."""
+    try:
+        return read_fraction(text) if text.rstrip().endswith("%") else read_size(text)
+    except ValueError:
+        raise ValueError(
+            f"{shown(text)} is neither a size nor a percentage above 0% and up to 100%; write one such as 20GB or 10%"
+        ) from None
+
+
 def read_boolean(text: str) -> bool:
     """`true/false`, `enabled/disabled`, `1/0`, `yes/no`, `on/off` in any case."""
     word = text.strip().lower()

@@ -17,6 +17,15 @@ from amps.server.daemon import run_as_daemon
 from amps.server.eventlog import unwritable_targets
 from amps.server.host import check_host, raise_open_files_limit, version_lines
 
+_EPILOG = """\
+signals, to the first process (amps: supervisor):
+  SIGTERM, SIGINT, SIGHUP  stop in order; SIGHUP does not read the configuration again
+  SIGUSR1, SIGUSR2         switch authentication and entitlement off, on again
+  an action in the configuration takes the place of that: amps-action-on-signal for SIGHUP, with
+  amps-action-do-rotate-logs, has every log target begin its next file, or open its file anew (for logrotate)
+
+exit codes: 0 clean shutdown or answered question, 1 usage, configuration or start failed"""
+
 
 class _Parser(argparse.ArgumentParser):
     """Usage errors end with exit code 1."""
@@ -42,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
         add_help=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="exit codes: 0 clean shutdown or answered question, 1 usage, configuration or start failed",
+        epilog=_EPILOG,
     )
     parser.add_argument("config", nargs="?", metavar="<config file>", help="the AMPSConfig file")
     question = parser.add_mutually_exclusive_group()

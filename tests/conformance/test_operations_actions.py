@@ -379,7 +379,7 @@ def test_operations_69_files(start_server: StartServer) -> None:
 
 
 def test_operations_9_3_rotate_logs(make_server: StartServer, tmp_path: Path) -> None:
-    """operations.md §9.3: targets that rotate begin their next file; others go on."""
+    """operations.md §9.3: targets that rotate begin their next file; others go on in theirs."""
     logs = tmp_path / "logs"
     targets = (
         f"<Target><Protocol>file</Protocol><FileName>{logs}/r-%n.log</FileName><RotationThreshold>1G</RotationThreshold>"

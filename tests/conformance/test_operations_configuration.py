@@ -229,7 +229,7 @@ def test_operations_9_unknown_element_without_validation(start_server: StartServ
 
 
 def test_operations_1_7_features_to_come_are_refused(tmp_path: Path) -> None:
-    """operations.md §1.9: nothing of a configuration is ignored."""
+    """operations.md §1.9: nothing of a configuration is ignored. What only costs a feature is warned of."""
     config = write(
         tmp_path / "c.xml",
         "<AMPSConfig><Name>n</Name>\n<Admin><Interval>10s</Interval></Admin>\n<SOW><Topic><Name>a</Name>"
@@ -238,14 +238,17 @@ def test_operations_1_7_features_to_come_are_refused(tmp_path: Path) -> None:
     verified = amps_server("--verify-config", config)
     assert verified.returncode == 1
     refused = [line for line in verified.stdout.splitlines() if "not supported yet: " in line]
-    assert [line.split(":")[1] for line in refused] == ["2", "3"]
+    assert [line.split(":")[1] for line in refused] == ["3"]
+    warned = [line for line in verified.stdout.splitlines() if " warning: " in line]
+    assert [line.split(":")[1] for line in warned] == ["2"]
+    assert "has no effect: " in warned[0]
 
 
 def test_operations_1_9_verdict_and_form_of_findings(tmp_path: Path) -> None:
     """operations.md §1.9: one line per finding, then a verdict; only errors count."""
     warned = write(
         tmp_path / "w.xml",
-        "<AMPSConfig><Name>has space</Name>\n<Tuning><NUMA><Enabled>true</Enabled></NUMA></Tuning>"
+        "<AMPSConfig><Name>has space</Name>\n<Externals><SSL><Library>x.so</Library></SSL></Externals>"
         "</AMPSConfig>",
     )
     verified = amps_server("--verify-config", warned)

@@ -1,13 +1,22 @@
 """The event log as operators see it: operations.md §6 and the behaviours 45 to 49 of §13."""
 
 import gzip
+import os
 import re
+import shutil
+import signal
+import subprocess
+import sys
+import zlib
 from pathlib import Path
 
 import pytest
 
 from tests.support.peers import Peers
 from tests.support.server import ServerProcess, StartServer, wait_until
+from tests.support.services import action, do, on
+
+REPOSITORY = Path(__file__).resolve().parents[2]
 
 RECORD = re.compile(
     r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{7}[+-]\d\d:\d\d \[\d+\] "
@@ -21,9 +30,9 @@ def target(name: str, **elements: str) -> str:
     return "<Target>" + "".join(f"<{key}>{value}</{key}>" for key, value in elements.items()) + "</Target>"
 
 
-def start(make_server: StartServer, *targets: str) -> ServerProcess:
+def start(make_server: StartServer, *targets: str, instance_xml: str = "") -> ServerProcess:
     """A server that also logs to its standard output, where its readiness is seen."""
-    server = make_server()
+    server = make_server(instance_xml=instance_xml)
     xml = server.config_xml().replace("</Logging>", "".join(targets) + "</Logging>")
     server._config_xml = xml
     return server.start()
@@ -210,3 +219,104 @@ def test_operations_6_the_log_outlives_its_process(make_server: StartServer, pee
     assert server.pids("amps: log") not in ([], [old])
     assert server.process is not None
     server.stop()
+
+
+HANGUP = action(on("signal", Signal="SIGHUP"), do("rotate-logs"))
+
+
+def open_files(server: ServerProcess) -> set[str]:
+    """What the log process writes to."""
+    (log,) = server.pids("amps: log")
+    descriptors = Path(f"/proc/{log}/fd")
+    return {os.readlink(path) for path in descriptors.iterdir() if path.exists() or path.is_symlink()}
+
+
+def hang_up(server: ServerProcess) -> None:
+    assert server.process is not None
+    server.process.send_signal(signal.SIGHUP)
+
+
+@pytest.mark.parametrize("protocol", ["file", "gzip"])
+def test_operations_9_3_a_signal_has_a_renamed_file_opened_anew(
+    make_server: StartServer, peers: Peers, protocol: str
+) -> None:
+    """operations.md §9.3, §9.4: what logrotate does. Once it is said that all begin their next file, nobody has the old
+    one open; nothing is lost, and the server goes on.
+    """
+    name = "bad.log" if protocol == "file" else "bad.gz"
+    # Nothing about the action itself gets into this target: a record would have the file opened anew as well.
+    server = start(
+        make_server,
+        target(name, Protocol=protocol, IncludeErrors="02-0030"),
+        instance_xml=f"<Actions>{HANGUP}</Actions>",
+    )
+    path = server.directory / name
+    renamed = server.directory / f"{name}.1"
+
+    def texts(path: Path) -> int:
+        data = path.read_bytes()
+        if protocol == "gzip":  # the end may not be written yet
+            data = zlib.decompressobj(wbits=31).decompress(data)
+        return data.count(b" 02-0030 ")
+
+    client = peers.logged_on(server)
+    client.try_subscribe("(", "bad")
+    wait_until(lambda: path.exists() and texts(path) == 1, 20, "not logged")
+    path.rename(renamed)
+    assert str(renamed) in open_files(server)
+    hang_up(server)
+    wait_until(lambda: str(renamed) not in open_files(server), 20, "the old file is still open")
+    assert str(path) in open_files(server)
+    client.try_subscribe("(", "worse")
+    wait_until(lambda: texts(path) == 1, 20, "not logged in the new file")
+    assert texts(renamed) == 1
+
+
+def test_operations_9_4_logrotate_with_the_shipped_configuration(
+    make_server: StartServer, tmp_path: Path
+) -> None:
+    """operations.md §9.4: conf/amps.logrotate, with other names."""
+    if shutil.which("logrotate") is None or os.getuid() != 0:
+        pytest.skip("needs logrotate, and root, which it changes users from")
+    server = start(make_server, target("amps.log", Level="info"), instance_xml=f"<Actions>{HANGUP}</Actions>")
+    assert server.process is not None
+    text = (REPOSITORY / "conf" / "amps.logrotate").read_text()
+    for old, new in (
+        ("/var/lib/amps/logs/amps.log", str(server.directory / "amps.log")),
+        ("/opt/etc/amps/config.xml", str(server.directory / "config.xml")),
+        ("systemctl kill --kill-whom=main --signal=HUP amps.service", f"kill -HUP {server.process.pid}"),
+        ("su amps amps", "su root root"),
+        ("create 0640 amps amps", "create 0640 root root"),
+    ):
+        assert old in text, old
+        text = text.replace(old, new)
+    configuration = tmp_path / "logrotate.conf"
+    configuration.write_text(text)
+    configuration.chmod(0o644)
+    for number in (1, 2):
+        before = (server.directory / "amps.log").read_text()
+        done = subprocess.run(
+            ["logrotate", "-f", "-s", tmp_path / "state", configuration],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        old = server.directory / "amps.log.1"
+        wait_until(lambda old=old: str(old) not in open_files(server), 20, "still open")
+        assert old.read_text().startswith(before)
+        wait_until(
+            lambda: "29-0003" in (server.directory / "amps.log").read_text(), 20, "nothing logged any more"
+        )
+        assert (server.directory / "amps.log.2.gz").exists() == (number == 2)
+
+
+def test_operations_70_sighup_alone_stops_the_server(make_server: StartServer) -> None:
+    """operations.md §9.4, §13 70: unless an action is configured for it, and `--help` says so."""
+    server = make_server().start()
+    server.stop(signal.SIGHUP)
+    helped = subprocess.run(
+        [sys.executable, "-m", "amps.server.main", "--help"], capture_output=True, text=True, check=True
+    ).stdout
+    assert "SIGHUP  stop in order" in helped
+    assert "amps-action-do-rotate-logs" in helped

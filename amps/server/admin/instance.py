@@ -1,11 +1,13 @@
 """What `/amps/instance` shows (operations.md §5.7, transaction_log.md §14)."""
 
+import asyncio
 import os
 from pathlib import Path
 from typing import Any
 
 from amps._core.identity import publisher_id
-from amps.config import LoadedConfig
+from amps.config import LoadedConfig, TransactionLogConfig
+from amps.journal.free_space import FreeSpace, free_space
 from amps.server.admin.formats import format_time_ns
 from amps.server.admin.queues import QueueView
 from amps.server.admin.tree import Collection, Dynamic, Group, Leaf, Node, Refused
@@ -32,10 +34,11 @@ def instance_node(
     }
     children: dict[str, Node] = {name: _fixed(value) for name, value in fixed.items()}
     children["config.xml"] = Leaf(lambda: loaded.expanded_text, "application/xml")
-    if config.transaction_log is not None:
+    settings = config.transaction_log
+    if settings is not None:
 
         async def transaction_log() -> Group:
-            return log_node(await known_journals(core), writes)
+            return log_node(await known_journals(core), writes, await _room(settings))
 
         children["transaction_log"] = Dynamic(transaction_log)
     if queues is not None:
@@ -62,12 +65,22 @@ def journal_id(journal: dict[str, Any]) -> str:
     return Path(str(journal["path"])).name
 
 
-def log_node(journals: list[dict[str, Any]], writes: WriteStatistics) -> Group:
-    """The transaction log."""
+async def _room(settings: TransactionLogConfig) -> FreeSpace | None:
+    """What is left for journals; None if that cannot be said. The device may take its time."""
+    try:
+        return await asyncio.to_thread(free_space, settings.journal_directory)
+    except OSError:
+        return None
+
+
+def log_node(journals: list[dict[str, Any]], writes: WriteStatistics, room: FreeSpace | None) -> Group:
+    """The transaction log. What is free on its file system has the names that disks have in documents."""
     earliest = [journal["min_timestamp_ns"] for journal in journals if journal.get("min_timestamp_ns")]
     latest = [journal["max_timestamp_ns"] for journal in journals if journal.get("max_timestamp_ns")]
     return Group(
         {
+            "file_system_free_bytes": _fixed("" if room is None else str(room.free_bytes)),
+            "file_system_free_percent": _fixed("" if room is None else f"{room.percent:.2f}"),
             "journals": Collection(
                 "journal", {journal_id(journal): _journal(journal) for journal in journals}
             ),

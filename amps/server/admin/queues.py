@@ -30,6 +30,9 @@ from amps.server.admin.tree import (
 from amps.server.runtime import Runtime
 from amps.server.services.core_requests import CoreRefused, CoreRequests
 
+PROXIED_TRANSFER = "disabled"
+"""Whether messages are taken over whose owner is out of reach (queues.md §16.4); it needs replication."""
+
 NS_PER_S = 10**9
 SUBSCRIPTION_NUMBER_BITS = 32
 DUMP_BYTES_MAX = 100_000
@@ -78,19 +81,17 @@ class QueueView:
             {
                 queue_id(queue): Group(
                     {
-                        "disable_proxied_transfer": self._switch(number, False),
-                        "enable_proxied_transfer": self._switch(number, True),
+                        "disable_proxied_transfer": Operation(
+                            _disable_proxied_transfer, "no messages are taken over, which is always so"
+                        ),
+                        "enable_proxied_transfer": Operation(
+                            _enable_proxied_transfer, "refused: messages cannot be taken over yet"
+                        ),
                     }
                 )
-                for number, queue in enumerate(self._queues)
+                for queue in self._queues
             },
         )
-
-    def _switch(self, number: int, enabled: bool) -> Operation:
-        async def run(parameters: Mapping[str, str]) -> None:
-            self._runtime.queue_statistics.set_proxied_transfer(number, enabled)
-
-        return Operation(run, "whether messages are taken over whose owner is out of reach")
 
     # --- metrics --------------------------------------------------------------------------------------------
 
@@ -123,7 +124,7 @@ class QueueView:
             "max_backlog": str(queue.max_backlog or 0),
             "message_type": queue.message_type,
             "owned": str(row["depth"]),
-            "proxied_transfer": self._proxied_transfer(number),
+            "proxied_transfer": PROXIED_TRANSFER,
             "queue_depth": str(row["depth"]),
             "seconds_behind": "" if behind_s is None else str(behind_s),
             "target_queue_depth": str(queue.target_queue_depth or 0),
@@ -132,9 +133,6 @@ class QueueView:
             "transferred_out": str(row["transferred_out"]),
         }
         return {name: _fixed(value) for name, value in values.items()}
-
-    def _proxied_transfer(self, number: int) -> str:
-        return "enabled" if self._runtime.queue_statistics.proxied_transfer(number) else "disabled"
 
     async def _sow(self, number: int) -> Group:
         return self._sow_metrics(number, self._read(number))
@@ -278,8 +276,20 @@ class QueueView:
             f"expired_leases {row['expired_leases']}, deferred_acks {row['deferred']}, "
             f"seconds_behind {'?' if behind_s is None else behind_s}, "
             f"age_of_oldest_lease {oldest_lease_s(row, now_ns)}, "
-            f"proxied_transfer {self._proxied_transfer(number)}"
+            f"proxied_transfer {PROXIED_TRANSFER}"
         )
+
+
+async def _disable_proxied_transfer(parameters: Mapping[str, str]) -> None:
+    """It is what it is."""
+
+
+async def _enable_proxied_transfer(parameters: Mapping[str, str]) -> None:
+    raise Refused(
+        501,
+        "not supported yet: taking over messages whose owner is out of reach, which needs replication; this instance "
+        "owns all that is in its queues",
+    )
 
 
 def queue_id(queue: QueueConfig) -> str:

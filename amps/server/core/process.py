@@ -46,6 +46,7 @@ from amps.server import remedies
 from amps.server.core.action_pins import ActionPins, begin_action_positions, watched_queues
 from amps.server.core.disk import WatchedDisk
 from amps.server.core.flusher import Flusher
+from amps.server.core.free_space import FreeSpaceWatch
 from amps.server.core.journal_files import JournalFiles, StorageFailure
 from amps.server.core.lock import DirectoryInUse, DirectoryLock, lock_directory
 from amps.server.core.older import RecoveryRefused
@@ -206,6 +207,11 @@ class Core:
                 archive,
                 config.tuning.topic_index,
             )
+            if config.tuning.free_space_warning is not None and self._background:
+                directories = [settings.journal_directory] + ([archive] if archive is not None else [])
+                files.chores.append(
+                    FreeSpaceWatch(directories, config.tuning.free_space_warning, self._log.log)
+                )
             index: IndexBuilder | None = None
 
             def make_index(info: JournalHeader) -> IndexBuilder:

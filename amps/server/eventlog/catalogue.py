@@ -189,6 +189,12 @@ CATALOGUE: Mapping[str, Entry] = {
         "warning",
         "{path} is removed: it was never used, and it or one before it is damaged or missing.",
     ),
+    "1D-0023": Entry(
+        "warning",
+        "the file system of {directory} has {free} free, less than {threshold}. When it is full, publishers are "
+        "refused: make room there, or archive or remove journals earlier.",
+    ),
+    "1D-0024": Entry("warning", "the file system of {directory} has room again: {free} free."),
     "1F-0004": Entry(
         "info",
         "[{connection}] AMPS client session logon for: {client}\n"

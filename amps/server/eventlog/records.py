@@ -23,7 +23,7 @@ KIND_END = 1
 """Says that no record follows: the log process writes what it has and ends."""
 
 KIND_ROTATE = 2
-"""Says that targets which rotate begin their next file now."""
+"""Says that targets which rotate begin their next file now, and that others open theirs anew."""
 
 _HEADER = struct.Struct("<qIBB7s")
 _LOOKS_LIKE_RECORD = re.compile(r"\n(?=\d{4}-\d\d-\d\dT\d\d:)")

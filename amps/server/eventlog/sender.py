@@ -103,7 +103,9 @@ class EventLog:
                 self._socket.send(packet)
 
     def rotate(self) -> None:
-        """Has targets that rotate begin their next file; what was logged before goes into the old one."""
+        """Has targets that rotate begin their next file, and others open theirs anew; what was logged before goes into
+        the old one.
+        """
         if self._socket is not None:
             packet = pack(
                 time.time_ns(), self._thread_number, LEVEL_NUMBERS["info"], "00-0000", "", KIND_ROTATE

@@ -5,7 +5,8 @@ written never stops the others or the log process: it drops its lines, says so o
 many are missing when it works again. A file that somebody removed or renamed is made again.
 
 File names are masks: `%n` is the rotation counter, five digits from 00000, the rest is strftime. Without a
-rotation threshold a file is appended to, over restarts too. With one, a record that would carry the file
+rotation threshold a file is appended to, over restarts too; when all shall begin their next file it is opened anew, so
+that programs such as logrotate may rename it before. With one, a record that would carry the file
 beyond it opens the next file; if that has the same name, or exists, it begins anew.
 """
 
@@ -57,7 +58,7 @@ class Sink(Protocol):
         """Writes what was kept. True: there was something, and it is written."""
 
     def begin_next(self) -> None:
-        """Begins the next file, if this is a file that rotates."""
+        """Begins the next file, if this is a file that rotates; another file is opened anew, by its name."""
 
     def close(self) -> None:
         """Writes everything and lets go."""
@@ -110,7 +111,7 @@ class Target:
                 self._lost_count = 0
 
     def rotate(self) -> None:
-        """Begins the next file of a target that rotates."""
+        """Begins the next file of a target that rotates, opens that of another one anew."""
         try:
             self._sink.begin_next()
         except OSError as error:
@@ -243,6 +244,10 @@ class FileSink:
     def begin_next(self) -> None:
         if self._threshold_bytes is not None:
             self.rotate()
+        elif self._descriptor >= 0:
+            # Who renamed the file may do what he likes with it from now on.
+            self._end_file()
+            self.open()
 
     def flush(self) -> bool:
         if not self._kept:

@@ -79,7 +79,6 @@ class Services:
             queues=QueueClearing(self._config, self._runtime, self._publisher)
             if self._config.queues
             else None,
-            queue_statistics=self._runtime.queue_statistics,
         )
         return self._shared
 

@@ -5,6 +5,7 @@ import json
 import socket
 import ssl
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -56,6 +57,21 @@ def test_transaction_log_65_journals(start_admin: StartAdmin) -> None:
     }
     assert [one["is_archived"] for one in log["journals"]] == ["true", "false", "false"]
     assert log["journals"][2]["max_timestamp"] == ""
+
+
+def test_operations_5_7_the_room_for_journals(
+    start_admin: StartAdmin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """operations.md §5.7, §12.3: how much is free where the journals are; nothing if the directory is gone."""
+    monkeypatch.chdir(tmp_path)
+    leaf = "/amps/instance/transaction_log/file_system_free_percent"
+    admin = start_admin(journals=JOURNALS)
+    assert admin.get(leaf).body == ""
+    settings = admin.loaded.config.transaction_log
+    assert settings is not None
+    settings.journal_directory.mkdir()
+    assert 0 <= float(admin.get(leaf).body) <= 100
+    assert int(admin.get("/amps/instance/transaction_log/file_system_free_bytes").body) >= 0
 
 
 def test_transaction_log_65_writes(start_admin: StartAdmin) -> None:

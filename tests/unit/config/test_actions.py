@@ -233,9 +233,6 @@ def test_operations_35_without_an_address_there_is_no_interface() -> None:
 @pytest.mark.parametrize(
     ("inner", "text"),
     [
-        ("<FileName>stats.db</FileName>", "not supported yet: the statistics database"),
-        ("<Interval>5s</Interval>", "not supported yet: "),
-        ("<Galvanometer>enabled</Galvanometer>", "not supported yet: the web console"),
         ("<WWWAuthenticate>Negotiate</WWWAuthenticate>", "not supported yet: Kerberos"),
         ("<WWWAuthenticate>Please</WWWAuthenticate>", "Basic realm"),
         ("<Header>X-A b</Header>", "is no header"),

@@ -7,6 +7,7 @@ import pytest
 
 from amps.config import (
     ConfigError,
+    FreeSpaceThreshold,
     LoadedConfig,
     ModuleUse,
     Severity,
@@ -298,18 +299,17 @@ def test_what_is_wrong_and_what_would_be_right(inner: str, path: str, text: str)
 @pytest.mark.parametrize(
     ("inner", "feature"),
     [
-        ("<MessageDiskLimit>1GB</MessageDiskLimit>", "on disk"),
-        ("<MessageDiskPath>/tmp</MessageDiskPath>", "on disk"),
-        ("<MiniDumpDirectory>/tmp</MiniDumpDirectory>", "minidumps"),
-        ("<SOWStatsInterval>1s</SOWStatsInterval>", "SOW statistics"),
-        ("<SOWStatisticsInterval>1s</SOWStatisticsInterval>", "SOW statistics"),
-        ("<Admin><InetAddr>8085</InetAddr><Interval>10s</Interval></Admin>", "statistics over time"),
         (
             "<SOW><Topic><Name>a</Name><MessageType>json</MessageType><Key>/k</Key></Topic></SOW>",
             "SOW topics",
         ),
         (
             "<SOW><TopicDefinition><Topic>a</Topic><MessageType>json</MessageType></TopicDefinition></SOW>",
+            "SOW topics",
+        ),
+        (
+            "<SOW><TopicMetaData><Topic>a</Topic><MessageType>fix</MessageType><FileName>a.sow</FileName>"
+            "<Key>/1</Key><RecordSize>512</RecordSize></TopicMetaData></SOW>",
             "SOW topics",
         ),
         (
@@ -346,7 +346,6 @@ def test_what_is_wrong_and_what_would_be_right(inner: str, path: str, text: str)
             "<Modules><Module><Name>m</Name><Library>/opt/lib/libamps_http_entitlement.so</Library></Module></Modules>",
             "RESTful",
         ),
-        ("<Authenticator><Module>amps-default-authenticator-module</Module></Authenticator>", "outgoing"),
     ],
 )
 def test_what_is_not_built_is_refused_and_nothing_else_is_said(inner: str, feature: str) -> None:
@@ -354,6 +353,164 @@ def test_what_is_not_built_is_refused_and_nothing_else_is_said(inner: str, featu
     assert len(found) == 1, found
     assert ": not supported yet: " in found[0]
     assert feature in found[0]
+
+
+@pytest.mark.parametrize(
+    ("inner", "path", "missing"),
+    [
+        ("<MessageDiskLimit>1GB</MessageDiskLimit>", "MessageDiskLimit", "not kept on disk"),
+        ("<MessageDiskPath>/tmp</MessageDiskPath>", "MessageDiskPath", "not kept on disk"),
+        ("<MiniDumpDirectory>/tmp</MiniDumpDirectory>", "MiniDumpDirectory", "no minidumps"),
+        ("<MiniDumpFileMask>0600</MiniDumpFileMask>", "MiniDumpFileMask", "no minidumps"),
+        ("<SOWStatsInterval>1s</SOWStatsInterval>", "SOWStatsInterval", "no SOW topics"),
+        ("<SOWStatisticsInterval>1s</SOWStatisticsInterval>", "SOWStatisticsInterval", "no SOW topics"),
+        ("<Admin><Interval>10s</Interval></Admin>", "Admin/Interval", "neither sampled nor kept"),
+        ("<Admin><FileName>stats.db</FileName></Admin>", "Admin/FileName", "neither sampled nor kept"),
+        ("<Admin><SQLTransport>ws</SQLTransport></Admin>", "Admin/SQLTransport", "no web console"),
+        (
+            "<Admin><SQLTransportInetAddr>h:1</SQLTransportInetAddr></Admin>",
+            "Admin/SQLTransportInetAddr",
+            "no web console",
+        ),
+        ("<Admin><Galvanometer>enabled</Galvanometer></Admin>", "Admin/Galvanometer", "no web console"),
+        (
+            "<Admin><ExternalInetAddr>h:1</ExternalInetAddr></Admin>",
+            "Admin/ExternalInetAddr",
+            "no replication",
+        ),
+        ("<Admin><SessionOptions>Secure</SessionOptions></Admin>", "Admin/SessionOptions", "no sessions"),
+        (
+            "<Authenticator><Module>amps-default-authenticator-module</Module></Authenticator>",
+            "Authenticator",
+            "no outgoing connections",
+        ),
+        (
+            "<Tuning><Replication><MinSyncDestinations>1</MinSyncDestinations></Replication></Tuning>",
+            "Tuning/Replication/MinSyncDestinations",
+            "no replication",
+        ),
+        (
+            "<Tuning><Admin><Statistics><Indexing><Enabled>true</Enabled></Indexing></Statistics></Admin></Tuning>",
+            "Tuning/Admin/Statistics/Indexing/Enabled",
+            "no statistics database",
+        ),
+        ("<Tuning><NUMA><Enabled>true</Enabled></NUMA></Tuning>", "Tuning/NUMA/Enabled", "not bound"),
+        (
+            f"<Transports>{TCP.format('<PerMessageDeflate>enabled</PerMessageDeflate>')}</Transports>",
+            "Transports/Transport/PerMessageDeflate",
+            "no websocket protocol",
+        ),
+        (
+            f"<Transports>{TCP.format('<MessageDiskPath>/tmp</MessageDiskPath>')}</Transports>",
+            "Transports/Transport/MessageDiskPath",
+            "not kept on disk",
+        ),
+        *(
+            (
+                f"<Actions><Action><On><Module>amps-action-on-startup</Module></On>"
+                f"<Do><Module>{module}</Module>{options}</Do></Action></Actions>",
+                "Actions/Action/Do/Module",
+                missing,
+            )
+            for module, options, missing in (
+                (
+                    "amps-action-do-truncate-statistics",
+                    "<Options><Age>7d</Age></Options>",
+                    "no statistics database",
+                ),
+                ("amps-action-do-vacuum-statistics", "", "no statistics database"),
+                ("amps-action-do-minidump", "", "no minidumps"),
+            )
+        ),
+        *(
+            (
+                f"<Actions><Action><On><Module>amps-action-on-{event}</Module></On>"
+                "<Do><Module>amps-action-do-nothing</Module></Do></Action></Actions>",
+                "Actions/Action/On/Module",
+                missing,
+            )
+            for event, missing in (
+                ("minidump", "no minidumps"),
+                ("offline-start", "not kept on disk"),
+                ("offline-stop", "not kept on disk"),
+            )
+        ),
+    ],
+)
+def test_what_one_can_live_without_is_accepted_with_one_warning(inner: str, path: str, missing: str) -> None:
+    (finding,) = read(inner).findings
+    assert (finding.severity, finding.path) == (Severity.WARNING, f"AMPSConfig/{path}")
+    assert finding.text.startswith("has no effect: ")
+    assert missing in finding.text
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        "<Admin><FileName>:memory:</FileName></Admin>",
+        "<Admin><Galvanometer>disabled</Galvanometer></Admin>",
+        "<Tuning><NUMA><Enabled>disabled</Enabled></NUMA></Tuning>",
+        "<MiniDumpDirectory>Disabled</MiniDumpDirectory>",
+        "<Tuning><Queue><QueueDeliveryFlushInterval>250us</QueueDeliveryFlushInterval></Queue></Tuning>",
+    ],
+)
+def test_what_happens_anyway_may_be_written_without_a_warning(inner: str) -> None:
+    assert read(inner).findings == ()
+
+
+VENDOR_SAMPLE = """
+  <Transports>
+    <Transport><Name>any-tcp</Name><Type>tcp</Type><InetAddr>9007</InetAddr><Protocol>amps</Protocol></Transport>
+    <Transport><Name>any-ws</Name><Type>tcp</Type><InetAddr>9008</InetAddr><Protocol>{protocol}</Protocol></Transport>
+  </Transports>
+  <Admin><InetAddr>8085</InetAddr><FileName>stats.db</FileName><Interval>5s</Interval>
+    <SQLTransport>{console}</SQLTransport></Admin>
+  {rest}
+"""
+OWN_WEBSOCKET = (
+    "<Protocols><Protocol><Name>websocket-own</Name><Module>websocket</Module>"
+    "<AccessControlAllowOrigin>.*</AccessControlAllowOrigin><TrustedAdmin>true</TrustedAdmin></Protocol></Protocols>"
+)
+
+
+@pytest.mark.parametrize(("protocol", "rest"), [("websocket", ""), ("websocket-own", OWN_WEBSOCKET)])
+def test_operations_1_6_a_file_made_of_the_documented_sample_starts(protocol: str, rest: str) -> None:
+    """operations.md §1.6, §4: the transport that only the console's queries need is left out."""
+    loaded = read(VENDOR_SAMPLE.format(protocol=protocol, console="any-ws", rest=rest))
+    assert [transport.name for transport in loaded.config.transports] == ["any-tcp"]
+    assert loaded.config.admin is not None
+    paths = [finding.path.removeprefix("AMPSConfig/") for finding in loaded.findings]
+    expected = ["Admin/FileName", "Admin/Interval", "Admin/SQLTransport", "Transports/Transport[2]/Protocol"]
+    if rest:
+        expected += [
+            f"Protocols/Protocol/{name}" for name in ("AccessControlAllowOrigin", "Module", "TrustedAdmin")
+        ]
+    assert sorted(paths) == sorted(expected)
+    assert {finding.severity for finding in loaded.findings} == {Severity.WARNING}
+
+
+@pytest.mark.parametrize(("protocol", "rest"), [("websocket", ""), ("websocket-own", OWN_WEBSOCKET)])
+def test_a_websocket_transport_of_applications_is_refused(protocol: str, rest: str) -> None:
+    (error,) = errors_of(VENDOR_SAMPLE.format(protocol=protocol, console="other", rest=rest))
+    assert error == "AMPSConfig/Transports/Transport[2]/Protocol: not supported yet: the protocol websocket"
+
+
+@pytest.mark.parametrize(
+    ("text", "threshold"),
+    [
+        ("5%", FreeSpaceThreshold(share=0.05)),
+        ("20GB", FreeSpaceThreshold(size_bytes=20 * 2**30)),
+        ("disabled", None),
+    ],
+)
+def test_the_free_space_to_warn_at(text: str, threshold: FreeSpaceThreshold | None) -> None:
+    xml = "<Tuning><TransactionLog><FreeSpaceWarning>{}</FreeSpaceWarning></TransactionLog></Tuning>"
+    assert read(xml.format(text)).config.tuning.free_space_warning == threshold
+    default = FreeSpaceThreshold(share=0.1)
+    assert read("").config.tuning.free_space_warning == default
+    assert read("<Tuning><TransactionLog/></Tuning>").config.tuning.free_space_warning == default
+    (error,) = errors_of(xml.format("much"))
+    assert "20GB or 10%, or disabled" in error
 
 
 @pytest.mark.parametrize(
@@ -426,7 +583,8 @@ def test_validation_disabled_turns_shape_errors_into_warnings() -> None:
 
 def test_validation_disabled_still_refuses_what_is_not_built() -> None:
     (error,) = errors_of(
-        "<ConfigValidation>disabled</ConfigValidation><Admin><Interval>1s</Interval></Admin>"
+        "<ConfigValidation>disabled</ConfigValidation>"
+        "<Transports><Transport><Name>r</Name><Type>amps-replication</Type><InetAddr>1</InetAddr></Transport></Transports>"
     )
     assert "not supported yet" in error
 

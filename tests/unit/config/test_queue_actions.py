@@ -2,7 +2,7 @@
 
 import pytest
 
-from amps.config import LoadedConfig
+from amps.config import LoadedConfig, Severity
 from amps.config.queue_events import QueueEvent, queue_events, reasons_of
 from tests.support.queue_configurations import TOPICS, configuration, element, logged, read, refusals
 from tests.support.services import action, do, on
@@ -148,25 +148,21 @@ def test_what_a_step_cannot_delete(topic: str, text: str, option: str, what: str
     assert said.startswith(what)
 
 
-PROXIED = ("enable-proxied-transfer", "disable-proxied-transfer")
+def test_taking_over_messages_is_refused_until_there_is_another_instance_to_take_them_from() -> None:
+    """queues.md §15, §16.4: who enables it in an emergency would wait in vain."""
+    found = refused(action(STARTUP, do("enable-proxied-transfer", Topic="Q.jobs", MessageType="json")))
+    assert found == [("Do/Module", "not supported yet: replication")]
 
 
-@pytest.mark.parametrize("name", PROXIED)
-@pytest.mark.parametrize("topic", ["Q.jobs", "{{TOPIC}}"])
-def test_a_step_that_switches_proxied_transfers(name: str, topic: str) -> None:
-    """queues.md §15, §16.4."""
-    accepted(action(STARTUP, do(name, Topic=topic, MessageType="json")))
-
-
-@pytest.mark.parametrize("name", PROXIED)
-@pytest.mark.parametrize(("topic", "message_type"), [("T", "json"), ("Q2", "xml"), ("^Q", "json")])
-def test_proxied_transfers_are_those_of_a_queue(name: str, topic: str, message_type: str) -> None:
-    ((path, text),) = refused(action(STARTUP, do(name, Topic=topic, MessageType=message_type)))
-    assert path == "Do/Options/Topic"
-    assert text == f"'{topic}' is no queue of message type {message_type}; write the name of a queue"
-
-
-@pytest.mark.parametrize("name", PROXIED)
-def test_proxied_transfers_need_topic_and_message_type(name: str) -> None:
-    found = refused(action(STARTUP, do(name)))
-    assert [text.split(" of ")[0] for _, text in found] == ["the option Topic", "the option MessageType"]
+def test_taking_over_no_messages_is_what_happens_anyway() -> None:
+    """queues.md §16.4"""
+    loaded = read(
+        QUEUES, actions(action(STARTUP, do("disable-proxied-transfer", Topic="Q.jobs", MessageType="json")))
+    )
+    assert [(finding.severity, finding.text) for finding in loaded.findings] == [
+        (
+            Severity.WARNING,
+            "has no effect: without replication no message is ever taken over from another instance",
+        )
+    ]
+    assert [step for one in loaded.config.actions for step in one.steps] == []

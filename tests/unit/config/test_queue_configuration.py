@@ -7,10 +7,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from amps.config import QueueConfig, RecoveryPoint, Severity, load
+from amps.config import QueueConfig, RecoveryPoint, Severity
 from amps.config.elements_queues import read_limit, read_period, read_recovery_point, read_tries
 from amps.config.queue_events import QueueEvent, queue_events
-from tests.support.queue_configurations import configuration, element, logged, read, read_queue, refusal
+from tests.support.queue_configurations import element, logged, read, read_queue, refusal
 
 
 def test_a_queue_with_nothing_but_its_name_has_the_documented_defaults() -> None:
@@ -36,11 +36,8 @@ def test_a_queue_with_nothing_but_its_name_has_the_documented_defaults() -> None
         max_cancels=0,
         priority=None,
         barrier_expression=None,
-        file_backed_metadata=False,
         target_queue_depth=None,
         deferred_ack_expiration_s=86400.0,
-        initial_owner=None,
-        domain=None,
         place="c.xml:4",
     )
 
@@ -61,8 +58,8 @@ def test_everything_that_a_queue_can_say() -> None:
             "<ExpirationModel>latest</ExpirationModel><Filter>/x &gt; 1</Filter>"
             "<RecoveryPoint>now</RecoveryPoint><FairnessModel>fast</FairnessModel><Leasing>strict</Leasing>"
             "<MaxDeliveries>5</MaxDeliveries><MaxCancels>3</MaxCancels><Priority>/price * /qty</Priority>"
-            "<FileBackedMetadata>enabled</FileBackedMetadata><DeferredAckExpiration>15m</DeferredAckExpiration>"
-            "<InitialOwner>there</InitialOwner><GroupLocalQueueDomain>LN</GroupLocalQueueDomain>",
+            "<FileBackedMetadata>disabled</FileBackedMetadata><DeferredAckExpiration>15m</DeferredAckExpiration>"
+            "<InitialOwner>here</InitialOwner>",
             tag="GroupLocalQueue",
         )
     ) == QueueConfig(
@@ -86,11 +83,8 @@ def test_everything_that_a_queue_can_say() -> None:
         max_cancels=3,
         priority="/price * /qty",
         barrier_expression=None,
-        file_backed_metadata=True,
         target_queue_depth=None,
         deferred_ack_expiration_s=900.0,
-        initial_owner="there",
-        domain="LN",
         place="c.xml:4",
     )
 
@@ -109,7 +103,6 @@ def test_everything_that_a_queue_can_say() -> None:
         ("<ExpirationModel>queue</ExpirationModel>", "expiration_model", "queue"),
         ("<FairnessModel>round-robin</FairnessModel>", "fairness_model", "round-robin"),
         ("<Leasing>Strict</Leasing>", "leasing", "strict"),
-        ("<FileBackedMetadata>disabled</FileBackedMetadata>", "file_backed_metadata", False),
         ("<MaxBacklog>1</MaxBacklog>", "max_backlog", 1),
         ("<MaxDeliveries>0</MaxDeliveries>", "max_deliveries", 0),
         ("<MaxCancels>2147483647</MaxCancels>", "max_cancels", 2**31 - 1),
@@ -172,32 +165,31 @@ def test_queues_are_in_the_order_of_the_file_whatever_their_kind() -> None:
 
 
 @pytest.mark.parametrize(
-    ("instance", "inner", "domain"),
+    ("inner", "missing"),
     [
-        ("<Name>here</Name>", "", "here"),
-        ("<Name>here</Name><Group>G</Group>", "", "G"),
-        (
-            "<Name>here</Name><Group>G</Group>",
-            "<GroupLocalQueueDomain>D</GroupLocalQueueDomain>",
-            "D",
-        ),
+        ("<GroupLocalQueueDomain>LN</GroupLocalQueueDomain>", "without replication none are"),
+        ("<FileBackedMetadata>enabled</FileBackedMetadata>", "queue.cache"),
     ],
 )
-def test_the_domain_of_a_group_local_queue_is_the_group_unless_given(
-    instance: str, inner: str, domain: str
-) -> None:
-    """queues.md §2, identity of a group local queue"""
-    text = configuration(
-        element("Q", "<InitialOwner>here</InitialOwner>" + inner, tag="GroupLocalQueue"), name=instance
-    )
-    (queue,) = load("c.xml", text=text).config.queues
-    assert queue.domain == domain
+def test_elements_of_a_queue_that_nothing_is_done_with_are_told_of(inner: str, missing: str) -> None:
+    """queues.md §2, §13: on one instance, with its state in a file anyway, they change nothing."""
+    loaded = read(element("Q", "<InitialOwner>here</InitialOwner>" + inner, tag="GroupLocalQueue"))
+    (finding,) = loaded.findings
+    assert finding.severity is Severity.WARNING
+    assert finding.text.startswith("has no effect: ")
+    assert missing in finding.text
 
 
-def test_behaviour_23_nobody_asks_whether_the_initial_owner_exists() -> None:
-    """queues.md §24, 23."""
-    queue = read_queue(element("Q", "<InitialOwner>no-such-instance</InitialOwner>", tag="GroupLocalQueue"))
-    assert queue.initial_owner == "no-such-instance"
+def test_behaviour_23_a_queue_that_another_instance_owns_is_refused() -> None:
+    """queues.md §24, 23: whether the owner exists is not asked; but without replication the queue would hand out here
+    what belongs to the owner.
+    """
+    owned = element("Q", "<InitialOwner>no-such-instance</InitialOwner>", tag="GroupLocalQueue")
+    _, path, text = refusal(owned)
+    assert path == "GroupLocalQueue/InitialOwner"
+    assert text.startswith("not supported yet: queues that another instance owns")
+    assert "write here, this instance's Name" in text
+    assert read_queue(element("Q", "<InitialOwner>here</InitialOwner>", tag="GroupLocalQueue")).name == "Q"
 
 
 def test_the_name_of_a_queue_need_not_be_recorded() -> None:
@@ -295,15 +287,12 @@ def test_recovery_points_are_equal_if_they_mean_the_same() -> None:
     assert len(set(different)) == len(different)
 
 
-@pytest.mark.parametrize(
-    ("written", "interval_s"),
-    [("", 250e-6), ("<QueueDeliveryFlushInterval>1us</QueueDeliveryFlushInterval>", 1e-6)],
-)
-def test_the_flush_interval_of_deliveries(written: str, interval_s: float) -> None:
-    """queues.md §2, instance tuning"""
-    rest = f"<Tuning><Queue>{written}</Queue></Tuning>"
-    assert read("", rest).config.tuning.queue_delivery_flush_interval_s == interval_s
-    assert read("", "").config.tuning.queue_delivery_flush_interval_s == 250e-6
+def test_the_flush_interval_of_deliveries_is_told_to_change_nothing() -> None:
+    """queues.md §2, instance tuning: what is due is sent at once, so there is nothing to wait for."""
+    rest = "<Tuning><Queue><QueueDeliveryFlushInterval>1us</QueueDeliveryFlushInterval></Queue></Tuning>"
+    (finding,) = read("", rest).findings
+    assert finding.severity is Severity.WARNING
+    assert finding.text.startswith("has no effect: a delivery waits for no others")
 
 
 def test_a_flush_interval_has_a_minimum() -> None:
@@ -351,12 +340,14 @@ def test_the_composed_sample() -> None:
     )
     regional = element(
         "Q.regional",
-        "<UnderlyingTopic>JOB_LN</UnderlyingTopic><InitialOwner>london-1</InitialOwner>"
+        "<UnderlyingTopic>JOB_LN</UnderlyingTopic><InitialOwner>here</InitialOwner>"
         "<GroupLocalQueueDomain>LN</GroupLocalQueueDomain>",
         tag="GroupLocalQueue",
     )
     loaded = read(jobs + regional, logged("^JOB_", r"^Q\."))
-    assert loaded.findings == ()
+    assert [finding.path for finding in loaded.findings] == [
+        "AMPSConfig/SOW/GroupLocalQueue/GroupLocalQueueDomain"
+    ]
     assert [queue.name for queue in loaded.config.queues] == ["Q.jobs", "Q.regional"]
 
 

@@ -25,17 +25,6 @@ def test_queries_of_all_workers_are_added_up() -> None:
     assert [statistics.queries(queue) for queue in range(2)] == [0, 0]
 
 
-def test_a_switch_is_that_of_the_instance() -> None:
-    """queues.md §16.4: of one queue; another core or another services process finds it as it was."""
-    statistics = QueueStatistics(2, 3)
-    in_a_child(statistics.set_proxied_transfer, 1, True)
-    assert [statistics.proxied_transfer(queue) for queue in range(3)] == [False, True, False]
-    statistics.reset()
-    assert statistics.proxied_transfer(1)
-    statistics.set_proxied_transfer(1, False)
-    assert not statistics.proxied_transfer(1)
-
-
 def test_an_instance_without_queues_has_none() -> None:
     QueueStatistics(2, 0).reset()
 
@@ -46,10 +35,8 @@ def test_a_new_tree_begins_now() -> None:
     try:
         began_ns = runtime.began_ns
         runtime.queue_statistics.count_query(0, 1)
-        runtime.queue_statistics.set_proxied_transfer(1, True)
         runtime.reset()
         assert runtime.began_ns > began_ns
         assert runtime.queue_statistics.queries(1) == 0
-        assert runtime.queue_statistics.proxied_transfer(1)
     finally:
         runtime.directory.remove()

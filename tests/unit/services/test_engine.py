@@ -1,6 +1,9 @@
 """Running actions: order, ends, variables, events that raise events, what waits."""
 
+import ast
 import asyncio
+import inspect
+import textwrap
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,9 +35,11 @@ def run_startup(actions_xml: str, **variables: str) -> Surroundings:
 
 def test_every_module_that_is_described_is_there() -> None:
     """The tables of the configuration and the registry name the same modules."""
-    described = {name for name, one in {**STEPS, **CONDITIONS}.items() if not one.later}
+    described = {name for name, one in {**STEPS, **CONDITIONS}.items() if not (one.later or one.unused)}
     assert set(STEP_CLASSES) == described
-    assert {name.removeprefix("amps-action-on-") for name, one in EVENTS.items() if not one.later} == {
+    assert {
+        name.removeprefix("amps-action-on-") for name, one in EVENTS.items() if not (one.later or one.unused)
+    } == {
         "schedule",
         "startup",
         "shutdown",
@@ -44,6 +49,24 @@ def test_every_module_that_is_described_is_there() -> None:
         "sow-expire-message",
         "sow-delete-message",
     }
+
+
+def test_every_option_that_is_described_is_read() -> None:
+    """By the class that does the work, or one that it is made of; those of events by whoever waits for them."""
+
+    def read(source: str) -> set[str]:
+        nodes = [
+            node for node in ast.walk(ast.parse(textwrap.dedent(source))) if isinstance(node, ast.Subscript)
+        ]
+        keys = [node.slice for node in nodes if ast.unparse(node.value).split(".")[-1] == "options"]
+        return {str(key.value) for key in keys if isinstance(key, ast.Constant)}
+
+    for name, made in STEP_CLASSES.items():
+        described = {**STEPS, **CONDITIONS}[name].options
+        parts = [part for part in made.__mro__ if part.__module__.startswith("amps.server.services.actions")]
+        found = set().union(*(read(inspect.getsource(part)) for part in parts))
+        refused_unless_off = {"Delta", "UpdateOnly"}
+        assert set(described) - refused_unless_off <= found, name
 
 
 def test_operations_63_actions_on_one_event_run_in_file_order() -> None:

@@ -1,7 +1,7 @@
 """Steps about queues."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from amps.server.services.actions.step import Run, Step, StepFailure
 from amps.server.services.publisher import PublishFailure
@@ -22,32 +22,3 @@ class DeleteSow(Step):
         except (ClearingFailure, PublishFailure) as failure:
             raise StepFailure(str(failure)) from None
         return True
-
-
-class _SwitchProxiedTransfer(Step):
-    """Says whether messages of a queue are taken over whose owner is out of reach (queues.md §16.4)."""
-
-    enabled: ClassVar[bool]
-
-    async def run(self, options: Mapping[str, Any], run: Run) -> bool:
-        topic, message_type = options["Topic"], options["MessageType"]
-        statistics = self.environment.queue_statistics
-        for number, queue in enumerate(self.environment.config.queues):
-            if statistics is not None and (queue.name, queue.message_type) == (topic, message_type):
-                statistics.set_proxied_transfer(number, self.enabled)
-                return True
-        raise StepFailure(f"{topic[:100]!r} is no queue of message type {message_type[:100]}")
-
-
-class EnableProxiedTransfer(_SwitchProxiedTransfer):
-    """From now on."""
-
-    module = "amps-action-do-enable-proxied-transfer"
-    enabled = True
-
-
-class DisableProxiedTransfer(_SwitchProxiedTransfer):
-    """Not any more."""
-
-    module = "amps-action-do-disable-proxied-transfer"
-    enabled = False

@@ -13,7 +13,7 @@ from amps.server.services.actions.data_steps import (
     TranslateData,
 )
 from amps.server.services.actions.file_steps import CompressFiles, RemoveFiles
-from amps.server.services.actions.queue_steps import DeleteSow, DisableProxiedTransfer, EnableProxiedTransfer
+from amps.server.services.actions.queue_steps import DeleteSow
 from amps.server.services.actions.server_steps import (
     ArchiveJournal,
     CompressJournal,
@@ -40,11 +40,9 @@ STEP_CLASSES: Final[Mapping[str, type[Step]]] = {
         DeleteSow,
         DisableAuthentication,
         DisableEntitlement,
-        DisableProxiedTransfer,
         EchoMessage,
         EnableAuthentication,
         EnableEntitlement,
-        EnableProxiedTransfer,
         ExecuteEvent,
         ExecuteSystem,
         ExtractValues,

@@ -54,7 +54,7 @@ class RemoveJournal(_JournalStep):
 
 
 class RotateLogs(Step):
-    """Begins the next file of each log target that rotates."""
+    """Begins the next file of each log target that rotates, and opens those of others anew, by their names."""
 
     module = "amps-action-do-rotate-logs"
 

@@ -13,7 +13,6 @@ from typing import Any, ClassVar, Protocol
 
 from amps.config import ServerConfig
 from amps.server.eventlog import EventLog
-from amps.server.queue_statistics import QueueStatistics
 from amps.server.services.actions.variables import TEXT_LENGTH_MAX, VARIABLES_MAX
 from amps.server.services.core_requests import CoreRequests
 from amps.server.services.publisher import Publisher
@@ -62,7 +61,7 @@ class Environment:
     `raise_event(event, run)` queues the actions of an event; it raises StepFailure. `ask_for_shutdown(cause)` has the
     supervisor stop the instance, `switch(what, enabled)` has it switch authentication or entitlement. `stopping` is set
     when work in threads should be given up. `commands`: the process groups of commands that run, which end with the
-    process. `queues` and `queue_statistics`: None if there are none.
+    process. `queues`: None if there are none.
     """
 
     config: ServerConfig
@@ -75,7 +74,6 @@ class Environment:
     stopping: threading.Event = field(default_factory=threading.Event)
     commands: set[int] = field(default_factory=set)
     queues: QueueClearing | None = None
-    queue_statistics: QueueStatistics | None = None
 
 
 class Step(ABC):

@@ -1,0 +1,199 @@
+"""What a configuration needs of the host, for the installer of the Linux service: `tools/install-amps-daemon.sh`.
+
+The service runs as a user of its own, and its unit lets it write below its own directory only. A configuration that was
+edited may name other places, or a port that only some users may have. The installer asks here, with the configuration
+as the server itself reads it:
+
+    python -m amps.server.service_needs drop-in CONFIG      what to add to the unit; nothing if it is enough
+    python -m amps.server.service_needs directories CONFIG  where files are made, one path a line
+    python -m amps.server.service_needs owned CONFIG        what has to belong to the service's user, one path a line
+    python -m amps.server.service_needs check CONFIG        as that user: what it may not write to; exit code 1 if any
+
+Relative paths refer to the working directory, which the installer makes that of the service. The unit itself has it
+among the places that may be written to.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from glob import escape, glob
+from pathlib import Path
+
+from amps.config import ConfigError, ServerConfig, load
+
+LOW_PORTS_BELOW = 1024
+_HOMES = tuple(Path(path) for path in ("/home", "/root", "/run/user"))
+_TEMPORARY = tuple(Path(path) for path in ("/tmp", "/var/tmp"))
+_RUN = Path("/run")
+_NO_NAME = re.compile(r"[%*?\[{]")
+"""Begins what stands for something else, in the mask of a log file or the pattern of an action."""
+_HEADING = "# Made by install-amps-daemon.sh from the configuration; it is made anew whenever that runs."
+
+
+def journal_directories(config: ServerConfig) -> list[Path]:
+    """Where the files of the log are."""
+    log = config.transaction_log
+    if log is None:
+        return []
+    found = [log.journal_directory, log.journal_archive_directory]
+    return [_absolute(path) for path in found if path is not None]
+
+
+def written_directories(config: ServerConfig) -> list[Path]:
+    """All directories in which the server makes, changes or removes files; no path twice."""
+    found = [
+        *journal_directories(config),
+        *(_fixed_part(target.file_name) for target in config.logging if target.file_name is not None),
+        *(_fixed_part(pattern) for pattern in _file_patterns(config)),
+        *_socket_directories(config),
+    ]
+    return sorted(set(found))
+
+
+def lasting_directories(config: ServerConfig) -> list[Path]:
+    """Those of `written_directories` that the service manager does not make when the service starts."""
+    sockets = _socket_directories(config)
+    return [path for path in written_directories(config) if path.parent != _RUN or path not in sockets]
+
+
+def _socket_directories(config: ServerConfig) -> list[Path]:
+    files = [transport.file_name for transport in config.transports]
+    return [_absolute(path).parent for path in files if path is not None]
+
+
+def _file_patterns(config: ServerConfig) -> Iterator[str]:
+    for action in config.actions:
+        for step in action.steps:
+            if step.module in ("amps-action-do-compress-files", "amps-action-do-remove-files"):
+                yield from step.options.get("Pattern", ())
+
+
+def _absolute(path: Path) -> Path:
+    return Path(os.path.abspath(path))
+
+
+def _fixed_part(mask: str) -> Path:
+    """The directory below which everything is that a mask or a pattern can mean."""
+    path = _absolute(Path(mask)).parent
+    while _NO_NAME.search(str(path)):
+        path = path.parent
+    return path
+
+
+def owned_paths(config: ServerConfig) -> list[Path]:
+    """Files of the log and log files that are there, and directories with nothing else in them: others may hold what is
+    somebody else's.
+    """
+    directories = journal_directories(config)
+    files = {
+        path
+        for directory in directories
+        for path in directory.glob(f"{escape(config.name)}.*")
+        if path.is_file()
+    }
+    files.update(log_files(config))
+    directories += [
+        _fixed_part(target.file_name) for target in config.logging if target.file_name is not None
+    ]
+    alone = {path for path in directories if path.is_dir() and files.issuperset(path.iterdir())}
+    return sorted(files | alone)
+
+
+def log_files(config: ServerConfig) -> list[Path]:
+    """Those that are there."""
+    masks = (target.file_name for target in config.logging if target.file_name is not None)
+    # Whatever a token stands for, it has no slash in it.
+    patterns = {re.sub(r"%.", "*", str(_absolute(Path(mask)))) for mask in masks}
+    return sorted(Path(path) for pattern in patterns for path in glob(f"{pattern}*") if Path(path).is_file())
+
+
+def _below(path: Path, places: Sequence[Path]) -> bool:
+    return any(path.is_relative_to(place) for place in places)
+
+
+def drop_in(config: ServerConfig, config_path: Path) -> str:
+    """Lines to be added to the unit of the service."""
+    written = written_directories(config)
+    sockets = _socket_directories(config)
+    own_run = sorted({path.name for path in sockets if path.parent == _RUN})
+    elsewhere = [path for path in lasting_directories(config) if not path.is_relative_to(Path.cwd())]
+    lines = []
+    if elsewhere:
+        lines.append(f"ReadWritePaths={_listed(elsewhere)}")
+    if own_run:
+        lines.append(f"RuntimeDirectory={' '.join(own_run)}")
+    if _below(config_path, _HOMES) and not any(_below(path, _HOMES) for path in written):
+        lines.append("ProtectHome=read-only")
+    elif any(_below(path, _HOMES) for path in written):
+        lines.append("ProtectHome=false")
+    if any(_below(path, _TEMPORARY) for path in (*written, config_path)):
+        lines.append("PrivateTmp=false")
+    if any(0 < port < LOW_PORTS_BELOW for port in _ports(config)):
+        lines += [
+            "AmbientCapabilities=CAP_NET_BIND_SERVICE",
+            "CapabilityBoundingSet=CAP_NET_BIND_SERVICE",
+        ]
+    if not lines:
+        return ""
+    mounts = ["[Unit]", f"RequiresMountsFor={_listed(elsewhere)}"] if elsewhere else []
+    return "\n".join([_HEADING, *mounts, "[Service]", *lines, ""])
+
+
+def _ports(config: ServerConfig) -> list[int]:
+    transports = [*config.transports, *([config.admin.transport] if config.admin is not None else [])]
+    return [transport.port for transport in transports if transport.port is not None]
+
+
+def _listed(paths: Sequence[Path]) -> str:
+    """Paths in a setting of a unit, where blanks divide and a percent sign has a meaning."""
+    texts = (str(path).replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%") for path in paths)
+    return " ".join(f'"{text}"' if re.search(r"[\s\"'\\]", text) else text for text in texts)
+
+
+def unwritable(config: ServerConfig) -> list[str]:
+    """In words, which directories this user may not write to, and which it may not make."""
+    problems = []
+    for directory in lasting_directories(config):
+        there = directory
+        while not there.exists() and there != there.parent:
+            there = there.parent
+        if not os.access(there, os.W_OK | os.X_OK):
+            what = "written to" if there == directory else "made"
+            problems.append(f"{directory} cannot be {what}")
+    return problems
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command. Returns its exit code."""
+    if len(arguments) != 2 or arguments[0] not in ("drop-in", "directories", "owned", "check"):
+        print(
+            "usage: python -m amps.server.service_needs drop-in|directories|owned|check CONFIG",
+            file=sys.stderr,
+        )
+        return 1
+    what, config_path = arguments[0], Path(arguments[1])
+    try:
+        config = load(config_path).config
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 1
+    if what == "drop-in":
+        print(drop_in(config, _absolute(config_path)), end="")
+        return 0
+    if what == "directories":
+        for directory in lasting_directories(config):
+            print(directory)
+        return 0
+    if what == "owned":
+        for path in owned_paths(config):
+            print(path)
+        return 0
+    problems = unwritable(config)
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
