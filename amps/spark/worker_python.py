@@ -2,14 +2,14 @@
 
 Spark's JVM starts them, and takes `PYSPARK_DRIVER_PYTHON`, else `PYSPARK_PYTHON`, of its own environment, else the
 first `python3` on its PATH. In a virtual environment that is not activated that is the system's Python, which has no
-such package. The JVM inherits the environment of the process that starts it, and keeps it: what is set later comes too late.
+such package. The JVM inherits the environment of the process that starts it: what is set later comes too late.
 """
 
 import os
 import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -36,7 +36,8 @@ def use_this_python() -> None:
 
 def check_python(context: "SparkContext") -> None:
     """Raise WrongPython if the Python that this session's JVM starts lacks what the data source needs."""
-    environment = dict(context._jvm.System.getenv())
+    jvm: Any = context._jvm
+    environment: dict[str, str] = dict(jvm.System.getenv())
     variable = next((name for name in (DRIVER_VARIABLE, WORKER_VARIABLE) if name in environment), None)
     command = environment[variable] if variable is not None else SPARKS_DEFAULT
     fault = _fault(command, environment)
