@@ -54,6 +54,8 @@ cdef enum Field:
     FIELD_MAX_MSGS
     FIELD_SRC
     FIELD_USE_NS
+    FIELD_DETAIL
+    FIELD_POSITION
     FIELD_COUNT
 
 

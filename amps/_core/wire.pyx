@@ -73,6 +73,9 @@ _FIELDS = (
     ("max_msgs", "max_msgs", (), "integer"),
     ("src", "src", (), "string"),
     ("use_ns", "use_ns", (), "string"),
+    # Ours, in failure acknowledgements (docs/messages.md); readers leave out keys that they do not know.
+    ("detail", "detail", (), "string"),
+    ("position", "position", (), "integer"),
 )
 FIELD_NAMES = tuple(entry[0] for entry in _FIELDS)
 

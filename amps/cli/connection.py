@@ -1,12 +1,13 @@
 """From the options that name a server to a client.
 
-`-server [user:password@]host:port` together with protocol, message type, scheme and URI options becomes a
-connection string. The password is never shown: messages use `safe_uri`.
+`-server [scheme://][user:password@]host:port` together with protocol, message type, scheme and URI options becomes a
+connection string; it may be one already, or begin like one. The password is never shown: messages use `safe_uri`.
 """
 
 import functools
 import getpass
 import importlib
+import re
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import Any
 from urllib.parse import quote
 
 import click
+from click.core import ParameterSource
 
 from amps.cli.options import option
 from amps.client import Client
@@ -24,6 +26,7 @@ from amps.client.errors import ConnectionException
 from amps.client.stores import PublishStore
 from amps.client.uri import parse_uri
 
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -41,22 +44,52 @@ class Connection:
     ca_file: Path | None = None
     certificate: Path | None = None
     key: Path | None = None
+    type_was_given: bool = False
+    """Whether `message_type` is the user's word, and not the default."""
 
     @property
     def uri(self) -> str:
-        credentials, at, address = self.server.rpartition("@")
+        """The connection string. What `-server` says itself beats the other options."""
+        told, location = self._told_scheme
+        location, _, own_query = location.partition("?")
+        authority, _, path = location.partition("/")
+        credentials, at, address = authority.rpartition("@")
         if not at:
             credentials = quote(login_name(), safe="")
-        scheme = self.scheme or ("tcps" if self.secure else "tcp")
-        query = f"?{self.uri_options.lstrip('?')}" if self.uri_options else ""
-        return f"{scheme}://{credentials}@{address}/{self.protocol}/{self.message_type}{query}"
+        scheme = told or self.scheme or ("tcps" if self.secure else "tcp")
+        path = path.rstrip("/") or f"{self.protocol}/{self.message_type}"
+        queries = [own_query, (self.uri_options or "").lstrip("?")]
+        query = "&".join(part for part in queries if part)
+        return f"{scheme}://{credentials}@{address}/{path}{'?' if query else ''}{query}"
+
+    @property
+    def _told_scheme(self) -> tuple[str, str]:
+        """The scheme in `-server`, empty if there is none, and the rest."""
+        found = _SCHEME.match(self.server)
+        return (found[1], self.server[found.end() :]) if found is not None else ("", self.server)
+
+    @property
+    def wire_type(self) -> str:
+        """The message type of the connection."""
+        return parse_uri(self.uri).message_type or self.message_type
 
     def check(self) -> None:
         """Wrong usage is told before anything is connected."""
+        told, _ = self._told_scheme
+        if told and self.scheme is not None and self.scheme != told:
+            raise click.UsageError(
+                f"-server says {told}, and -urischeme {self.scheme}: leave one of them out"
+            )
+        if told and self.secure and self.scheme is None and told != "tcps":
+            raise click.UsageError(f"-secure yes is TLS, and -server says {told}: write tcps://")
         try:
-            parse_uri(self.uri)
+            parsed = parse_uri(self.uri)
         except ConnectionException as error:
             raise click.UsageError(str(error)) from None
+        if self.type_was_given and parsed.message_type not in (None, self.message_type):
+            raise click.UsageError(
+                f"-type is {self.message_type}, and -server says {parsed.message_type}: leave one of them out"
+            )
 
     @property
     def safe_uri(self) -> str:
@@ -65,7 +98,9 @@ class Connection:
     def tls_context(self) -> ssl.SSLContext | None:
         if parse_uri(self.uri).scheme != "tcps":
             if self.ca_file or self.certificate or self.key:
-                raise click.UsageError("-ca-file, -cert and -key are for TLS: add -secure yes")
+                raise click.UsageError(
+                    "-ca-file, -cert and -key are for TLS: write -server tcps://HOST:PORT, or add -secure yes"
+                )
             return None
         if self.key is not None and self.certificate is None:
             raise click.UsageError("-key is the private key of -cert, which is missing")
@@ -151,7 +186,12 @@ class YesNo(click.ParamType[bool]):
 
 
 CONNECTION_OPTIONS = (
-    option("server", required=True, metavar="[USER:PASSWORD@]HOST:PORT", help="Server to connect to."),
+    option(
+        "server",
+        required=True,
+        metavar="[SCHEME://][USER:PASSWORD@]HOST:PORT",
+        help="Server to connect to; tcps:// is TLS. A whole connection string, tcp://HOST:PORT/amps/json, will do.",
+    ),
     option(
         "proto",
         "protocol",
@@ -189,7 +229,11 @@ def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(command)
     def with_connection(**arguments: Any) -> Any:
-        connection = Connection(**{name: arguments.pop(name) for name in CONNECTION_FIELDS})
+        source = click.get_current_context().get_parameter_source("message_type")
+        connection = Connection(
+            **{name: arguments.pop(name) for name in CONNECTION_FIELDS},
+            type_was_given=source is not ParameterSource.DEFAULT,
+        )
         connection.check()
         return command(connection=connection, **arguments)
 

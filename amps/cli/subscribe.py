@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
@@ -18,21 +18,23 @@ from amps.cli.connection import HEADER_TEXT, Connection, connection_options
 from amps.cli.options import POSITIVE_NUMBER, HelpfulCommand, option
 from amps.cli.publishing import PublishFailed, ReliablePublisher
 from amps.client import (
-    EPOCH,
-    MOST_RECENT,
-    NOW,
+    BadFilterException,
     Client,
     DisconnectedException,
     Message,
     MessageStream,
 )
+from amps.client.options import BookmarkSubscribeArgs
 
 COPY_TIMEOUT_S = 30.0
 COPY_LOGON_OPTIONS = "ack_conflation=10ms"
 """What is acknowledged waits for its copy."""
 ACKNOWLEDGED_AT_ONCE = 1000
+MARKED_CHARACTERS_MAX = 100
+"""Of a filter that is shown with a mark below it: longer ones do not fit into a line."""
 BACKLOG_MAX = 1_000_000
-BOOKMARK_NAMES = {"epoch": EPOCH, "now": NOW, "recent": MOST_RECENT}
+SILENT_S = 3.0
+"""After this time without any message a user may have mistyped something."""
 
 # What a tag of -format stands for.
 TAGS: dict[str, Callable[[Message], object]] = {
@@ -52,14 +54,31 @@ NAMES = ("data", *TAGS)
 TAG = re.compile(r"\\([{}])|\{([A-Za-z_]\w*)\}")
 
 
-class Format(click.ParamType[Callable[[Message], bytes]]):
+@dataclass(frozen=True)
+class Layout:
+    """What is printed of a message: bytes as they are, and fields. `names`: of all tags in it."""
+
+    pieces: tuple[bytes | Callable[[Message], bytes], ...]
+    names: frozenset[str]
+
+    def __call__(self, message: Message) -> bytes:
+        return b"".join(piece if isinstance(piece, bytes) else piece(message) for piece in self.pieces)
+
+    def asked_for(self, replays: bool) -> BookmarkSubscribeArgs:
+        """The options of a subscription without which messages lack these fields; replayed ones have a bookmark."""
+        return {
+            "timestamp": "timestamp" in self.names,
+            "with_bookmarks": "bookmark" in self.names and not replays,
+        }
+
+
+class Format(click.ParamType[Layout]):
     """Text with tags: what is printed of a message."""
 
     name = "text"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Callable[[Message], bytes]:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Layout:
+        names: set[str] = set()
         pieces: list[bytes | Callable[[Message], bytes]] = []
         end = 0
         for found in TAG.finditer(value):
@@ -71,13 +90,13 @@ class Format(click.ParamType[Callable[[Message], bytes]]):
                     param,
                     ctx,
                 )
+            if name is not None:
+                names.add(name)
             pieces.append(os.fsencode(value[end : found.start()]))
             pieces.append(brace.encode() if name is None else field_printer(name))
             end = found.end()
         pieces.append(os.fsencode(value[end:]))
-        return lambda message: b"".join(
-            piece if isinstance(piece, bytes) else piece(message) for piece in pieces
-        )
+        return Layout(tuple(pieces), frozenset(names))
 
 
 def known_tags() -> str:
@@ -101,9 +120,26 @@ def field_printer(name: str) -> Callable[[Message], bytes]:
     return printed
 
 
-def messages(stream: MessageStream, count: int | None, timeout_s: float | None) -> Iterator[Message]:
-    """Until `count` messages have come, none came for `timeout_s`, or the stream ends."""
+def messages(
+    stream: MessageStream, count: int | None, timeout_s: float | None, hint: str
+) -> Iterator[Message]:
+    """Until `count` messages have come, none came for `timeout_s`, or the stream ends.
+
+    Who has seen nothing yet for a moment is told so, with the hint, on standard error.
+    """
     received = 0
+    try:
+        first = stream.get(SILENT_S if timeout_s is None else min(SILENT_S, timeout_s))
+        if first is None:
+            click.echo(hint, err=True)
+            left_s = None if timeout_s is None else max(0.0, timeout_s - SILENT_S)
+            first = stream.get(left_s)
+    except EOFError:
+        return
+    if first is None:
+        return
+    received = 1
+    yield first
     while count is None or received < count:
         try:
             message = stream.get(timeout_s)
@@ -124,7 +160,8 @@ def messages(stream: MessageStream, count: int | None, timeout_s: float | None) 
 @option(
     "bookmark",
     type=HEADER_TEXT,
-    help="Replay from here first: epoch, now, recent, a bookmark, a UTC time or a range.",
+    help="Replay from here first: epoch, now, recent, a bookmark, a time (2026-11-24T09:30, UTC unless it has a "
+    "zone), -5m for five minutes ago (ms, s, m, h, d, w), a list of them, or a range: [-1h:now].",
 )
 @option(
     "format",
@@ -139,7 +176,11 @@ def messages(stream: MessageStream, count: int | None, timeout_s: float | None) 
     type=click.IntRange(0, BACKLOG_MAX),
     help="How many messages of queues may be unacknowledged, as far as the queues allow it.  [default: 1]",
 )
-@option("copy", metavar="[USER:PASSWORD@]HOST:PORT", help="Also publish what is received to this server.")
+@option(
+    "copy",
+    metavar="[SCHEME://][USER:PASSWORD@]HOST:PORT",
+    help="Also publish what is received to this server; written as -server is.",
+)
 @option("count", type=click.IntRange(1), help="End after this many messages.")
 @option("timeout", "timeout_s", type=POSITIVE_NUMBER, help="End when nothing has come for this many seconds.")
 @click.pass_context
@@ -149,7 +190,7 @@ def subscribe(
     topic: str,
     content_filter: str | None,
     bookmark: str | None,
-    show: Callable[[Message], bytes] | None,
+    show: Layout | None,
     acknowledges: bool,
     backlog: int | None,
     copy: str | None,
@@ -168,18 +209,19 @@ def subscribe(
         raise click.UsageError(
             "-ack and -backlog are for queues, which a subscription is to without -bookmark", context
         )
-    show = show or body
+    show = show or Layout((body,), frozenset(("data",)))
     out = sys.stdout.buffer
     last: Message | None = None
     try:
         with (
             connection.client(ack_batch_size=ACKNOWLEDGED_AT_ONCE, ack_timeout=0) as client,
             copier(connection, copy) as copies,
-            subscription(client, topic, content_filter, bookmark, backlog) as stream,
+            subscription(client, topic, content_filter, bookmark, backlog, show) as stream,
         ):
+            hint = nothing_yet(connection, topic, content_filter, bookmark)
             printed: list[Message] = []
             try:
-                for message in messages(stream, count, timeout_s):
+                for message in messages(stream, count, timeout_s, hint):
                     out.write(show(message) + b"\n")
                     last = message
                     copies.publish(message)
@@ -200,7 +242,16 @@ def subscribe(
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except DisconnectedException as error:
         raise DisconnectedException(f"{error}; {how_to_go_on(bookmark, last)}") from error
+    except BadFilterException as error:
+        raise BadFilterException(f"{error}{marked(content_filter or '', error.position)}") from error
     context.exit(0)
+
+
+def marked(text: str, position: int | None) -> str:
+    """The filter on a line of its own, and a mark below the character that is wrong; nothing if that is no help."""
+    if position is None or len(text) > MARKED_CHARACTERS_MAX or not text.isprintable():
+        return ""
+    return f"\n  {text}\n  {' ' * position}^"
 
 
 def how_to_go_on(bookmark: str | None, last: Message | None) -> str:
@@ -212,14 +263,30 @@ def how_to_go_on(bookmark: str | None, last: Message | None) -> str:
     return f"to go on behind the last message, subscribe again with -bookmark '{last.bookmark}'"
 
 
-def subscription(
-    client: Client, topic: str, content_filter: str | None, bookmark: str | None, backlog: int | None
-) -> MessageStream:
-    if bookmark is None and backlog is not None:
-        return client.subscribe(topic, content_filter, max_backlog=backlog)
+def nothing_yet(connection: Connection, topic: str, content_filter: str | None, bookmark: str | None) -> str:
+    """What to tell a user who sees nothing: what was subscribed to, and what could be wrong with it."""
+    matching = f" that matches {content_filter!r}" if content_filter is not None else ""
+    wrong = "-topic, -type and -filter" if content_filter is not None else "-topic and -type"
+    told = f"note: no message{matching} has come yet: topic {topic!r}, message type {connection.wire_type!r}"
     if bookmark is None:
-        return client.subscribe(topic, content_filter)
-    return client.bookmark_subscribe(topic, BOOKMARK_NAMES.get(bookmark.lower(), bookmark), content_filter)
+        return f"{told}. Check {wrong}; what was published before is shown with -bookmark epoch only"
+    return f"{told}, from {bookmark!r} on. Check {wrong}, and whether -bookmark lies too late"
+
+
+def subscription(
+    client: Client,
+    topic: str,
+    content_filter: str | None,
+    bookmark: str | None,
+    backlog: int | None,
+    show: Layout,
+) -> MessageStream:
+    options = show.asked_for(replays=bookmark is not None)
+    if bookmark is not None:
+        return client.bookmark_subscribe(topic, bookmark, content_filter, **options)
+    if backlog is not None:
+        options["max_backlog"] = backlog
+    return client.subscribe(topic, content_filter, **options)
 
 
 class Copies:
@@ -257,7 +324,7 @@ def copier(connection: Connection, server: str | None) -> Iterator[Copies]:
     if server is None:
         yield Copies(None)
         return
-    target = replace(connection, server=server)
+    target = replace(connection, server=server, type_was_given=False)
     target.check()
     publisher = ReliablePublisher(
         lambda store: target.client(publish_store=store, logon_options=COPY_LOGON_OPTIONS)

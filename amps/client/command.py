@@ -7,10 +7,11 @@ path makes one per message when a store is in use. Bodies are never interpreted,
 
 import re
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Any, Self
 
 from amps._core.wire import build_header, encode_frame
-from amps.client.enums import DEFAULT, AckType, Data, Timeout
+from amps.client.enums import DEFAULT, AckType, Bookmark, Data, Timeout
 
 _BASE64 = re.compile(r"[A-Za-z0-9+/=]*\Z")
 _TOPIC_REQUIRED = frozenset(
@@ -128,7 +129,7 @@ class Command:
     sub_id: str | None = None
     query_id: str | None = None
     command_id: str | None = None
-    bookmark: str | None = None
+    bookmark: Bookmark | None = None
     sow_key: str | None = None
     sow_keys: str | None = None
     correlation_id: str | None = None
@@ -154,7 +155,7 @@ class Command:
         sub_id: str | None = None,
         query_id: str | None = None,
         command_id: str | None = None,
-        bookmark: str | None = None,
+        bookmark: Bookmark | None = None,
         sow_key: str | None = None,
         sow_keys: str | Iterable[str] | None = None,
         correlation_id: str | None = None,
@@ -241,8 +242,8 @@ class Command:
         self.command_id = value
         return self
 
-    def set_bookmark(self, value: str | None) -> Self:
-        """A bookmark, a comma list of them, a time, a range, or EPOCH, NOW, MOST_RECENT."""
+    def set_bookmark(self, value: Bookmark | None) -> Self:
+        """A bookmark, a comma list of them, a time, a range, or EPOCH, NOW, MOST_RECENT: see `Bookmark`."""
         self.bookmark = value
         return self
 
@@ -320,7 +321,9 @@ class Command:
         name = check_text("command", self.command)
         for attribute in _TEXTS:
             text = getattr(self, attribute)
-            if text is not None:
+            if text is not None and not isinstance(
+                text, datetime
+            ):  # of a bookmark, which is made a text later
                 check_text(attribute, text)
         for attribute in _NUMBERS:
             number = getattr(self, attribute)

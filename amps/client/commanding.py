@@ -50,6 +50,10 @@ class Commanding(ClientRuntime):
             return data.encode()
         if isinstance(data, bytes | bytearray | memoryview):
             return bytes(data)
+        if self._codec_choice is None and self._parsed_uri is None:
+            # Objects become bodies of the connection's message type, which nobody has named yet.
+            self._check_usable()
+            self._engine.check_connected(f"cannot encode {type(data).__name__}")
         return self.codec.encode(data)
 
     def execute(

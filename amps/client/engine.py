@@ -68,6 +68,7 @@ class Engine(Inbound):
         self._uri = uri
         self._decoder = FrameDecoder(self.config.max_message_bytes)
         self._silent_since = now
+        self.dismissal = self.lost_by = None
         self._events.append(State(ConnectionState.CONNECTED))
 
     def connection_lost(self, now: float, error: AMPSException | None) -> None:
@@ -75,6 +76,7 @@ class Engine(Inbound):
         if self.phase is Phase.DISCONNECTED:
             return
         self.phase = Phase.DISCONNECTED
+        self.lost_by = error
         self._out, self.pending_bytes, self._deferred = [], 0, []
         self._next_beat = self._silence_s = self._logon = None
         self._events.append(State(ConnectionState.DISCONNECTED))
@@ -164,7 +166,7 @@ class Engine(Inbound):
         ticket: Ticket | None = None,
     ) -> Ticket:
         """Send a logon. `ticket` is the one of the first logon when this one answers a challenge."""
-        self._check_connected("logon")
+        self.check_connected("logon")
         if self.phase is Phase.LOGGING_ON and ticket is None:
             raise UsageException("a logon is under way on this connection")
         for name, value in (("user name", username), ("password", password)):
@@ -215,7 +217,7 @@ class Engine(Inbound):
 
         `awaited` overrides which acknowledgement settles the ticket; one that awaits nothing is done at once.
         """
-        self._check_connected(command.command)
+        self.check_connected(command.command)
         command = command.copy()
         command.validate()
         if command.command_id is None:
@@ -253,7 +255,7 @@ class Engine(Inbound):
 
     def publish(self, command: Command, now: float) -> int:
         """Send a publish or delta_publish command; its sequence number, 0 without a store."""
-        self._check_connected(command.command)
+        self.check_connected(command.command)
         command = command.copy()
         command.validate()
         return self._send_command(command)
@@ -264,7 +266,7 @@ class Engine(Inbound):
         if size_bytes > self.config.max_message_bytes:
             self._check_size(size_bytes)
         if self.phase is not _READY:
-            self._check_connected(template.command)
+            self.check_connected(template.command)
         if self._publish_store is None:
             self._publish_plain(template.header, body)
             return 0

@@ -43,6 +43,10 @@ class EngineState:
         self.stats = ClientStats()
         self.server_version: str | None = None
         self.pending_bytes = 0
+        self.dismissal: DisconnectedException | None = None
+        """Why the server closes, or has closed, the connection; its `reason` is the server's."""
+        self.lost_by: AMPSException | None = None
+        """What ended the last connection, if nobody here meant it."""
         self._publish_store = publish_store
         self._bookmark_store = bookmark_store
         self._globals: set[str] = set()
@@ -94,9 +98,18 @@ class EngineState:
         else:
             self._append(frame)
 
-    def _check_connected(self, command: str) -> None:
-        if not self.connected:
-            raise DisconnectedException(f"{command}: not connected")
+    def check_connected(self, command: str) -> None:
+        if self.connected:
+            return
+        if self.lost_by is not None:
+            raise DisconnectedException(
+                f"{command}: not connected: {self.lost_by}",
+                reason=self.lost_by.reason,
+                message=self.lost_by.message,
+            )
+        raise DisconnectedException(
+            f"{command}: not connected; call open() first, or use the client in a `with`"
+        )
 
     def _check_numbered(self, command: str) -> None:
         if not self.logged_on:

@@ -2,6 +2,7 @@
 bookmarks."""
 
 from collections.abc import Callable
+from datetime import datetime
 from enum import IntEnum, IntFlag
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -19,6 +20,13 @@ DEFAULT: Final[Any] = type("_Default", (), {"__repr__": lambda self: "DEFAULT"})
 
 Handler = Callable[["Message"], object]
 """Any callable that takes a message; its result is ignored."""
+
+Bookmark = str | datetime
+"""Where a replay begins: EPOCH, NOW, MOST_RECENT, a bookmark, a time, a list or range of them (client.md §7).
+
+Times are a `datetime` with a zone, ISO 8601 (UTC unless a zone is given), `YYYYmmddTHHMMSS`, or `-5m`: ago, in ms, s,
+m, h, d or w, by the clock of this host. `epoch` and `now` may be written as words.
+"""
 
 EPOCH: Final = "0"
 """Bookmark: the start of the transaction log."""

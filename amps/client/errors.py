@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
 
 class AMPSException(Exception):
-    """Base of all. `reason`, `command_id` and `message` (the ack) are None where they do not apply."""
+    """Base of all. The attributes are None where they do not apply.
+
+    `reason` is one of the server's stable texts, `detail` says in words what is wrong. `position` is the character,
+    counted from 0, of the filter that was refused. `message` is the acknowledgement, `command_id` that of the command.
+    """
 
     def __init__(
         self,
@@ -27,6 +31,8 @@ class AMPSException(Exception):
     ) -> None:
         super().__init__(text)
         self.reason = reason
+        self.detail = message.detail if message is not None else None
+        self.position = message.position if message is not None else None
         self.command_id = command_id
         self.message = message
 
@@ -226,4 +232,6 @@ def exception_for(
     text = (reason or "").strip().lower()
     kind = _BY_REASON.get(text) or _BY_REASON.get(text.partition(":")[0].strip(), UnknownException)
     told = f"{command} failed: {reason}" if reason else f"{command} failed; the server gave no reason"
+    if message is not None and message.detail:
+        told += f": {message.detail}"
     return kind(told, reason=reason, command_id=command_id, message=message)

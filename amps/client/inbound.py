@@ -30,6 +30,7 @@ from amps.client.enums import AckType, ConnectionState
 from amps.client.errors import (
     AMPSException,
     AuthenticationException,
+    DisconnectedException,
     PublishStoreGapException,
     StreamException,
     exception_for,
@@ -209,6 +210,9 @@ class Inbound(EngineState):
                 self._on_logon_ack(ticket, message, now)
             return
         failed = str(fields.get("status", "")).lower() == "failure"
+        if failed and command_id is None and kind & AckType.PROCESSED and "client_name" in fields:
+            self._on_dismissal(message)
+            return
         route = self._ack_route(fields)
         taken = command_id in self._abandoned
         if ticket is not None:
@@ -222,6 +226,12 @@ class Inbound(EngineState):
             taken = self._on_route_ack(route, message, kind) or taken
         if not taken:
             self._last_chance(message)
+
+    def _on_dismissal(self, message: Message) -> None:
+        """The server says why it closes the connection, which ends now (docs/messages.md)."""
+        why = f": {message.detail}" if message.detail else ""
+        text = f"the server closed the connection: {message.reason}{why}"
+        self.dismissal = DisconnectedException(text, reason=message.reason, message=message)
 
     def _ack_route(self, fields: dict[str, Any]) -> Route | None:
         route = self._commands.get(fields.get("cmd_id", ""))

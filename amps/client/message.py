@@ -222,6 +222,16 @@ class Message:
         return self._text("reason")
 
     @property
+    def detail(self) -> str | None:
+        """What is wrong, in words, if this acknowledgement refuses a command."""
+        return self._text("detail")
+
+    @property
+    def position(self) -> int | None:
+        """Which character of the filter, counted from 0, is wrong."""
+        return self._number("position")
+
+    @property
     def timestamp(self) -> str | None:
         """ISO-8601 time at which the server processed the message, if the subscription asked for it."""
         return self._text("timestamp")

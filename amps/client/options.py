@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict, get_args
 
-from amps.client.enums import DEFAULT, AckType, Timeout
+from amps.client.enums import DEFAULT, AckType, Bookmark, Timeout
 
 OnFull = Literal["pause", "drop_oldest", "raise"]
 
@@ -52,13 +52,13 @@ class BookmarkSubscribeArgs(_CommonArgs, total=False):
 class SubscribeArgs(BookmarkSubscribeArgs, total=False):
     """Keywords of subscribe and delta_subscribe (which takes no bookmark)."""
 
-    bookmark: str
+    bookmark: Bookmark
 
 
 class QueryArgs(_CommonArgs, total=False):
     """Keywords of sow, sow_and_subscribe and sow_and_delta_subscribe."""
 
-    bookmark: str
+    bookmark: Bookmark
 
     order_by: str
     batch_size: int

@@ -3,8 +3,9 @@ bookmarks."""
 
 from amps.client.command import QUERIES, SUBSCRIPTIONS, Command
 from amps.client.engine_types import Route, RouteKind
-from amps.client.enums import EPOCH, MOST_RECENT, NOW, AckType
+from amps.client.enums import EPOCH, MOST_RECENT, AckType, Bookmark
 from amps.client.stores.bookmark import BookmarkStore
+from amps.journal.written_points import points_text
 
 _AWAITED = {
     "unsubscribe": AckType.PROCESSED,
@@ -46,7 +47,7 @@ def prepare(
     if name in SUBSCRIPTIONS and route is not None:
         command.sub_id = command.sub_id or command.command_id
     bookmarked = name in SUBSCRIPTIONS and command.bookmark is not None
-    if command.bookmark is not None:
+    if command.bookmark is not None and name != "sow_delete":
         command.bookmark = _resolve(command.bookmark, command.sub_id, bookmarks)
     if bookmarked and route is not None:
         if bookmarks is not None:
@@ -71,8 +72,8 @@ def prepare(
     return waits_for
 
 
-def _resolve(bookmark: str, sub_id: str | None, bookmarks: BookmarkStore | None) -> str:
-    if bookmark.lower() == MOST_RECENT:
+def _resolve(bookmark: Bookmark, sub_id: str | None, bookmarks: BookmarkStore | None) -> str:
+    if isinstance(bookmark, str) and bookmark.lower() == MOST_RECENT:
         known = bookmarks.get_most_recent(sub_id) if bookmarks is not None and sub_id is not None else None
         return known or EPOCH
-    return NOW if bookmark == "0|1" else bookmark
+    return points_text(bookmark)

@@ -112,7 +112,7 @@ class Publishing(Commanding):
         if target == 0:
             return
         if not self.connected:
-            raise DisconnectedException(f"publish_flush: not connected, {self.unpersisted_count} unpersisted")
+            raise self._cut_off(f"publish_flush: not connected, {self.unpersisted_count} unpersisted")
         with self._lock:  # makes the server report at once what it would report within its interval
             self._engine.execute(Command("flush"), None, time.monotonic(), awaited=AckType.PERSISTED)
         self._after_call()
@@ -130,8 +130,15 @@ class Publishing(Commanding):
         if not drained():
             count = self.unpersisted_count
             if not self.connected:
-                raise DisconnectedException(f"publish_flush: connection lost, {count} unpersisted")
+                raise self._cut_off(f"publish_flush: connection lost, {count} unpersisted")
             raise TimedOutException(f"publish_flush: {count} messages not persisted in time")
+
+    def _cut_off(self, what: str) -> DisconnectedException:
+        """There is no connection, because of what ended the last one."""
+        cause = self._engine.lost_by
+        if cause is None:
+            return DisconnectedException(what)
+        return DisconnectedException(f"{what}: {cause}", reason=cause.reason, message=cause.message)
 
 
 def _template(

@@ -87,7 +87,6 @@ class ClientRuntime(EventHandlers):
         self._tx_signalled = False
         self._last_publish = 0.0
         self._leaving = False
-        self._failure: AMPSException | None = None  # what ended the last connection, if nobody here meant it
         self._closing = False
         self._closed = False
         self._disowned = False
@@ -158,7 +157,6 @@ class ClientRuntime(EventHandlers):
             self._dispatcher = Dispatcher(self._name, run, self._dispatch_settings[1])
         with self._lock:
             self._transport = transport
-            self._failure = None
             self._leaving = False
             made(time.monotonic())
             events = self._engine.events()
@@ -217,9 +215,10 @@ class ClientRuntime(EventHandlers):
             self._transport = None
             leaving = self._leaving
             failure = error
-            if failure is None and not leaving:
+            if not leaving and self._engine.dismissal is not None:
+                failure = self._engine.dismissal  # what happened to the socket then says less
+            elif failure is None and not leaving:
                 failure = DisconnectedException("the server closed the connection")
-            self._failure = failure
             self._engine.connection_lost(time.monotonic(), failure)
             events = self._engine.events()
         self._dispatch(events)

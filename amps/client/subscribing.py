@@ -7,7 +7,7 @@ from typing import Any, Unpack, overload
 from amps.client.command import Command
 from amps.client.commanding import Commanding
 from amps.client.engine_types import Route, RouteKind
-from amps.client.enums import DEFAULT, MOST_RECENT, AckType, Data, Handler, Timeout
+from amps.client.enums import DEFAULT, MOST_RECENT, AckType, Bookmark, Data, Handler, Timeout
 from amps.client.message import Message
 from amps.client.options import BookmarkSubscribeArgs, QueryArgs, SubscribeArgs, split_keywords
 from amps.client.streams import MessageStream
@@ -27,7 +27,7 @@ class Subscribing(Commanding):
         query: bool = False,
         call: str | None = None,
         forbidden: Iterable[str] = (),
-        bookmark: str | None = None,
+        bookmark: Bookmark | None = None,
     ) -> MessageStream | str:
         settings = split_keywords(keywords, query=query, call=call or name, forbidden=forbidden)
         if bookmark is not None:
@@ -68,7 +68,7 @@ class Subscribing(Commanding):
     def bookmark_subscribe(
         self,
         topic: str,
-        bookmark: str = MOST_RECENT,
+        bookmark: Bookmark = MOST_RECENT,
         filter: str | None = None,
         *,
         handler: None = None,
@@ -78,7 +78,7 @@ class Subscribing(Commanding):
     def bookmark_subscribe(
         self,
         topic: str,
-        bookmark: str = MOST_RECENT,
+        bookmark: Bookmark = MOST_RECENT,
         filter: str | None = None,
         *,
         handler: Handler,
@@ -87,14 +87,18 @@ class Subscribing(Commanding):
     def bookmark_subscribe(
         self,
         topic: str,
-        bookmark: str = MOST_RECENT,
+        bookmark: Bookmark = MOST_RECENT,
         filter: str | None = None,
         *,
         handler: Handler | None = None,
         **kw: Unpack[BookmarkSubscribeArgs],
     ) -> MessageStream | str:
-        """Replay a recorded topic from a bookmark, then go on live. Pass a stable sub_id with MOST_RECENT."""
-        if bookmark.lower() == MOST_RECENT and self.bookmark_store is not None and "sub_id" not in kw:
+        """Replay a recorded topic from a bookmark, then go on live. Pass a stable sub_id with MOST_RECENT.
+
+        `bookmark`: also a datetime, an ISO time, `now`, or `-5m` for five minutes ago; see `amps.client.Bookmark`.
+        """
+        recent = isinstance(bookmark, str) and bookmark.lower() == MOST_RECENT
+        if recent and self.bookmark_store is not None and "sub_id" not in kw:
             self._logger.warning(
                 "client %s: MOST_RECENT without sub_id: the next run cannot find where this one stopped",
                 self.name,

@@ -249,7 +249,10 @@ class Client(Publishing, Subscribing):
         check_text("options", options or "")
         if self._parsed_uri is None or not self.connected:
             # What ended a connection just made says more: a TLS server refuses a certificate that way.
-            raise DisconnectedException(str(self._failure or "connect before logon"))
+            cause = self._engine.lost_by
+            if cause is None:
+                raise DisconnectedException("connect before logon")
+            raise DisconnectedException(str(cause), reason=cause.reason, message=cause.message)
         authority = authenticator or self._authenticator or DefaultAuthenticator()
         asked = type(authority) is not DefaultAuthenticator  # a subclass may make a password of its own
         username, secret = self._parsed_uri.user, self._parsed_uri.password

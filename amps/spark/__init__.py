@@ -1,6 +1,6 @@
 """Journals as a data source of Apache Spark.
 
-    import amps.spark
+    import amps.spark  # before there is a session: Spark's Python processes are then of this Python
     amps.spark.check_java()  # before there is a session: says in a sentence what is missing, if anything is
     amps.spark.register(spark)
     spark.read.format("amps").load("/var/lib/amps/journal")
@@ -21,5 +21,8 @@ for _needed in ("pyspark", "pyarrow"):
 
 from amps.spark.java import JavaMissing, check_java  # noqa: E402
 from amps.spark.registering import register  # noqa: E402
+from amps.spark.worker_python import WrongPython, use_this_python  # noqa: E402
 
-__all__ = ["JavaMissing", "check_java", "register"]
+__all__ = ["JavaMissing", "WrongPython", "check_java", "register"]
+
+use_this_python()

@@ -1,5 +1,6 @@
 """The client library against a server: connecting, logging on (client.md §21 2, 6, 8, 9, 63, 69)."""
 
+import queue
 import ssl
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from amps.client import (
     AlreadyConnectedException,
     AMPSException,
     AuthenticationException,
+    BadFilterException,
     Client,
     ConnectionState,
     DisconnectedException,
@@ -70,6 +72,80 @@ def test_client_6_the_second_client_of_a_name_replaces_the_first(
     assert lost.wait(10)
     assert not first.connected
     second.flush()
+
+
+def test_client_6_the_client_that_is_replaced_knows_why(
+    make_client: MakeClient, logged_server: ServerProcess, topic: str
+) -> None:
+    """client.md §21 6: every way in which an application notices the end of the connection names the reason."""
+    first = make_client(logged_server, publish_store=MemoryPublishStore())
+    told: queue.SimpleQueue[Exception] = queue.SimpleQueue()
+    first.set_disconnect_handler(lambda _, error: told.put(error))
+    first.open()
+    stream = first.subscribe(topic)
+    make_client(logged_server).open()
+    expected = "the server closed the connection: name in use: another client of this name has logged on"
+    error = told.get(timeout=20)
+    assert isinstance(error, DisconnectedException)
+    assert (str(error), error.reason) == (expected, "name in use")
+    with pytest.raises(DisconnectedException, match=expected) as of_stream:
+        next(stream)
+    assert of_stream.value.reason == "name in use"
+    with pytest.raises(DisconnectedException, match=f"^publish: not connected: {expected}$") as of_publish:
+        first.publish(topic, b"1")
+    assert of_publish.value.reason == "name in use"
+    with pytest.raises(DisconnectedException, match=f"^{expected}$") as of_logon:
+        first.logon()
+    assert of_logon.value.reason == "name in use"
+    first.open().close()  # which forgets it
+
+
+def test_client_6_a_publisher_in_full_flow_knows_why_it_is_replaced(
+    make_client: MakeClient, logged_server: ServerProcess, recorded_topic: str
+) -> None:
+    """client.md §21 6: what it is still sending when the server closes does not hide the reason."""
+    first = make_client(logged_server, publish_store=MemoryPublishStore()).open()
+    second = make_client(logged_server)
+    threading.Timer(0.2, second.open).start()
+
+    def publish_without_end() -> None:
+        while True:
+            first.publish(recorded_topic, b"x" * 1000)
+
+    with pytest.raises(DisconnectedException, match="name in use"):
+        publish_without_end()
+    wait_until(lambda: second.logged_on, 10, "the second client did not log on")
+
+
+def test_client_a_bad_filter_says_what_is_wrong_and_where(
+    make_client: MakeClient, plain_server: ServerProcess, topic: str
+) -> None:
+    """client.md §19.9: the exception has the reason, and the server's detail."""
+    client = make_client(plain_server).open()
+    with pytest.raises(BadFilterException) as refused:
+        client.subscribe(topic, "/a >")
+    error = refused.value
+    assert (error.reason, error.position) == ("bad filter", 4)
+    assert error.detail is not None
+    assert str(error) == f"subscribe failed: bad filter: {error.detail}"
+    assert error.detail.startswith("the expression ends where a field, a literal or a function is expected")
+
+
+def test_client_8_an_object_published_before_open_is_told_so(
+    make_client: MakeClient, plain_server: ServerProcess, topic: str
+) -> None:
+    """client.md §21 8: nobody knows yet of which message type the body is to be."""
+    client = make_client(plain_server)
+    with pytest.raises(
+        DisconnectedException, match=r"^cannot encode dict: not connected; call open\(\) first"
+    ):
+        client.publish(topic, {"id": 1})
+    with pytest.raises(DisconnectedException, match=r"^publish: not connected; call open\(\) first"):
+        client.publish(topic, b"{}")
+    client.open().publish(topic, {"id": 1})
+    client.disconnect()
+    with pytest.raises(DisconnectedException, match=r"^publish: not connected; call open\(\) first"):
+        client.publish(topic, {"id": 1})
 
 
 def test_client_6_another_users_name_is_in_use(

@@ -45,6 +45,44 @@ def test_protocol_26_a_malformed_filter_is_refused_with_its_place(
     plain_server.log.wait_for("02-0030", "at character 5: /a > -->")
 
 
+@pytest.mark.parametrize(
+    ("text", "detail", "position"),
+    [
+        ("/a >", "the expression ends where a field, a literal or a function is expected", 4),
+        ("NOSUCH(/a) = 1", "there is no function NOSUCH", 0),
+        ("/a = 1 AND /b LIKE '('", "broken pattern", 19),
+    ],
+)
+def test_protocol_26_the_refusal_of_a_filter_says_what_is_wrong_and_where(
+    client: RawClient, topic: str, text: str, detail: str, position: int
+) -> None:
+    """protocol.md §21 26, §3: readers leave out keys that they do not know, so failures may say more."""
+    ack = client.try_subscribe(topic, "s", f=text)
+    assert (ack.reason, ack["position"]) == ("bad filter", position)
+    assert detail in str(ack["detail"])
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason", "detail"),
+    [
+        ({"t": "^("}, "bad regex topic", "'^(': "),
+        ({"o": "bogus"}, "invalid options", "subscribe has no option 'bogus'"),
+        ({"bm": "yesterday"}, "invalid bookmark", "'yesterday'"),
+        ({"o": "x" * 2000}, "invalid options", "subscribe has no option 'xxx"),
+    ],
+    ids=["topic", "option", "bookmark", "long"],
+)
+def test_protocol_26_other_refusals_say_what_is_wrong(
+    client: RawClient, topic: str, fields: dict[str, str], reason: str, detail: str
+) -> None:
+    """protocol.md §21 26, 27, D12: the reason is one of few texts, the detail says it in words, within bounds."""
+    ack = client.try_subscribe(fields.get("t", topic), "s", **{k: v for k, v in fields.items() if k != "t"})
+    assert ack.reason == reason
+    assert str(ack["detail"]).startswith(detail)
+    assert len(str(ack["detail"])) < 600
+    assert "position" not in ack.header
+
+
 def test_protocol_26_a_query_checks_its_filter(client: RawClient, topic: str) -> None:
     """protocol.md §9: a query of no topic with a SOW is empty, a malformed filter fails all the same."""
     client.send({"c": "sow", "cid": "q1", "t": f"^{topic}", "f": "/a =", "a": "processed"})

@@ -19,6 +19,8 @@ def test_protocol_65_a_silent_client_is_disconnected(client: RawClient, plain_se
     started = time.monotonic()
     client.send({"c": "heartbeat", "o": "start,1"})
     received = client.wait_for_close(timeout_s=15)
+    *received, told = received
+    assert (told["status"], told.reason) == ("failure", "heartbeat")
     assert received
     assert all(message.header == {"c": "heartbeat"} for message in received)
     assert time.monotonic() - started > 2.9  # one interval until the first heartbeat, two for its answer

@@ -278,7 +278,15 @@ def test_protocol_12_the_same_user_takes_its_name_over(
     """protocol.md §21 12 (T)"""
     first = peers.logged_on(logged_server, name=unique)
     second = peers.logged_on(logged_server, name=unique)
-    assert first.wait_for_close() == []
+    (told,) = first.wait_for_close()
+    assert told.header == {
+        "c": "ack",
+        "a": "processed",
+        "status": "failure",
+        "reason": "name in use",
+        "client_name": unique,
+        "detail": "another client of this name has logged on",
+    }
     logged_server.log.wait_for("02-0025", unique)
     logged_server.log.wait_for("07-0013", unique, "name in use")
     second.subscribe(topic, "s")

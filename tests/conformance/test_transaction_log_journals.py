@@ -305,7 +305,9 @@ def test_transaction_log_20_33_damage_in_an_older_journal_is_never_skipped(
 
     client = peers.logged_on(server)
     client.subscribe("t1", "s", bm="0")
-    assert bodies_of(client.wait_for_close(timeout_s=60)) == bodies[:damaged]
+    *received, told = client.wait_for_close(timeout_s=60)
+    assert (told["status"], told.reason) == ("failure", "journal damaged")
+    assert bodies_of(received) == bodies[:damaged]
     server.log.wait_for("1D-0010", path.name)
     server.log.wait_for("07-0013", client.client_name, "journal damaged")
 

@@ -114,10 +114,11 @@ class Publisher(Participant):
             return
         message = client.receive()
         covered = message.get("s")
-        assert message.is_ack("persisted"), f"{self.name} got {message.header}"
+        # Of one message, or of the connection, which then ends.
         if self.may_be_refused and message.failed and message.reason == "tx store failed":
             self.refused += 1
             raise ConnectionClosed("refused")
+        assert message.is_ack("persisted"), f"{self.name} got {message.header}"
         assert message.succeeded, f"{self.name} got {message.header}"
         assert isinstance(covered, int)
         self.acknowledged = max(self.acknowledged, covered)

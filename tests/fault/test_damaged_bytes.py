@@ -36,6 +36,8 @@ def replay(peers: Peers, server: ServerProcess) -> tuple[list[bytes], bool]:
         while not (received and received[-1].is_ack("completed")):
             received.append(client.receive(timeout_s=60))
     except ConnectionClosed:
+        told = received.pop()
+        assert (told["status"], told.reason) == ("failure", "journal damaged")
         return bodies_of(received), False
     return bodies_of(received[:-1]), True
 

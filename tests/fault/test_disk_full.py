@@ -113,7 +113,9 @@ def test_fault_a_full_disk_refuses_publishers_and_nothing_else(
     answer = writer.request({"c": "p", "t": "t1"}, b"refused", ack="persisted")
     assert answer.failed
     writer.publish("t1", b"refused")
-    assert writer.wait_for_close() == []
+    (told_writer,) = writer.wait_for_close()
+    assert (told_writer["status"], told_writer.reason) == ("failure", "tx store failed")
+    assert "cid" not in told_writer.header
     # A numbered publish after a refused one could make the refused one look recorded: refused as well.
     filler.client.publish("plain", b"refused", s=refused + BATCH, a="persisted")
     failures = [filler.client.wait_for_ack("persisted") for _ in range(BATCH)]

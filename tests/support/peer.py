@@ -37,10 +37,11 @@ ABBREVIATIONS = {
 SERVER_KEYS = frozenset(ABBREVIATIONS.values()) | {
     "sub_id", "sids", "query_id", "client_name", "user_id", "version", "status", "reason", "gseq", "matches",
     "topic_matches", "records_returned", "records_inserted", "records_updated", "records_deleted",
+    "detail", "position",  # ours, of failures only (docs/messages.md)
 }  # fmt: skip
 INTEGER_KEYS = frozenset(
     ["s", "bs", "l", "gseq", "matches", "topic_matches", "records_returned", "records_inserted",
-     "records_updated", "records_deleted"]
+     "records_updated", "records_deleted", "position"]
 )  # fmt: skip
 
 _HEADER = re.compile(rb'\{(?:[^"}]|"(?:[^"\\]|\\.)*")*\}', re.DOTALL)
@@ -141,6 +142,8 @@ def decode_payload(payload: bytes) -> Message:
         header[key] = value
     if not pairs or pairs[0][0] != "c":
         raise PeerError(f"the server's header does not begin with `c`: {text[:400]!r}")
+    if header.get("status") != "failure" and not header.keys().isdisjoint(("detail", "position")):
+        raise PeerError(f"only failures have a detail: {text[:400]!r}")
     return Message(header, payload[match.end() :], text)
 
 

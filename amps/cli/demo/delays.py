@@ -28,9 +28,7 @@ def delays_by_spark(journals: Path) -> "pandas.DataFrame":
 
     import amps.spark
 
-    # Spark's workers must be of this Python; whoever runs this has not always activated its environment.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ["PYTHONSAFEPATH"] = "1"  # they look for packages in the working directory otherwise
+    os.environ["PYTHONSAFEPATH"] = "1"  # Spark's workers look for packages in the working directory otherwise
     spark = SparkSession.builder.master("local[*]").appName("flight delays").getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     amps.spark.register(spark)

@@ -129,8 +129,7 @@ def _started(master: str, name: str, directory: Path) -> "SparkSession":
     logging.getLogger().addFilter(lambda record: "py4j" not in record.pathname)
     log_settings = directory / "log4j2.properties"
     log_settings.write_text(_LOGGING)
-    # The JVM starts the workers: they need the same Python, and see the same modules.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    # The JVM starts the workers: they see the same modules.
     os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     os.environ["PYTHONSAFEPATH"] = "1"  # and not what happens to lie in the working directory
     builder = (

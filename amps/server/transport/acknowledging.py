@@ -31,7 +31,7 @@ from amps._core.queue_acks import (
 from amps._core.topic_table import TopicEntry
 from amps.server.topics import BadTopicExpression
 from amps.server.transport.answering import Header, refuse, text_of, wanted_acks
-from amps.server.transport.failures import TX_STORE_FAILED, CommandFailure
+from amps.server.transport.failures import STORE_FAILED_DETAIL, TX_STORE_FAILED, CommandFailure
 from amps.server.transport.journal_view import JournalView, Steps
 from amps.server.transport.options import Acknowledgement, parse_acknowledgement_options
 from amps.server.transport.queue_searches import QueueSearches
@@ -320,7 +320,7 @@ class Acknowledging:
         """The transaction log cannot take it now, as with a publish: who cannot be told is disconnected."""
         connection, wanted = self._connection, accepted.wanted
         if refusal == inbound.AFTER_REFUSAL or not wanted & {"processed", "persisted"}:
-            connection.close(TX_STORE_FAILED)
+            connection.dismiss(TX_STORE_FAILED, STORE_FAILED_DETAIL)
             return
         command_id, sequence = accepted.header.get("cmd_id"), accepted.sequence
         if "processed" in wanted:

@@ -46,7 +46,7 @@ def refuse(connection: "Connection", header: Header, failure: CommandFailure) ->
     )
     if "received" in wanted and command_id is not None:
         connection.acknowledge("received", command_id)
-    extra: Header = {}
+    extra: Header = dict(failure.fields)
     if text_of(header, "cmd") in SUBSCRIBE_COMMANDS:
         extra["sub_id"] = header.get("sub_id") or command_id
     if header.get("query_id"):

@@ -22,7 +22,7 @@ from amps.journal.bookmark_text import format_bookmark
 from amps.server.records import KIND_DISCONNECT, control_record
 from amps.server.transport import preflight
 from amps.server.transport.commands import Commands
-from amps.server.transport.failures import TX_STORE_FAILED
+from amps.server.transport.failures import STORE_FAILED_DETAIL, TX_STORE_FAILED
 from amps.server.transport.publisher_acks import PublisherAcks
 from amps.server.transport.spilling import Spilling
 from amps.server.transport.subscriptions import Place, Subscription
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 OUTPUT_HIGH_BYTES = 1 << 20
 OUTPUT_LOW_BYTES = 256 << 10
 COMMANDS_PER_TURN = 200
+DISMISSED_S = 2.0
+"""How long a client that is told why its connection ends has to read that."""
 
 
 class Phase(enum.Enum):
@@ -222,7 +224,7 @@ class Connection(asyncio.BufferedProtocol):
         elif result == inbound.NO_STORAGE:
             self.commands.publishing.no_storage()
         elif result == inbound.AFTER_REFUSAL:
-            self.close(TX_STORE_FAILED)
+            self.dismiss(TX_STORE_FAILED, STORE_FAILED_DETAIL)
         elif result == inbound.SPILL:
             self.spilling.spill()
         elif result == inbound.BAD_HEADER:
@@ -282,7 +284,7 @@ class Connection(asyncio.BufferedProtocol):
     def failed(self, trace: str) -> None:
         """Something that nobody thought of while a command was carried out: half of it may be done."""
         self.worker.log.log("01-0005", place=f"client[{self.shown_name}] of {self.name}", data=trace)
-        self.close("unexpected failure")
+        self.dismiss("unexpected failure", "see the log of the server")
 
     # --- output -------------------------------------------------------------------------------------------
 
@@ -427,6 +429,21 @@ class Connection(asyncio.BufferedProtocol):
         self.ended()
         if self.transport is not None:
             self.transport.close()
+
+    def dismiss(self, reason: str, detail: str) -> None:
+        """End the connection from our side at once, and tell the client why: one of the stable reasons, and words.
+
+        It is told by a failed acknowledgement without a command id, in the form of a logon that is refused
+        (docs/messages.md). Who does not read is not waited for.
+        """
+        if self.phase is Phase.CLOSED:
+            return
+        if not self.writable or self.transport is None:
+            self.abort(reason)
+            return
+        self.acknowledge("processed", None, reason, client_name=self.client_name or None, detail=detail)
+        self.close(reason)
+        self.worker.loop.call_later(DISMISSED_S, self.transport.abort)
 
     def abort(self, reason: str | None) -> None:
         """End the connection at once, dropping its output."""

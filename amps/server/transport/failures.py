@@ -2,15 +2,36 @@
 
 TX_STORE_FAILED = "tx store failed"
 """The transaction log takes no messages now: its disk is full, or takes no new files."""
+STORE_FAILED_DETAIL = "the transaction log takes no messages now: send again what was not acknowledged"
+
+
+DETAIL_CHARACTERS_MAX = 500
 
 
 class CommandFailure(Exception):
-    """A command that is refused; `reason` goes into the acknowledgement, `detail` only into the log."""
+    """A command that is refused. Log and acknowledgement have all of it.
 
-    def __init__(self, reason: str, detail: str = "") -> None:
+    `reason` is one of the stable texts. `detail` says it in words, `position` at which character, from 0, of the filter
+    that the command came with.
+    """
+
+    def __init__(self, reason: str, detail: str = "", position: int | None = None) -> None:
         super().__init__(f"{reason}: {detail}" if detail else reason)
         self.reason = reason
         self.detail = detail
+        self.position = position
+
+    @property
+    def fields(self) -> dict[str, str | int]:
+        """What an acknowledgement has besides the reason (docs/messages.md): of bounded length, and always UTF-8."""
+        fields: dict[str, str | int] = {}
+        if self.detail:
+            detail = self.detail.encode("utf-8", "backslashreplace").decode()
+            cut = len(detail) > DETAIL_CHARACTERS_MAX
+            fields["detail"] = detail[:DETAIL_CHARACTERS_MAX] + "..." if cut else detail
+        if self.position is not None:
+            fields["position"] = self.position
+        return fields
 
 
 def not_supported_yet(what: str) -> CommandFailure:

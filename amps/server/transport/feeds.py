@@ -485,7 +485,9 @@ class Feeds:
     def journal_damaged(self, connection: Connection, damage: LogDamaged) -> None:
         """A replay met damage: it must not skip it, so the client is disconnected and the damage logged."""
         self.log_damage(damage)
-        connection.close("journal damaged")
+        connection.dismiss(
+            "journal damaged", "this part of the log cannot be read; see the log of the server"
+        )
 
     def log_damage(self, damage: LogDamaged) -> None:
         """Say in the log that a part of the journal cannot be read."""

@@ -53,7 +53,7 @@ class FilterCompiler:
         def finish() -> None:
             made = result[0]
             if isinstance(made, ExpressionError):
-                failed(CommandFailure("bad filter", str(made)))
+                failed(CommandFailure("bad filter", str(made), made.position))
             else:
                 then(self._only(text, made))
 

@@ -73,7 +73,7 @@ class Heartbeat:
             self._asked_s = None
         if self._asked_s is not None and now + CLOCK_S >= self._asked_s + 2 * interval:
             worker.log.log("07-0042", client=connection.shown_name)
-            connection.abort("heartbeat")
+            connection.dismiss("heartbeat", "nothing came from this client within two intervals")
             return
         wait = connection.last_output_s + interval - now
         if wait <= CLOCK_S:

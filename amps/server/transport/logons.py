@@ -57,18 +57,24 @@ class Logon:
         try:
             self._begin(header)
         except CommandFailure as failure:
-            self._refuse(header, failure.reason, str(failure))
+            self._refuse(header, failure)
 
-    def _refuse(self, header: Header, reason: str, detail: str) -> None:
+    def _refuse(self, header: Header, failure: CommandFailure) -> None:
         connection = self._connection
         self._worker.log.log(
-            "25-0001", client=connection.shown_name, user=text_of(header, "user_id"), reason=detail
+            "25-0001", client=connection.shown_name, user=text_of(header, "user_id"), reason=str(failure)
         )
         if "processed" in wanted_acks(header):
             client_name = header.get("client_name")
-            connection.acknowledge("processed", header.get("cmd_id"), reason, client_name=client_name)
+            connection.acknowledge(
+                "processed",
+                header.get("cmd_id"),
+                failure.reason,
+                client_name=client_name,
+                **failure.fields,
+            )
         close_reasons = {"name in use": "name in use", "not entitled": "entitlement"}
-        connection.close(close_reasons.get(reason, "auth"))
+        connection.close(close_reasons.get(failure.reason, "auth"))
 
     def _begin(self, header: Header) -> None:
         """Check credentials, then ask the core for the name. Raises CommandFailure."""
@@ -77,7 +83,7 @@ class Logon:
         if message_type not in self._worker.config.message_types or (
             listener.message_type is not None and message_type != listener.message_type
         ):
-            raise CommandFailure("invalid message type", repr(message_type[:100]))
+            raise CommandFailure("invalid message type", self._expected(message_type))
         self._options = parse_logon_options(text_of(header, "opts"))
         user = text_of(header, "user_id")
         decision = listener.authenticator.authenticate(user, text_of(header, "password"))
@@ -101,12 +107,22 @@ class Logon:
             control_record((client_name, decision.identity), KIND_LOGON, connection.slot, connection.serial)
         )
 
+    def _expected(self, message_type: str) -> str:
+        """What is wrong with a message type, and which there are."""
+        only = self._connection.listener.message_type
+        known = (
+            f"this transport takes {only}"
+            if only
+            else f"there are {', '.join(self._worker.config.message_types)}"
+        )
+        return f"{message_type[:100]!r}, and {known}" if message_type else f"none is named, and {known}"
+
     def answered(self, accepted: bool, last_sequence: int, journal_position: int) -> None:
         """The core's answer. What it says of the last sequence is only promised once that is durable."""
         if not accepted:
             assert self._header is not None
             self.known_to_core = False
-            self._refuse(self._header, "name in use", "name in use by another user")
+            self._refuse(self._header, CommandFailure("name in use", "by another user"))
             return
         self._worker.core.when_durable(journal_position, lambda: self._complete(last_sequence))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from amps._core import ingress as inbound
 from amps._core.topic_table import TopicEntry
 from amps.server.transport.answering import Header, wanted_acks
-from amps.server.transport.failures import TX_STORE_FAILED, CommandFailure
+from amps.server.transport.failures import STORE_FAILED_DETAIL, TX_STORE_FAILED, CommandFailure
 
 if TYPE_CHECKING:
     from amps.server.transport.connection import Connection
@@ -53,7 +53,7 @@ class Publishing:
             self._refuse(header)
             return
         if result == inbound.AFTER_REFUSAL:
-            connection.close(TX_STORE_FAILED)
+            connection.dismiss(TX_STORE_FAILED, STORE_FAILED_DETAIL)
             return
         if result == inbound.SPILL:
             ingress.unread()
@@ -125,7 +125,7 @@ class Publishing:
         if wanted_acks(header) & {"processed", "persisted"}:
             self._answer_failure(header, CommandFailure(TX_STORE_FAILED))
         else:
-            connection.close(TX_STORE_FAILED)
+            connection.dismiss(TX_STORE_FAILED, STORE_FAILED_DETAIL)
 
     def _failed(self, header: Header, failure: CommandFailure) -> None:
         self._worker.log.log(
@@ -141,7 +141,7 @@ class Publishing:
         if "received" in wanted:
             connection.acknowledge("received", command_id)
         if "processed" in wanted:
-            connection.acknowledge("processed", command_id, failure.reason)
+            connection.acknowledge("processed", command_id, failure.reason, **failure.fields)
         if "persisted" in wanted:
             if worker.conflated and isinstance(sequence, int) and sequence > 0:
                 connection.acks.refuse(worker.core.ring.pushed, sequence, failure.reason)
@@ -151,4 +151,4 @@ class Publishing:
                     worker.core.release_later(connection)
             else:
                 number = sequence if type(sequence) is int else None
-                connection.acknowledge("persisted", command_id, failure.reason, seq=number)
+                connection.acknowledge("persisted", command_id, failure.reason, seq=number, **failure.fields)

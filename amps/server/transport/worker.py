@@ -37,7 +37,7 @@ from amps.server.transport.ack_schedule import AckSchedule
 from amps.server.transport.allocation import keep_chunk_memory
 from amps.server.transport.connection import Connection, now_name_number
 from amps.server.transport.core_link import CoreLink
-from amps.server.transport.failures import TX_STORE_FAILED
+from amps.server.transport.failures import STORE_FAILED_DETAIL, TX_STORE_FAILED
 from amps.server.transport.feeds import Feeds
 from amps.server.transport.filters import FilterCompiler
 from amps.server.transport.listeners import tls_context
@@ -367,10 +367,10 @@ class Worker:
             elif kind == "kick":
                 name, user = rest
                 self.log.log("02-0025", client=name, user=user)
-                connection.abort("name in use")
+                connection.dismiss("name in use", "another client of this name has logged on")
             elif kind == "refused":
                 # What it has under way is in no log: its publisher must send it again.
-                connection.close(TX_STORE_FAILED)
+                connection.dismiss(TX_STORE_FAILED, STORE_FAILED_DETAIL)
 
     def _flush(self) -> None:
         while self.dirty:

@@ -18,6 +18,32 @@ def invoke(*arguments: str, **more: object) -> "click.testing.Result":
     return CliRunner().invoke(amps, list(arguments), **more)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (
+            ("-server", "tcps://h:1", "-urischeme", "tcp"),
+            "-server says tcps, and -urischeme tcp: leave one of them",
+        ),
+        (
+            ("-server", "tcp://h:1", "-secure", "yes"),
+            "-secure yes is TLS, and -server says tcp: write tcps://",
+        ),
+        (
+            ("-server", "tcp://h:1/amps/fix", "-type", "json"),
+            "-type is json, and -server says fix: leave one of",
+        ),
+        (("-server", "wss://h:1"), "WebSocket is not available; use tcp or tcps"),
+        (("-server", "tpcs://h:1"), "unknown scheme 'tpcs'; known: tcp, tcps, unix"),
+    ],
+)
+def test_a_scheme_that_contradicts_is_told(arguments: tuple[str, ...], told: str) -> None:
+    """client.md §17: wrong usage is told before anything is connected."""
+    done = invoke("ping", *arguments)
+    assert done.exit_code == 2
+    assert told in done.output
+
+
 def test_client_17_without_a_command_banner_usage_and_commands_are_shown() -> None:
     """client.md §17."""
     result = invoke()
@@ -173,6 +199,12 @@ def test_client_17_scheme_and_uri_options() -> None:
     """client.md §17: secure means tcps, urischeme beats it, uriopts is the query string."""
     assert Connection("u@h:1", secure=True).uri.startswith("tcps://")
     assert Connection("u@h:1", secure=True, scheme="tcp").uri.startswith("tcp://")
+    assert Connection("tcps://u:p@h:1").uri == "tcps://u:p@h:1/amps/json"
+    assert Connection("tcps://u@h:1/", secure=True, message_type="fix").uri == "tcps://u@h:1/amps/fix"
+    assert Connection("tcp://u@h:1/amps/nvfix").uri == "tcp://u@h:1/amps/nvfix"
+    assert Connection("tcp://u@h:1?tcp_nodelay=false", uri_options="pretty=true").uri == (
+        "tcp://u@h:1/amps/json?tcp_nodelay=false&pretty=true"
+    )
     assert Connection("u@h:1", uri_options="tcp_nodelay=true").uri.endswith("/amps/json?tcp_nodelay=true")
     assert Connection("u@h:1", protocol="json", message_type="nvfix").uri == "tcp://u@h:1/json/nvfix"
 
@@ -206,7 +238,7 @@ def test_client_17_a_server_that_cannot_be_is_wrong_usage(arguments: tuple[str, 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("-ca-file", __file__), "add -secure yes"),
+        (("-ca-file", __file__), "write -server tcps://HOST:PORT, or add -secure yes"),
         (("-cert", __file__), "add -secure yes"),
         (("-secure", "yes", "-ca-file", __file__), "no usable certificate"),
         (("-secure", "yes", "-cert", __file__), "cannot be used"),

@@ -12,8 +12,16 @@ from pathlib import Path
 import pytest
 
 from amps.client import EPOCH, AckType, Client, Command
+from tests.support.certificates import Authority
 from tests.support.queues import options, queue_xml
-from tests.support.server import ServerProcess, StartServer, loaded_module_xml, module_xml, wait_until
+from tests.support.server import (
+    ServerProcess,
+    StartServer,
+    Transport,
+    loaded_module_xml,
+    module_xml,
+    wait_until,
+)
 from tests.unit.cli.running import COMMAND, TIMEOUT_S, environment, run, server_option
 
 
@@ -191,6 +199,109 @@ def test_client_17_subscribe_prints_by_format(start_server: StartServer) -> None
     assert re.fullmatch(rb"\d+\|1\|", bookmark)
     after = ("-bookmark", bookmark.decode(), "-timeout", "0.2")
     assert replay(server, "orders/1", 1, *after) == []
+
+
+def test_subscribe_shows_where_its_filter_is_wrong(start_server: StartServer) -> None:
+    """client.md §17, option filter; expressions.md §14.7."""
+    where = (*server_option(start_server()), "-topic", "t", "-filter")
+    done = run("subscribe", *where, "/id >")
+    assert done.returncode == 1
+    first, *rest = done.stderr.decode().splitlines()
+    assert first.startswith(
+        "error: subscribe failed: bad filter: the expression ends where a field, a literal or a function is expected"
+    )
+    assert rest == ["  /id >", "       ^"]
+    long = run("subscribe", *where, "/id > " + "1 + " * 100)
+    assert len(long.stderr.decode().splitlines()) == 1
+
+
+def test_client_17_a_tag_is_asked_for(start_server: StartServer) -> None:
+    """client.md §17, option format; protocol.md §10: `ts`, and `bm` outside of replays, come only if asked for."""
+    server = start_server(log_topics=[".*"])
+    shown = "{timestamp} {bookmark}"
+    assert run("publish", *server_option(server), "-topic", "t", stdin=b"1").returncode == 0
+    (replayed,) = replay(server, "t", 1, "-format", shown)
+    assert re.fullmatch(rb"\d{8}T\d{6}\.\d{6}Z \d+\|1\|", replayed)
+    subscriber = subprocess.Popen(
+        [*COMMAND, "subscribe", *server_option(server), "-topic", "t", "-count", "1", "-format", shown],
+        stdout=subprocess.PIPE,
+        env=environment(),
+    )
+    server.log.wait_for("14-0001", "to 't'", "timestamp,bookmark")
+    with Client(uri=f"tcp://127.0.0.1:{server.port()}/amps/json") as client:
+        client.publish("t", b"2")
+        live, _ = subscriber.communicate(timeout=TIMEOUT_S)
+    assert re.fullmatch(rb"\d{8}T\d{6}\.\d{6}Z \d+\|\d+\|\n", live)
+
+
+@pytest.mark.parametrize(
+    ("bookmark", "expected"),
+    [
+        ("-5m", b"1\n"),
+        ("2001-01-01", b"1\n"),
+        ("[epoch:now]", b"1\n"),
+        ("now", b""),
+        ("2100-01-01T00:00+01:00", b""),
+    ],
+)
+def test_subscribe_begins_at_times_as_people_write_them(
+    start_server: StartServer, bookmark: str, expected: bytes
+) -> None:
+    """client.md §7 and §17, option bookmark."""
+    server = start_server(log_topics=[".*"])
+    assert run("publish", *server_option(server), "-topic", "t", stdin=b"1").returncode == 0
+    done = run("subscribe", *server_option(server), "-topic", "t", "-bookmark", bookmark, "-timeout", "1")
+    assert (done.returncode, done.stdout) == (0, expected)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (
+            ("-topic", "wrok"),
+            "note: no message has come yet: topic 'wrok', message type 'json'. Check -topic and -type; what was "
+            "published before is shown with -bookmark epoch only",
+        ),
+        (
+            ("-topic", "work", "-filter", "/a = 1", "-bookmark", "epoch"),
+            "note: no message that matches '/a = 1' has come yet: topic 'work', message type 'json', from 'epoch' on. "
+            "Check -topic, -type and -filter, and whether -bookmark lies too late",
+        ),
+    ],
+)
+def test_subscribe_says_when_nothing_matches(
+    start_server: StartServer, arguments: tuple[str, ...], told: str
+) -> None:
+    """A mistyped topic or message type is no error: the user is told after a moment, and once."""
+    server = start_server(log_topics=[".*"])
+    assert run("publish", *server_option(server), "-topic", "work", stdin=b"1").returncode == 0
+    for timeout in ("1", "5"):
+        done = run("subscribe", *server_option(server), *arguments, "-timeout", timeout)
+        assert (done.returncode, done.stdout) == (0, b"")
+        assert done.stderr.decode() == told + "\n"
+    done = run("subscribe", *server_option(server), "-topic", "work", "-bookmark", "epoch", "-timeout", "1")
+    assert (done.stdout, done.stderr) == (b"1\n", b"")
+
+
+def test_client_17_the_server_may_be_a_tls_address(start_server: StartServer, tmp_path: Path) -> None:
+    """client.md §2 and §17: `tcps` in -server is TLS, verified against -ca-file; -copy takes it too."""
+    authority = Authority(tmp_path)
+    identity = authority.issue("server")
+    files = (
+        f"<Certificate>{identity.certificate}</Certificate><PrivateKey>{identity.private_key}</PrivateKey>"
+    )
+    server = start_server(
+        log_topics=[".*"], transports=(Transport(name="tls", type="tcps", extra_xml=files),)
+    )
+    trusted = ("-server", f"tcps://127.0.0.1:{server.port()}", "-ca-file", authority.certificate)
+    done = run("ping", *trusted)
+    assert done.returncode == 0, done.stderr.decode()
+    assert run("publish", *trusted, "-topic", "t", stdin=b"1").returncode == 0
+    shown = run("subscribe", *trusted, "-topic", "t", "-bookmark", "epoch", "-count", "1")
+    assert shown.stdout == b"1\n"
+    done = run("ping", "-server", f"tcps://127.0.0.1:{server.port()}")
+    assert done.returncode == 1
+    assert b"certificate verify failed" in done.stderr
 
 
 def test_subscribe_ends_after_a_count(start_server: StartServer) -> None:
