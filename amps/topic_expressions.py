@@ -23,6 +23,11 @@ def has_regex_characters(topic: str) -> bool:
     return not REGEX_CHARACTERS.isdisjoint(topic)
 
 
+def may_be_a_name(topic: str) -> bool:
+    """Whether somebody may well mean the topic of that very name: no regex character is in it but the dot."""
+    return not has_regex_characters(topic.replace(".", ""))
+
+
 def topic_predicate(
     topic: str, regex_allowed: bool, *, when_too_hard: bool = False
 ) -> Callable[[str], bool] | None:

@@ -6,6 +6,7 @@ from amps.topic_expressions import (
     RESERVED_PREFIX,
     BadTopicExpression,
     has_regex_characters,
+    may_be_a_name,
     topic_predicate,
 )
 
@@ -14,6 +15,7 @@ __all__ = [
     "BadTopicExpression",
     "TopicMatcher",
     "has_regex_characters",
+    "may_be_a_name",
     "topic_predicate",
 ]
 

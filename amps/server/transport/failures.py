@@ -5,12 +5,15 @@ TX_STORE_FAILED = "tx store failed"
 
 
 class CommandFailure(Exception):
-    """A command that is refused; `reason` goes into the acknowledgement, `detail` only into the log."""
+    """A command that is refused. `reason`, one text per cause, goes into the acknowledgement; `detail`, which says what
+    exactly is wrong, only into the log. `sub_id`: the ids of subscriptions that it is about, if not all of the command's.
+    """
 
-    def __init__(self, reason: str, detail: str = "") -> None:
+    def __init__(self, reason: str, detail: str = "", *, sub_id: str | None = None) -> None:
         super().__init__(f"{reason}: {detail}" if detail else reason)
         self.reason = reason
         self.detail = detail
+        self.sub_id = sub_id
 
 
 def not_supported_yet(what: str) -> CommandFailure:
