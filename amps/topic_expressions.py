@@ -12,6 +12,8 @@ import pcre2
 REGEX_CHARACTERS = frozenset("^$.*?+|()[]{}\\")
 # Topics that begin so belong to the server.
 RESERVED_PREFIX = "/AMPS"
+# The one of them that clients may publish to, for nothing (protocol.md §7.1).
+DISCARDED_TOPIC = "/AMPS/devnull"
 
 
 class BadTopicExpression(ValueError):

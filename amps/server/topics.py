@@ -3,6 +3,7 @@
 from amps.config import ServerConfig
 from amps.config.topics import LoggedTopics
 from amps.topic_expressions import (
+    DISCARDED_TOPIC,
     RESERVED_PREFIX,
     BadTopicExpression,
     has_regex_characters,
@@ -11,6 +12,7 @@ from amps.topic_expressions import (
 )
 
 __all__ = [
+    "DISCARDED_TOPIC",
     "RESERVED_PREFIX",
     "BadTopicExpression",
     "TopicMatcher",

@@ -59,6 +59,57 @@ def test_protocol_d12_reserved_topics_are_refused(client: RawClient, reserved: s
     assert (ack["status"], ack.reason) == ("failure", "invalid topic")
 
 
+EVENT_TOPICS = ["/AMPS/ClientStatus", "/AMPS/SOWStats"]
+
+
+@pytest.mark.parametrize(
+    "command", ["subscribe", "delta_subscribe", "sow_and_subscribe", "sow_and_delta_subscribe"]
+)
+@pytest.mark.parametrize("event_topic", EVENT_TOPICS)
+def test_operations_50_event_topics_are_not_silent(client: RawClient, event_topic: str, command: str) -> None:
+    """operations.md §7: events are not published yet, so that nobody may wait for them in vain."""
+    ack = client.request({"c": command, "t": event_topic, "sub_id": "s"})
+    assert (ack["status"], ack.reason) == ("failure", "not supported yet: event topics")
+    assert client.request({"c": command, "t": event_topic, "sub_id": "s", "o": "non_regex_topic"}).failed
+    client.expect_silence()
+    client.subscribe("other", "s")
+
+
+@pytest.mark.parametrize("event_topic", EVENT_TOPICS)
+def test_operations_50_event_topics_have_no_state_and_no_log(
+    peers: Peers, logged_server: ServerProcess, event_topic: str
+) -> None:
+    """operations.md §7: not stored unless a SOW topic of that name exists; not in the transaction log."""
+    client = peers.logged_on(logged_server)
+    for header in (
+        {"c": "sow"},
+        {"c": "sow_delete", "f": "1=1"},
+        {"c": "subscribe", "bm": "0"},
+        {"c": "delta_publish"},
+    ):
+        ack = client.request({**header, "t": event_topic})
+        assert (ack["status"], ack.reason) == ("failure", "invalid topic")
+
+
+@pytest.mark.parametrize("replaced", ["/AMPS/ClientStatus", "/AMPS/SOWStats"])
+def test_operations_50_a_replacement_by_an_event_topic_changes_nothing(
+    client: RawClient, topic: str, replaced: str
+) -> None:
+    """operations.md §7, protocol.md §8.2: what is refused leaves the subscription as it is."""
+    client.subscribe(topic, "s")
+    assert client.request({"c": "subscribe", "t": replaced, "sub_id": "s", "o": "replace"}).failed
+    client.publish(topic, b"1")
+    assert client.receive().body == b"1"
+
+
+def test_operations_50_expressions_that_match_event_topics_are_taken(client: RawClient, topic: str) -> None:
+    """operations.md §7, protocol.md §8: they match other topics, and events when there are some."""
+    client.subscribe(f"^(/AMPS/.*|{topic})$", "s")
+    client.subscribe("^/AMPS/ClientStatus$", "only")
+    client.publish(topic, b"1")
+    assert client.receive().subscriptions == {"s"}
+
+
 @pytest.mark.parametrize("command", ["p", "delta_publish", "subscribe", "sow", "sow_and_subscribe"])
 @pytest.mark.parametrize("header", [{}, {"t": ""}], ids=["missing", "empty"])
 def test_protocol_d12_a_topic_is_required(client: RawClient, command: str, header: dict[str, str]) -> None:
@@ -332,6 +383,40 @@ def test_protocol_27_features_to_come_are_refused_clearly(
     assert ack.reason.startswith("not supported yet: ")
     client.publish(topic, b"1")
     client.expect_silence()
+
+
+@pytest.mark.parametrize(
+    "said", [{"o": "send_keys"}, {"send_keys": True}, {"send_keys": "true"}, {"send_empty": False}]
+)
+def test_protocol_27_keys_in_bodies_are_not_for_subscribe(
+    client: RawClient, topic: str, said: dict[str, str | bool]
+) -> None:
+    """protocol.md §10: not supported there, as an option or as the header that says the same (§3.1)."""
+    ack = client.request({"c": "subscribe", "t": topic, "sub_id": "s", **said})
+    assert (ack["status"], ack.reason) == ("failure", "invalid options")
+    client.publish(topic, b"1")
+    client.expect_silence()
+
+
+@pytest.mark.parametrize("command", ["delta_subscribe", "sow_and_subscribe", "sow_and_delta_subscribe"])
+@pytest.mark.parametrize("said", [{"o": "send_keys"}, {"send_keys": True}, {"send_oof": True}])
+def test_protocol_27_keys_in_bodies_are_for_the_others(
+    client: RawClient, topic: str, command: str, said: dict[str, str | bool]
+) -> None:
+    """protocol.md §10, §3.1: valid, without effect where there are no keys (D35)."""
+    assert client.request({"c": command, "t": topic, "sub_id": "s", **said}).succeeded
+    client.publish(topic, b"1")
+    while (message := client.receive()).command != "p":
+        assert message.command in ("group_begin", "group_end")
+    assert message.body == b"1"
+
+
+def test_protocol_27_a_legacy_header_is_the_option_that_it_says(client: RawClient, topic: str) -> None:
+    """protocol.md §3.1, §10: `send_oof` is `oof`, whose filter must be deterministic; what is said to be off is off."""
+    filtered = {"c": "subscribe", "t": topic, "f": "UNIX_TIMESTAMP() > 0"}
+    assert client.request({**filtered, "sub_id": "oof", "send_oof": True}).reason == "bad filter"
+    off = {"send_oof": False, "send_keys": False, "send_empty": True}
+    assert client.request({**filtered, "sub_id": "s", **off}).succeeded
 
 
 def test_protocol_27_an_unknown_option_is_logged(

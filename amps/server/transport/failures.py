@@ -6,7 +6,8 @@ TX_STORE_FAILED = "tx store failed"
 
 class CommandFailure(Exception):
     """A command that is refused. `reason`, one text per cause, goes into the acknowledgement; `detail`, which says what
-    exactly is wrong, only into the log. `sub_id`: the ids of subscriptions that it is about, if not all of the command's.
+    exactly is wrong, only into the log. `sub_id`: the ids of the subscriptions that it is about, if not all that the
+    command names.
     """
 
     def __init__(self, reason: str, detail: str = "", *, sub_id: str | None = None) -> None:

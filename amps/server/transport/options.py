@@ -7,8 +7,9 @@ items are ignored. An unknown option fails the command with `invalid options`, a
 
 import enum
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from amps._core.pace import PACE_BYTES, PACE_MESSAGES, PACE_SPEED
 from amps.expressions import ExpressionError
@@ -60,6 +61,13 @@ TOKENS: dict[str, tuple[str, bool]] = {
     "ack_conflation": ("L", True),
     "pretty": ("L", False),
 }
+
+LEGACY_HEADERS = (
+    ("send_keys", True, "send_keys"),
+    ("send_oof", True, "oof"),
+    ("send_empty", False, "no_empties"),
+)
+"""Headers that say what an option says today: name, value, option (protocol.md §3.1)."""
 
 INTERVAL_S_MAX = 100 * 365 * 86400.0
 """Longer than anybody waits, and in nanoseconds it still fits into whatever counts them."""
@@ -165,6 +173,12 @@ def parse_interval(text: str) -> float:
     if interval_s > INTERVAL_S_MAX:
         raise ValueError(f"{text[:100]!r} is longer than a hundred years")
     return interval_s
+
+
+def option_text(header: Mapping[str, Any]) -> str:
+    """The options of a subscription or query, also those that it has as legacy headers."""
+    said = [option for name, value, option in LEGACY_HEADERS if header.get(name) is value]
+    return ",".join([str(header.get("opts") or ""), *said])
 
 
 def tokenize(text: str, command: str) -> dict[str, str]:

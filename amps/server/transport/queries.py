@@ -11,7 +11,7 @@ from amps._core.filter_set import Filter
 from amps.server.topics import BadTopicExpression, may_be_a_name, topic_predicate
 from amps.server.transport.answering import Header, check_batch_size, refuse, text_of, wanted_acks
 from amps.server.transport.failures import CommandFailure, not_supported_yet
-from amps.server.transport.options import page_options, parse_options
+from amps.server.transport.options import option_text, page_options, parse_options
 from amps.server.transport.queue_queries import make_query
 
 if TYPE_CHECKING:
@@ -41,9 +41,9 @@ def query(connection: "Connection", header: Header) -> None:
     if not topic:
         raise CommandFailure("no topic")
     check_batch_size(header)
-    options = parse_options(text_of(header, "opts"), "sow", False, pages=True)
+    options = parse_options(option_text(header), "sow", False, pages=True)
     queues = topics_with_state(connection, topic, options.non_regex_topic)
-    if not queues and page_options(text_of(header, "opts"), "sow") != (0, None):
+    if not queues and page_options(option_text(header), "sow") != (0, None):
         raise not_supported_yet("pagination")
     query = make_query(connection, header, queues, options)
     worker = connection.worker

@@ -20,7 +20,7 @@ from amps._core.queue_search import QueueSearch
 from amps.journal.layout import iso8601
 from amps.server.transport.answering import Header, refuse, tell_counts, text_of, wanted_acks
 from amps.server.transport.failures import CommandFailure
-from amps.server.transport.options import Options, page_options
+from amps.server.transport.options import Options, option_text, page_options
 from amps.server.transport.ordering import Ordering, ResultTooLarge, Row, parse_order
 from amps.server.transport.queue_searches import LOG_BYTES_PER_STEP, QueueSearches
 
@@ -209,7 +209,7 @@ def make_query(
 ) -> QueueQuery:
     """Check what concerns queues only. Raises CommandFailure."""
     fields = parse_order(text_of(header, "orderby"))
-    skip, limit = page_options(text_of(header, "opts"), text_of(header, "cmd"))
+    skip, limit = page_options(option_text(header), text_of(header, "cmd"))
     if limit is None:
         limit = header.get("top_n")
     if limit is None:

@@ -29,7 +29,13 @@ from typing import TYPE_CHECKING
 from amps._core.filter_set import Filter
 from amps._core.log_file import LogDamaged
 from amps.journal.bookmark_text import format_bookmark
-from amps.server.topics import BadTopicExpression, may_be_a_name, topic_predicate
+from amps.server.topics import (
+    DISCARDED_TOPIC,
+    RESERVED_PREFIX,
+    BadTopicExpression,
+    may_be_a_name,
+    topic_predicate,
+)
 from amps.server.transport.answering import (
     NOTHING_QUERIED,
     Header,
@@ -40,8 +46,8 @@ from amps.server.transport.answering import (
     wanted_acks,
 )
 from amps.server.transport.bookmarks import BookmarkRange, parse_bookmark
-from amps.server.transport.failures import CommandFailure
-from amps.server.transport.options import Options, check_queue_options, parse_options, tokenize
+from amps.server.transport.failures import CommandFailure, not_supported_yet
+from amps.server.transport.options import Options, check_queue_options, option_text, parse_options, tokenize
 from amps.server.transport.queue_queries import QueueQuery, make_query
 from amps.server.transport.replay import Replay
 from amps.server.transport.start_search import StartSearch
@@ -78,7 +84,7 @@ class Subscribing:
         named = [connection.subscriptions.get(sub_id) for sub_id in ids_of(header)]
         recorded = header.get("bookmark") is not None or any(s is not None and s.bookmark for s in named)
         pages = not recorded and self._check_queue_options(header, command)
-        options = parse_options(text_of(header, "opts"), command, recorded, pages=pages)
+        options = parse_options(option_text(header), command, recorded, pages=pages)
         if options.replace and (options.pause or options.resume) and not recorded:
             raise CommandFailure("invalid options", "pause and resume are for bookmark subscriptions")
         if self._is_about_existing(header, options):
@@ -224,7 +230,7 @@ class Subscribing:
         """A subscription without a bookmark: if it is to queues, it must not ask for what these cannot do. Returns
         whether it is. Raises CommandFailure.
         """
-        found = tokenize(text_of(header, "opts"), command)
+        found = tokenize(option_text(header), command)
         try:
             queues = self._worker.queues.names.matching(
                 text_of(header, "topic"), self._connection.message_type, "non_regex_topic" in found
@@ -301,9 +307,11 @@ class Subscribing:
         queues = tuple(
             number for number in queues if permitted and connection.may("read", names.queues[number].name)
         )
-        by_name = predicate is None and permitted and bookmark is not None
-        if by_name and not worker.matcher.is_logged(topic, connection.message_type):
+        by_name = predicate is None and permitted
+        if by_name and bookmark is not None and not worker.matcher.is_logged(topic, connection.message_type):
             raise CommandFailure("invalid topic", f"{topic!r} is not recorded in the transaction log")
+        if by_name and topic.startswith(RESERVED_PREFIX) and topic != DISCARDED_TOPIC:
+            raise not_supported_yet("event topics")
         subscription = Subscription(
             connection,
             sub_id,
