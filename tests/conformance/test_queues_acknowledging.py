@@ -201,9 +201,28 @@ def test_queues_at_most_once_is_gone_when_it_is_delivered(queueing: Queueing) ->
     client = queueing.consumer(10, "Qo")
     queueing.publish(1)
     (message,) = client.receive_published(1)
-    assert "lp" not in message
+    assert message["lp"] == "0"
     client.close()
     assert queueing.waiting("Qo", 0) == []
+
+
+@pytest.mark.parametrize(
+    ("queue", "ends"), [("Q", False), ("Qs", False), ("Qm", False), ("Qo", False), ("Ql", True)]
+)
+def test_queues_what_is_to_be_acknowledged_is_known_by_its_lease_period(
+    queueing: Queueing, queue: str, ends: bool
+) -> None:
+    """queues.md §5.4, D-05: a client that knows queue messages by `lp` alone gets all of them; barriers have none (§24,
+    58), and replays (§24, 9).
+    """
+    client = queueing.consumer(1, queue)
+    queueing.publish(1, 2, 3)
+    for number in (1, 2, 3):
+        (message,) = client.receive_published(1)
+        assert (message.body, message.get("lp") != "0") == (bodies(number)[0], ends)
+        if message.get("lp"):
+            acknowledge(client, message)
+    quiet(client)
 
 
 @pytest.mark.parametrize("option", ["", "cancel", "expire"])
