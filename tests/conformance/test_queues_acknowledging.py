@@ -104,6 +104,18 @@ def test_queues_what_is_no_acknowledgement(queueing: Queueing, header: dict[str,
     assert queueing.waiting("Q", 1) == bodies(1)
 
 
+@pytest.mark.parametrize("bookmark", ["{},2|x|", "2|x|,{}", "{},", ",{}"])
+def test_queues_a_malformed_bookmark_acknowledges_nothing(queueing: Queueing, bookmark: str) -> None:
+    """queues.md D-26: a list is carried out whole or not at all, so that the failure says what became of it."""
+    client = queueing.consumer(1)
+    queueing.publish(1)
+    (message,) = client.receive_published(1)
+    answer = acknowledge(client, bookmark.format(message["bm"]), queue="Q")
+    assert (answer["status"], answer["reason"]) == ("failure", "invalid bookmark")
+    client.close()
+    assert queueing.waiting("Q", 1) == bodies(1)
+
+
 def test_queues_one_that_is_known_and_one_that_is_not(queueing: Queueing) -> None:
     """queues.md §24, 31."""
     client = queueing.consumer(1)
