@@ -361,7 +361,8 @@ def test_protocol_27_options_without_what_they_need_fail(client: RawClient, topi
 @pytest.mark.parametrize(
     "options",
     ["", "none", "timestamp,", ",,timestamp, ,", " timestamp , bookmark ", "none,timestamp", "oof",
-     "no_sowkey", "max_backlog= 7", "live", "bookmark", "non_regex_topic"],
+     "no_sowkey", "max_backlog= 7", "live", "bookmark", "non_regex_topic", "conflation=250ms,conflation_key= [/id]",
+     "conflation=auto,conflation_key=[/a,/b]"],
 )  # fmt: skip
 def test_protocol_27_empty_items_and_blanks_are_fine(client: RawClient, topic: str, options: str) -> None:
     """protocol.md §21 27, §10: and options that cannot act here are accepted (D35)."""
@@ -371,16 +372,12 @@ def test_protocol_27_empty_items_and_blanks_are_fine(client: RawClient, topic: s
 
 
 @pytest.mark.parametrize(
-    "options",
-    ["conflation=250ms,conflation_key= [/id]", "select=[-/,+/id]", "conflation=auto,conflation_key=[/a,/b]"],
+    "command", ["subscribe", "delta_subscribe", "sow_and_subscribe", "sow_and_delta_subscribe"]
 )
-def test_protocol_27_features_to_come_are_refused_clearly(
-    client: RawClient, topic: str, options: str
-) -> None:
-    """protocol.md §10: recognised, never ignored."""
-    ack = client.try_subscribe(topic, "s", o=options)
-    assert ack.failed
-    assert ack.reason.startswith("not supported yet: ")
+def test_protocol_44_select_lists_are_refused_clearly(client: RawClient, topic: str, command: str) -> None:
+    """protocol.md §10: a feature to come is recognised, never ignored."""
+    ack = client.request({"c": command, "t": topic, "sub_id": "s", "o": "select=[-/,+/id]"})
+    assert (ack["status"], ack.reason) == ("failure", "not supported yet: select lists")
     client.publish(topic, b"1")
     client.expect_silence()
 

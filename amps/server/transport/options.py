@@ -227,9 +227,6 @@ def parse_options(text: str, command: str, bookmark: bool, pages: bool = False) 
     ):
         if name in found and not (pages and name == "top_n"):
             raise not_supported_yet(what)
-    conflating = _conflating(found)
-    if conflating is not None and not bookmark:
-        raise not_supported_yet("conflation of ordinary subscriptions")
     return Options(
         replace="replace" in found,
         bookmark="bookmark" in found,
@@ -241,7 +238,7 @@ def parse_options(text: str, command: str, bookmark: bool, pages: bool = False) 
         pause="pause" in found,
         resume="resume" in found,
         rate=_rate(found),
-        conflating=conflating,
+        conflating=_conflating(found),
         max_backlog=min(int(found.get("max_backlog", "1")), BACKLOG_MAX),
     )
 
