@@ -57,8 +57,16 @@ def test_queues_of_an_unknown_owner_are_there(start_server: StartServer, peers: 
     queueing = Queueing(start_server(**options(queue)), peers)
     queueing.publish(1)
     assert query(queueing.client())[0] == bodies(1)
-    header = {"c": "subscribe", "t": "Q", "sub_id": "s", "cid": "1", "a": "processed", "o": "max_backlog=3"}
-    assert queueing.client().request(header)["o"] == "max_backlog=3"
+    consumer = queueing.client()
+    assert consumer.subscribe("Q", "s", o="max_backlog=3")["o"] == "max_backlog=3"
+    (message,) = consumer.receive_published(1)
+    assert (message["t"], message["sids"], message.body) == ("Q", "s", bodies(1)[0])
+    assert acknowledge(consumer, message).succeeded
+    queueing.publish(2)
+    assert bodies_of(consumer.receive_published(1)) == bodies(2)
+    consumer.close()
+    assert queueing.waiting("Q", 1) == bodies(2)
+    assert Queueing(queueing.server.restart(), peers).waiting("Q", 1) == bodies(2)
 
 
 @pytest.mark.parametrize("command", ["delta_subscribe", "sow_and_delta_subscribe"])
