@@ -13,7 +13,6 @@ from tests.support.peer import RawClient, bodies_of
 from tests.support.peers import Peers
 from tests.support.server import ServerProcess, StartServer
 
-
 KILOBYTES = [b"%01000d" % number for number in range(200)]
 """Messages of which 100 pass in the time of 100,000 bytes, so that one kind of rate is told by the other."""
 
