@@ -217,14 +217,16 @@ class Subscribing:
                 raise CommandFailure("invalid options", "pause and resume are for bookmark subscriptions")
             if not subscription.options.on_same_terms(options):
                 raise CommandFailure("invalid options", "pause and resume change nothing else, replace does")
-        for kind in ("received", "processed"):
-            if kind in wanted_acks(header):
-                connection.acknowledge(kind, header.get("cmd_id"), sub_id=header.get("sub_id"))
+        wanted = wanted_acks(header)
+        if "received" in wanted:
+            connection.acknowledge("received", header.get("cmd_id"))
         if options.resume:
             feeds.resume(found)
         else:
             for subscription in found:
                 feeds.pause(subscription)
+        if "processed" in wanted:
+            connection.acknowledge("processed", header.get("cmd_id"), sub_id=header.get("sub_id"))
 
     def _check_queue_options(self, header: Header, command: str) -> bool:
         """A subscription without a bookmark: if it is to queues, it must not ask for what these cannot do. Returns
