@@ -12,6 +12,8 @@ import pcre2
 REGEX_CHARACTERS = frozenset("^$.*?+|()[]{}\\")
 # Topics that begin so belong to the server.
 RESERVED_PREFIX = "/AMPS"
+# The one of them that clients may publish to, for nothing (protocol.md §7.1).
+DISCARDED_TOPIC = "/AMPS/devnull"
 
 
 class BadTopicExpression(ValueError):
@@ -21,6 +23,11 @@ class BadTopicExpression(ValueError):
 def has_regex_characters(topic: str) -> bool:
     """Whether a topic would be taken as an expression."""
     return not REGEX_CHARACTERS.isdisjoint(topic)
+
+
+def may_be_a_name(topic: str) -> bool:
+    """Whether somebody may well mean the topic of that very name: no regex character is in it but the dot."""
+    return not has_regex_characters(topic.replace(".", ""))
 
 
 def topic_predicate(

@@ -12,7 +12,8 @@ class LogDamaged(Exception):
     path: str
     offset: int
     detail: str
-    def __init__(self, path: str, offset: int, detail: str) -> None: ...
+    problem: str
+    def __init__(self, path: str, offset: int, detail: str, problem: str | None = None) -> None: ...
 
 def seek_table(stored_sizes: Sequence[int], content_size: int) -> bytes: ...
 

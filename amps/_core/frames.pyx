@@ -59,11 +59,12 @@ _SKIPPABLE_HEADER = struct.Struct("<II")
 class LogDamaged(Exception):
     """A file of the log does not hold what it must.
 
-    path: the file; offset: where in it; detail: what is wrong.
+    path: the file; offset: where in it; detail: what is wrong; problem: both, for people.
     """
 
-    def __init__(self, path, offset, detail):
-        super().__init__(f"{path}: damaged at offset {offset}: {detail}")
+    def __init__(self, path, offset, detail, problem=None):
+        self.problem = problem or f"damaged at offset {offset}: {detail}"
+        super().__init__(f"{path}: {self.problem}")
         self.path = path
         self.offset = offset
         self.detail = detail

@@ -59,12 +59,25 @@ cdef uint64_t FAULT_AROUND_BYTES = 65536   # what the kernel maps together, by d
 cdef enum:
     LARGE_BYTES = 1 << 20
     FETCH_BYTES = 4 << 20          # what is read from the disk in one go by who waits for it
+    VERSION_OFFSET = 8             # in the file header
+    VERSIONS_MAX = 1 << 16         # no program writes a higher one: then it is damage
 
 FILE_HEADER_SIZE = FILE_HEADER_BYTES
 RECORD_HEADER_SIZE = RECORD_HEADER_BYTES
 END_OF_FILE_KIND = KIND_END_OF_FILE
 FORMAT_VERSION = 1
 MAGIC = b"AMPSOJNL"
+
+
+class LogOfOtherVersion(LogDamaged):
+    """A journal that another release wrote, in a format that this one cannot read. It may well be whole."""
+
+    def __init__(self, path, version):
+        detail = (
+            f"a journal of format version {version}, and this program reads version {FORMAT_VERSION}: use the release "
+            "of amps-server that wrote it"
+        )
+        super().__init__(path, VERSION_OFFSET, detail, detail)
 
 
 class LogMissing(LogDamaged):
@@ -120,7 +133,9 @@ def read_file_header(page, path):
     if header.magic[:8] != MAGIC:
         raise LogDamaged(path, 0, "this is no journal file (magic number)")
     if header.version != FORMAT_VERSION:
-        raise LogDamaged(path, 8, f"file format version {header.version}; this program reads version {FORMAT_VERSION}")
+        if 0 < header.version < VERSIONS_MAX:
+            raise LogOfOtherVersion(path, header.version)
+        raise LogDamaged(path, VERSION_OFFSET, f"there is no format version {header.version}")
     if header.header_length != sizeof(FileHeader) - 16 or crc32c(&view[16], sizeof(FileHeader) - 16) != header.checksum:
         raise LogDamaged(path, 0, "checksum of the file header does not match")
     return (

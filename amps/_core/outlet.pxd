@@ -17,7 +17,7 @@ cdef class Outlet:
     cdef readonly uint64_t pending_bytes       # collected since the last take
     cdef uint64_t taken_bytes                  # handed over by all takes
     cdef uint64_t paced_until                  # place in the stream where the last paced message ends
-    cdef uint64_t lease_until_ns               # of the next message with WANT_LEASE: UNIX time
+    cdef uint64_t lease_until_ns               # of the next message with WANT_LEASE: UNIX time; 0 = it has no end
     cdef object on_first
     cdef bint closed                           # nothing is collected any more
     cdef uint64_t publisher_id                 # whose bookmarks `bookmark_start` begins

@@ -23,7 +23,7 @@ cdef enum:
 WANT_BOOKMARK = 1
 WANT_TIMESTAMP = 2
 PACED = 4                          # delivered at the client's own pace: replays, and who has caught up
-WANT_LEASE = 8                     # of a queue, and its lease ends: when, `lease_until_ns` says
+WANT_LEASE = 8                     # of a queue, to be acknowledged: `lease_until_ns` says when its lease ends
 
 cdef enum:
     BOOKMARK = 1
@@ -225,7 +225,11 @@ cdef class Outlet:
         if flags & LEASE:
             memcpy(at, b',"lp":"', 7)
             at += 7
-            at += write_timestamp(at, self.lease_until_ns)
+            if self.lease_until_ns:
+                at += write_timestamp(at, self.lease_until_ns)
+            else:
+                at[0] = c'0'
+                at += 1
             at[0] = c'"'
             at += 1
         if flags & TIMESTAMP:

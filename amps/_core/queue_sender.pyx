@@ -359,7 +359,8 @@ cdef class QueueSender:
         self.used += self.reader.cost(record)
         if delivery.flags & DELIVERY_BARRIER and not self.is_for(receiver, delivery.queue, record):
             return True
-        if delivery.lease_until_ns:
+        # Clients of others know by it what to acknowledge, so it is there without an end, too; not in barriers.
+        if not delivery.flags & DELIVERY_BARRIER:
             flags |= LEASE
             receiver.outlet.lease_until_ns = delivery.lease_until_ns
         receiver.outlet.publish(

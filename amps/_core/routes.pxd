@@ -4,6 +4,7 @@ cimport cython
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from amps._core.filter_set cimport Filter, FilterBench, FilterSet
+from amps._core.live_conflation cimport LiveConflation
 from amps._core.log_reader cimport LogCursor
 from amps._core.message_builder cimport ByteBuffer
 from amps._core.outlet cimport Outlet
@@ -26,6 +27,7 @@ cdef class Receiver:
 
     cdef object key
     cdef Outlet outlet
+    cdef LiveConflation conflation         # holds the messages of its only member back; None for most
     cdef list always                       # members without a filter
     cdef bytes prefix                      # of a frame for these
     cdef uint32_t flags

@@ -15,6 +15,7 @@ from cpython.list cimport PyList_GET_SIZE
 from libc.stdint cimport uint32_t, uint64_t
 
 from amps._core.filter_set cimport Filter, FilterBench, FilterEntry, FilterSet
+from amps._core.live_conflation cimport LiveConflation
 from amps._core.log_reader cimport LogCursor
 from amps._core.message_builder cimport ByteBuffer
 from amps._core.message_facts cimport publisher_hash, tell_facts
@@ -35,9 +36,10 @@ cdef class Member:
 
 cdef class Receiver:
 
-    def __init__(self, key, Outlet outlet):
+    def __init__(self, key, Outlet outlet, LiveConflation conflation=None):
         self.key = key
         self.outlet = outlet
+        self.conflation = conflation
         self.always = []
         self.prefix = None
         self.flags = 0
@@ -54,6 +56,15 @@ cdef inline int publish(
     return outlet.publish(
         PyBytes_AS_STRING(prefix), <uint64_t>PyBytes_GET_SIZE(prefix), flags, record, cursor
     )
+
+
+cdef inline int hand(
+    TopicRoutes self, Receiver receiver, bytes prefix, uint32_t flags, const RecordHeader* record, LogCursor cursor
+) except -1:
+    """A frame for a receiver, now or when conflation lets it go."""
+    if receiver.conflation is not None:
+        return receiver.conflation.take(record, self.entry, cursor)
+    return publish(receiver.outlet, prefix, flags, record, cursor)
 
 
 @cython.final
@@ -84,18 +95,22 @@ cdef class TopicRoutes:
         """The keys of all members."""
         return self.members.keys()
 
-    def add(self, key, receiver_key, Outlet outlet, bytes sub_id, uint32_t flags, Filter filter_=None):
+    def add(
+        self, key, receiver_key, Outlet outlet, bytes sub_id, uint32_t flags, Filter filter_=None,
+        LiveConflation conflation=None,
+    ):
         """Let a subscription have the messages of this topic.
 
         receiver_key: members with the same one share their frames. sub_id: as it stands between the quotes of a
-        header; None if the receiver does not want to be told. flags: of outlet.pyx.
+        header; None if the receiver does not want to be told. flags: of outlet.pyx. conflation: holds the messages
+        back, for a receiver of its own.
         """
         cdef Member member = Member()
         cdef Receiver receiver = self.receivers.get(receiver_key)
         if key in self.members:
             raise ValueError("the subscription is a member already")
         if receiver is None:
-            receiver = self.receivers[receiver_key] = Receiver(receiver_key, outlet)
+            receiver = self.receivers[receiver_key] = Receiver(receiver_key, outlet, conflation)
         member.receiver = receiver
         member.filter = filter_
         member.sub_id = sub_id
@@ -202,7 +217,7 @@ cdef class TopicRoutes:
                 receiver = member.receiver
                 # Who has no other member needs nothing put together. Frames keep the order of the first matches.
                 if receiver.members == 1 and self.touched_count == 0:
-                    publish(receiver.outlet, member.prefix, member.flags, record, cursor)
+                    hand(self, receiver, member.prefix, member.flags, record, cursor)
                 else:
                     self.touch(member)
                 place += 1
@@ -239,7 +254,7 @@ cdef class TopicRoutes:
         cdef bint begun = False
         receiver.first = None
         if receiver.more is None and not receiver.always:
-            return publish(receiver.outlet, member.prefix, flags, record, cursor)
+            return hand(self, receiver, member.prefix, flags, record, cursor)
         matched = receiver.always + [member] + (receiver.more or [])
         receiver.more = None
         if self.joined is None:
@@ -272,7 +287,7 @@ cdef inline int send(TopicRoutes self, const RecordHeader* record, LogCursor cur
     if PyList_GET_SIZE(self.every):
         for receiver in self.every:
             if receiver.serial != self.serial or self.filters is None:
-                publish(receiver.outlet, receiver.prefix, receiver.flags, record, cursor)
+                hand(self, receiver, receiver.prefix, receiver.flags, record, cursor)
     return 0
 
 

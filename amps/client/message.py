@@ -238,7 +238,9 @@ class Message:
 
     @property
     def lease_period(self) -> str | None:
-        """ISO-8601 time at which the lease of a queue message ends."""
+        """ISO-8601 time at which the lease of a queue message ends; `0` if it has no end, or there is no lease (at most
+        once). None: the message needs no acknowledgement.
+        """
         return self._text("leaseperiod")
 
     @property

@@ -132,8 +132,7 @@ def _read(
             continue  # not there, or removed or moved to a later place just now
         except LogDamaged as damage:
             remedy = seek_table_remedy(damage)
-            reading.failure = f"damaged at offset {damage.offset}: {damage.detail}"
-            reading.failure += f"; {remedy}" if remedy else ""
+            reading.failure = damage.problem + (f"; {remedy}" if remedy else "")
         except OSError as problem:
             reading.failure = f"it cannot be read: {problem.strerror}"
         readings.append(reading)

@@ -3,17 +3,21 @@
 from amps.config import ServerConfig
 from amps.config.topics import LoggedTopics
 from amps.topic_expressions import (
+    DISCARDED_TOPIC,
     RESERVED_PREFIX,
     BadTopicExpression,
     has_regex_characters,
+    may_be_a_name,
     topic_predicate,
 )
 
 __all__ = [
+    "DISCARDED_TOPIC",
     "RESERVED_PREFIX",
     "BadTopicExpression",
     "TopicMatcher",
     "has_regex_characters",
+    "may_be_a_name",
     "topic_predicate",
 ]
 

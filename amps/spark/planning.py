@@ -20,7 +20,7 @@ import numpy
 
 from amps._core.bookmark_index import IndexDamaged, IndexReader
 from amps._core.frames import LogDamaged
-from amps._core.log_file import FILE_HEADER_SIZE, LogFile, LogMissing
+from amps._core.log_file import FILE_HEADER_SIZE, LogFile, LogMissing, LogOfOtherVersion
 from amps._core.record_columns import NO_LIMIT
 from amps._core.record_skim import find_message, places
 from amps._core.topic_index import TopicIndexReader
@@ -229,6 +229,8 @@ def _headers(options: ReadOptions, instance: str, plan: Plan) -> list[JournalHea
     found: list[JournalHeader] = []
     broken: list[LogDamaged] = []
     for number, header in _each_header(options, instance):
+        if isinstance(header, LogOfOtherVersion):
+            raise header  # whole, perhaps, so that nothing may be left out on its account
         if isinstance(header, LogDamaged):
             broken.append(header)
         elif header.in_use:

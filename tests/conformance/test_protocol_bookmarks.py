@@ -146,6 +146,29 @@ def test_protocol_57_a_bookmark_may_be_required(
     assert bodies_of(subscriber.receive_published(1)) == numbered_bodies(1, start=3)
 
 
+@pytest.mark.parametrize(
+    "bookmark", ["{},{},2|x|", "2|x|,{},{}", "{},,{}", "{},{},", "[0,2|x|:{}]", "[{}:2|x|,{}]"]
+)
+@pytest.mark.parametrize("options", ["", "bookmark_not_found=epoch"])
+def test_transaction_log_68_a_malformed_point_makes_a_list_malformed(
+    logged_server: ServerProcess, publisher: RawClient, subscriber: RawClient, recorded_topic: str,
+    bookmark: str, options: str,
+) -> None:  # fmt: skip
+    """transaction_log.md §20, 6: it may be the earliest. Nothing is subscribed or replaced; the log names the point."""
+    publisher.publish_persisted(recorded_topic, numbered_bodies(3), 1)
+    subscriber.subscribe(recorded_topic, "all", bm="0")
+    known = bookmarks_of(subscriber.receive_published(3))
+    wrong = bookmark.format(known[0], known[1])
+    for sub_id, more in (("s", ""), ("all", "replace,")):
+        ack = subscriber.try_subscribe(recorded_topic, sub_id, bm=wrong, o=more + options)
+        assert (ack["status"], ack.reason) == ("failure", "invalid bookmark")
+    publisher.publish_persisted(recorded_topic, [b"new"], 4)
+    delivered = subscriber.receive()
+    assert (delivered.body, delivered.subscriptions) == (b"new", {"all"})
+    named = "'2|x|'" if "x" in bookmark else "''"
+    logged_server.log.wait_for("02-0030", subscriber.client_name, f"invalid bookmark: {named} is no", count=2)
+
+
 @pytest.mark.parametrize("options", ["bookmark_not_found=maybe", "bookmark_not_found", "live,fully_durable"])
 def test_protocol_57_invalid_replay_options_fail(
     subscriber: RawClient, recorded_topic: str, options: str

@@ -2,6 +2,7 @@
 
 import itertools
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -56,6 +57,57 @@ def test_protocol_d12_reserved_topics_are_refused(client: RawClient, reserved: s
     """protocol.md §7.1 D12"""
     ack = client.request({"c": "p", "t": reserved}, b"x")
     assert (ack["status"], ack.reason) == ("failure", "invalid topic")
+
+
+EVENT_TOPICS = ["/AMPS/ClientStatus", "/AMPS/SOWStats"]
+
+
+@pytest.mark.parametrize(
+    "command", ["subscribe", "delta_subscribe", "sow_and_subscribe", "sow_and_delta_subscribe"]
+)
+@pytest.mark.parametrize("event_topic", EVENT_TOPICS)
+def test_operations_50_event_topics_are_not_silent(client: RawClient, event_topic: str, command: str) -> None:
+    """operations.md §7: events are not published yet, so that nobody may wait for them in vain."""
+    ack = client.request({"c": command, "t": event_topic, "sub_id": "s"})
+    assert (ack["status"], ack.reason) == ("failure", "not supported yet: event topics")
+    assert client.request({"c": command, "t": event_topic, "sub_id": "s", "o": "non_regex_topic"}).failed
+    client.expect_silence()
+    client.subscribe("other", "s")
+
+
+@pytest.mark.parametrize("event_topic", EVENT_TOPICS)
+def test_operations_50_event_topics_have_no_state_and_no_log(
+    peers: Peers, logged_server: ServerProcess, event_topic: str
+) -> None:
+    """operations.md §7: not stored unless a SOW topic of that name exists; not in the transaction log."""
+    client = peers.logged_on(logged_server)
+    for header in (
+        {"c": "sow"},
+        {"c": "sow_delete", "f": "1=1"},
+        {"c": "subscribe", "bm": "0"},
+        {"c": "delta_publish"},
+    ):
+        ack = client.request({**header, "t": event_topic})
+        assert (ack["status"], ack.reason) == ("failure", "invalid topic")
+
+
+@pytest.mark.parametrize("replaced", ["/AMPS/ClientStatus", "/AMPS/SOWStats"])
+def test_operations_50_a_replacement_by_an_event_topic_changes_nothing(
+    client: RawClient, topic: str, replaced: str
+) -> None:
+    """operations.md §7, protocol.md §8.2: what is refused leaves the subscription as it is."""
+    client.subscribe(topic, "s")
+    assert client.request({"c": "subscribe", "t": replaced, "sub_id": "s", "o": "replace"}).failed
+    client.publish(topic, b"1")
+    assert client.receive().body == b"1"
+
+
+def test_operations_50_expressions_that_match_event_topics_are_taken(client: RawClient, topic: str) -> None:
+    """operations.md §7, protocol.md §8: they match other topics, and events when there are some."""
+    client.subscribe(f"^(/AMPS/.*|{topic})$", "s")
+    client.subscribe("^/AMPS/ClientStatus$", "only")
+    client.publish(topic, b"1")
+    assert client.receive().subscriptions == {"s"}
 
 
 @pytest.mark.parametrize("command", ["p", "delta_publish", "subscribe", "sow", "sow_and_subscribe"])
@@ -294,16 +346,28 @@ def test_protocol_27_invalid_options_fail(client: RawClient, topic: str, options
 
 
 @pytest.mark.parametrize(
-    "options",
-    ["pause", "resume", "rate=10", "rate_max_gap=1s", "conflation_key=[/id]", "skip_n=1", "top_n=1"],
+    ("options", "reason"),
+    [
+        *((option, "invalid sub id") for option in ("pause", "resume")),
+        *(
+            (option, "invalid options")
+            for option in (
+                "rate=10",
+                "rate_max_gap=1s",
+                "conflation_key=[/id]",
+                "skip_n=1",
+                "top_n=1",
+                "replace,pause",
+            )
+        ),
+    ],
 )
-def test_protocol_27_options_without_what_they_need_fail(client: RawClient, topic: str, options: str) -> None:
-    """protocol.md §10 D12: also while the features they belong to are still to come."""
+def test_protocol_27_options_without_what_they_need_fail(
+    client: RawClient, topic: str, options: str, reason: str
+) -> None:
+    """protocol.md §10 D12: a bookmark, another option, or a subscription that is there."""
     ack = client.try_subscribe(topic, "s", o=options)
-    assert ack.failed
-    assert ack.reason in ("invalid options", "invalid sub id: s") or ack.reason.startswith(
-        "not supported yet: "
-    )
+    assert (ack["status"], ack.reason) == ("failure", reason)
     client.publish(topic, b"1")
     client.expect_silence()
 
@@ -311,7 +375,8 @@ def test_protocol_27_options_without_what_they_need_fail(client: RawClient, topi
 @pytest.mark.parametrize(
     "options",
     ["", "none", "timestamp,", ",,timestamp, ,", " timestamp , bookmark ", "none,timestamp", "oof",
-     "no_sowkey", "max_backlog= 7", "live", "bookmark", "non_regex_topic"],
+     "no_sowkey", "max_backlog= 7", "live", "bookmark", "non_regex_topic", "conflation=250ms,conflation_key= [/id]",
+     "conflation=auto,conflation_key=[/a,/b]"],
 )  # fmt: skip
 def test_protocol_27_empty_items_and_blanks_are_fine(client: RawClient, topic: str, options: str) -> None:
     """protocol.md §21 27, §10: and options that cannot act here are accepted (D35)."""
@@ -321,18 +386,48 @@ def test_protocol_27_empty_items_and_blanks_are_fine(client: RawClient, topic: s
 
 
 @pytest.mark.parametrize(
-    "options",
-    ["conflation=250ms,conflation_key= [/id]", "select=[-/,+/id]", "conflation=auto,conflation_key=[/a,/b]"],
+    "command", ["subscribe", "delta_subscribe", "sow_and_subscribe", "sow_and_delta_subscribe"]
 )
-def test_protocol_27_features_to_come_are_refused_clearly(
-    client: RawClient, topic: str, options: str
-) -> None:
-    """protocol.md §10: recognised, never ignored."""
-    ack = client.try_subscribe(topic, "s", o=options)
-    assert ack.failed
-    assert ack.reason.startswith("not supported yet: ")
+def test_protocol_44_select_lists_are_refused_clearly(client: RawClient, topic: str, command: str) -> None:
+    """protocol.md §10: a feature to come is recognised, never ignored."""
+    ack = client.request({"c": command, "t": topic, "sub_id": "s", "o": "select=[-/,+/id]"})
+    assert (ack["status"], ack.reason) == ("failure", "not supported yet: select lists")
     client.publish(topic, b"1")
     client.expect_silence()
+
+
+@pytest.mark.parametrize(
+    "said", [{"o": "send_keys"}, {"send_keys": True}, {"send_keys": "true"}, {"send_empty": False}]
+)
+def test_protocol_27_keys_in_bodies_are_not_for_subscribe(
+    client: RawClient, topic: str, said: dict[str, str | bool]
+) -> None:
+    """protocol.md §10: not supported there, as an option or as the header that says the same (§3.1)."""
+    ack = client.request({"c": "subscribe", "t": topic, "sub_id": "s", **said})
+    assert (ack["status"], ack.reason) == ("failure", "invalid options")
+    client.publish(topic, b"1")
+    client.expect_silence()
+
+
+@pytest.mark.parametrize("command", ["delta_subscribe", "sow_and_subscribe", "sow_and_delta_subscribe"])
+@pytest.mark.parametrize("said", [{"o": "send_keys"}, {"send_keys": True}, {"send_oof": True}])
+def test_protocol_27_keys_in_bodies_are_for_the_others(
+    client: RawClient, topic: str, command: str, said: dict[str, str | bool]
+) -> None:
+    """protocol.md §10, §3.1: valid, without effect where there are no keys (D35)."""
+    assert client.request({"c": command, "t": topic, "sub_id": "s", **said}).succeeded
+    client.publish(topic, b"1")
+    while (message := client.receive()).command != "p":
+        assert message.command in ("group_begin", "group_end")
+    assert message.body == b"1"
+
+
+def test_protocol_27_a_legacy_header_is_the_option_that_it_says(client: RawClient, topic: str) -> None:
+    """protocol.md §3.1, §10: `send_oof` is `oof`, whose filter must be deterministic; what is said to be off is off."""
+    filtered = {"c": "subscribe", "t": topic, "f": "UNIX_TIMESTAMP() > 0"}
+    assert client.request({**filtered, "sub_id": "oof", "send_oof": True}).reason == "bad filter"
+    off = {"send_oof": False, "send_keys": False, "send_empty": True}
+    assert client.request({**filtered, "sub_id": "s", **off}).succeeded
 
 
 def test_protocol_27_an_unknown_option_is_logged(
@@ -464,10 +559,128 @@ def test_protocol_a_disconnect_ends_its_subscriptions(
 # Queries
 
 
-def test_protocol_36_a_query_needs_a_stateful_topic(client: RawClient, topic: str) -> None:
-    """protocol.md §21 36: failure, no group; a regex that matches none: an empty group (D15)."""
-    ack = client.request({"c": "sow", "t": topic, "query_id": "q"})
-    assert (ack["status"], ack.reason) == ("failure", "invalid topic")
+STATE_COMMANDS = ({"c": "sow"}, {"c": "sow", "f": "/id = 1"}, {"c": "sow_delete", "f": "1=1"})
+COUNTERS = ("topic_matches", "matches", "records_returned")
+
+
+@pytest.mark.parametrize("command", STATE_COMMANDS, ids=["sow", "filtered sow", "sow_delete"])
+@pytest.mark.parametrize("setup", ["J", "T"])
+@pytest.mark.parametrize("name", ["{}", "{}.new", "orders.{}.eu", "{}(1)"])
+def test_protocol_36_a_query_needs_a_topic_with_state(
+    peers: Peers, shared_servers: Callable[[str], ServerProcess], unique: str, command: dict[str, str],
+    setup: str, name: str,
+) -> None:  # fmt: skip
+    """protocol.md §21 36, sow.md §1.1: failure and no group, whatever the name; one with a dot is a name as well."""
+    client = peers.logged_on(shared_servers(setup))
+    literal = {"o": "non_regex_topic"} if "(" in name else {}
+    ack = client.request({**command, "t": name.format(unique), "query_id": "q", **literal})
+    assert (ack["status"], ack.reason, ack["query_id"]) == ("failure", "invalid topic", "q")
+    client.expect_silence()
+
+
+def test_protocol_d15_an_expression_may_match_no_topic_with_state(client: RawClient, topic: str) -> None:
+    """protocol.md §9.1 D15: the group is empty, and nothing is deleted."""
+    client.send(
+        {"c": "sow", "t": f"^{topic}", "cid": "1", "a": "processed,completed,stats", "orderby": "/id"}
+    )
+    came = client.receive_many(5)
+    assert [m.get("a") or m["c"] for m in came] == [
+        "processed",
+        "group_begin",
+        "group_end",
+        "completed",
+        "stats",
+    ]
+    assert all(m["query_id"] == "1" for m in came[1:3])
+    assert [came[4][name] for name in COUNTERS] == [0, 0, 0]
+    client.send(
+        {"c": "sow_delete", "t": f"^{topic}", "f": "1=1", "cid": "2", "a": "processed,completed,stats"}
+    )
+    came = client.receive_many(3)
+    assert [m["a"] for m in came] == ["processed", "completed", "stats"]
+    assert [came[2][name] for name in ("topic_matches", "matches", "records_deleted")] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("command", STATE_COMMANDS, ids=["sow", "filtered sow", "sow_delete"])
+def test_protocol_26_queries_and_deletions_check_the_expression(
+    client: RawClient, topic: str, command: dict[str, str]
+) -> None:
+    """protocol.md §21 26: a malformed topic expression is told, also where no topic has state."""
+    ack = client.request({**command, "t": f"^{topic}("})
+    assert (ack["status"], ack.reason) == ("failure", "bad regex topic")
+
+
+@pytest.mark.parametrize("command", ["sow_and_subscribe", "sow_and_delta_subscribe"])
+@pytest.mark.parametrize("recorded", [False, True])
+def test_protocol_36_the_counts_of_a_query_of_no_state_come(
+    peers: Peers, logged_server: ServerProcess, topic: str, recorded_topic: str, command: str, recorded: bool
+) -> None:
+    """protocol.md §5.1, §12.3: `stats` after the group, then live messages."""
+    client = peers.logged_on(logged_server)
+    name = recorded_topic if recorded else topic
+    client.send(
+        {"c": command, "t": name, "cid": "1", "sub_id": "s", "a": "received,processed,completed,stats"}
+    )
+    came = client.receive_many(6)
+    wanted = ["received", "processed", "group_begin", "group_end", "completed", "stats"]
+    assert [m.get("a") or m["c"] for m in came] == wanted
+    assert (came[5]["cid"], came[5]["sub_id"], came[5]["status"]) == ("1", "s", "success")
+    assert [came[5][counter] for counter in COUNTERS] == [0, 0, 0]
+    client.publish(name, b"1")
+    assert client.receive().body == b"1"
+
+
+def test_protocol_36_the_counts_come_with_a_bookmark_too(
+    peers: Peers, logged_server: ServerProcess, recorded_topic: str
+) -> None:
+    """protocol.md §9.2: `sow_and_subscribe` from now on."""
+    client = peers.logged_on(logged_server)
+    client.send(
+        {"c": "sow_and_subscribe", "t": recorded_topic, "cid": "1", "bm": "0|1|", "a": "processed,stats"}
+    )
+    came = client.receive_many(4)
+    assert [m.get("a") or m["c"] for m in came] == ["processed", "group_begin", "group_end", "stats"]
+    client.publish(recorded_topic, b"1")
+    delivered = client.receive()
+    assert (delivered.body, "bm" in delivered) == (b"1", True)
+
+
+def test_protocol_46_the_counts_of_a_delta_subscription_come(client: RawClient, topic: str) -> None:
+    """protocol.md §5.1: `delta_subscribe` has `stats`; it queries nothing."""
+    client.send({"c": "delta_subscribe", "t": topic, "cid": "1", "sub_id": "s", "a": "processed,stats"})
+    processed, stats = client.receive_many(2)
+    assert processed.is_ack("processed", "1")
+    assert stats.is_ack("stats", "1")
+    assert (stats["status"], stats["sub_id"], [stats[counter] for counter in COUNTERS]) == (
+        "success",
+        "s",
+        [0] * 3,
+    )
+
+
+@pytest.mark.parametrize("command", ["subscribe", "sow_and_subscribe", "delta_subscribe"])
+@pytest.mark.parametrize(("message_type", "told"), [("json", True), ("binary", False)])
+def test_protocol_d32_types_that_nobody_looks_into_have_no_counts(
+    peers: Peers, plain_server: ServerProcess, topic: str, command: str, message_type: str, told: bool
+) -> None:
+    """protocol.md §1, D32; `subscribe` has none either (§5.1, D7)."""
+    client = peers.logged_on(plain_server, "any", mt=message_type)
+    client.send({"c": command, "t": topic, "cid": "1", "sub_id": "s", "a": "stats"})
+    client.send({"c": "flush", "cid": "fence", "a": "completed"})
+    kinds = [client.receive().get("a")]
+    while kinds[-1] != "completed":
+        kinds.append(client.receive().get("a"))
+    assert ("stats" in kinds) == (told and command != "subscribe")
+
+
+@pytest.mark.parametrize("orderby", ["no field", "/id SIDEWAYS"])
+def test_protocol_37_an_order_is_checked_where_nothing_is_ordered(
+    client: RawClient, topic: str, orderby: str
+) -> None:
+    """protocol.md §9.4: `invalid orderby`, and nothing is subscribed."""
+    ack = client.request({"c": "sow_and_subscribe", "t": topic, "sub_id": "s", "orderby": orderby})
+    assert (ack["status"], ack.reason) == ("failure", "invalid orderby")
+    client.publish(topic, b"1")
     client.expect_silence()
 
 

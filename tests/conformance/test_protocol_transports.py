@@ -1,14 +1,17 @@
 """Transports: protocol.md §17, operations.md §3 and the behaviours 68 and 69 of §21 of protocol.md."""
 
+import contextlib
+import gzip
 import socket
 import ssl
 import stat
+import zlib
 from pathlib import Path
 
 import pytest
 
 from tests.support.certificates import Authority
-from tests.support.peer import ConnectionClosed, PeerError, RawClient, Silence
+from tests.support.peer import ConnectionClosed, PeerError, RawClient, Silence, frame
 from tests.support.peers import Peers
 from tests.support.ports import has_ipv6
 from tests.support.server import ServerProcess, StartServer, Transport
@@ -215,11 +218,97 @@ def test_protocol_69_http_preflight_in_pieces(peers: Peers, server: ServerProces
     check_logon_acks(client, unique)
 
 
+def test_protocol_69_a_websocket_handshake_is_refused_in_words(
+    peers: Peers, server: ServerProcess, unique: str, authority: Authority
+) -> None:
+    """protocol.md §17: a port without WebSocket says so, and what it is; the log does, too."""
+    for transport, tls, scheme in (("plain", None, b"tcp"), ("tcps", authority.client_context(), b"tcps")):
+        client = peers.open(server, transport, tls=tls)
+        client.send_bytes(
+            b"GET /amps/json HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+            b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+        )
+        answer = _read_http_answer(client)
+        assert answer.startswith(b"HTTP/1.1 400 ")
+        text = _read_to_the_end(client)
+        assert b"Content-Length: %d\r\n" % len(text) in answer
+        assert b"WebSocket" in text
+        assert b" %b://" % scheme in text
+    server.log.wait_for("02-0001", "a WebSocket handshake on a port without WebSocket", count=2)
+    check_logon_acks(peers.open(server, "plain"), unique)
+
+
+def test_protocol_69_a_stray_request_is_refused_in_words(peers: Peers, server: ServerProcess) -> None:
+    """protocol.md §17: a browser, or a health check."""
+    client = peers.open(server, "plain")
+    client.send_bytes(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert _read_http_answer(client).startswith(b"HTTP/1.1 426 ")
+    assert b" tcp://" in _read_to_the_end(client)
+    server.log.wait_for("02-0001", "an HTTP request to a port that serves no HTTP")
+
+
+def first_bytes_of_tls() -> bytes:
+    """What a TLS client says first."""
+    outgoing = ssl.MemoryBIO()
+    client = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost")
+    with contextlib.suppress(ssl.SSLWantReadError):
+        client.do_handshake()
+    return outgoing.read()
+
+
+LOGON = frame({"c": "logon", "client_name": "x"})
+
+
+@pytest.mark.parametrize(
+    ("sent", "named"),
+    [
+        (first_bytes_of_tls(), "TLS to a port without it"),
+        *((zlib.compress(LOGON, level), "compressed with zlib") for level in (0, 1, 6, 9)),
+        (gzip.compress(LOGON), "compressed with gzip"),
+        (b"POST /amps HTTP/1.1\r\nHost: x\r\n\r\n", "HTTP"),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "HTTP/2"),
+        (b"PROXY TCP4 127.0.0.1 127.0.0.1 1 2\r\n" + LOGON, "PROXY"),
+        (b"\x82\x8a\x00\x00\x00\x00" + LOGON, "WebSocket"),
+        (LOGON[3::-1] + LOGON[4:], "lowest byte first"),
+        (LOGON[4:], "without the length"),
+        (b"8=FIX.4.2\x019=5\x01", "FIX"),
+        (b"\xff\xff\xff\xff whatever", "longer than the maximum"),
+    ],
+    ids=lambda value: value.replace(" ", "-") if isinstance(value, str) else "",
+)
+def test_protocol_4_the_log_says_what_somebody_else_speaks(
+    peers: Peers, server: ServerProcess, sent: bytes, named: str
+) -> None:
+    """protocol.md §2: bytes that are no frames end the connection; whoever reads the log learns what to change."""
+    known = len(server.log.find("02-0001", named))
+    client = peers.open(server, "plain")
+    client.send_bytes(sent)
+    assert client.wait_for_close() == []
+    server.log.wait_for("02-0001", named, count=known + 1)
+
+
+def test_protocol_4_after_a_logon_a_length_is_a_length(peers: Peers, server: ServerProcess) -> None:
+    """protocol.md §2: there it is no other protocol, but a length over the maximum."""
+    client = peers.logged_on(server, "plain")
+    client.send_bytes(zlib.compress(LOGON))
+    client.wait_for_close()
+    (record,) = server.log.wait_for("02-0001", client.client_name)
+    assert "longer than the maximum" in record.text
+
+
 def test_protocol_68_a_port_in_use_prevents_the_start(make_server: StartServer) -> None:
     """operations.md §1.7: error message, no start."""
     server = make_server()
     with socket.create_server(("127.0.0.1", server.port())):
         assert str(server.port()) in server.start_refused()
+
+
+def _read_to_the_end(client: RawClient) -> bytes:
+    """What comes until the server closes the connection."""
+    found = b""
+    while chunk := client.socket.recv(4096):
+        found += chunk
+    return found
 
 
 def _read_http_answer(client: RawClient) -> bytes:

@@ -104,6 +104,18 @@ def test_queues_what_is_no_acknowledgement(queueing: Queueing, header: dict[str,
     assert queueing.waiting("Q", 1) == bodies(1)
 
 
+@pytest.mark.parametrize("bookmark", ["{},2|x|", "2|x|,{}", "{},", ",{}"])
+def test_queues_a_malformed_bookmark_acknowledges_nothing(queueing: Queueing, bookmark: str) -> None:
+    """queues.md D-26: a list is carried out whole or not at all, so that the failure says what became of it."""
+    client = queueing.consumer(1)
+    queueing.publish(1)
+    (message,) = client.receive_published(1)
+    answer = acknowledge(client, bookmark.format(message["bm"]), queue="Q")
+    assert (answer["status"], answer["reason"]) == ("failure", "invalid bookmark")
+    client.close()
+    assert queueing.waiting("Q", 1) == bodies(1)
+
+
 def test_queues_one_that_is_known_and_one_that_is_not(queueing: Queueing) -> None:
     """queues.md §24, 31."""
     client = queueing.consumer(1)
@@ -201,9 +213,28 @@ def test_queues_at_most_once_is_gone_when_it_is_delivered(queueing: Queueing) ->
     client = queueing.consumer(10, "Qo")
     queueing.publish(1)
     (message,) = client.receive_published(1)
-    assert "lp" not in message
+    assert message["lp"] == "0"
     client.close()
     assert queueing.waiting("Qo", 0) == []
+
+
+@pytest.mark.parametrize(
+    ("queue", "ends"), [("Q", False), ("Qs", False), ("Qm", False), ("Qo", False), ("Ql", True)]
+)
+def test_queues_what_is_to_be_acknowledged_is_known_by_its_lease_period(
+    queueing: Queueing, queue: str, ends: bool
+) -> None:
+    """queues.md §5.4, D-05: a client that knows queue messages by `lp` alone gets all of them; barriers have none (§24,
+    58), and replays (§24, 9).
+    """
+    client = queueing.consumer(1, queue)
+    queueing.publish(1, 2, 3)
+    for number in (1, 2, 3):
+        (message,) = client.receive_published(1)
+        assert (message.body, message.get("lp") != "0") == (bodies(number)[0], ends)
+        if message.get("lp"):
+            acknowledge(client, message)
+    quiet(client)
 
 
 @pytest.mark.parametrize("option", ["", "cancel", "expire"])

@@ -33,7 +33,7 @@ def test_queues_messages_of_before_are_delivered_in_order(queueing: Queueing) ->
     assert {message["t"] for message in messages} == {"Q"}
     assert {message["sids"] for message in messages} == {"s"}
     assert len({message["bm"] for message in messages}) == 3
-    assert not any("lp" in message for message in messages)
+    assert {message["lp"] for message in messages} == {"0"}
     quiet(client)
 
 

@@ -1,11 +1,11 @@
 """Managing journals of a running server: transaction_log.md §12, §13 and the behaviours 56, 57, 59, 60, 63, 64 of §22.
 
-The requests are those that actions and the admin interface make.
+Behaviours of actions are tested by actions; what requests may hold that actions make, by requests.
 """
 
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,13 @@ from click.testing import CliRunner
 
 from amps.cli.main import amps
 from tests.conformance.test_transaction_log_journals import fill, replayed
+from tests.support.admin import get
 from tests.support.managed import ask
 from tests.support.peer import bodies_of
 from tests.support.peers import SOON, Peers
+from tests.support.ports import release_port, reserve_port
 from tests.support.server import ServerProcess, StartServer, wait_until
+from tests.support.services import action, do, on
 
 ARCHIVE = "<JournalArchiveDirectory>./archive</JournalArchiveDirectory>"
 MESSAGES = 2500  # of 10 kB: two full journals and a part of the third
@@ -70,91 +73,147 @@ def bookmark_inside(peers: Peers, server: ServerProcess, bodies: list[bytes], pl
     return str(messages[-1]["bm"])
 
 
-def test_transaction_log_56_compressed_and_archived_journals_stay_part_of_the_log(
-    start_managed: Callable[..., ServerProcess], peers: Peers
-) -> None:
-    """transaction_log.md §22 56"""
-    server = start_managed()
+@pytest.fixture
+def port() -> Iterator[int]:
+    """For the administration interface."""
+    reserved = reserve_port()
+    yield reserved
+    release_port(reserved)
+
+
+class Acting:
+    """A server whose configuration has an action for each way of managing journals, run over HTTP with an age."""
+
+    def __init__(self, start_server: StartServer, port: int, journal_xml: str = ARCHIVE) -> None:
+        self._port = port
+        actions = "".join(
+            action(on("admin", Path=name, RequiredParameter="AGE"), do(f"{name}-journal", Age="{{AGE}}"))
+            for name in ("compress", "archive", "remove")
+        )
+        self.server = start_server(
+            name="L1",
+            log_topics=("t1",),
+            journal_xml=journal_xml,
+            instance_xml=f"<Admin><InetAddr>{port}</InetAddr></Admin><Actions>{actions}</Actions>",
+        )
+
+    def act(self, name: str, age: str = "1s") -> int:
+        """Run an action once. Returns how often it found journals that are so old; what it does goes on after that."""
+        log = self.server.log
+        ran = len(log.find("19-0003"))
+        chose = len(log.find("29-0004"))
+        answer = get(self._port, f"/amps/administrator/actions/{name}?AGE={age}")
+        assert answer.status == 200, answer.body
+        log.wait_for("19-0003", count=ran + 1)  # which comes after what the action says
+        return len(log.find("29-0004")) - chose
+
+    def act_until(self, name: str, done: Callable[[], bool]) -> None:
+        """Run an action until all full journals are of its age, and are as they shall be."""
+
+        def looked() -> bool:
+            self.act(name)
+            time.sleep(0.05)
+            return done()
+
+        wait_until(looked, 30, lambda: f"{self.files()} {self.archived()}\n{self.server.excerpt()}")
+
+    def files(self) -> list[str]:
+        """Of the journal directory, without spares."""
+        return [name for name in files(self.server.journal_directory) if name < "L1.0000000003"]
+
+    def archived(self) -> list[str]:
+        return files(self.server.directory / "archive")
+
+
+PLAIN = [f"L1.000000000{number}.journal" for number in range(3)]
+COMPRESSED = [f"{name}.gz" for name in PLAIN]
+
+
+def test_transaction_log_56_the_compress_action(start_server: StartServer, peers: Peers, port: int) -> None:
+    """transaction_log.md §22 56, first half: full journals become `.journal.gz`, the log stays what it is."""
+    acting = Acting(start_server, port)
+    server = acting.server
     bodies = fill(peers.logged_on(server), 1, MESSAGES)
     inside = bookmark_inside(peers, server, bodies, 300)
     plain = {path.name: path.read_bytes() for path in server.journals()[:2]}
-    assert [(row["number"], row["full"]) for row in listed(server)] == [(0, True), (1, True), (2, False)]
-    assert request(server, "compress", age_s=0) == [0, 1]
-    wait_for(server, lambda row: row["compressed"], 2)
-    assert files(server.journal_directory)[:3] == [
-        "L1.0000000000.journal.gz",
-        "L1.0000000001.journal.gz",
-        "L1.0000000002.journal",
-    ]
+    assert acting.act("compress", "1h") == 0
+    assert acting.files() == PLAIN
+    acting.act_until("compress", lambda: acting.files() == [*COMPRESSED[:2], PLAIN[2]])
     for name, content in plain.items():
         restored = subprocess.run(
             ["zstd", "-dc"], input=(server.journal_directory / f"{name}.gz").read_bytes(), capture_output=True
         )
         assert restored.stdout == content
-    assert replayed(peers, server) == bodies
-    assert replayed(peers, server, inside) == bodies[301:]
-    assert request(server, "archive", up_to=0) == [0]
-    wait_for(server, lambda row: row["archived"], 1)
-    assert files(server.directory / "archive") == ["L1.0000000000.journal.gz"]
-    assert "L1.0000000000.journal.gz" not in files(server.journal_directory)
-    assert replayed(peers, server) == bodies
-    assert replayed(peers, server, inside) == bodies[301:]
-    server.restart()
-    assert replayed(peers, server) == bodies
-    assert replayed(peers, server, inside) == bodies[301:]
-    rows = [(row["number"], row["archived"], row["compressed"]) for row in listed(server)]
-    assert rows == [(0, True, True), (1, False, True), (2, False, False)]
-    assert server.log.find("2C-0006", "L1.0000000001.journal")
-    assert server.log.find("2C-0005", "L1.0000000000.journal.gz")
+    assert server.log.find("2C-0006", PLAIN[1])
+    for _ in range(2):
+        assert replayed(peers, server) == bodies
+        assert replayed(peers, server, inside) == bodies[301:]
+        assert acting.files() == [*COMPRESSED[:2], PLAIN[2]]
+        server.restart()
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_transaction_log_56_the_archive_action(
+    start_server: StartServer, peers: Peers, port: int, compressed: bool
+) -> None:
+    """transaction_log.md §22 56, second half: full journals are in the archive only, also after a restart."""
+    acting = Acting(start_server, port)
+    server = acting.server
+    bodies = fill(peers.logged_on(server), 1, MESSAGES)
+    inside = bookmark_inside(peers, server, bodies, 300)
+    assert acting.act("archive", "1h") == 0
+    assert (acting.files(), acting.archived()) == (PLAIN, [])
+    full = PLAIN[:2]
+    if compressed:
+        full = COMPRESSED[:2]
+        acting.act_until("compress", lambda: acting.files() == [*full, PLAIN[2]])
+    acting.act_until("archive", lambda: acting.files() == PLAIN[2:])
+    assert acting.archived() == full
+    assert server.log.find("2C-0005", full[0])
+    for _ in range(2):
+        assert replayed(peers, server) == bodies
+        assert replayed(peers, server, inside) == bodies[301:]
+        assert (acting.files(), acting.archived()) == (PLAIN[2:], full)
+        server.restart()
 
 
 def test_transaction_log_56_a_replay_goes_on_while_its_journals_are_compressed_and_archived(
-    start_managed: Callable[..., ServerProcess], peers: Peers
+    start_server: StartServer, peers: Peers, port: int
 ) -> None:
     """transaction_log.md §13.2: allowed; the reader bears that files move, with little memory for their content."""
     limit = "<CompressedJournalCacheMemoryLimit>1MB</CompressedJournalCacheMemoryLimit>"
-    server = start_managed(ARCHIVE + limit)
-    bodies = fill(peers.logged_on(server), 1, MESSAGES)
-    readers = [peers.logged_on(server) for _ in range(3)]
+    acting = Acting(start_server, port, ARCHIVE + limit)
+    bodies = fill(peers.logged_on(acting.server), 1, MESSAGES)
+    readers = [peers.logged_on(acting.server) for _ in range(3)]
     for reader in readers:
         reader.subscribe("t1", "s", bm="0")
-    assert request(server, "compress", age_s=0) == [0, 1]
-    assert request(server, "archive", age_s=0) == [0, 1]
-    wait_for(server, lambda row: row["archived"] and row["compressed"], 2)
+    acting.act_until("compress", lambda: acting.files() == [*COMPRESSED[:2], PLAIN[2]])
+    acting.act_until("archive", lambda: acting.archived() == COMPRESSED[:2])
     for reader in readers:
         assert bodies_of(reader.receive_published(MESSAGES, timeout_s=60)) == bodies
 
 
-def test_transaction_log_57_removed_journals_are_gone_and_duplicates_stay_known(
-    start_managed: Callable[..., ServerProcess], peers: Peers
-) -> None:
-    """transaction_log.md §22 57, §20 44: also after a restart, orderly or not."""
-    server = start_managed()
+def test_transaction_log_57_the_remove_action(start_server: StartServer, peers: Peers, port: int) -> None:
+    """transaction_log.md §22 57, §20 44: also after a restart, orderly or not; duplicates stay known."""
+    acting = Acting(start_server, port)
+    server = acting.server
     early = peers.open(server)
     early.logon("early", o=SOON)
     early.publish_persisted("t1", [b"first %d" % n for n in range(5)], 1)
     bodies = fill(peers.logged_on(server), 1, MESSAGES)
     inside = bookmark_inside(peers, server, [b"first %d" % n for n in range(5)] + bodies, 300)
-    assert request(server, "remove", age_s=3600) == []
-    assert request(server, "remove", up_to=1) == [0, 1]
-    wait_for(server, lambda row: True, 0)
-    assert files(server.journal_directory)[0] == "L1.0000000002.journal"
+    assert acting.act("remove", "1h") == 0
+    assert acting.files() == PLAIN
+    acting.act_until("remove", lambda: acting.files() == PLAIN[2:])
+    assert acting.archived() == []
     for orderly in (True, False):
         rest = replayed(peers, server)
         assert 0 < len(rest) < 700
         assert rest == bodies[-len(rest) :]
+        assert replayed(peers, server, inside) == []  # as an unknown bookmark: from now on
         refused = peers.logged_on(server)
-        refused.send(
-            {
-                "c": "subscribe",
-                "t": "t1",
-                "bm": inside,
-                "sub_id": "r",
-                "a": "processed",
-                "o": "bookmark_not_found=fail",
-            }
-        )
-        assert not refused.receive().succeeded
+        ack = refused.try_subscribe("t1", "r", bm=inside, o="bookmark_not_found=fail")
+        assert (ack["status"], ack.reason) == ("failure", "invalid bookmark")
         again = peers.open(server)
         assert again.logon("early")["s"] == 5
         again.publish("t1", b"duplicate", s=5)
@@ -165,24 +224,28 @@ def test_transaction_log_57_removed_journals_are_gone_and_duplicates_stay_known(
         else:
             server.kill_all()
             server.start()
-    assert server.log.find("2C-0007", "L1.0000000001.journal")
+    assert server.log.find("2C-0007", PLAIN[1])
 
 
+@pytest.mark.parametrize(
+    ("options", "count"), [("rate=50", 300), ("", MESSAGES)], ids=["at a rate", "unread"]
+)
 def test_transaction_log_59_a_journal_stays_while_a_replay_reads_it(
-    start_managed: Callable[..., ServerProcess], peers: Peers
+    start_server: StartServer, peers: Peers, port: int, options: str, count: int
 ) -> None:
-    """transaction_log.md §22 59: the replay waits for its client, and is complete afterwards."""
-    server = start_managed()
+    """transaction_log.md §22 59: the file stays until the replay leaves it, and the replay is complete. Slow is a
+    replay at a rate, here of a part of the first journal, and one whose client does not read.
+    """
+    acting = Acting(start_server, port)
+    server = acting.server
     bodies = fill(peers.logged_on(server), 1, MESSAGES)
+    last = bookmark_inside(peers, server, bodies, count - 1) if options else "0|1|"
     slow = peers.logged_on(server)
-    slow.subscribe("t1", "s", bm="0")
-    time.sleep(1)  # it reads nothing: the replay fills its buffers and waits
-    assert request(server, "remove", age_s=0) == [0, 1]
-    wait_until(lambda: bool(server.log.find("2C-0008")), 10, server.excerpt)
-    assert (server.journal_directory / "L1.0000000000.journal").exists()
-    assert bodies_of(slow.receive_published(MESSAGES, timeout_s=60)) == bodies
-    wait_for(server, lambda row: True, 0)
-    assert not (server.journal_directory / "L1.0000000000.journal").exists()
+    slow.subscribe("t1", "s", bm=f"[0:{last}]", o=options)
+    acting.act_until("remove", lambda: bool(server.log.find("2C-0008", PLAIN[0])))
+    assert acting.files() == PLAIN
+    assert bodies_of(slow.receive_published(count, timeout_s=60)) == bodies[:count]
+    acting.act_until("remove", lambda: acting.files() == PLAIN[2:])
 
 
 def test_transaction_log_60_requests_are_checked(

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from amps._core.bookmark_index import IndexBuilder
 from amps._core.frames import LogDamaged
-from amps._core.log_file import FILE_HEADER_SIZE, LogFile
+from amps._core.log_file import FILE_HEADER_SIZE, LogFile, LogOfOtherVersion
 from amps._core.log_scan import ScanResult, scan_file
 from amps.journal.clients_ack import ClientsAck, summary_of
 from amps.journal.disk import Disk
@@ -234,6 +234,8 @@ def _header(instance_name: str, place: JournalPlace) -> JournalHeader | None:
     path = place.path
     try:
         header = read_header(path)
+    except LogOfOtherVersion as other:
+        raise RecoveryRefused(str(other)) from other
     except LogDamaged as damage:
         if damage.offset or place.compressed or place.archived:
             raise RecoveryRefused(f"{damage}; {seek_table_remedy(damage) or REPAIR_HINT}") from damage
@@ -267,8 +269,8 @@ def _discard_damaged_spares(
             break
         try:
             header = read_header(path)
-        except LogDamaged:
-            if not _is_empty_behind_header(path):
+        except LogDamaged as damage:
+            if isinstance(damage, LogOfOtherVersion) or not _is_empty_behind_header(path):
                 break
         else:
             if header.in_use or header.number != number or header.instance_name != instance_name:

@@ -29,11 +29,11 @@ from amps._core.queue_acks import (
     AckList,
 )
 from amps._core.topic_table import TopicEntry
-from amps.server.topics import BadTopicExpression
-from amps.server.transport.answering import Header, refuse, text_of, wanted_acks
+from amps.server.transport.answering import Header, refuse, tell_counts, text_of, wanted_acks
 from amps.server.transport.failures import STORE_FAILED_DETAIL, TX_STORE_FAILED, CommandFailure
 from amps.server.transport.journal_view import JournalView, Steps
 from amps.server.transport.options import Acknowledgement, parse_acknowledgement_options
+from amps.server.transport.queries import topics_with_state
 from amps.server.transport.queue_searches import QueueSearches
 
 if TYPE_CHECKING:
@@ -206,12 +206,9 @@ class Acknowledging:
             raise CommandFailure("invalid options", "selectors exclude each other: " + ", ".join(selectors))
         options = parse_acknowledgement_options(text_of(header, "opts"))
         queue = names.acknowledged(topic, connection.message_type)
-        try:
-            matching = names.matching(topic, connection.message_type, options.non_regex_topic)
-        except BadTopicExpression as error:
-            raise CommandFailure("bad regex topic", str(error)) from error
-        if queue is None and not matching:
-            raise CommandFailure("invalid topic", f"{topic!r} has no SOW and is no queue")
+        matching = topics_with_state(connection, topic, options.non_regex_topic)
+        if selectors[0] == "bookmark" and queue is None and not matching:
+            raise CommandFailure("invalid topic", f"{topic!r} is no queue")
         if selectors[0] in ("sow_keys", "body"):
             raise CommandFailure("invalid options", "messages of a queue are known by bookmark or filter")
         sequence = header.get("seq") or 0
@@ -348,9 +345,9 @@ class Acknowledging:
 
     def _tell_counts(self, counting: _Counting) -> None:
         header = counting.header
-        self._connection.acknowledge(
-            "stats",
-            header.get("cmd_id"),
+        tell_counts(
+            self._connection,
+            header,
             **_query_id(header),
             topic_matches=counting.compared,
             matches=counting.matches if counting.matching is None else counting.matching,

@@ -15,6 +15,9 @@ Header = dict[str, Any]
 
 SUBSCRIBE_COMMANDS = ("subscribe", "delta_subscribe", "sow_and_subscribe", "sow_and_delta_subscribe")
 BATCH_SIZE_MAX = 10_000
+UNCOUNTED_MODULES = ("binary", "composite-local", "composite-global")
+"""Message types without `stats` acknowledgements (protocol.md §1, D32)."""
+NOTHING_QUERIED = {"topic_matches": 0, "matches": 0, "records_returned": 0}
 
 
 def wanted_acks(header: Header) -> set[str]:
@@ -37,6 +40,13 @@ def check_batch_size(header: Header) -> None:
         raise CommandFailure("invalid options", f"batch size {size}")
 
 
+def tell_counts(connection: "Connection", header: Header, **ids_and_counts: Any) -> None:
+    """Send the `stats` acknowledgement of a command, if it asks for one and its message type has them (D32)."""
+    settings = connection.worker.config.message_types[connection.message_type]
+    if "stats" in wanted_acks(header) and settings.module not in UNCOUNTED_MODULES:
+        connection.acknowledge("stats", header.get("cmd_id"), **ids_and_counts)
+
+
 def refuse(connection: "Connection", header: Header, failure: CommandFailure) -> None:
     """Answer a command with a failure, and log it."""
     command_id = header.get("cmd_id")
@@ -48,7 +58,7 @@ def refuse(connection: "Connection", header: Header, failure: CommandFailure) ->
         connection.acknowledge("received", command_id)
     extra: Header = dict(failure.fields)
     if text_of(header, "cmd") in SUBSCRIBE_COMMANDS:
-        extra["sub_id"] = header.get("sub_id") or command_id
+        extra["sub_id"] = failure.sub_id or header.get("sub_id") or command_id
     if header.get("query_id"):
         extra["query_id"] = header["query_id"]
     if "processed" in wanted:

@@ -2,6 +2,9 @@
 
 A bookmark is a list of points, or a range between two of them. Points are messages, moments, the epoch and now. What
 they mean in a log is found out by `start_search.py`; nothing here knows one.
+
+A list with a malformed point is malformed (§20, 6): the point may be the earliest, so that who begins at another one
+would miss messages and not learn of it. Nothing is subscribed, and the log names the point.
 """
 
 from dataclasses import dataclass
@@ -81,4 +84,5 @@ def _parse_time(text: str) -> int:
     try:
         return read_moment_us(text)
     except ValueError:
-        raise CommandFailure("invalid bookmark", repr(text[:100])) from None
+        detail = f"{text[:100]!r} is no bookmark of a message, no moment, and neither 0 nor 0|1|"
+        raise CommandFailure("invalid bookmark", detail) from None

@@ -20,7 +20,7 @@ from amps._core.queue_leases import LeaseTable
 from amps._core.wire import MAX_HEADER_BYTES, HeaderError, build_header, encode_frame
 from amps.journal.bookmark_text import format_bookmark
 from amps.server.records import KIND_DISCONNECT, control_record
-from amps.server.transport import preflight
+from amps.server.transport import foreign_protocols, preflight
 from amps.server.transport.commands import Commands
 from amps.server.transport.failures import STORE_FAILED_DETAIL, TX_STORE_FAILED
 from amps.server.transport.publisher_acks import PublisherAcks
@@ -195,14 +195,14 @@ class Connection(asyncio.BufferedProtocol):
         if len(first) < 4:
             self.ingress.keep()
             return False
-        answer = preflight.answer(first)
+        answer = preflight.answer(first, self.listener.uri_scheme)
         if answer.consumed:
             self.ingress.discard(answer.consumed)
             self._started = True
         if answer.response:
             self.outlet.append(answer.response)
-        if answer.close:
-            self.close(None)
+        if answer.refusal is not None:
+            self.protocol_violation(answer.refusal)
         if not self._started:
             self.ingress.keep()
         return self._started
@@ -232,7 +232,13 @@ class Connection(asyncio.BufferedProtocol):
             self.protocol_violation(f"the header cannot be parsed, has no command, or is over {limit} MiB")
         elif result == inbound.TOO_LARGE:
             limit = self.worker.message_bytes_max
-            self.protocol_violation(f"a message is longer than the maximum of {limit} bytes")
+            detail = f"a message is longer than the maximum of {limit} bytes"
+            foreign = None
+            if self.phase is Phase.CONNECTED:
+                foreign = foreign_protocols.recognise(ingress.first_bytes, limit)
+            if foreign is not None:
+                detail = f"this is no frame of the protocol amps; the client probably sends {foreign}"
+            self.protocol_violation(detail)
 
     def declare_topic(self, name: str) -> bool:
         """Make a topic known to the core. False: the ring is full, input is held."""

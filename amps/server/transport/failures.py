@@ -12,14 +12,18 @@ class CommandFailure(Exception):
     """A command that is refused. Log and acknowledgement have all of it.
 
     `reason` is one of the stable texts. `detail` says it in words, `position` at which character, from 0, of the filter
-    that the command came with.
+    that the command came with. `sub_id`: the ids of the subscriptions that it is about, if not all that the command
+    names.
     """
 
-    def __init__(self, reason: str, detail: str = "", position: int | None = None) -> None:
+    def __init__(
+        self, reason: str, detail: str = "", position: int | None = None, *, sub_id: str | None = None
+    ) -> None:
         super().__init__(f"{reason}: {detail}" if detail else reason)
         self.reason = reason
         self.detail = detail
         self.position = position
+        self.sub_id = sub_id
 
     @property
     def fields(self) -> dict[str, str | int]:

@@ -48,6 +48,8 @@ SETTLING_NS = 20_000_000
 REPLAYS_TURN_S = 0.003
 """Replays have time: publishers and live subscribers on this worker wait for no more than this and a step."""
 LATER_NS_MAX = 60_000_000_000
+HELD_LOOKED_AT = 1000
+"""When so many conflated subscriptions hold something, it is looked which of them are still there."""
 
 
 class Feeds:
@@ -74,7 +76,7 @@ class Feeds:
         self._schedule = schedule
         self._schedule_after = schedule_after
         self._benches = benches
-        members = SubscriptionSet(topics, benches, combine=True, live=True)
+        members = SubscriptionSet(topics, benches, combine=True, live=True, holds=self._expect_due)
         self._live = LiveFeed(members, core, schedule, flush)
         members = SubscriptionSet(topics, benches, combine=False, live=False)
         self._durable = DurableFeed(members, core, schedule, flush)
@@ -84,6 +86,10 @@ class Feeds:
         self._unread: dict[Connection, list[tuple[Replay, int]]] = {}
         self._later: list[tuple[int, int, Replay]] = []  # by monotonic time, ns
         self._number = itertools.count()
+        self._held: list[
+            tuple[int, int, Subscription]
+        ] = []  # conflated, by when the next is due: UNIX time, ns
+        self._held_max = HELD_LOOKED_AT
         self._settled = SettledTime(runtime.control)
         self.read_ahead = ReadAhead(call_soon)
         self._searches = Searches(self.read_ahead, schedule, self.journal_damaged)
@@ -115,11 +121,38 @@ class Feeds:
         self._searches.run()
         more = bool(self._searches)
         more |= not self._live.run()
+        if self._held:
+            self._send_held()
         self.release_transient()
         more |= not self._durable.run()
         if self._replays or self._later or self._at_watermark:
             more |= self._run_replays()
         return more
+
+    def _expect_due(self, subscription: Subscription) -> None:
+        """Conflation holds a message of an ordinary subscription: it is to go out when it is due."""
+        conflation = subscription.conflation
+        due_ns = None if conflation is None else conflation.due_ns
+        if due_ns is None:
+            return
+        heapq.heappush(self._held, (due_ns, next(self._number), subscription))
+        if len(self._held) > self._held_max:
+            # Of subscriptions that were replaced or have ended; with long intervals they would collect.
+            self._held = [entry for entry in self._held if _is_expected(entry[2], entry[0])]
+            heapq.heapify(self._held)
+            self._held_max = 2 * max(HELD_LOOKED_AT, len(self._held))
+
+    def _send_held(self) -> None:
+        """Send what conflation holds no longer, and have a turn when the next is due."""
+        now_ns = time.time_ns()
+        while self._held and self._held[0][0] <= now_ns:
+            _, _, subscription = heapq.heappop(self._held)
+            conflation = subscription.conflation
+            if conflation is not None:
+                conflation.run(now_ns, not subscription.connection.writable)
+                self._expect_due(subscription)
+        if self._held:
+            self._schedule_after((self._held[0][0] - now_ns) / 1e9)
 
     def release_transient(self) -> None:
         """Tell the core up to where the transient log is not needed here any more."""
@@ -451,6 +484,8 @@ class Feeds:
             self._durable.remove(subscription)
         else:
             assert self.journal is not None
+            if subscription.conflation is not None:
+                subscription.conflation.send_held()
             start = Start(*self._live.where(self.journal))
             self._live.remove(subscription)
         return start
@@ -520,3 +555,8 @@ class Feeds:
                 "persisted", None, sub_id=subscription.sub_id, bookmark=format_bookmark(*bookmark)
             )
             self._schedule()
+
+
+def _is_expected(subscription: Subscription, due_ns: int) -> bool:
+    """Whether what a conflated subscription holds is first due then."""
+    return subscription.conflation is not None and subscription.conflation.due_ns == due_ns

@@ -7,8 +7,9 @@ items are ignored. An unknown option fails the command with `invalid options`, a
 
 import enum
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from amps._core.pace import PACE_BYTES, PACE_MESSAGES, PACE_SPEED
 from amps.expressions import ExpressionError
@@ -60,6 +61,13 @@ TOKENS: dict[str, tuple[str, bool]] = {
     "ack_conflation": ("L", True),
     "pretty": ("L", False),
 }
+
+LEGACY_HEADERS = (
+    ("send_keys", True, "send_keys"),
+    ("send_oof", True, "oof"),
+    ("send_empty", False, "no_empties"),
+)
+"""Headers that say what an option says today: name, value, option (protocol.md §3.1)."""
 
 INTERVAL_S_MAX = 100 * 365 * 86400.0
 """Longer than anybody waits, and in nanoseconds it still fits into whatever counts them."""
@@ -167,6 +175,12 @@ def parse_interval(text: str) -> float:
     return interval_s
 
 
+def option_text(header: Mapping[str, Any]) -> str:
+    """The options of a subscription or query, also those that it has as legacy headers."""
+    said = [option for name, value, option in LEGACY_HEADERS if header.get(name) is value]
+    return ",".join([str(header.get("opts") or ""), *said])
+
+
 def tokenize(text: str, command: str) -> dict[str, str]:
     """Option name → value, checked against the table. Raises CommandFailure."""
     column = COLUMNS[command]
@@ -213,9 +227,6 @@ def parse_options(text: str, command: str, bookmark: bool, pages: bool = False) 
     ):
         if name in found and not (pages and name == "top_n"):
             raise not_supported_yet(what)
-    conflating = _conflating(found)
-    if conflating is not None and not bookmark:
-        raise not_supported_yet("conflation of ordinary subscriptions")
     return Options(
         replace="replace" in found,
         bookmark="bookmark" in found,
@@ -227,7 +238,7 @@ def parse_options(text: str, command: str, bookmark: bool, pages: bool = False) 
         pause="pause" in found,
         resume="resume" in found,
         rate=_rate(found),
-        conflating=conflating,
+        conflating=_conflating(found),
         max_backlog=min(int(found.get("max_backlog", "1")), BACKLOG_MAX),
     )
 

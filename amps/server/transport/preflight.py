@@ -1,7 +1,8 @@
 """HTTP preflight: a client behind an HTTP proxy asks to upgrade, gets 101, then speaks plain frames (protocol.md §17).
 
-Any path and any Upgrade token are taken (D28). A GET without Upgrade is a stray browser or health check: it gets 426
-and the connection ends.
+Any path and any Upgrade token are taken (D28), but no WebSocket handshake: after a 101 that client would send other
+frames. A handshake has a `Sec-WebSocket-Key` (RFC 6455, 4.1); a preflight that names the token `websocket` for the sake
+of a proxy has none. Who is refused is told what kind of port this is, and the connection ends.
 """
 
 from dataclasses import dataclass
@@ -11,27 +12,54 @@ REQUEST_BYTES_MAX = 4096
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What to do with bytes that begin with `GET `: bytes to drop, bytes to send, whether to close."""
+    """What to do with bytes that begin with `GET `: bytes to drop, bytes to send. `refusal`: why the connection ends,
+    for the log; None: it goes on.
+    """
 
     consumed: int
     response: bytes = b""
-    close: bool = False
+    refusal: str | None = None
 
 
-def answer(received: bytes) -> Answer:
-    """Look at what was received so far; `consumed` 0 means that the request is not whole yet."""
+def answer(received: bytes, scheme: str) -> Answer:
+    """Look at what was received so far; `consumed` 0 means that the request is not whole yet. `scheme`: what connection
+    strings of this port's clients begin with, such as `tcp`.
+    """
     end = received.find(b"\r\n\r\n")
     if end < 0:
-        if len(received) >= REQUEST_BYTES_MAX:
-            return Answer(len(received), b"HTTP/1.1 431 Request Header Fields Too Large\r\n\r\n", True)
-        return Answer(0)
-    upgrade = b""
+        if len(received) < REQUEST_BYTES_MAX:
+            return Answer(0)
+        refusal = f"an HTTP request whose headers are over {REQUEST_BYTES_MAX} bytes"
+        return _refused(len(received), "431 Request Header Fields Too Large", scheme, refusal)
+    headers = {}
     for line in received[:end].split(b"\r\n")[1:]:
         name, _, value = line.partition(b":")
-        if name.strip().lower() == b"upgrade":
-            upgrade = value.strip()
+        headers[name.strip().lower()] = value.strip()
+    upgrade = headers.get(b"upgrade")
     if not upgrade:
-        response = b"HTTP/1.1 426 Upgrade Required\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
-        return Answer(end + 4, response, True)
+        return _refused(
+            end + 4, "426 Upgrade Required", scheme, "an HTTP request to a port that serves no HTTP"
+        )
+    if upgrade.lower() == b"websocket" and headers.get(b"sec-websocket-key"):
+        return _refused(
+            end + 4, "400 Bad Request", scheme, "a WebSocket handshake on a port without WebSocket"
+        )
     response = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: " + upgrade + b"\r\nConnection: Upgrade\r\n\r\n"
     return Answer(end + 4, response)
+
+
+def _refused(consumed: int, status: str, scheme: str, refusal: str) -> Answer:
+    """What the client is told, in words, and the log."""
+    text = (
+        f"This port takes frames of the protocol amps, and neither WebSocket nor other HTTP. Connect with a connection "
+        f"string that begins with {scheme}://, or use the port that is configured for what you need.\n"
+    )
+    lines = [
+        f"HTTP/1.1 {status}",
+        "Connection: close",
+        "Content-Type: text/plain",
+        f"Content-Length: {len(text)}",
+    ]
+    if status.startswith("426"):
+        lines.append("Upgrade: amps")
+    return Answer(consumed, "\r\n".join([*lines, "", text]).encode(), refusal)

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 from amps._core.filter_set import Filter
 from amps._core.queue_search import QueueSearch
 from amps.journal.layout import iso8601
-from amps.server.transport.answering import Header, refuse, text_of, wanted_acks
+from amps.server.transport.answering import Header, refuse, tell_counts, text_of, wanted_acks
 from amps.server.transport.failures import CommandFailure
-from amps.server.transport.options import Options, page_options
+from amps.server.transport.options import Options, option_text, page_options
 from amps.server.transport.ordering import Ordering, ResultTooLarge, Row, parse_order
 from amps.server.transport.queue_searches import LOG_BYTES_PER_STEP, QueueSearches
 
@@ -176,21 +176,23 @@ class QueueQuery(QueueSearches):
         """All records are on their way."""
         self._answer.flush()
         self._answer.connection.send({"cmd": "group_end", "query_id": self._answer.query_id})
-        wanted = wanted_acks(self._header)
-        if "completed" in wanted:
+        if "completed" in wanted_acks(self._header):
             self._acknowledge("completed")
-        if "stats" in wanted:
-            self._acknowledge(
-                "stats",
-                topic_matches=self.compared,
-                matches=sum(search.matched for search in self.done),
-                records_returned=self._answer.returned,
-            )
+        tell_counts(
+            self._answer.connection,
+            self._header,
+            **self._ids,
+            topic_matches=self.compared,
+            matches=sum(search.matched for search in self.done),
+            records_returned=self._answer.returned,
+        )
+
+    @property
+    def _ids(self) -> Header:
+        return {**self._sub_id, "query_id": self._header.get("query_id")}
 
     def _acknowledge(self, kind: str, **more: Any) -> None:
-        header = self._header
-        ids = {**self._sub_id, "query_id": header.get("query_id")}
-        self._answer.connection.acknowledge(kind, header.get("cmd_id"), **ids, **more)
+        self._answer.connection.acknowledge(kind, self._header.get("cmd_id"), **self._ids, **more)
 
 
 def _keys_of(header: Header) -> frozenset[int] | None:
@@ -207,7 +209,7 @@ def make_query(
 ) -> QueueQuery:
     """Check what concerns queues only. Raises CommandFailure."""
     fields = parse_order(text_of(header, "orderby"))
-    skip, limit = page_options(text_of(header, "opts"), text_of(header, "cmd"))
+    skip, limit = page_options(option_text(header), text_of(header, "cmd"))
     if limit is None:
         limit = header.get("top_n")
     if limit is None:

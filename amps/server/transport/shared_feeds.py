@@ -69,7 +69,9 @@ class SharedFeed(ABC, Generic[TailerT]):
         self._end_if_idle()
 
     def replace(self, existing: Subscription, replacement: Subscription) -> None:
-        """It gets something else from the place on where the tailer stands."""
+        """It gets something else from the place on where the tailer stands. What conflation holds goes out."""
+        if existing.conflation is not None:
+            existing.conflation.send_held()
         self._members.remove(existing)
         existing.become(replacement)
         self._members.add(existing)

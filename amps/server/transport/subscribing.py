@@ -29,11 +29,25 @@ from typing import TYPE_CHECKING
 from amps._core.filter_set import Filter
 from amps._core.log_file import LogDamaged
 from amps.journal.bookmark_text import format_bookmark
-from amps.server.topics import BadTopicExpression, has_regex_characters, topic_predicate
-from amps.server.transport.answering import Header, check_batch_size, refuse, text_of, wanted_acks
+from amps.server.topics import (
+    DISCARDED_TOPIC,
+    RESERVED_PREFIX,
+    BadTopicExpression,
+    may_be_a_name,
+    topic_predicate,
+)
+from amps.server.transport.answering import (
+    NOTHING_QUERIED,
+    Header,
+    check_batch_size,
+    refuse,
+    tell_counts,
+    text_of,
+    wanted_acks,
+)
 from amps.server.transport.bookmarks import BookmarkRange, parse_bookmark
-from amps.server.transport.failures import CommandFailure
-from amps.server.transport.options import Options, check_queue_options, parse_options, tokenize
+from amps.server.transport.failures import CommandFailure, not_supported_yet
+from amps.server.transport.options import Options, check_queue_options, option_text, parse_options, tokenize
 from amps.server.transport.queue_queries import QueueQuery, make_query
 from amps.server.transport.replay import Replay
 from amps.server.transport.start_search import StartSearch
@@ -70,7 +84,7 @@ class Subscribing:
         named = [connection.subscriptions.get(sub_id) for sub_id in ids_of(header)]
         recorded = header.get("bookmark") is not None or any(s is not None and s.bookmark for s in named)
         pages = not recorded and self._check_queue_options(header, command)
-        options = parse_options(text_of(header, "opts"), command, recorded, pages=pages)
+        options = parse_options(option_text(header), command, recorded, pages=pages)
         if options.replace and (options.pause or options.resume) and not recorded:
             raise CommandFailure("invalid options", "pause and resume are for bookmark subscriptions")
         if self._is_about_existing(header, options):
@@ -78,14 +92,14 @@ class Subscribing:
             return
         subscription, start = self._checked_subscription(header, command, options)
         query: QueueQuery | None = None
-        if subscription.queues and command.startswith("sow_and"):
+        if command.startswith("sow_and"):
             query = make_query(connection, header, subscription.queues, options)
         wanted = wanted_acks(header)
         if "received" in wanted:
             connection.acknowledge("received", header.get("cmd_id"))
         connection.hold()
         unanswered = {**header, "ack_type": ",".join(wanted - {"received"})}
-        completes = "completed" in wanted and not command.startswith("sow_and")
+        completes = "completed" in wanted and query is None
 
         def failed(failure: CommandFailure) -> None:
             if connection.phase.value != "closed":
@@ -107,14 +121,17 @@ class Subscribing:
                 return
             if query is not None:
                 # Before anything is leased to it. Ordinary topics that match have no records.
-                query.show(subscription.sub_id, f"max_backlog={worker.queues.backlog_of(subscription)}")
-                worker.feeds.look_up(lambda _: query, connection, partial(shown, query))
+                granted = None
+                if subscription.queues:
+                    granted = f"max_backlog={worker.queues.backlog_of(subscription)}"
+                query.show(subscription.sub_id, granted)
+                worker.feeds.look_up(lambda _: query, connection, partial(shown, query, replay))
             else:
                 announce(replay)
 
-        def shown(query: QueueQuery) -> None:
+        def shown(query: QueueQuery, replay: Replay | None) -> None:
             query.end()
-            announce(None)
+            announce(replay)
 
         def announce(replay: Replay | None) -> None:
             # Who was replaced goes on as what it was, with what the other one says.
@@ -128,6 +145,8 @@ class Subscribing:
             if connection.phase.value != "closed":
                 if query is None:
                     self._answer(header, command, subscription, replay, wanted, backlog)
+                if replay is not None:
+                    worker.feeds.start_replay(replay)
                 self._log(header, subscription)
                 connection.release()
 
@@ -142,10 +161,11 @@ class Subscribing:
         def activate() -> None:
             if connection.phase.value == "closed":
                 return
+            if query is not None:
+                query.start(subscription.filter, worker.core.written())
             if start is not None and worker.has_journal:
                 worker.feeds.search(subscription, start, wait)
             elif query is not None:
-                query.start(subscription.filter, worker.core.written())
                 worker.feeds.look_up(lambda _: query, connection, partial(found, query))
             else:
                 wait()
@@ -181,41 +201,38 @@ class Subscribing:
         return known or header.get("bookmark") is None
 
     def _pause_or_resume(self, header: Header, options: Options) -> None:
-        """What is known is paused or resumed even if something else is not (transaction_log.md §20, 23 and 24). Raises
-        CommandFailure.
+        """All that is named is paused or resumed, or nothing is. A failure's `sub_id` has the ids that are unknown
+        (transaction_log.md §20, 23 and 24). Raises CommandFailure.
         """
         connection, feeds = self._connection, self._worker.feeds
-        wanted = wanted_acks(header)
         sub_ids = ids_of(header)
         if not sub_ids:
             raise CommandFailure("invalid options", "pause and resume name subscriptions")
-        found = {sub_id: connection.subscriptions.get(sub_id) for sub_id in sub_ids}
-        for subscription in found.values():
-            if subscription is not None and not subscription.options.on_same_terms(options):
+        found = [connection.subscriptions[sub_id] for sub_id in sub_ids if sub_id in connection.subscriptions]
+        if len(found) < len(sub_ids):
+            unknown = ",".join(sub_id for sub_id in sub_ids if sub_id not in connection.subscriptions)
+            raise CommandFailure("invalid sub id", f"there is no subscription {unknown!r}", sub_id=unknown)
+        for subscription in found:
+            if not subscription.may_pause:
+                raise CommandFailure("invalid options", "pause and resume are for bookmark subscriptions")
+            if not subscription.options.on_same_terms(options):
                 raise CommandFailure("invalid options", "pause and resume change nothing else, replace does")
+        wanted = wanted_acks(header)
         if "received" in wanted:
             connection.acknowledge("received", header.get("cmd_id"))
-        replays = [s for s in found.values() if s is not None and s.may_pause]
-        for subscription in replays if options.pause else ():
-            feeds.pause(subscription)
         if options.resume:
-            feeds.resume(replays)
-        unknown = [sub_id for sub_id, subscription in found.items() if subscription is None]
-        failure: CommandFailure | None = None
-        if unknown:
-            failure = CommandFailure(f"invalid sub id: {','.join(unknown)}", "there is no such subscription")
-        elif len(replays) < len(found):
-            failure = CommandFailure("invalid options", "pause and resume are for bookmark subscriptions")
-        if failure is not None:
-            refuse(connection, {**header, "ack_type": ",".join(wanted - {"received"})}, failure)
-        elif "processed" in wanted:
+            feeds.resume(found)
+        else:
+            for subscription in found:
+                feeds.pause(subscription)
+        if "processed" in wanted:
             connection.acknowledge("processed", header.get("cmd_id"), sub_id=header.get("sub_id"))
 
     def _check_queue_options(self, header: Header, command: str) -> bool:
         """A subscription without a bookmark: if it is to queues, it must not ask for what these cannot do. Returns
         whether it is. Raises CommandFailure.
         """
-        found = tokenize(text_of(header, "opts"), command)
+        found = tokenize(option_text(header), command)
         try:
             queues = self._worker.queues.names.matching(
                 text_of(header, "topic"), self._connection.message_type, "non_regex_topic" in found
@@ -282,9 +299,9 @@ class Subscribing:
         paused = options.pause or (existing is not None and existing.paused and not options.resume)
         if paused and options.live:
             raise CommandFailure("invalid options", "live with a paused subscription: resume it before")
-        # A topic whose only regex character is the dot may well be meant as a name: then it must be permitted.
+        # What may well be meant as a name must be permitted.
         permitted = True
-        as_name = predicate is None or not has_regex_characters(topic.replace(".", ""))
+        as_name = predicate is None or may_be_a_name(topic)
         if as_name and not connection.may("read", topic):
             if not options.replace:
                 raise CommandFailure("not entitled", f"to read {topic!r}")
@@ -292,9 +309,11 @@ class Subscribing:
         queues = tuple(
             number for number in queues if permitted and connection.may("read", names.queues[number].name)
         )
-        by_name = predicate is None and permitted and bookmark is not None
-        if by_name and not worker.matcher.is_logged(topic, connection.message_type):
+        by_name = predicate is None and permitted
+        if by_name and bookmark is not None and not worker.matcher.is_logged(topic, connection.message_type):
             raise CommandFailure("invalid topic", f"{topic!r} is not recorded in the transaction log")
+        if by_name and topic.startswith(RESERVED_PREFIX) and topic != DISCARDED_TOPIC:
+            raise not_supported_yet("event topics")
         subscription = Subscription(
             connection,
             sub_id,
@@ -358,33 +377,23 @@ class Subscribing:
         wanted: set[str],
         backlog: int | None,
     ) -> None:
-        """A subscription is entered, or has replaced another one: say so, and begin its replay if it has one.
-        `backlog`: the effective one, if it is known to the core.
+        """A subscription without a query is entered, or has replaced another one: say so. `backlog`: the effective one,
+        if it is known to the core.
         """
         connection, worker = self._connection, self._worker
         command_id = header.get("cmd_id")
-        query = command.startswith("sow_and")
-        query_id = header.get("query_id") or command_id or subscription.sub_id
-        extra: Header = {"sub_id": subscription.sub_id}
-        if query:
-            extra["query_id"] = header.get("query_id")
+        sub_id = {"sub_id": subscription.sub_id}
         if "processed" in wanted:
             granted = {"opts": f"max_backlog={backlog}"} if subscription.queues else {}
-            connection.acknowledge("processed", command_id, **extra, **granted)
-        if query:
-            # No such topic has a SOW: the query part is an empty group (protocol.md §9.2).
-            connection.send({"cmd": "group_begin", "query_id": query_id})
-            connection.send({"cmd": "group_end", "query_id": query_id})
+            connection.acknowledge("processed", command_id, **sub_id, **granted)
         if "completed" in wanted:
-            if query:
-                connection.acknowledge("completed", command_id, **extra)
-            elif replay is not None:
+            if replay is not None:
                 due = AT_THE_END if replay.has_end else worker.core.written()
                 replay.members[0].completions.append((due, command_id))
             elif subscription.bookmark is not None:
-                connection.acknowledge("completed", command_id, **extra, bookmark=format_bookmark(0, 0))
-        if replay is not None:
-            worker.feeds.start_replay(replay)
+                connection.acknowledge("completed", command_id, **sub_id, bookmark=format_bookmark(0, 0))
+        if command == "delta_subscribe":
+            tell_counts(connection, header, **sub_id, **NOTHING_QUERIED)
 
     def _log(self, header: Header, subscription: Subscription) -> None:
         self._worker.log.log(

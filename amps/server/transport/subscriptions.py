@@ -17,8 +17,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from amps._core.conflation import Conflation
 from amps._core.delivery import Group
 from amps._core.filter_set import Filter
+from amps._core.live_conflation import LiveConflation
 from amps._core.outlet import PACED, WANT_BOOKMARK, WANT_TIMESTAMP
 from amps._core.routes import TopicRoutes
 from amps._core.topic_table import TopicEntry, TopicTable
@@ -71,6 +73,8 @@ class Subscription:
     persisted_sent: tuple[int, int] = (0, 0)
     queues: tuple[int, ...] = ()
     queue_number: int | None = None
+    conflation: LiveConflation | None = None
+    """What holds its messages back in the live group; that is its own only as long as it is a member there."""
 
     def matches(self, entry: TopicEntry) -> bool:
         """Whether it gets messages of that topic."""
@@ -153,8 +157,18 @@ def shown_id(subscription: Subscription) -> bytes | None:
 class SubscriptionSet:
     """Members of one group. `combine`: one message per connection with all its matching ids (protocol.md §4)."""
 
-    def __init__(self, topics: TopicTable, benches: Benches, combine: bool, live: bool) -> None:
-        """`live`: messages are delivered when they are published, not when a replay comes to them."""
+    def __init__(
+        self,
+        topics: TopicTable,
+        benches: Benches,
+        combine: bool,
+        live: bool,
+        holds: Callable[[Subscription], object] | None = None,
+    ) -> None:
+        """`live`: messages are delivered when they are published, not when a replay comes to them. `holds`: conflation
+        has begun to hold a message of that subscription; None: nobody here is conflated by more than its tailer.
+        """
+        self._holds = holds
         self.group = Group(self._find_routes, live)
         self._topics = topics
         self._benches = benches
@@ -170,6 +184,8 @@ class SubscriptionSet:
     def add(self, subscription: Subscription) -> None:
         """Let a subscription have what the tailer meets from now on."""
         member = subscription.membership = Membership(subscription, subscription.topic)
+        if self._holds is not None and subscription.options.conflating is not None:
+            subscription.conflation = self._make_conflation(subscription, self._holds)
         if subscription.predicate is not None:
             self.group.changed()
             self._patterns.add(member, subscription.predicate, self.group.generation)
@@ -189,6 +205,7 @@ class SubscriptionSet:
         if member is None:
             return
         subscription.membership = None
+        subscription.conflation = None
         if subscription.predicate is not None:
             self.group.changed()
             self._patterns.remove(member, self.group.generation)
@@ -210,6 +227,22 @@ class SubscriptionSet:
             routes = self._routes.get(entry.number)
             if routes is not None and member in routes:
                 routes.remove(member)
+
+    def _make_conflation(
+        self, subscription: Subscription, holds: Callable[[Subscription], object]
+    ) -> LiveConflation:
+        connection, options = subscription.connection, subscription.options
+        assert options.conflating is not None
+        bench = self._benches.bench(connection.message_type)
+        flags = WANT_TIMESTAMP if options.timestamp else 0
+        return LiveConflation(
+            Conflation(bench, options.conflating.paths, options.conflating.interval_s),
+            connection.outlet,
+            shown_id(subscription),
+            flags,
+            flags | (WANT_BOOKMARK if options.bookmark else 0),
+            lambda _: holds(subscription),
+        )
 
     def _entries(self, topic: str, message_type: str) -> Iterator[TopicEntry]:
         """What is known under that name: of a topic that is recorded in part both parts."""
@@ -265,12 +298,14 @@ class SubscriptionSet:
     def _enter(self, routes: TopicRoutes, entry: TopicEntry, member: Membership) -> None:
         subscription = member.subscription
         if subscription.takes(entry):
+            # Messages that are held back share no frames with others.
+            shared = self._combine and subscription.conflation is None
             enter_routes(
                 routes,
                 entry,
                 subscription,
                 member,
-                subscription.connection if self._combine else member,
+                subscription.connection if shared else member,
                 paced=not self._combine,
             )
 
@@ -289,4 +324,5 @@ def enter_routes(
     """
     flags = subscription.flags(entry) | (PACED if paced else 0)
     outlet = subscription.connection.outlet
-    routes.add(key, receiver, outlet, shown_id(subscription), flags, subscription.filter)
+    shown = shown_id(subscription)
+    routes.add(key, receiver, outlet, shown, flags, subscription.filter, subscription.conflation)

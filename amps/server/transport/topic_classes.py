@@ -10,7 +10,7 @@ from amps._core.filter_set import FilterBench, FilterSet
 from amps._core.topic_table import TopicTable
 from amps.config import ServerConfig
 from amps.config.queue_topics import QueueTopics
-from amps.server.topics import RESERVED_PREFIX, TopicMatcher
+from amps.server.topics import DISCARDED_TOPIC, RESERVED_PREFIX, TopicMatcher
 from amps.server.transport.filters import FilterCompiler
 
 
@@ -27,7 +27,7 @@ def make_topic_table(
 
     def classify(topic: str, message_type: str) -> tuple[bool, bool, str | None, FilterSet | None]:
         """Recorded, discarded, refusal, and which messages are recorded, if not all are."""
-        if topic == "/AMPS/devnull":
+        if topic == DISCARDED_TOPIC:
             return False, True, None, None
         if topic.startswith(RESERVED_PREFIX):
             return False, False, "invalid topic", None

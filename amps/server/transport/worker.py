@@ -70,6 +70,13 @@ class Listener:
     entitlement: SwitchableEntitlement
     pool: MemoryPool
 
+    @property
+    def uri_scheme(self) -> str:
+        """What connection strings of its clients begin with (protocol.md §17)."""
+        if self.config.file_name is not None:
+            return "unix"
+        return "tcp" if self.config.tls is None else "tcps"
+
 
 class Worker:
     """One transport process. Made in the child after the fork."""

@@ -154,6 +154,7 @@ def test_queue_sender_frames_say_what_queues_md_5_4_lists(stage: Stage) -> None:
                 "c": "p",
                 "t": "Q7",
                 "bm": f"{fourth.publisher_id}|{fourth.sequence}|",
+                "lp": "0",
                 "ts": "20231114T221320.000004Z",
                 "x": "c4",
                 "user_id": "u",

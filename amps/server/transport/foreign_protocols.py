@@ -1,0 +1,50 @@
+"""What somebody else's protocol looks like at the beginning of a connection (protocol.md §2, §17).
+
+A client that speaks TLS to a plain port, say, begins with bytes that make no length of a frame. Who reads the log wants
+to know what the client is, and what to change.
+"""
+
+HINT_BYTES = 8
+"""So many of the first bytes tell one protocol from another."""
+
+# First bytes, and what they say.
+_BEGINNINGS = (
+    (
+        b"\x16\x03",
+        "TLS to a port without it: connect with tcp://, or give the Transport a Certificate and a PrivateKey",
+    ),
+    (b"\x1f\x8b", "a stream compressed with gzip: this server takes no compressed connections"),
+    (b"\x28\xb5\x2f\xfd", "a stream compressed with zstd: this server takes no compressed connections"),
+    (b"\x04\x22\x4d\x18", "a stream compressed with lz4: this server takes no compressed connections"),
+    (b"PRI * HT", "HTTP/2: this port serves no HTTP, see Admin for the port that does"),
+    (b"PROXY ", "the PROXY protocol: turn it off in the load balancer"),
+    (b"\r\n\r\n\x00\r\nQ", "the PROXY protocol: turn it off in the load balancer"),
+    (b"SSH-", "SSH"),
+    (b"8=FIX", "a FIX session: this port takes FIX messages in frames of the protocol amps only"),
+    (b"<", "XML without the length of a frame before it"),
+    (b"{", "a header without the length of a frame before it"),
+)
+_HTTP_METHODS = (b"POST ", b"HEAD ", b"PUT ", b"DELETE ", b"OPTIONS ", b"PATCH ", b"CONNECT ", b"TRACE ")
+_WEBSOCKET_FIRST = (0x81, 0x82)
+_MASKED = 0x80
+
+
+def recognise(first: bytes, frame_bytes_max: int) -> str | None:
+    """What a client speaks whose first bytes are these, for the log; None: nobody knows."""
+    for beginning, what in _BEGINNINGS:
+        if first.startswith(beginning):
+            return what
+    if first.startswith(_HTTP_METHODS):
+        return "HTTP: this port serves no HTTP, see Admin for the port that does"
+    if len(first) < 5:
+        return None
+    # A zlib header: deflate with a window of up to 32 KiB, and a checksum over both bytes.
+    if first[0] & 0x8F == 0x08 and int.from_bytes(first[:2]) % 31 == 0:
+        return (
+            "a stream compressed with zlib: this server takes no compressed connections, remove `compression`"
+        )
+    if first[0] in _WEBSOCKET_FIRST and first[1] & _MASKED:
+        return "WebSocket: this port takes the protocol amps, connect with tcp://"
+    if first[4:5] == b"{" and int.from_bytes(first[:4], "little") <= frame_bytes_max:
+        return "frames whose length has its lowest byte first: it has its highest byte first"
+    return None

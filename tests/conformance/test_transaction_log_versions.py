@@ -1,0 +1,136 @@
+"""Journals that another release wrote: they are whole, and cannot be read here. transaction_log.md §12; §20, 33, 34."""
+
+import gzip
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from amps._core.identity import publisher_id
+from amps._core.log_file import build_file_header
+from tests.support.peers import Peers
+from tests.support.server import ServerProcess, StartServer, numbered_bodies, package_path
+from tests.support.utilities import run
+
+VERSION_OFFSET = 8
+"""In the header of a journal: docs/files.md."""
+OTHER = "a journal of format version 2, and this program reads version 1"
+REMEDY = "use the release of amps-server that wrote it"
+DAMAGE = ("damaged", "checksum", "amps journal verify", "restore")
+"""Words that would send somebody looking for damage."""
+
+
+def make_other(path: Path, version: int = 2) -> None:
+    """As another release would have written it."""
+    with path.open("r+b") as file:
+        file.seek(VERSION_OFFSET)
+        file.write(version.to_bytes(4, "little"))
+
+
+@pytest.fixture(scope="module")
+def filled(start_module_server: StartServer) -> ServerProcess:
+    """A stopped server with two full journals, one in use and a spare."""
+    server = start_module_server(log_topics=("t1",))
+    with Peers("writer") as peers:
+        peers.logged_on(server).publish_persisted("t1", numbered_bodies(2500, padding_bytes=10_000), 1)
+    server.stop()
+    assert len(server.journals()) == 4
+    return server
+
+
+@pytest.fixture
+def server(filled: ServerProcess, tmp_path: Path) -> Iterator[ServerProcess]:
+    """The server, its files as they were left."""
+    kept = tmp_path / "kept"
+    shutil.copytree(filled.journal_directory, kept)
+    yield filled
+    filled.kill_all()
+    shutil.rmtree(filled.journal_directory)
+    shutil.copytree(kept, filled.journal_directory)
+
+
+def check_named(said: str, path: Path) -> None:
+    assert f"{path}: {OTHER}" in said.replace("\n", " ")
+    assert REMEDY in said
+    assert not [word for word in DAMAGE if word in said.lower()], said
+
+
+@pytest.mark.parametrize("number", [0, 1, 2, 3], ids=["oldest", "full", "in use", "spare"])
+def test_transaction_log_33_a_start_says_that_a_journal_is_of_another_version(
+    server: ServerProcess, number: int
+) -> None:
+    """transaction_log.md §20, 33: refused, and nothing is changed."""
+    make_other(server.journals()[number])
+    left = {path: path.read_bytes() for path in server.journals()}
+    check_named(server.start_refused(), server.journals()[number])
+    assert {path: path.read_bytes() for path in server.journals()} == left
+
+
+def test_transaction_log_34_a_spare_of_another_version_is_not_removed(server: ServerProcess) -> None:
+    """transaction_log.md §20, 34: whether it holds messages only the release knows that wrote it."""
+    last = server.journals()[3]
+    size = last.stat().st_size
+    for number in (4, 5):
+        header = build_file_header(number, size, 0, 0, 1, publisher_id("Test"), "Test", False)
+        last.with_name(f"Test.{number:010d}.journal").write_bytes(header.ljust(size, b"\0"))
+    other = server.journals()[4]
+    make_other(other)
+    check_named(server.start_refused(), other)
+    assert len(server.journals()) == 6
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize("utility", ["journal_dump", "grep", "journal_search"])
+def test_transaction_log_16_utilities_say_that_a_journal_is_of_another_version(
+    server: ServerProcess, utility: str, compressed: bool
+) -> None:
+    """transaction_log.md §16: and end as with a file that they cannot read."""
+    path = server.journals()[0]
+    make_other(path)
+    if compressed:
+        packed = path.with_name(path.name + ".gz")
+        packed.write_bytes(gzip.compress(path.read_bytes(), 1))
+        path = packed
+    if utility == "grep":
+        ran = run(utility, "x", path)
+    elif utility == "journal_search":
+        ran = run(utility, path, "1")
+    else:
+        ran = run(utility, path)
+    assert ran.status == (2 if utility == "grep" else 1)
+    check_named(ran.errors, path)
+    assert ran.out == b""
+
+
+@pytest.mark.parametrize("command", ["verify", "list"])
+def test_transaction_log_12_journal_commands_say_that_a_journal_is_of_another_version(
+    server: ServerProcess, command: str
+) -> None:
+    """transaction_log.md §12: `amps journal verify` and `list`."""
+    make_other(server.journals()[1])
+    ran = subprocess.run(
+        [sys.executable, "-P", "-m", "amps.cli.main", "journal", command, str(server.journal_directory)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": package_path()},
+        check=False,
+    )
+    assert ran.returncode == 1
+    said = ran.stdout + ran.stderr
+    assert OTHER in said
+    assert REMEDY in said
+    assert "damaged at" not in said
+
+
+@pytest.mark.parametrize("version", [0, 1 << 16, 0xDEADBEEF])
+def test_transaction_log_33_a_version_that_cannot_be_is_damage(server: ServerProcess, version: int) -> None:
+    """transaction_log.md §20, 33: no release writes such a number."""
+    path = server.journals()[0]
+    make_other(path, version)
+    said = server.start_refused()
+    assert f"{path}: damaged at offset {VERSION_OFFSET}" in said
