@@ -1,11 +1,13 @@
 """What `/amps/instance` shows (operations.md §5.7, transaction_log.md §14)."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from amps._core.identity import publisher_id
 from amps.config import LoadedConfig
+from amps.journal.names import COMPRESSED_SUFFIX, JOURNAL_SUFFIX
 from amps.server.admin.formats import format_time_ns
 from amps.server.admin.queues import QueueView
 from amps.server.admin.tree import Collection, Dynamic, Group, Leaf, Node, Refused
@@ -62,15 +64,27 @@ def journal_id(journal: dict[str, Any]) -> str:
     return Path(str(journal["path"])).name
 
 
+def journal_collection(
+    journals: list[dict[str, Any]], member: Callable[[dict[str, Any]], Group]
+) -> Collection:
+    """Journals by id. A file gets another name when it is compressed; under its first one it is found for ever."""
+    first_names = {}
+    for journal in journals:
+        name = journal_id(journal)
+        if name.endswith(COMPRESSED_SUFFIX):
+            first_names[name.removesuffix(COMPRESSED_SUFFIX) + JOURNAL_SUFFIX] = name
+    return Collection(
+        "journal", {journal_id(journal): member(journal) for journal in journals}, aliases=first_names
+    )
+
+
 def log_node(journals: list[dict[str, Any]], writes: WriteStatistics) -> Group:
     """The transaction log."""
     earliest = [journal["min_timestamp_ns"] for journal in journals if journal.get("min_timestamp_ns")]
     latest = [journal["max_timestamp_ns"] for journal in journals if journal.get("max_timestamp_ns")]
     return Group(
         {
-            "journals": Collection(
-                "journal", {journal_id(journal): _journal(journal) for journal in journals}
-            ),
+            "journals": journal_collection(journals, _journal),
             "max_timestamp": _fixed(format_time_ns(max(latest, default=0))),
             "min_timestamp": _fixed(format_time_ns(min(earliest, default=0))),
             "write_latency": _distribution(writes.latency()),
