@@ -10,16 +10,22 @@ from amps.config import LoadedConfig
 from amps.journal.names import COMPRESSED_SUFFIX, JOURNAL_SUFFIX
 from amps.server.admin.formats import format_time_ns
 from amps.server.admin.queues import QueueView
+from amps.server.admin.subscriptions import subscriptions_node
 from amps.server.admin.tree import Collection, Dynamic, Group, Leaf, Node, Refused
 from amps.server.services.core_requests import CoreRefused, CoreRequests
+from amps.server.services.transport_requests import TransportRequests
 from amps.server.write_statistics import Distribution, WriteStatistics
 from amps.version import VERSION
 
 
 def instance_node(
-    loaded: LoadedConfig, core: CoreRequests, writes: WriteStatistics, queues: QueueView | None
+    loaded: LoadedConfig,
+    core: CoreRequests,
+    transports: TransportRequests,
+    writes: WriteStatistics,
+    queues: QueueView | None,
 ) -> Group:
-    """The instance. What it is does not change while it runs; what the core knows is asked for each time."""
+    """The instance. What it is does not change while it runs; what core and transports know is asked for each time."""
     config = loaded.config
     fixed = {
         "name": config.name,
@@ -40,10 +46,10 @@ def instance_node(
             return log_node(await known_journals(core), writes)
 
         children["transaction_log"] = Dynamic(transaction_log)
+    children["subscriptions"] = subscriptions_node(transports, core, queues is not None)
     if queues is not None:
         children["queues"] = queues.queues_node()
         children["sow"] = queues.sow_node()
-        children["subscriptions"] = queues.subscriptions_node()
     return Group(dict(sorted(children.items())))
 
 

@@ -41,6 +41,7 @@ from amps.server.admin.tree import Document, Group, Leaf, Operation, Place, Ques
 from amps.server.eventlog import EventLog
 from amps.server.services.actions.engine import Engine
 from amps.server.services.core_requests import CoreRequests
+from amps.server.services.transport_requests import TransportRequests
 from amps.server.transport.listeners import tls_context
 from amps.server.write_statistics import WriteStatistics
 
@@ -70,6 +71,7 @@ class AdminServer:
         loaded: LoadedConfig,
         admin: AdminConfig,
         core: CoreRequests,
+        transports: TransportRequests,
         writes: WriteStatistics,
         engine: Engine,
         log: EventLog,
@@ -84,7 +86,7 @@ class AdminServer:
                 "amps": Group(
                     {
                         "administrator": administrator_node(loaded.config, core, engine, access, log, queues),
-                        "instance": instance_node(loaded, core, writes, queues),
+                        "instance": instance_node(loaded, core, transports, writes, queues),
                     }
                 )
             }

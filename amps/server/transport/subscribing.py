@@ -33,7 +33,13 @@ from amps.server.topics import BadTopicExpression, has_regex_characters, topic_p
 from amps.server.transport.answering import Header, check_batch_size, refuse, text_of, wanted_acks
 from amps.server.transport.bookmarks import BookmarkRange, parse_bookmark
 from amps.server.transport.failures import CommandFailure
-from amps.server.transport.options import Options, check_queue_options, parse_options, tokenize
+from amps.server.transport.options import (
+    Options,
+    check_queue_options,
+    lasting_options,
+    parse_options,
+    tokenize,
+)
 from amps.server.transport.queue_queries import QueueQuery, make_query
 from amps.server.transport.replay import Replay
 from amps.server.transport.start_search import StartSearch
@@ -310,6 +316,8 @@ class Subscribing:
             and command == "subscribe"
             and "persisted" in wanted_acks(header),
             queues=queues,
+            number=worker.new_subscription_number() if existing is None else existing.number,
+            options_text=lasting_options(text_of(header, "opts"), bool(queues)),
         )
         if queues and predicate is None:
             subscription.place = Place.QUEUE
