@@ -2,14 +2,20 @@
 
 Everything else about the package is in pyproject.toml. Set `AMPS_DEBUG_BUILD=1` for a build with bounds
 checks, wrap-around checks and C assertions: the same tests run against it.
+
+Beside the modules a build leaves a file with its time, which `amps.server.host` shows: installers give the modules
+themselves the time of the installation. `SOURCE_DATE_EPOCH` (UNIX time in seconds), if set, is taken for that time, so
+that who builds the same sources again gets the same files.
 """
 
 import os
 import sys
+import time
 from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
 DEBUG_BUILD = os.environ.get("AMPS_DEBUG_BUILD", "0") not in ("", "0")
 CORE = Path("amps/_core")
@@ -30,7 +36,30 @@ def extension(source: Path) -> Extension:
     )
 
 
+def build_time() -> str:
+    """The time of this build, UTC, as an ISO date."""
+    said = os.environ.get("SOURCE_DATE_EPOCH", "")
+    try:
+        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(int(said) if said else None))
+    except (ValueError, OverflowError, OSError):
+        sys.exit(f"SOURCE_DATE_EPOCH is {said!r}; set it to a UNIX time in whole seconds, or not at all")
+
+
+class BuildExtensions(build_ext):
+    """Builds the modules, wherever they are to lie, and leaves the time of the build beside them."""
+
+    def run(self) -> None:
+        """Build everything that has changed."""
+        said = build_time()
+        super().run()
+        path = Path(self.get_ext_fullpath("amps._core.any")).with_name("build_time.txt")
+        unfinished = path.with_suffix(".new")
+        unfinished.write_text(said + "\n")
+        unfinished.replace(path)
+
+
 setup(
+    cmdclass={"build_ext": BuildExtensions},
     ext_modules=cythonize(
         [extension(path) for path in sorted(CORE.glob("*.pyx"))],
         nthreads=0 if sys.platform == "win32" else os.cpu_count() or 1,

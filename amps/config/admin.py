@@ -3,6 +3,9 @@
 It is a transport like others, called `amps-admin`: the same address, TLS and security elements mean the same. Only the
 default of the address differs: a port alone is served on the addresses of this host's own loopback, because whoever
 reaches the interface may, by default, do everything with it. Write an address, such as 0.0.0.0:8085, for others.
+
+Two elements are not documented: `AllowedHost` and `TrustedOrigin` say which names, besides the usual ones, the
+interface is called by, and which pages of other origins may do what its own may (`amps/server/admin/origins.py`).
 """
 
 import re
@@ -13,6 +16,7 @@ from amps.config.readers import read_pattern, read_text
 from amps.config.schema import Block, Checker, Leaf, NotSupportedYet, Options, Section
 from amps.config.tls import try_out
 from amps.config.units import read_address, read_boolean, read_interval, shown
+from amps.config.web_origins import origin_of, split_authority
 
 ADMIN_TRANSPORT = "amps-admin"
 _NO_STATISTICS = (
@@ -31,6 +35,30 @@ def _read_header(text: str) -> tuple[str, str]:
     if name.lower() in ("content-length", "content-type", "transfer-encoding", "connection"):
         raise ValueError(f"{name} is set by the server itself; remove it")
     return name, value.strip()
+
+
+def _read_host(text: str) -> str:
+    """A name without a port; `*.` before it stands for every name that ends like this."""
+    name = text.removeprefix("*.")
+    try:
+        host, port = split_authority(name)
+    except ValueError:
+        host, port = "", None
+    if not host or port is not None or (name != text and host.startswith("[")):
+        raise ValueError(
+            f"{shown(text)} is no name of a host; write it without a port, such as amps.example.com or *.example.com"
+        )
+    return "*." + host if name != text else host
+
+
+def _read_origin(text: str) -> str:
+    scheme, _, authority = text.removesuffix("/").partition("://")
+    try:
+        return origin_of(scheme, authority)
+    except ValueError:
+        raise ValueError(
+            f"{shown(text)} is no origin; write scheme, host and port, such as https://amps.example.com:8443"
+        ) from None
 
 
 def _read_challenge(text: str) -> str:
@@ -59,6 +87,8 @@ ADMIN = Block(
             read_text, unused="there is no replication, so no other instance asks for it"
         ),
         "AccessControlAllowOrigin": Leaf(read_pattern),
+        "AllowedHost": Leaf(_read_host, repeatable=True),
+        "TrustedOrigin": Leaf(_read_origin, repeatable=True),
         "SessionOptions": Leaf(
             read_text, unused="there are no sessions; every request has its own credentials"
         ),
@@ -110,6 +140,8 @@ def read_admin(
         anonymous_paths=section.first("AnonymousPaths"),
         headers=tuple(section.all("Header")),
         allowed_origins=section.first("AccessControlAllowOrigin"),
+        allowed_hosts=tuple(section.all("AllowedHost")),
+        trusted_origins=tuple(section.all("TrustedOrigin")),
     )
 
 

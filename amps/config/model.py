@@ -159,7 +159,9 @@ class AdminConfig:
 
     `transport` is its address and its security; host None means this host's loopback addresses. `challenge`: how
     credentials are asked for. `anonymous_paths`: an expression; what matches needs no credentials and no permission.
-    `allowed_origins`: an expression for the origins of other web pages; None allows all to read.
+    `allowed_origins`: an expression for the origins of other web pages that may read; None: none may. `allowed_hosts`:
+    names that the interface is called by, besides the usual ones; `*.` before one stands for all that end like this.
+    `trusted_origins`: whose pages may do what the interface's own pages may.
     """
 
     transport: TransportConfig
@@ -167,6 +169,8 @@ class AdminConfig:
     anonymous_paths: str | None = None
     headers: tuple[tuple[str, str], ...] = ()
     allowed_origins: str | None = None
+    allowed_hosts: tuple[str, ...] = ()
+    trusted_origins: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

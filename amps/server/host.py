@@ -31,9 +31,18 @@ class HostCheck:
     warnings: tuple[str, ...]
 
 
-def build_date() -> str:
-    """When the extension modules were built, as an ISO date."""
-    directory = Path(amps._core.__path__[0])
+def build_date(directory: Path | None = None) -> str:
+    """When the package was built, as an ISO date.
+
+    `directory`: where its extension modules lie. The build leaves the time in a file beside them (setup.py). Of modules
+    that something else has built there is only the time of the files, which is that of an installation if they were
+    installed.
+    """
+    if directory is None:
+        directory = Path(amps._core.__path__[0])
+    said = _read(directory / "build_time.txt")
+    if said:
+        return said
     times = [path.stat().st_mtime for path in directory.glob("*.so")] or [directory.stat().st_mtime]
     return datetime.fromtimestamp(max(times), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 

@@ -11,6 +11,7 @@ the lock that nobody holds any more.
 
 import contextlib
 import fcntl
+import itertools
 import os
 import secrets
 import shutil
@@ -143,7 +144,12 @@ class Runtime:
         self.transports = transports
         # The services process asks, the core answers: one msgpack list per datagram. Both outlive any process.
         self.core_requests, self.services_requests = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        for end in (self.core_requests, self.services_requests):
+        # So it asks each transport: one's own end, then that of the services process.
+        self.transport_requests = [
+            socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            for _ in range(workers if services else 0)
+        ]
+        for end in self._request_ends():
             end.setblocking(False)
 
     def reset(self) -> None:
@@ -159,9 +165,12 @@ class Runtime:
         self.core_bell.clear()
         for bell in self.transport_bells:
             bell.clear()
-        for end in (self.core_requests, self.services_requests):
+        for end in self._request_ends():
             discard_waiting(end)
         self.directory.clear()
+
+    def _request_ends(self) -> list[socket.socket]:
+        return [self.core_requests, self.services_requests, *itertools.chain(*self.transport_requests)]
 
     @property
     def services_index(self) -> int:

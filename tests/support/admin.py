@@ -19,6 +19,7 @@ from amps.server.admin.server import AdminServer
 from amps.server.services.actions.engine import Engine
 from amps.server.services.actions.step import Environment
 from amps.server.services.core_requests import CoreRequests
+from amps.server.services.transport_requests import TransportRequests
 from amps.server.write_statistics import WriteStatistics
 from tests.support.services import FakeCore, RecordingLog, RecordingPublisher, loaded
 
@@ -97,6 +98,9 @@ class AdminFixture:
         self.log = RecordingLog()
         self.publisher = RecordingPublisher()
         self.core: FakeCore
+        self.transport: FakeCore
+        self.transport_rows: list[list[Any]] = []
+        """What transport 0 says of its subscriptions."""
         self._journals = journals or []
         self._make_queues = queues
         self._socket = socket.create_server(("127.0.0.1", 0))
@@ -144,10 +148,16 @@ class AdminFixture:
         admin = self.loaded.config.admin
         self.writes = WriteStatistics()
         queues = self._make_queues(self.loaded.config, requests) if self._make_queues is not None else None
+        self.transport = FakeCore(lambda verb, rest: [["ok", self.transport_rows]])
+        self.transport.serve()
+        asyncio.get_running_loop().remove_reader(self.transport.theirs.fileno())
+        transports = TransportRequests([self.transport.theirs])
+        transports.begin(asyncio.get_running_loop())
         server = AdminServer(
             self.loaded,
             admin,
             requests,
+            transports,
             self.writes,
             self.engine,
             self.log,  # type: ignore[arg-type]
@@ -158,6 +168,7 @@ class AdminFixture:
         await self._stop.wait()
         await server.stop()
         self.core.close()
+        self.transport.close()
 
     def close(self) -> None:
         if self._thread.is_alive():

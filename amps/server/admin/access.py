@@ -27,7 +27,6 @@ class Access:
         self._authenticator = SwitchableAuthenticator(make_authenticator(config, admin.transport))
         self._entitlement = SwitchableEntitlement(make_entitlement(config, admin.transport))
         self._anonymous = pcre2.compile(admin.anonymous_paths) if admin.anonymous_paths else None
-        self._origins = pcre2.compile(admin.allowed_origins) if admin.allowed_origins else None
         quoted = config.name.replace("\\", "").replace('"', "").encode("ascii", "replace").decode()
         self.challenge = admin.challenge or f'Basic realm="{quoted}"'
 
@@ -54,22 +53,6 @@ class Access:
         """Whether somebody may read the resource, or do what it stands for."""
         entitlement = self._entitlement
         return self.is_anonymous(path) or entitlement.allows_all or entitlement.allows(identity, "read", path)
-
-    def answered_origin(self, headers: Mapping[str, str], own: str) -> str:
-        """Which origin's pages may read the answer; `own`: the server's."""
-        if self._origins is None:
-            return "*"
-        origin = headers.get("Origin", "")
-        return origin if origin and _found(self._origins, origin) else own
-
-    def comes_from_a_foreign_page(self, headers: Mapping[str, str]) -> bool:
-        """Whether a browser asks on behalf of a page from elsewhere, which its reader may know nothing of.
-
-        Operations are done by GET: without this any page could have them done by whoever can reach the interface.
-        """
-        if headers.get("Sec-Fetch-Site", "none") in ("none", "same-origin"):
-            return False
-        return self._origins is None or not _found(self._origins, headers.get("Origin", ""))
 
 
 def _found(pattern: "pcre2.Pattern", text: str) -> bool:

@@ -1,12 +1,13 @@
 """What can be done below `/amps/administrator` (operations.md §5.4)."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from amps.config import ServerConfig
 from amps.config.admin import ADMIN_TRANSPORT
 from amps.server.admin.access import Access
-from amps.server.admin.instance import journal_id, known_journals
+from amps.server.admin.instance import journal_collection, known_journals
 from amps.server.admin.queues import QueueView
 from amps.server.admin.tree import Collection, Dynamic, Group, Node, Operation, Question, Refused
 from amps.server.eventlog import EventLog
@@ -36,7 +37,7 @@ def administrator_node(
 
         async def journals() -> Collection:
             full = [journal for journal in await known_journals(core) if journal.get("full")]
-            return Collection("journal", {journal_id(journal): _journal(core, journal) for journal in full})
+            return journal_collection(full, partial(_journal, core))
 
         children["transaction_log"] = Group({"journals": Dynamic(journals)})
     return Group(children)
@@ -74,7 +75,9 @@ def _action(engine: Engine, path: str, said: AdminPath) -> Operation:
         if reason is not None:
             raise Refused(500, reason)
 
-    return Operation(run, ": ".join(text for text in (said.name, said.description) if text))
+    return Operation(
+        run, ": ".join(text for text in (said.name, said.description) if text), tuple(said.required)
+    )
 
 
 def _journal(core: CoreRequests, journal: dict[str, Any]) -> Group:

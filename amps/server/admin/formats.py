@@ -1,16 +1,14 @@
-"""How resources are written (operations.md §5.2): JSON, XML, CSV, a page for people."""
+"""How resources are written (operations.md §5.2): JSON, XML, CSV. Pages for people: `pages`."""
 
 import json
 import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from html import escape
-from urllib.parse import quote
 
-from amps.server.admin.tree import Content, Members, Node, Operation, children_of
+from amps.server.admin.tree import Content, Members
 
 SUFFIXES = ("json", "xml", "csv")
-CONTENT_TYPES = {"json": "application/json", "xml": "application/xml", "csv": "text/csv", "html": "text/html"}
 
 _NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -75,17 +73,3 @@ def format_time_ns(time_ns: int) -> str:
         return ""
     seconds, rest_ns = divmod(time_ns, 10**9)
     return f"{datetime.fromtimestamp(seconds, UTC):%Y%m%dT%H%M%S}.{rest_ns // 1000:06d}Z"
-
-
-def as_page(path: str, node: Node) -> str:
-    """A page with links to what is below. `path` as permissions have it."""
-    base = "/".join(quote(name, safe="") for name in path.split("/"))
-    lines = []
-    for name, child in children_of(node).items():
-        note = f" {escape(child.description)}" if isinstance(child, Operation) and child.description else ""
-        link = escape(f"{base}/{quote(name, safe='')}")
-        lines.append(f'<li><a href="{link}">{escape(name)}</a>{note}</li>')
-    return (
-        f'<!DOCTYPE html>\n<html><head><meta charset="utf-8"><title>{escape(path)}</title></head>\n'
-        f"<body><h1>{escape(path)}</h1>\n<ul>\n" + "\n".join(lines) + "\n</ul></body></html>\n"
-    )

@@ -2,24 +2,32 @@
 
 import asyncio
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from amps._core.identity import publisher_id
 from amps.config import LoadedConfig, TransactionLogConfig
 from amps.journal.free_space import FreeSpace, free_space
+from amps.journal.names import COMPRESSED_SUFFIX, JOURNAL_SUFFIX
 from amps.server.admin.formats import format_time_ns
 from amps.server.admin.queues import QueueView
+from amps.server.admin.subscriptions import subscriptions_node
 from amps.server.admin.tree import Collection, Dynamic, Group, Leaf, Node, Refused
 from amps.server.services.core_requests import CoreRefused, CoreRequests
+from amps.server.services.transport_requests import TransportRequests
 from amps.server.write_statistics import Distribution, WriteStatistics
 from amps.version import VERSION
 
 
 def instance_node(
-    loaded: LoadedConfig, core: CoreRequests, writes: WriteStatistics, queues: QueueView | None
+    loaded: LoadedConfig,
+    core: CoreRequests,
+    transports: TransportRequests,
+    writes: WriteStatistics,
+    queues: QueueView | None,
 ) -> Group:
-    """The instance. What it is does not change while it runs; what the core knows is asked for each time."""
+    """The instance. What it is does not change while it runs; what core and transports know is asked for each time."""
     config = loaded.config
     fixed = {
         "name": config.name,
@@ -41,10 +49,10 @@ def instance_node(
             return log_node(await known_journals(core), writes, await _room(settings))
 
         children["transaction_log"] = Dynamic(transaction_log)
+    children["subscriptions"] = subscriptions_node(transports, core, queues is not None)
     if queues is not None:
         children["queues"] = queues.queues_node()
         children["sow"] = queues.sow_node()
-        children["subscriptions"] = queues.subscriptions_node()
     return Group(dict(sorted(children.items())))
 
 
@@ -73,6 +81,20 @@ async def _room(settings: TransactionLogConfig) -> FreeSpace | None:
         return None
 
 
+def journal_collection(
+    journals: list[dict[str, Any]], member: Callable[[dict[str, Any]], Group]
+) -> Collection:
+    """Journals by id. A file gets another name when it is compressed; under its first one it is found for ever."""
+    first_names = {}
+    for journal in journals:
+        name = journal_id(journal)
+        if name.endswith(COMPRESSED_SUFFIX):
+            first_names[name.removesuffix(COMPRESSED_SUFFIX) + JOURNAL_SUFFIX] = name
+    return Collection(
+        "journal", {journal_id(journal): member(journal) for journal in journals}, aliases=first_names
+    )
+
+
 def log_node(journals: list[dict[str, Any]], writes: WriteStatistics, room: FreeSpace | None) -> Group:
     """The transaction log. What is free on its file system has the names that disks have in documents."""
     earliest = [journal["min_timestamp_ns"] for journal in journals if journal.get("min_timestamp_ns")]
@@ -81,9 +103,7 @@ def log_node(journals: list[dict[str, Any]], writes: WriteStatistics, room: Free
         {
             "file_system_free_bytes": _fixed("" if room is None else str(room.free_bytes)),
             "file_system_free_percent": _fixed("" if room is None else f"{room.percent:.2f}"),
-            "journals": Collection(
-                "journal", {journal_id(journal): _journal(journal) for journal in journals}
-            ),
+            "journals": journal_collection(journals, _journal),
             "max_timestamp": _fixed(format_time_ns(max(latest, default=0))),
             "min_timestamp": _fixed(format_time_ns(min(earliest, default=0))),
             "write_latency": _distribution(writes.latency()),

@@ -2,7 +2,7 @@
 
 Metrics come from counters that the core keeps in shared memory: looking at ten thousand queues does not cost the core
 anything. The age of a queue's oldest message stands in the log, where it is looked up once for each that was oldest.
-Only the `details` of a queue, and subscriptions, are asked of the core.
+Only the `details` of a queue are asked of the core.
 
 One instance owns all messages of its queues: `owned` is the depth.
 """
@@ -34,7 +34,6 @@ PROXIED_TRANSFER = "disabled"
 """Whether messages are taken over whose owner is out of reach (queues.md §16.4); it needs replication."""
 
 NS_PER_S = 10**9
-SUBSCRIPTION_NUMBER_BITS = 32
 DUMP_BYTES_MAX = 100_000
 """A record of the log is sent in one piece."""
 
@@ -69,10 +68,6 @@ class QueueView:
         """`/amps/instance/sow`, as far as queues go (queues.md D-39)."""
         members = {queue_id(queue): Dynamic(partial(self._sow, n)) for n, queue in enumerate(self._queues)}
         return Collection("topic", members, self._each_sow)
-
-    def subscriptions_node(self) -> Dynamic:
-        """`/amps/instance/subscriptions`, as far as queues go."""
-        return Dynamic(self._subscriptions)
 
     def administrator_node(self) -> Collection:
         """`/amps/administrator/queues`"""
@@ -158,27 +153,6 @@ class QueueView:
             "valid_keys": str(row["depth"]),
         }
         return Group({name: _fixed(value) for name, value in values.items()})
-
-    async def _subscriptions(self) -> Collection:
-        try:
-            rows = await self._core.queue_subscriptions()
-        except CoreRefused as refusal:
-            raise Refused(500, str(refusal)) from None
-        members = {}
-        for transport, number, queue, client, sub_id, topic, filter_text, backlog, limit in rows:
-            values = {
-                "backlog": str(backlog),
-                "client_id": client,
-                "filter": filter_text,
-                "message_type": "" if queue is None else self._queues[queue].message_type,
-                "options": f"max_backlog={limit}",
-                "sub_id": sub_id,
-                "topic": topic,
-            }
-            members[str((transport << SUBSCRIPTION_NUMBER_BITS) + number)] = Group(
-                {name: _fixed(value) for name, value in values.items()}
-            )
-        return Collection("subscription", members)
 
     def _read(self, number: int) -> dict[str, int]:
         try:

@@ -1,8 +1,10 @@
 """The HTTP server of the administration interface (operations.md §4, §5).
 
-Every request is a GET and gets one answer; then its connection is closed. The way of a request: the path is taken
-apart, the credentials are checked, the resource is found, the permission is checked, and only then anything is read or
-done. Requests that are refused are logged, and so is everything that is done.
+Every request gets one answer; then its connection is closed. The way of a request: host and origin are checked, the
+path is taken apart, the credentials are checked, the resource is found, the permission is checked, and only then
+anything is read or done. Requests that are refused are logged, and so is everything that is done.
+
+Requests are GETs. Only what a browser does is a POST: the form of a page, which its reader has confirmed.
 """
 
 import asyncio
@@ -19,13 +21,27 @@ from amps.config import AdminConfig, LoadedConfig
 from amps.server.admin import formats
 from amps.server.admin.access import Access
 from amps.server.admin.administrator import administrator_node
+from amps.server.admin.confirmations import (
+    CONFIRMED,
+    CONFIRMED_FIELD,
+    FORM_BYTES_MAX,
+    FORM_TYPE,
+    OPERATION_FIELD,
+    TOKEN_FIELD,
+    Confirmations,
+    form_fields,
+)
 from amps.server.admin.guards import Guards, shown_peer
 from amps.server.admin.instance import instance_node
+from amps.server.admin.origins import Origins, Provenance
+from amps.server.admin.pages import PAGE_HEADERS, confirmation_page, done_page, resource_page
 from amps.server.admin.queues import QueueView
+from amps.server.admin.repeats import INTERVAL_S_MIN, Repeats, peer_of
 from amps.server.admin.tree import Document, Group, Leaf, Operation, Place, Question, Refused, find, snapshot
 from amps.server.eventlog import EventLog
 from amps.server.services.actions.engine import Engine
 from amps.server.services.core_requests import CoreRequests
+from amps.server.services.transport_requests import TransportRequests
 from amps.server.transport.listeners import tls_context
 from amps.server.write_statistics import WriteStatistics
 
@@ -33,8 +49,18 @@ HANDSHAKE_WAIT_S = 10.0
 HEADER_BYTES_MAX = 8190
 PARAMETERS_MAX = 200
 PATH_DEPTH_MAX = 32
-CLOSED_REPORT_S = 10.0
+FORM_WAIT_S = 10.0
 _TEXT = "text/plain"
+_HEADERS: Mapping[str, str] = {
+    "Server": "amps",
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    **PAGE_HEADERS,
+}
+"""Of every answer, unless the configuration has a header of that name."""
+_FORM_FIELDS = (OPERATION_FIELD, TOKEN_FIELD, CONFIRMED_FIELD)
+"""What a form says besides the parameters of its operation."""
 
 
 class AdminServer:
@@ -45,6 +71,7 @@ class AdminServer:
         loaded: LoadedConfig,
         admin: AdminConfig,
         core: CoreRequests,
+        transports: TransportRequests,
         writes: WriteStatistics,
         engine: Engine,
         log: EventLog,
@@ -59,16 +86,28 @@ class AdminServer:
                 "amps": Group(
                     {
                         "administrator": administrator_node(loaded.config, core, engine, access, log, queues),
-                        "instance": instance_node(loaded, core, writes, queues),
+                        "instance": instance_node(loaded, core, transports, writes, queues),
                     }
                 )
             }
         )
+        self._origins = Origins(admin)
+        self._confirmations = Confirmations()
+        self._refusals: Repeats[tuple[str, int]] = Repeats(
+            lambda values: log.log("19-0002", **values),
+            lambda count, seconds, values: log.log(
+                "19-0005", count=count, seconds=f"{seconds:.0f}", **values
+            ),
+        )
+        self._closed: Repeats[tuple[str, str]] = Repeats(
+            lambda values: log.log("19-0004", count=1, **values),
+            lambda count, seconds, values: log.log("19-0004", count=count, **values),
+        )
         self._servers: list[asyncio.AbstractServer] = []
-        self._closed_count = 0
-        self._closed_reported_s = 0.0
         self._port = admin.transport.port
         self._guards: Guards
+        self._look_around_timer: asyncio.TimerHandle | None = None
+        self._learning: asyncio.Task[None] | None = None
 
     async def start(self, sockets: list[socket.socket]) -> None:
         """Serve on these listening sockets."""
@@ -94,21 +133,29 @@ class AdminServer:
                     self._guards.make, sock=listening, ssl=context, ssl_handshake_timeout=handshake_s
                 )
             )
+        # Not waited for: a name service may not answer.
+        self._learning = asyncio.create_task(self._origins.learn_full_name())
+        self._look_around()
+
+    def _look_around(self) -> None:
+        self._refusals.look_around()
+        self._closed.look_around()
+        self._look_around_timer = asyncio.get_running_loop().call_later(INTERVAL_S_MIN, self._look_around)
 
     async def stop(self) -> None:
         """Accept nobody, and close what there is."""
         for server in self._servers:
             server.close()
         await self._web.shutdown(0.2)
+        if self._learning is not None:
+            self._learning.cancel()
+        if self._look_around_timer is not None:
+            self._look_around_timer.cancel()
+        self._refusals.end()
+        self._closed.end()
 
     def _connection_closed(self, address: str, reason: str) -> None:
-        """Said at most every few seconds: it may happen very often."""
-        self._closed_count += 1
-        now_s = time.monotonic()
-        if now_s - self._closed_reported_s >= CLOSED_REPORT_S:
-            self._closed_reported_s = now_s
-            self._log.log("19-0004", count=self._closed_count, address=address, reason=reason)
-            self._closed_count = 0
+        self._closed.happened((peer_of(address), reason), address=address, reason=reason)
 
     # --- requests -------------------------------------------------------------------------------------------
 
@@ -116,24 +163,37 @@ class AdminServer:
         transport = request.transport
         self._guards.asked(transport)
         identity = ""
+        asked: Provenance | None = None
         try:
-            if request.method != "GET":
-                raise Refused(405, "every request is a GET")
-            path, _, query = request.raw_path.partition("?")
-            names = _names(path)
+            asked = self._origins.provenance(request.version, request.raw_path, request.headers)
+            if not self._origins.may_read(asked):
+                raise Refused(
+                    403,
+                    "a page of another origin asks; if it may, let AccessControlAllowOrigin in Admin allow it to "
+                    "read, or make it a TrustedOrigin",
+                )
+            path, _, query = asked.target.partition("?")
+            names, parameters = _names(path), _parameters(query)
+            form: dict[str, str] | None = None
+            if request.method == "POST":
+                form = await _received_form(request, asked)
+                names.append(form.get(OPERATION_FIELD, ""))
+                parameters |= {name: value for name, value in form.items() if name not in _FORM_FIELDS}
+            elif request.method != "GET":
+                raise Refused(405, "every request is a GET, but for forms of this interface's pages")
             if not names:
                 answer = web.Response(status=302, headers={"Location": "/amps"})
             else:
                 asked_path = "/" + "/".join(names)
                 anonymous = self.access.is_anonymous(asked_path)
                 identity = "" if anonymous else self.access.identify(request.headers)
-                answer = await self._answer(request, names, identity, anonymous, _parameters(query))
+                answer = await self._answer(request, asked, names, identity, anonymous, parameters, form)
         except Refused as refusal:
             answer = self._refusal(request, refusal, identity)
         except Exception as problem:
             self._log.log("01-0005", place="the administration interface", data=traceback.format_exc())
             answer = self._refusal(request, Refused(500, f"unexpected failure: {problem!r}"), identity)
-        self._add_headers(request, answer)
+        self._add_headers(asked, answer)
         answer.force_close()
         self._guards.answered(transport)
         return answer
@@ -141,25 +201,35 @@ class AdminServer:
     async def _answer(
         self,
         request: web.BaseRequest,
+        asked: Provenance,
         names: list[str],
         identity: str,
         anonymous: bool,
         parameters: Mapping[str, str],
+        form: Mapping[str, str] | None,
     ) -> web.Response:
         candidates = ["/" + "/".join(way) for way, _ in _readings(names)]
         if not anonymous and not any(self.access.allows(identity, path) for path in candidates):
             raise Refused(403, "the permission is missing")
-        place, suffix = await self._find(names)
+        place, asked_names, suffix = await self._find(names)
         if place is None:
             raise Refused(404, "there is no such resource")
 
         def visible(path: str) -> bool:
             return self.access.is_anonymous(path) or (not anonymous and self.access.allows(identity, path))
 
-        if not anonymous and not self.access.allows(identity, place.path):
+        # What has another name besides its id needs the permission for both.
+        asked_path = "/" + "/".join(asked_names)
+        if not anonymous and not all(self.access.allows(identity, path) for path in {asked_path, place.path}):
             raise Refused(403, "the permission is missing")
         if isinstance(place.node, Operation):
-            return await self._do(request, place, place.node, suffix, identity, parameters)
+            if suffix == "csv":
+                raise Refused(400, "only a single value can be had as CSV")
+            if form is not None or asked.browser_sign is not None:
+                return await self._do_for_browser(request, asked, place, identity, parameters, form)
+            return await self._do_for_script(request, place, suffix, identity, parameters)
+        if form is not None:
+            raise Refused(404, "there is no such operation")
         if {"t0", "t1"} & set(parameters):
             raise Refused(400, "ranges of time need statistics over time, which are not supported yet")
         node = place.node
@@ -181,50 +251,84 @@ class AdminServer:
             return _response(formats.as_csv(node.read(), time.time()), "text/csv")
         if isinstance(node, Leaf):
             return _response(node.read(), node.content_type)
-        return _response(formats.as_page(place.path, node), "text/html")
 
-    async def _find(self, names: list[str]) -> tuple[Place | None, str]:
-        """The resource, and the format. What has such a name is meant, before a suffix is taken for a format."""
+        def token(path: str) -> str:
+            return self._confirmations.token(path, "" if self.access.is_anonymous(path) else identity)
+
+        return _response(resource_page(place.path, node, visible, token), "text/html")
+
+    async def _find(self, names: list[str]) -> tuple[Place | None, list[str], str]:
+        """The resource, the names that it was asked by, and the format. What has such a name is meant, before a suffix
+        is taken for a format.
+        """
         for way, suffix in _readings(names):
             place = await find(self._root, way)
             if place is not None:
-                return place, suffix
-        return None, ""
+                return place, way, suffix
+        return None, names, ""
 
-    async def _do(
+    async def _do_for_script(
         self,
         request: web.BaseRequest,
         place: Place,
-        operation: Operation,
         suffix: str,
         identity: str,
         parameters: Mapping[str, str],
     ) -> web.Response:
-        if suffix == "csv":
-            raise Refused(400, "only a single value can be had as CSV")
-        if self.access.comes_from_a_foreign_page(request.headers):
-            raise Refused(
-                403,
-                "a page from elsewhere asks for it; let AccessControlAllowOrigin allow its origin if it may",
-            )
-        # Not given up when the client goes away: what was begun is done.
-        await asyncio.shield(operation.run(parameters))
-        self._log.log("19-0003", path=place.path, address=shown_peer(request.transport), user=identity)
+        await self._do(request, place, identity, parameters)
         if suffix == "json":
             return _response('{"status":"success"}\n', "application/json")
         if suffix == "xml":
             return _response("<status>success</status>\n", "application/xml")
         return _response("success\n", _TEXT)
 
+    async def _do_for_browser(
+        self,
+        request: web.BaseRequest,
+        asked: Provenance,
+        place: Place,
+        identity: str,
+        parameters: Mapping[str, str],
+        form: Mapping[str, str] | None,
+    ) -> web.Response:
+        """Only by a form: a GET is answered with one."""
+        *page_names, name = place.names
+        page_path = "/" + "/".join(page_names)
+        if asked.foreign_page is not None:
+            raise Refused(
+                403,
+                f"another site's page asks for it; open {page_path} at this interface and confirm it there",
+            )
+        if form is None:
+            assert isinstance(place.node, Operation)
+            self._log_refusal(
+                request,
+                identity,
+                Refused(
+                    403,
+                    f"the header {asked.browser_sign} shows a browser, which has to confirm it on {page_path}; "
+                    "a script must leave that header out or send another one",
+                ),
+            )
+            token = self._confirmations.token(place.path, identity)
+            page = confirmation_page(page_path, name, place.node, parameters, token)
+            return _response(page, "text/html", 403)
+        if form.get(CONFIRMED_FIELD) != CONFIRMED:
+            raise Refused(403, f"it is not confirmed; open {page_path}, tick yes, and send the form")
+        self._confirmations.use(form.get(TOKEN_FIELD, ""), place.path, identity)
+        await self._do(request, place, identity, parameters)
+        return _response(done_page(page_path, name), "text/html")
+
+    async def _do(
+        self, request: web.BaseRequest, place: Place, identity: str, parameters: Mapping[str, str]
+    ) -> None:
+        assert isinstance(place.node, Operation)
+        # Not given up when the client goes away: what was begun is done.
+        await asyncio.shield(place.node.run(parameters))
+        self._log.log("19-0003", path=place.path, address=shown_peer(request.transport), user=identity)
+
     def _refusal(self, request: web.BaseRequest, refusal: Refused, identity: str) -> web.Response:
-        self._log.log(
-            "19-0002",
-            path=request.raw_path.partition("?")[0][:500],
-            address=shown_peer(request.transport),
-            user=identity,
-            status=refusal.status,
-            reason=refusal.reason,
-        )
+        self._log_refusal(request, identity, refusal)
         answer = _response(f"{refusal.reason}\n", _TEXT, refusal.status)
         if refusal.status == 401:
             answer.headers["WWW-Authenticate"] = self.access.challenge
@@ -232,12 +336,26 @@ class AdminServer:
             answer.headers["Allow"] = "GET"
         return answer
 
-    def _add_headers(self, request: web.BaseRequest, answer: web.Response) -> None:
-        origin = self.access.answered_origin(request.headers, self._own_origin)
-        answer.headers["Access-Control-Allow-Origin"] = origin
-        answer.headers["Server"] = "amps"
-        answer.headers["Cache-Control"] = "no-store"
-        answer.headers["X-Content-Type-Options"] = "nosniff"
+    def _log_refusal(self, request: web.BaseRequest, identity: str, refusal: Refused) -> None:
+        address = shown_peer(request.transport)
+        self._refusals.happened(
+            (peer_of(address), refusal.status),
+            path=request.raw_path.partition("?")[0][:500],
+            address=address,
+            user=identity,
+            status=refusal.status,
+            reason=refusal.reason,
+        )
+
+    def _add_headers(self, asked: Provenance | None, answer: web.Response) -> None:
+        headers = dict(_HEADERS)
+        origin = self._origins.answered_origin(asked, self._own_origin)
+        if origin is not None:
+            headers["Access-Control-Allow-Origin"] = origin
+        configured = {name.lower() for name, _ in self._admin.headers}
+        for name, value in headers.items():
+            if name.lower() not in configured:
+                answer.headers[name] = value
         for name, value in self._admin.headers:
             answer.headers.add(name, value)
 
@@ -245,6 +363,26 @@ class AdminServer:
     def _own_origin(self) -> str:
         scheme = "https" if self._admin.transport.tls is not None else "http"
         return f"{scheme}://{socket.gethostname()}:{self._port}"
+
+
+async def _received_form(request: web.BaseRequest, asked: Provenance) -> dict[str, str]:
+    """The form that a POST brings. Raises Refused."""
+    if request.content_type != FORM_TYPE:
+        raise Refused(405, "every request is a GET, but for forms of this interface's pages")
+    if asked.foreign_page is not None:
+        raise Refused(
+            403, "another site's page sends the form; open this interface itself and confirm it there"
+        )
+    body = b""
+    try:
+        async with asyncio.timeout(FORM_WAIT_S):
+            while len(body) <= FORM_BYTES_MAX and (part := await request.content.readany()):
+                body += part
+    except TimeoutError:
+        raise Refused(408, "the form did not come in time") from None
+    if len(body) > FORM_BYTES_MAX:
+        raise Refused(413, f"a form has {FORM_BYTES_MAX} bytes at most")
+    return form_fields(body, PARAMETERS_MAX + len(_FORM_FIELDS))
 
 
 def _response(text: str, content_type: str, status: int = 200) -> web.Response:

@@ -52,10 +52,11 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """Something to do, with the parameters of the request. Raises Refused."""
+    """Something to do, with the parameters of the request. Raises Refused. `parameters`: names of those it needs."""
 
     run: Callable[[Mapping[str, str]], Awaitable[None]]
     description: str = ""
+    parameters: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +69,14 @@ class Group:
 @dataclass(frozen=True, slots=True)
 class Collection:
     """Members of one kind, by id. `singular`: the name of one of them. `each`, where asking for many at once is cheaper
-    than for each: makes the members one after the other, when all of them are wanted. Raises Refused.
+    than for each: makes the members one after the other, when all of them are wanted. Raises Refused. `aliases`: other
+    names under which members are found, with the id of each; nothing shows them.
     """
 
     singular: str
     members: Mapping[str, "Group | Dynamic"]
     each: Callable[[], AsyncIterator[tuple[str, Group]]] | None = None
+    aliases: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +124,12 @@ def children_of(node: Node) -> Mapping[str, Node]:
 
 
 async def find(root: Node, names: list[str]) -> Place | None:
-    """The node with these names, from the root; None if there is none."""
+    """The node with these names, from the root; None if there is none. The place has ids instead of other names."""
     place = Place(root)
     for name in names:
         parent = place.node
+        if isinstance(parent, Collection):
+            name = parent.aliases.get(name, name)
         child = children_of(parent).get(name)
         if child is None or not isinstance(parent, Group | Collection):
             return None

@@ -132,6 +132,11 @@ CATALOGUE: Mapping[str, Entry] = {
         "warning",
         "administration: {count} connections were closed unanswered, the last one of {address}: {reason}.",
     ),
+    "19-0005": Entry(
+        "warning",
+        "administration: {address} was refused again, {count} more in {seconds} seconds; the last one asked for {path}"
+        "[[, user '{user}',]] and was answered {status} {reason}.",
+    ),
     "1D-0001": Entry(
         "info", "transaction log in {directory}: {records} records in {journals} journals recovered."
     ),

@@ -31,6 +31,7 @@ from amps.server.services.core_requests import CoreRequests
 from amps.server.services.publisher import Publisher
 from amps.server.services.queue_clearing import QueueClearing
 from amps.server.services.queue_events import QueueEvents
+from amps.server.services.transport_requests import TransportRequests
 
 if TYPE_CHECKING:
     from amps.server.admin.server import AdminServer
@@ -60,6 +61,7 @@ class Services:
         self._admin_sockets = admin_sockets
         self._began_s = began_s
         self._core = CoreRequests(runtime.services_requests)
+        self._transports = TransportRequests([ours for _, ours in runtime.transport_requests])
         self._publisher = Publisher(self._config, runtime, log, self._failed)
         self._engine = Engine(self._config.actions, self._environment)
         self._admin: AdminServer | None = None
@@ -107,6 +109,7 @@ class Services:
         loop.set_exception_handler(self._unexpected)
         self._stopped = loop.create_future()
         self._core.begin(loop)
+        self._transports.begin(loop)
         self._publisher.begin(loop)
         loop.add_reader(self._supervisor.fileno(), self._listen)
         if self._config.admin is not None:
@@ -119,6 +122,7 @@ class Services:
                 self._loaded,
                 self._config.admin,
                 self._core,
+                self._transports,
                 self._runtime.write_statistics,
                 self._engine,
                 self._log,

@@ -8,5 +8,5 @@ A client       `connection` is the asyncio side of one; `spilling` passes its la
 Commands       `commands` dispatches to `logons`, `publishing`, `subscribing`, `queries`, `heartbeats`; `answering`,
                `options`, `bookmarks` and `failures` are what these share.
 Subscriptions  `subscriptions` and `patterns` find routes; `shared_feeds` lets in; `journal_view` finds bookmarks;
-               `replay` paces.
+               `replay` paces. `subscription_list` shows what there is.
 """

@@ -200,6 +200,14 @@ def tokenize(text: str, command: str) -> dict[str, str]:
     return found
 
 
+def lasting_options(text: str, of_queues: bool) -> str:
+    """Of checked options those that say what a subscription is, not what a command did to it. `of_queues`: without the
+    backlog that was asked for, because the core decides which one there is.
+    """
+    passing = {"", "none", "replace", "pause", "resume"} | ({"max_backlog"} if of_queues else set())
+    return ",".join(item for item in split_options(text) if item.partition("=")[0].strip() not in passing)
+
+
 def page_options(text: str, command: str) -> tuple[int, int | None]:
     """How many records a query passes over, and how many it shows at most, None: all. Raises CommandFailure."""
     found = tokenize(text, command)

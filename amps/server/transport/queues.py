@@ -23,14 +23,12 @@ from amps.server.records import KIND_QUEUE_SUBSCRIBE, KIND_QUEUE_UNSUBSCRIBE, co
 from amps.server.transport.core_link import CoreLink
 from amps.server.transport.feeds import Feeds
 from amps.server.transport.queue_filters import QueueFilters
-from amps.server.transport.subscriptions import Subscription, shown_id
+from amps.server.transport.subscriptions import Subscription, shown_id, shown_text
 
 if TYPE_CHECKING:
     from amps.server.transport.connection import Connection
 
 LOG_BYTES_PER_TURN = 1 << 20
-SHOWN_CHARACTERS = 500
-"""Of a filter, so much is shown to those who ask who takes messages from a queue; of names, too."""
 LEASES_MIN = 1024
 LEASES_PER_BACKLOG = 4
 """Of so many deliveries per message that a client may hold positions are kept: acknowledgements may come late."""
@@ -107,7 +105,7 @@ class Queues:
         self._entering[number] = subscription, then
         filter_id = self.filters.id_of(subscription.filter)
         filter_text = "" if subscription.filter is None else subscription.filter.canonical
-        shown = [_shown(text) for text in (subscription.sub_id, subscription.topic, filter_text)]
+        shown = [shown_text(text) for text in (subscription.sub_id, subscription.topic, filter_text)]
         payload = [number, list(subscription.queues), subscription.options.max_backlog, filter_id, shown]
         self._core.push_control(
             control_record(payload, KIND_QUEUE_SUBSCRIBE, connection.slot, connection.serial)
@@ -179,8 +177,3 @@ class Queues:
             if self._receivers.pop(number, None) is not None:
                 assert self._sender is not None
                 self._sender.remove(number)
-
-
-def _shown(text: str) -> str:
-    """What clients call something, as it may be sent on."""
-    return text[:SHOWN_CHARACTERS].encode("utf-8", "backslashreplace").decode()

@@ -47,7 +47,14 @@ from amps.server.transport.answering import (
 )
 from amps.server.transport.bookmarks import BookmarkRange, parse_bookmark
 from amps.server.transport.failures import CommandFailure, not_supported_yet
-from amps.server.transport.options import Options, check_queue_options, option_text, parse_options, tokenize
+from amps.server.transport.options import (
+    Options,
+    check_queue_options,
+    lasting_options,
+    option_text,
+    parse_options,
+    tokenize,
+)
 from amps.server.transport.queue_queries import QueueQuery, make_query
 from amps.server.transport.replay import Replay
 from amps.server.transport.start_search import StartSearch
@@ -329,6 +336,8 @@ class Subscribing:
             and command == "subscribe"
             and "persisted" in wanted_acks(header),
             queues=queues,
+            number=worker.new_subscription_number() if existing is None else existing.number,
+            options_text=lasting_options(option_text(header), bool(queues)),
         )
         if queues and predicate is None:
             subscription.place = Place.QUEUE

@@ -51,6 +51,8 @@ class Subscription:
     `messages_max`: how many messages it gets at most (header `top_n`). `completions`: `completed` acknowledgements
     that are due, in the order of the log: at which log position, and for which command. `queues`: those that it gets
     messages of, besides what its place says. `queue_number`: by which the core knows it; None: it never had queues.
+    `number`: by which those who look at the instance know it, through all replacements. `options_text`: of what was
+    asked for, that which says what it is.
     """
 
     connection: "Connection"
@@ -73,6 +75,8 @@ class Subscription:
     persisted_sent: tuple[int, int] = (0, 0)
     queues: tuple[int, ...] = ()
     queue_number: int | None = None
+    number: int = 0
+    options_text: str = ""
     conflation: LiveConflation | None = None
     """What holds its messages back in the live group; that is its own only as long as it is a member there."""
 
@@ -124,6 +128,7 @@ class Subscription:
         self.topic = other.topic
         self.predicate = other.predicate
         self.options = other.options
+        self.options_text = other.options_text
         self.bookmark = other.bookmark
         self.send_ids = other.send_ids
         self.permitted = other.permitted
@@ -142,9 +147,17 @@ class Membership:
     topic: str
 
 
+SHOWN_CHARACTERS = 500
+"""Of a filter, so much is shown to those who look at a subscription; of names, too."""
+
 # What most topics have: shared, never changed.
 NO_PATTERNS: list[Pattern] = []
 NO_ROUTES = TopicRoutes()
+
+
+def shown_text(text: str) -> str:
+    """What clients call something, as it is sent on to those who look at the instance."""
+    return text[:SHOWN_CHARACTERS].encode("utf-8", "backslashreplace").decode()
 
 
 def shown_id(subscription: Subscription) -> bytes | None:

@@ -46,6 +46,7 @@ from amps.server.transport.queue_filters import QueueFilters
 from amps.server.transport.queue_names import QueueNames
 from amps.server.transport.queues import Queues
 from amps.server.transport.slow_clients import MemoryPool
+from amps.server.transport.subscription_list import SubscriptionList
 from amps.server.transport.topic_classes import make_topic_table, queue_topics
 from amps.server.transport.turns import Turns
 
@@ -108,6 +109,7 @@ class Worker:
         self._free_slots: list[int] = []
         self._slot_count = 0
         self._serial = time.monotonic_ns() // 1000 & SERIAL_MASK
+        self._subscription_number = self._serial
         self._spill_number = itertools.count()
         self._draining = False
         self._next_report_s = 0.0
@@ -115,6 +117,10 @@ class Worker:
         self._timer_due_s = 0.0
         self._closing: list[asyncio.Transport] = []
         self._acceptor = Acceptor(runtime, index, log)
+        self._subscription_list: SubscriptionList | None = None
+        if runtime.transport_requests:
+            channel, _ = runtime.transport_requests[index]
+            self._subscription_list = SubscriptionList(channel, self._connections.values)
         self.core = CoreLink(runtime, index, self.has_journal, self.schedule)
         self.turns = Turns(self.core, runtime.transport_bells[index], self._work, self._failed)
         self.ack_schedule = AckSchedule(self.core, self.schedule)
@@ -174,6 +180,8 @@ class Worker:
         self._acceptor.begin(self.loop)
         self.turns.begin(self.loop)
         self.loop.add_reader(self._supervisor.fileno(), self._listen)
+        if self._subscription_list is not None:
+            self._subscription_list.begin(self.loop)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             # The supervisor says when to stop; a signal to the whole process group must not end workers early.
             self.loop.add_signal_handler(number, lambda: None)
@@ -273,6 +281,13 @@ class Worker:
         self._serial = (self._serial + 1) & SERIAL_MASK
         self._connections[slot] = connection
         return slot, self._serial
+
+    def new_subscription_number(self) -> int:
+        """For a subscription, as those who look at the instance know it. Begins with the time, so that what takes the
+        place of a worker that died gives others.
+        """
+        self._subscription_number = (self._subscription_number + 1) & SERIAL_MASK
+        return self._subscription_number
 
     def connection_name(self, listener: Listener, serial: int) -> str:
         """`<instance>-<transport>-<worker>-<number>` (protocol.md §6)."""

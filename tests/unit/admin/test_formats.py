@@ -6,7 +6,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from amps.server.admin.formats import as_csv, as_json, as_page, as_xml, format_time_ns
+from amps.server.admin.formats import as_csv, as_json, as_xml, format_time_ns
+from amps.server.admin.pages import resource_page
 from amps.server.admin.tree import (
     Collection,
     Content,
@@ -102,7 +103,7 @@ def test_what_is_not_there(names: list[str]) -> None:
 
 def test_a_page_links_what_is_below() -> None:
     def page(path: str, node: Node) -> str:
-        return as_page(path, node)
+        return resource_page(path, node, lambda path: True, lambda path: "token")
 
     made = asyncio.run(_made())
     assert '<a href="/amps/instance/journals/a%2Fc">a/c</a>' in page("/amps/instance/journals", made)

@@ -52,7 +52,7 @@ def test_an_answer_that_is_not_taken_is_not_waited_for(
     with socket.socket() as slow:
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         slow.connect(("127.0.0.1", admin.port))
-        slow.sendall(b"GET /amps/instance.json HTTP/1.1\r\nHost: a\r\n\r\n")
+        slow.sendall(b"GET /amps/instance.json HTTP/1.1\r\nHost: localhost\r\n\r\n")
         until_s = time.monotonic() + 20
         while not admin.log.texts("19-0004") and time.monotonic() < until_s:
             time.sleep(0.05)
@@ -94,7 +94,7 @@ def test_one_connection_has_one_request(start_admin: StartAdmin) -> None:
     admin = start_admin()
     with socket.create_connection(("127.0.0.1", admin.port)) as connection:
         connection.settimeout(20)
-        connection.sendall(b"GET /amps/instance/name HTTP/1.1\r\nHost: a\r\n\r\n" * 2)
+        connection.sendall(b"GET /amps/instance/name HTTP/1.1\r\nHost: localhost\r\n\r\n" * 2)
         received = b""
         while data := connection.recv(4096):
             received += data
@@ -135,9 +135,9 @@ def test_any_bytes_are_answered(start_admin: StartAdmin) -> None:
         path = b"".join(chance.choices(pieces, k=chance.randrange(1, 8)))
         with socket.create_connection(("127.0.0.1", admin.port)) as connection:
             connection.settimeout(20)
-            connection.sendall(b"GET " + path + b" HTTP/1.1\r\nHost: a\r\n\r\n")
+            connection.sendall(b"GET " + path + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
             answer = connection.recv(200)
         assert answer[:5] == b"HTTP/", path
-        assert int(answer.split()[1]) in (200, 302, 400, 404), (path, answer)
+        assert int(answer.split()[1]) in (200, 302, 400, 404, 421), (path, answer)
     assert not admin.log.texts("01-0005")
     assert not admin.log.texts("29-0001")

@@ -303,28 +303,47 @@ def test_details_when_the_core_does_not_answer(two: Queued) -> None:
 
 
 def test_subscriptions(two: Queued) -> None:
-    """operations.md §5.7: `backlog` is what is leased on a subscription; all of them, in several steps."""
+    """operations.md §5.7: `backlog` is what is leased on a subscription to queues, of which the core tells in several
+    steps; which subscriptions there are, the transport tells.
+    """
     two.admin.core._answer = two.answers
     two.files.enter(0, *two.positions)
-    two.files.book.subscribe(1, 7, 0, {0: None}, 3, ("s", "Q", ""))
+    two.files.book.subscribe(0, 7, 0, {0: None}, 3, ("s", "Q", ""))
     for number in range(1500):
-        two.files.book.subscribe(0, number, 0, {1: 5}, 1, ("t", "a/b", "/k = 1"))
+        two.files.book.subscribe(0, 100 + number, 0, {1: 5}, 1, ("t", "a/b", "/k = 1"))
     two.files.book.serve(1)
-    first, *others = two.rows("instance/subscriptions")
+    two.admin.transport_rows = [[4, 7, "anna", "s", "Q", "json", "", "", "timestamp"]]
+    two.admin.transport_rows += [
+        [10 + n, 100 + n, "anna", "t", "a/b", "json", "/k = 1", "", ""] for n in range(1500)
+    ]
+    two.admin.transport_rows += [
+        [2000, None, "bert", "b", "c", "fix", "", "0", "pause"],
+        [2001, 9999, *"abcdef", ""],
+    ]
+    first, *others, bookmark, new = two.rows("instance/subscriptions")
     assert first == {
-        "id": str((1 << 32) + 7),
+        "id": "4",
         "backlog": "3",
+        "bookmark": "",
         "client_id": "anna",
+        "entitlement_filter": "",
         "filter": "",
         "message_type": "json",
-        "options": "max_backlog=3",
+        "options": "timestamp,max_backlog=3",
+        "pagination_id": "",
         "sub_id": "s",
         "topic": "Q",
     }
-    assert [row["id"] for row in others] == [str(number) for number in range(1500)]
-    assert {(row["topic"], row["filter"], row["backlog"]) for row in others} == {("a/b", "/k = 1", "0")}
+    assert [row["id"] for row in others] == [str(10 + number) for number in range(1500)]
+    assert {(row["topic"], row["filter"], row["backlog"], row["options"]) for row in others} == {
+        ("a/b", "/k = 1", "0", "max_backlog=1")
+    }
+    assert (
+        bookmark.items() >= {"id": "2000", "bookmark": "0", "options": "pause", "message_type": "fix"}.items()
+    )
+    assert (new["backlog"], new["options"]) == ("0", ""), "the core does not know it yet"
     assert two.admin.core.asked == [("queue subscriptions", [0]), ("queue subscriptions", [1000])]
-    assert two.get(f"instance/subscriptions/{first['id']}/backlog") == "3"
+    assert two.get("instance/subscriptions/4/backlog") == "3"
     two.get("instance/subscriptions/12345678/backlog", 404)
 
 

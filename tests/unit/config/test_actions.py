@@ -208,6 +208,8 @@ def test_operations_4_elements_of_admin() -> None:
         "<Header>Vary: Origin</Header><Header>X-A:b</Header><FileName>:memory:</FileName>"
         '<WWWAuthenticate>Basic realm="x"</WWWAuthenticate><Galvanometer>disabled</Galvanometer>'
         "<AccessControlAllowOrigin>^https://a</AccessControlAllowOrigin>"
+        "<AllowedHost>A.example.</AllowedHost><AllowedHost>*.b.example</AllowedHost><AllowedHost>[0::1]</AllowedHost>"
+        "<TrustedOrigin>HTTPS://Ops.example</TrustedOrigin><TrustedOrigin>http://[0::1]:80/</TrustedOrigin>"
         "<Authentication><Module>amps-default-authentication-module</Module></Authentication></Admin>"
     ).config.admin
     assert admin is not None
@@ -220,6 +222,8 @@ def test_operations_4_elements_of_admin() -> None:
     assert admin.headers == (("Vary", "Origin"), ("X-A", "b"))
     assert admin.anonymous_paths == "^/amps$"
     assert admin.allowed_origins == "^https://a"
+    assert admin.allowed_hosts == ("a.example", "*.b.example", "[::1]")
+    assert admin.trusted_origins == ("https://ops.example:443", "http://[::1]:80")
     assert admin.challenge == 'Basic realm="x"'
 
 
@@ -239,6 +243,14 @@ def test_operations_35_without_an_address_there_is_no_interface() -> None:
         ("<Header>Content-Length: 1</Header>", "set by the server"),
         ("<Header>X-A: a&#10;X-B: c</Header>", "characters that no header may have"),
         ("<AnonymousPaths>(</AnonymousPaths>", "not a regular expression"),
+        ("<AllowedHost>a.example:80</AllowedHost>", "without a port"),
+        ("<AllowedHost>https://a.example</AllowedHost>", "no name of a host"),
+        ("<AllowedHost>*</AllowedHost>", "no name of a host"),
+        ("<AllowedHost>*.[::1]</AllowedHost>", "no name of a host"),
+        ("<TrustedOrigin>a.example</TrustedOrigin>", "is no origin"),
+        ("<TrustedOrigin>https://a.example/path</TrustedOrigin>", "is no origin"),
+        ("<TrustedOrigin>null</TrustedOrigin>", "is no origin"),
+        ("<TrustedOrigin>ftp://a.example</TrustedOrigin>", "is no origin"),
         ("<Certificate>c.pem</Certificate>", "PrivateKey is required"),
         ("<Certificate>c.pem</Certificate><PrivateKey>k.pem</PrivateKey>", "does not exist"),
         ("<Ciphers>x</Ciphers>", "no meaning without Certificate"),

@@ -11,7 +11,8 @@ from amps._core.queue_desk import QueueDesk, client_key
 from amps._core.queue_details import describe_queue, describe_subscriptions
 from amps.server.admin.queue_counters import NEVER
 from amps.server.admin.queue_details import counters_in
-from amps.server.core.queue_answers import PART_BYTES, answer_about_queues
+from amps.server.core.queue_answers import answer_about_queues
+from amps.server.request_answers import PART_BYTES
 from tests.support.queue_files import QueueFiles
 from tests.support.queue_slots import SharedQueues
 from tests.support.queue_subject import QueueSettings

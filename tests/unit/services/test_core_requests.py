@@ -6,7 +6,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from amps.server.services import core_requests
+from amps.server.services import requests
 from amps.server.services.core_requests import CoreRefused
 from tests.support.services import FakeCore
 
@@ -16,9 +16,9 @@ JOURNAL = {"number": 1, "path": "/j/n.0000000001.journal"}
 def ask(answers: list[list[Any]], verb: str = "list") -> Any:
     async def body() -> Any:
         core = FakeCore(lambda verb, rest: answers)
-        requests = core.serve()
+        asking = core.serve()
         try:
-            return await (requests.journals() if verb == "list" else requests.mark(verb, {"age_s": 1.0}))
+            return await (asking.journals() if verb == "list" else asking.mark(verb, {"age_s": 1.0}))
         finally:
             core.close()
 
@@ -43,13 +43,13 @@ def test_a_refusal() -> None:
 
 
 def test_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core_requests, "ANSWER_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(requests, "ANSWER_TIMEOUT_S", 0.1)
     with pytest.raises(CoreRefused, match="has not answered"):
         ask([])
 
 
 def test_an_answer_that_is_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core_requests, "ANSWER_PARTS_MAX", 2)
+    monkeypatch.setattr(requests, "ANSWER_PARTS_MAX", 2)
     with pytest.raises(CoreRefused, match="too long"):
         ask([["more", [JOURNAL] * 3]])
 
@@ -61,9 +61,9 @@ def test_answers_to_somebody_else_are_dropped() -> None:
         core = FakeCore()
         core.journals = [JOURNAL]
         core.ours.send(msgpack.packb([1, "ok", ["stale"]]))
-        requests = core.serve()
+        asking = core.serve()
         try:
-            assert await requests.journals() == [JOURNAL]
+            assert await asking.journals() == [JOURNAL]
         finally:
             core.close()
 
@@ -73,9 +73,9 @@ def test_answers_to_somebody_else_are_dropped() -> None:
 def test_answers_find_who_asked() -> None:
     async def body() -> None:
         core = FakeCore(lambda verb, rest: [["ok", [7 if verb == "remove" else 8]]])
-        requests = core.serve()
+        asking = core.serve()
         try:
-            found = await asyncio.gather(*(requests.mark(verb, {}) for verb in ("remove", "compress") * 20))
+            found = await asyncio.gather(*(asking.mark(verb, {}) for verb in ("remove", "compress") * 20))
             assert found == [[7], [8]] * 20
         finally:
             core.close()
@@ -89,17 +89,17 @@ def test_many_who_want_to_know_ask_once() -> None:
     async def body() -> None:
         core = FakeCore()
         core.journals = [JOURNAL]
-        requests = core.serve()
+        asking = core.serve()
         try:
-            assert await asyncio.gather(*(requests.journals() for _ in range(100))) == [[JOURNAL]] * 100
+            assert await asyncio.gather(*(asking.journals() for _ in range(100))) == [[JOURNAL]] * 100
             assert len(core.asked) == 1
             core.refusal = "not now"
             for answer in await asyncio.gather(
-                *(requests.journals() for _ in range(5)), return_exceptions=True
+                *(asking.journals() for _ in range(5)), return_exceptions=True
             ):
                 assert isinstance(answer, CoreRefused)
             core.refusal = None
-            assert await requests.journals() == [JOURNAL]
+            assert await asking.journals() == [JOURNAL]
             assert len(core.asked) == 3
         finally:
             core.close()

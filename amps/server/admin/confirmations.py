@@ -1,0 +1,78 @@
+"""Confirmations: what a browser does, it does by a form that this interface has shown.
+
+Each form carries a token, made for its operation and for who was shown it. It is good once and for some time; another
+site's page can neither read nor make one. Nothing is kept of tokens that are not used. What
+is made here is worth nothing to another services process: a form that was shown before a restart has to be shown anew.
+"""
+
+import hashlib
+import hmac
+import secrets
+import time
+from collections.abc import Callable
+from urllib.parse import parse_qsl
+
+from amps.server.admin.tree import Refused
+
+TOKEN_LIFE_S = 3600
+USED_MAX = 10_000
+"""Operations done by forms within the life of a token: more are refused, so that what is kept is bounded."""
+FORM_BYTES_MAX = 65_536
+FORM_TYPE = "application/x-www-form-urlencoded"
+
+OPERATION_FIELD = "amps-operation"
+TOKEN_FIELD = "amps-token"
+CONFIRMED_FIELD = "amps-confirmed"
+CONFIRMED = "yes"
+
+
+class Confirmations:
+    """The tokens of one interface."""
+
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._now_s = now_s
+        self._secret = secrets.token_bytes(32)
+        self._used: dict[str, float] = {}
+        """Tokens that were used, and until when they would be good; those that were used first come first."""
+
+    def token(self, path: str, identity: str) -> str:
+        """A new one. `path`: of the operation. `identity`: of who is shown the form; empty for anybody."""
+        until_s = int(self._now_s()) + TOKEN_LIFE_S
+        return self._signed(f"{until_s}.{secrets.token_hex(16)}", path, identity)
+
+    def use(self, token: str, path: str, identity: str) -> None:
+        """Take a token, once. Raises Refused."""
+        now_s = self._now_s()
+        said, _, _ = token.rpartition(".")
+        known = hmac.compare_digest(
+            self._signed(said, path, identity).encode(), token.encode("utf-8", "replace")
+        )
+        if not known:
+            raise Refused(403, "the form was not made for this; load its page anew and confirm again")
+        until_s = float(said.partition(".")[0])
+        if token in self._used or until_s <= now_s:
+            raise Refused(
+                403, "the form was used already or is too old; load its page anew and confirm again"
+            )
+        for used, used_until_s in list(self._used.items()):
+            if used_until_s > now_s:
+                break
+            del self._used[used]
+        if len(self._used) >= USED_MAX:
+            raise Refused(503, "too much was done by forms within an hour; try again later, or use a script")
+        self._used[token] = until_s
+
+    def _signed(self, said: str, path: str, identity: str) -> str:
+        content = "\0".join((said, path, identity)).encode("utf-8", "surrogateescape")
+        return f"{said}.{hmac.new(self._secret, content, hashlib.sha256).hexdigest()}"
+
+
+def form_fields(body: bytes, fields_max: int) -> dict[str, str]:
+    """The fields of a form that was sent; of those with the same name the last. Raises Refused."""
+    try:
+        pairs = parse_qsl(
+            body.decode("ascii"), keep_blank_values=True, max_num_fields=fields_max, errors="surrogateescape"
+        )
+    except ValueError:
+        raise Refused(400, f"the form cannot be read, or has more than {fields_max} fields") from None
+    return dict(pairs)

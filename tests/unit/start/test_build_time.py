@@ -1,0 +1,114 @@
+"""When the package was built (operations.md §1.7): what a build leaves, and what is shown of it.
+
+A small package with the project's own setup.py is built: building the project takes minutes.
+"""
+
+import calendar
+import os
+import shutil
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from amps.server import host
+
+REPOSITORY = Path(__file__).parents[3]
+FORMAT = "%Y-%m-%dT%H:%M:%SZ"
+PROJECT = """
+[build-system]
+requires = ["setuptools", "cython"]
+build-backend = "setuptools.build_meta"
+[project]
+name = "small"
+version = "1"
+[tool.setuptools.packages.find]
+include = ["amps*"]
+"""
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Path:
+    """A package that is built as the project is."""
+    pytest.importorskip("Cython")
+    pytest.importorskip("setuptools")
+    directory = tmp_path / "sources"
+    core = directory / "amps" / "_core"
+    core.mkdir(parents=True)
+    shutil.copy(REPOSITORY / "setup.py", directory)
+    (directory / "pyproject.toml").write_text(PROJECT)
+    (directory / "amps" / "__init__.py").touch()
+    (core / "__init__.py").touch()
+    (core / "one.pyx").write_text("cdef int one = 1\n")
+    return directory
+
+
+def setup(sources: Path, *command: str, epoch: str | None = None) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name != "SOURCE_DATE_EPOCH"}
+    if epoch is not None:
+        environment["SOURCE_DATE_EPOCH"] = epoch
+    return subprocess.run(
+        [sys.executable, "setup.py", "--quiet", *command],
+        cwd=sources,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+
+
+def test_operations_1_7_built_in_place(sources: Path) -> None:
+    """operations.md §1.7: as for an editable installation; each build has a time, even if no module had to be built."""
+    before = time.time() // 1
+    built = setup(sources, "build_ext", "--inplace")
+    assert built.returncode == 0, built.stderr
+    core = sources / "amps" / "_core"
+    (module,) = core.glob("*.so")
+    os.utime(module, (0, 0))
+    shown = calendar.timegm(time.strptime(host.build_date(core), FORMAT))
+    assert before <= shown <= time.time()
+    assert setup(sources, "build_ext", "--inplace", epoch="86400").returncode == 0
+    assert host.build_date(core) == "1970-01-02T00:00:00Z"
+
+
+def test_operations_1_7_built_as_an_editable_wheel(sources: Path) -> None:
+    """operations.md §1.7: the file lies beside the modules, in the sources."""
+    built = setup(sources, "editable_wheel", epoch="86400")
+    assert built.returncode == 0, built.stderr
+    core = sources / "amps" / "_core"
+    assert list(core.glob("*.so"))
+    assert host.build_date(core) == "1970-01-02T00:00:00Z"
+
+
+def test_operations_1_7_built_as_a_wheel(sources: Path, tmp_path: Path) -> None:
+    """operations.md §1.7: whenever it is installed, and whatever was built in the sources before."""
+    (sources / "amps" / "_core" / "build_time.txt").write_text("2001-01-01T00:00:00Z\n")
+    built = setup(sources, "bdist_wheel", epoch="1700000000")
+    assert built.returncode == 0, built.stderr
+    (wheel,) = (sources / "dist").glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "installed")
+    core = tmp_path / "installed" / "amps" / "_core"
+    for path in core.iterdir():
+        os.utime(path, (1_800_000_000, 1_800_000_000))
+    assert list(core.glob("*.so"))
+    assert host.build_date(core) == "2023-11-14T22:13:20Z"
+
+
+@pytest.mark.parametrize("epoch", ["tomorrow", "1.5", "9" * 30])
+def test_a_time_that_is_none_is_refused(sources: Path, epoch: str) -> None:
+    refused = setup(sources, "build_ext", "--inplace", epoch=epoch)
+    assert refused.returncode != 0
+    assert "SOURCE_DATE_EPOCH is" in refused.stderr
+    assert "UNIX time in whole seconds" in refused.stderr
+
+
+def test_modules_that_something_else_has_built(tmp_path: Path) -> None:
+    module = tmp_path / "one.so"
+    module.touch()
+    os.utime(module, (1_700_000_000, 1_700_000_000))
+    assert host.build_date(tmp_path) == "2023-11-14T22:13:20Z"
