@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from amps.config import ModuleUse
-from amps.server.transport.queues import Queues, _shown
+from amps.server.transport.queues import Queues
+from amps.server.transport.subscriptions import shown_text
 from tests.support.peer import Message
 from tests.support.queue_worker import BARRIER, NO_SUBSCRIPTION, Delivery, Stage, queue
 
@@ -168,7 +169,7 @@ def test_queue_subscribe_tells_the_core_what_to_show(stage: Stage) -> None:
     assert (sub_id, topic) == ("s", "Q1")
     assert len(filter_text) == 500
     assert filter_text.endswith("xxx")
-    assert _shown("s\ud83d") == "s\\ud83d", "half of a character, as JSON may bring it"
+    assert shown_text("s\ud83d") == "s\\ud83d", "half of a character, as JSON may bring it"
 
 
 def test_queue_subscribe_by_expression_to_queues_and_topics(stage: Stage) -> None:
