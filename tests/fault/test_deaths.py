@@ -8,7 +8,6 @@ import threading
 import time
 
 import psutil
-import pytest
 
 from tests.fault.load import Participant, Publisher, check_everything, replay, running, wait_for_all
 from tests.fault.storm import LOGGED, crowd, kill_supervisor, only, storm
