@@ -105,14 +105,17 @@ cdef class CoreTurns:
                 self.written(self.journal.position, wanted)
             self.after()
         if self.blocked or self.sequencer.has_replies:
-            self._send_replies()
+            # An answer that finds room late goes to a transport that may sleep, and from which nothing was taken now.
+            worked = self._send_replies() or worked
         if self.sequencer.release(self.blocked):
             worked = True
         if worked:
             self._wake_transports()
         return worked
 
-    cdef int _send_replies(self) except -1:
+    cdef bint _send_replies(self) except -1:
+        """True: some are in the rings now."""
+        cdef bint sent = False
         cdef int index
         cdef list waiting
         cdef Ring ring
@@ -121,6 +124,8 @@ cdef class CoreTurns:
             waiting = <list>self.waiting[index]
             if waiting or index in self.replacing or not (<Ring>self.egress[index]).push(record):
                 waiting.append(record)
+            else:
+                sent = True
         blocked = None
         for index in range(self.transports):
             waiting = <list>self.waiting[index]
@@ -132,12 +137,13 @@ cdef class CoreTurns:
             ring = <Ring>self.egress[index]
             while waiting and ring.push(waiting[0]):
                 del waiting[0]
+                sent = True
             if waiting:
                 if blocked is None:
                     blocked = set()
                 blocked.add(index)
         self.blocked = frozenset() if blocked is None else blocked
-        return 0
+        return sent
 
     cdef int _wake_transports(self) except -1:
         cdef int index

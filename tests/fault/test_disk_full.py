@@ -136,6 +136,23 @@ def test_fault_a_full_disk_refuses_publishers_and_nothing_else(
     assert bodies_of_replay(server) == filler.bodies[: filler.acknowledged]
 
 
+def test_fault_a_full_disk_answers_every_publish_of_a_burst(
+    disk: Path, start_server: StartServer, peers: Peers
+) -> None:
+    """So many refusals that the server stops reading for a moment; only it itself can go on again by then."""
+    server = start_server(log_topics=("t1",))
+    filler = Filler(server, peers)
+    filler.fill()
+    filler.client.close()
+    client = peers.logged_on(server, name=filler.name)
+    first = filler.acknowledged + 1
+    bodies = [b"{}"] * 20_000
+    client.publish_all("t1", bodies, first_sequence=first, a="persisted")
+    for sequence in range(first, first + len(bodies)):
+        ack = client.wait_for_ack("persisted")
+        assert (ack["s"], ack["status"], ack.reason) == (sequence, "failure", "tx store failed")
+
+
 def bodies_of_replay(server: ServerProcess) -> list[bytes]:
     return [body for _, body in replay(server, "t1")]
 

@@ -96,10 +96,20 @@ class CoreLink:
             for connection, for_room in list(self._held.items()):
                 if connection not in self._held:
                     continue  # it has ended meanwhile
-                if not connection.acks.crowded and (not for_room or self._has_room()):
+                if self._may_go_on(connection, for_room):
                     # Who then fills the ring again comes last the next time.
                     del self._held[connection]
                     connection.release()
+
+    @property
+    def release_is_due(self) -> bool:
+        """Whether held input may go on, after a turn that came to it too early: acknowledgements that were in its way
+        are sent later in the turn, and what ends then moves nothing that would bring the next one.
+        """
+        return not self._controls and any(self._may_go_on(*each) for each in self._held.items())
+
+    def _may_go_on(self, connection: "Connection", for_room: bool) -> bool:
+        return not connection.acks.crowded and (not for_room or self._has_room())
 
     def _has_room(self) -> bool:
         """Whether so much of the ring is free that it is worth to go on publishing."""

@@ -354,7 +354,7 @@ class Worker:
         # Of deliveries of queues the core itself knows that they are waited for.
         if core.durable_awaited or self.ack_schedule.durable_awaited or self.feeds.durable_awaited:
             core.ask_for_durable()
-        return more
+        return more or core.release_is_due
 
     def _failed(self, trace: str) -> None:
         """Half a turn leaves the worker in no state to go on: end it, the supervisor starts another one."""

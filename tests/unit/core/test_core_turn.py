@@ -1,6 +1,7 @@
 """The core's turn: when records are released, and how a dead transport is replaced."""
 
 import random
+import select
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from amps._core.core_turns import CoreTurns
 from amps._core.shared import ControlPage, InstanceView, Ring
 from amps.server.core import transient_files
 from amps.server.records import KIND_DECLARE_TOPIC, KIND_LOGON, control_payload, control_record
+from amps.server.runtime import Doorbell
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.server import Server, Settings, configured
 from tests.support.records import RecordParts, ring_position
@@ -202,6 +204,46 @@ def test_core_has_the_journal_synced_for_whoever_waits(awaited: int, wanted: int
     InstanceView(control, Ring(4096), Ring(4096), 0).want_durable(wanted)
     assert turns.turn(1)
     assert told == [(500, max(awaited, wanted))]
+
+
+class AnsweringSequencer:
+    """Has had all its turns, and these answers for the first transport."""
+
+    def __init__(self, answers: list[bytes]) -> None:
+        self.journal = None
+        self.answers = answers
+
+    @property
+    def has_replies(self) -> bool:
+        return bool(self.answers)
+
+    def take_replies(self) -> list[tuple[int, bytes]]:
+        answers, self.answers = self.answers, []
+        return [(0, answer) for answer in answers]
+
+    def turn(self, *about: object) -> bool:
+        return False
+
+    def release(self, blocked: object) -> bool:
+        return False
+
+
+def test_core_wakes_a_transport_for_answers_that_found_no_room_before() -> None:
+    """It has taken all that there was, and sleeps: nothing else would tell it that there is more."""
+    answer = RecordParts(payload=b"x" * 1000).to_bytes()
+    control, ring, bell = ControlPage(), Ring(4096), Doorbell()
+    turns = CoreTurns(control, [ring], [bell.fd], -1, -1, -1, 4096, lambda answer: b"")
+    sequencer: Any = AnsweringSequencer([answer] * 10)
+    turns.begin(sequencer, lambda: True, None, lambda: None)
+    control.set_transport_sleeping(0, True)
+    served = 0
+    while served < 10:
+        turns.turn(1)
+        assert select.select([bell.fd], [], [], 0)[0], f"it is not told that there is more than {served}"
+        bell.clear()
+        served += len(ring.pop_all())
+    turns.turn(1)
+    assert not select.select([bell.fd], [], [], 0)[0]
 
 
 class WaitingSequencer:

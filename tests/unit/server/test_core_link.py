@@ -105,6 +105,24 @@ def test_who_is_not_to_go_on_stays_in_its_place() -> None:
     assert told == ["b", "a", "c"]
 
 
+def test_what_could_not_go_on_is_due_when_its_acknowledgements_are_sent() -> None:
+    """They are sent after the connections had their turn, and nothing that would bring another turn moves."""
+    link, told = Link(), []  # type: ignore[var-annotated]
+    assert not link.release_is_due
+    (held,) = waiting(link, "a", told)
+    held.acks.crowded = True
+    link.push_waiting()
+    assert not link.release_is_due
+    held.acks.crowded = False
+    assert link.release_is_due
+    link.push_waiting()
+    assert told == ["a"]
+    assert not link.release_is_due
+    waiting(link, "b", told)
+    link.fill(PUBLISH_BACKLOG_BYTES)
+    assert not link.release_is_due
+
+
 def test_a_connection_that_ends_while_others_go_on_is_forgotten() -> None:
     link, told = Link(), []  # type: ignore[var-annotated]
     first, second = waiting(link, "ab", told)
