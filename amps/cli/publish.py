@@ -118,7 +118,7 @@ def meter() -> Iterator[Meter]:
     type=POSITIVE_NUMBER,
     default=30.0,
     show_default=True,
-    help="Seconds to wait for a lost server to come back, and for the last acknowledgement.",
+    help="Seconds to wait for a lost server to come back, for one that takes no messages, and for an acknowledgement.",
 )
 @click.pass_context
 def publish(

@@ -12,10 +12,12 @@ from typing import NamedTuple
 
 from amps.client import Client, Message
 from amps.client.errors import ConnectionException, DisconnectedException, TimedOutException
+from amps.client.sending import left_until
 from amps.client.stores import MemoryPublishStore
 
 FIRST_DELAY_S = 0.05
 LONGEST_DELAY_S = 1.0
+FIRST_CONNECTION_S = 10.0
 STORE_LIMIT_BYTES = 256 * 2**20
 
 
@@ -56,36 +58,55 @@ class ReliablePublisher:
 
     def open(self) -> None:
         """The first connection: fails at once if there is no server."""
-        self.client.open()
+        self.client.open(timeout=min(FIRST_CONNECTION_S, self.reconnect_s))
 
     def close(self) -> None:
-        self.client.close()
+        """Give up what is not acknowledged."""
+        self.client.close(timeout=0)
 
     def publish(self, topic: str, data: bytes) -> None:
-        """Hand over one message; returns when it is in the store and, if the server is there, on its way."""
+        """Hand over one message; returns when it is in the store and, if the server is there, on its way.
+
+        A server that takes nothing for `reconnect_s` counts as lost.
+        """
         while True:
+            before = self._progress()
             try:
-                self.client.publish(topic, data)
+                self.client.publish(topic, data, timeout=self.reconnect_s)
                 break
-            except DisconnectedException:  # raised only before the message is in the store
+            except DisconnectedException:  # raised, like the other one, only before the message is in the store
                 self.reconnect()
+            except TimedOutException as error:
+                if self._progress() == before:
+                    raise PublishFailed(
+                        f"the server takes no messages for {self.reconnect_s:g} s: {self._state()}"
+                    ) from error
         self.published += 1
 
+    def _progress(self) -> tuple[int, int]:
+        return self.acknowledged, self.client.stats.bytes_out
+
+    def _state(self) -> str:
+        open_ = self.store.unpersisted_count()
+        return f"{self.published - open_} messages are acknowledged, {open_} are not"
+
     def reconnect(self) -> Resumption:
-        """Connect again, waiting longer each time; the client then sends what is left in its store."""
+        """Connect again, waiting longer each time; the client then sends what is left in its store.
+
+        Raises PublishFailed after `reconnect_s`.
+        """
         deadline = time.monotonic() + self.reconnect_s
         delay_s = FIRST_DELAY_S
         while True:
             try:
-                self.client.disconnect()
-                self.client.connect()
-                held = self.client.logon().sequence or 0
+                self.client.disconnect(timeout=0)
+                self.client.connect(timeout=left_until(deadline))
+                held = self.client.logon(timeout=left_until(deadline)).sequence or 0
                 return Resumption(held, max(0, self.store.highest_unpersisted() - held))
             except (ConnectionException, TimedOutException) as error:
                 if time.monotonic() + delay_s > deadline:
                     raise PublishFailed(
-                        f"no connection to the server for {self.reconnect_s:g} s ({error}); "
-                        f"{self.store.unpersisted_count()} messages are not acknowledged"
+                        f"no connection to the server for {self.reconnect_s:g} s ({error}): {self._state()}"
                     ) from error
             time.sleep(delay_s)
             delay_s = min(delay_s * 2, LONGEST_DELAY_S)
@@ -106,7 +127,7 @@ class ReliablePublisher:
                 if self.store.unpersisted_count() < open_before:
                     continue
                 raise PublishFailed(
-                    f"{self.store.unpersisted_count()} messages are not acknowledged after {timeout_s:g} s"
+                    f"the server acknowledged nothing for {timeout_s:g} s: {self._state()}"
                 ) from error
 
     def _failed(self, message: Message, reason: str) -> None:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable
 
 from amps.client.codecs import Codec, codec_for
-from amps.client.command import Command, check_text, check_timeout
+from amps.client.command import Command, check_text
 from amps.client.engine_types import Route, RouteKind, Ticket
 from amps.client.enums import DEFAULT, AckType, Data, Handler, Timeout
 from amps.client.errors import InvalidSubIdException
@@ -17,6 +17,7 @@ from amps.client.message import Message
 from amps.client.options import OnFull, check_buffer, option_names
 from amps.client.outbound import awaited_by
 from amps.client.runtime import ClientRuntime
+from amps.client.sending import deadline_of, left_until
 from amps.client.stores.bookmark import BookmarkStore
 from amps.client.streams import MessageStream, StreamBuffer
 from amps.client.uri import ConnectionUri
@@ -75,8 +76,12 @@ class Commanding(ClientRuntime):
         return self._handle(command, handler, timeout, resubscribe=False)
 
     def send(self, command: Command) -> str:
-        """Send a command and wait for nothing; its command id. Answers go to the last chance handler."""
+        """Send a command and wait for no answer; its command id. Answers go to the last chance handler.
+
+        While the server does not read it waits, at most the client's `timeout` seconds; then nothing was sent.
+        """
         self._check_usable()
+        self._make_room(command.command, self._deadline(DEFAULT))
         with self._lock:
             command_id = self._engine.send(command, time.monotonic())
         self._after_call()
@@ -94,15 +99,19 @@ class Commanding(ClientRuntime):
         self._check_usable()
         if awaited or awaited_by(command):
             self._check_may_wait(command.command)
-        limit = command.timeout if timeout is DEFAULT else timeout
-        limit = check_timeout(self.timeout if limit is DEFAULT else limit)
+        deadline = self._deadline(command.timeout if timeout is DEFAULT else timeout)
+        self._make_room(command.command, deadline)
         with self._lock:
             ticket = self._engine.execute(
                 command, route, time.monotonic(), resubscribe=resubscribe, awaited=awaited
             )
             ticket.waiter = threading.Event()
         self._after_call()
-        return ticket, self._await(ticket, limit)
+        return ticket, self._await(ticket, left_until(deadline))
+
+    def _deadline(self, timeout: Timeout) -> float | None:
+        """When a call that begins now must end."""
+        return deadline_of(self.timeout if timeout is DEFAULT else timeout)
 
     def _replaced(self, command: Command) -> Route | None:
         """The route that a command with `replace` keeps using."""
@@ -250,14 +259,3 @@ class Commanding(ClientRuntime):
         """Where the bookmark store would resume this subscription; None = nothing known."""
         self._check_usable()
         return self.bookmark_store.get_most_recent(sub_id) if self.bookmark_store is not None else None
-
-
-def deadline_of(timeout: Timeout) -> float | None:
-    """When a time limit that starts now is over."""
-    seconds = check_timeout(timeout)
-    return None if seconds is None else time.monotonic() + seconds
-
-
-def left_until(deadline: float | None) -> float | None:
-    """Seconds left, never negative."""
-    return None if deadline is None else max(0.0, deadline - time.monotonic())

@@ -25,11 +25,11 @@ class Dispatcher:
         self.thread = threading.Thread(target=self._work, name=f"amps-dispatch:{name}", daemon=True)
         self.thread.start()
 
-    def put(self, event: Event) -> None:
-        """Queue an event; waits while the queue is full and nobody waits for an answer."""
+    def put(self, event: Event, *, wait: bool) -> None:
+        """Queue an event; with `wait` not before the queue has room or a thread of the client waits for an answer."""
         size = len(event.messages) if isinstance(event, Deliver) else 1
         with self._condition:
-            if threading.current_thread() is not self.thread:
+            if wait:
                 self._condition.wait_for(
                     lambda: self._messages < self._max_messages or self._overfill or self._stopped
                 )

@@ -1,10 +1,14 @@
-"""Publishing: never waits for the server, but for room in a bounded publish store."""
+"""Publishing: waits for no answer, but while the server does not read, and for room in a bounded publish store.
+
+A publish never half-succeeds: it raises, and the message was neither sent nor stored; or it returns, and the message is
+sent, or on its way, and in the store if there is one.
+"""
 
 import threading
 import time
 
-from amps.client.command import Command, PublishTemplate, check_base64, check_expiration
-from amps.client.commanding import Commanding, deadline_of, left_until
+from amps.client.command import Command, PublishTemplate, check_base64, check_expiration, check_timeout
+from amps.client.commanding import Commanding
 from amps.client.enums import DEFAULT, AckType, Data, Timeout
 from amps.client.errors import (
     AMPSException,
@@ -12,6 +16,7 @@ from amps.client.errors import (
     StoreFullException,
     TimedOutException,
 )
+from amps.client.sending import left_until
 from amps.client.stores.publish import PublishStore
 
 MAX_TEMPLATES = 10_000
@@ -36,8 +41,14 @@ class Publishing(Commanding):
         expiration: int | None = None,
         correlation_id: str | None = None,
         sow_key: str | None = None,
+        timeout: Timeout = DEFAULT,
     ) -> int:
-        """Publish a message; its sequence number, 0 without a publish store. Never waits for the server."""
+        """Publish a message; its sequence number, 0 without a publish store. Waits for no answer.
+
+        While the server does not read what was sent before, or the publish store is full, it waits, at most `timeout`
+        seconds. Then it raises TimedOutException, and the message was neither sent nor stored: it may be published
+        again. What a slow server has not read when this returns is sent by a thread of the client.
+        """
         if expiration is None and correlation_id is None and sow_key is None:
             template = self._templates.get(topic)
             if template is None:
@@ -46,7 +57,7 @@ class Publishing(Commanding):
                     self._templates.clear()
         else:
             template = _template("publish", topic, expiration, correlation_id, sow_key)
-        return self._publish(template, data)
+        return self._publish(template, data, timeout)
 
     def delta_publish(
         self,
@@ -56,20 +67,28 @@ class Publishing(Commanding):
         expiration: int | None = None,
         correlation_id: str | None = None,
         sow_key: str | None = None,
+        timeout: Timeout = DEFAULT,
     ) -> int:
         """Publish changes to a record; as publish."""
-        return self._publish(_template("delta_publish", topic, expiration, correlation_id, sow_key), data)
+        template = _template("delta_publish", topic, expiration, correlation_id, sow_key)
+        return self._publish(template, data, timeout)
 
-    def _publish(self, template: PublishTemplate, data: Data | object) -> int:
+    def _publish(self, template: PublishTemplate, data: Data | object, timeout: Timeout) -> int:
+        if timeout is not DEFAULT:
+            check_timeout(timeout)
         body = data if type(data) is bytes else self._encode(data)
         store = self.publish_store
         engine = self._engine
+        deadline: float | None = None
+        if self._behind:
+            deadline = self._deadline(timeout)
+            self._make_room(template.command, deadline)
         try:
             with self._lock:
                 sequence = engine.publish_body(template, body)
                 pending_bytes = engine.pending_bytes
         except StoreFullException:
-            sequence = self._publish_when_room(template, body)
+            sequence = self._publish_when_room(template, body, deadline or self._deadline(timeout))
             pending_bytes = engine.pending_bytes
         except AMPSException:
             self._check_usable()
@@ -79,7 +98,7 @@ class Publishing(Commanding):
         self._sent_publish(pending_bytes)
         return sequence
 
-    def _publish_when_room(self, template: PublishTemplate, body: bytes) -> int:
+    def _publish_when_room(self, template: PublishTemplate, body: bytes, deadline: float | None) -> int:
         """The publish store is full: wait for acknowledgements, unless that is not wanted or not possible."""
         store = self.publish_store
         assert store is not None
@@ -94,15 +113,24 @@ class Publishing(Commanding):
                 try:
                     with self._lock:
                         return self._engine.publish_body(template, body)
-                except StoreFullException:
+                except StoreFullException as full:
                     with self._discarded:
-                        while self._discards == seen:
-                            self._discarded.wait()
+                        if not self._discarded.wait_for(
+                            lambda seen=seen: self._discards != seen,  # type: ignore[misc]
+                            left_until(deadline),
+                        ):
+                            raise TimedOutException(
+                                f"{template.command}: the publish store had no room in time, "
+                                f"{self.unpersisted_count} messages in it are not persisted"
+                            ) from full
         finally:
             self._end_wait()
 
     def publish_flush(self, *, timeout: Timeout = DEFAULT) -> None:
-        """Wait until everything published before is acknowledged as persisted; without a store, flush()."""
+        """Wait until everything published before is acknowledged as persisted; without a store, flush().
+
+        Waits at most `timeout` seconds, also for the server to read what was sent.
+        """
         store = self.publish_store
         if store is None:
             self.flush(timeout=timeout)
@@ -113,10 +141,11 @@ class Publishing(Commanding):
             return
         if not self.connected:
             raise self._cut_off(f"publish_flush: not connected, {self.unpersisted_count} unpersisted")
+        deadline = self._deadline(timeout)
+        self._make_room("publish_flush", deadline)
         with self._lock:  # makes the server report at once what it would report within its interval
             self._engine.execute(Command("flush"), None, time.monotonic(), awaited=AckType.PERSISTED)
         self._after_call()
-        deadline = deadline_of(self.timeout if timeout is DEFAULT else timeout)
 
         def drained() -> bool:
             return not 0 < store.lowest_unpersisted() <= target

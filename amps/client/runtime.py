@@ -3,16 +3,15 @@
 Threads of a connected client:
 - `amps-rx:<name>` receives, lets the engine work it out, and runs handlers, listeners and stream buffers.
   It never sends what could block; a new one starts with each connection.
-- `amps-tx:<name>` sends what a burst of publishes left over and what the receive thread has to say
-  (heartbeats, acknowledgement batches).
+- `amps-tx:<name>` sends what a burst of publishes left over, what the socket did not take at once, and what
+  the receive thread has to say (heartbeats, acknowledgement batches). It alone waits for a slow peer.
 - `amps-timer`, one per process, only wakes the above.
 - `amps-dispatch:<name>` runs the handlers instead of the receive thread if the client was made so.
 
-Locks: the engine lock guards the engine and is never held while anything blocks; the send lock is held
-while bytes are written, so that order of the engine's output is order on the wire. The engine lock is
-taken inside the send lock, never the other way round. A publish sends at once if the last one was a while
-ago; in a burst it leaves its bytes to the sending thread until enough have gathered. Threads refer to the
-client weakly: a client that is dropped while open is collected, warns and closes.
+Locks: the engine lock guards the engine and is never held while anything blocks. How bytes are sent, and how
+long a call may wait for that, is in `sending`. A publish sends at once if the last one was a while ago; in a
+burst it leaves its bytes to the sending thread until enough have gathered. Threads refer to the client
+weakly: a client that is dropped while open is collected, warns and closes.
 """
 
 import logging
@@ -21,7 +20,6 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable
-from queue import SimpleQueue
 from typing import Literal
 
 from amps.client.dispatcher import Dispatcher
@@ -48,20 +46,18 @@ from amps.client.errors import (
     UsageException,
 )
 from amps.client.forking import RefusingLock, forked, watch
-from amps.client.handlers import EventHandlers
 from amps.client.message import Message
+from amps.client.sending import Sending, acquire_until, deadline_of
 from amps.client.streams import StreamBuffer
-from amps.client.threads import SendQueue, receive_loop, send_loop
+from amps.client.threads import receive_loop, send_loop
 from amps.client.timers import process_timer
 from amps.client.transport import SocketTransport
 
-BURST_GAP_S = 0.00005
-SEND_AT_BYTES = 64 * 1024
 JOIN_S = 5.0
 
 
-class ClientRuntime(EventHandlers):
-    """Threads, sending, waiting and dispatch under a Client."""
+class ClientRuntime(Sending):
+    """Threads, waiting and dispatch under a Client."""
 
     def __init__(
         self,
@@ -74,7 +70,7 @@ class ClientRuntime(EventHandlers):
         super().__init__(name, logger)
         self._engine = engine
         self._lock: threading.Lock | RefusingLock = threading.Lock()
-        self._send_lock = threading.Lock()
+        self._begin_sending()
         self._connect_lock = threading.Lock()
         self._room = threading.Condition()
         self._waiting_commands = 0
@@ -83,15 +79,11 @@ class ClientRuntime(EventHandlers):
         self._transport: SocketTransport | None = None
         self._rx: threading.Thread | None = None
         self._tx: threading.Thread | None = None
-        self._tx_queue: SendQueue = SimpleQueue()
-        self._tx_signalled = False
-        self._last_publish = 0.0
         self._leaving = False
         self._closing = False
         self._closed = False
         self._disowned = False
         self._bytes_in = 0
-        self._bytes_out = 0
         self._dispatch_settings = (dispatch, max_depth)
         self._dispatcher: Dispatcher | None = None
         watch(self)
@@ -177,8 +169,12 @@ class ClientRuntime(EventHandlers):
             )
             self._tx.start()
 
-    def _leave(self) -> None:
-        """End the connection on the application's behalf; the receive thread does the rest."""
+    def _leave(self, timeout: Timeout) -> None:
+        """End the connection on the application's behalf; the receive thread does the rest.
+
+        What was accepted is sent first, for as long as `timeout` says.
+        """
+        deadline = deadline_of(timeout)
         with self._lock:
             transport = self._transport
             self._leaving = True
@@ -186,8 +182,8 @@ class ClientRuntime(EventHandlers):
                 self._engine.flush_acks()
         if transport is None:
             return
-        self._pump()
-        if self._send_lock.acquire(timeout=JOIN_S):
+        self._pump(deadline)
+        if acquire_until(self._send_lock, deadline):
             self._send_lock.release()  # what another thread was sending is out, an acknowledgement perhaps
         self._begin_wait()  # nobody may wait for room in a buffer now
         try:
@@ -289,86 +285,6 @@ class ClientRuntime(EventHandlers):
     def _silence_left(self) -> float | None:
         deadline = self._engine.silence_deadline()
         return None if deadline is None else deadline - time.monotonic()
-
-    # Sending
-
-    def _pump(self, wait: bool = True) -> None:
-        """Send what the engine has ready. Without `wait` a thread that is sending already does it instead."""
-        while self._engine.has_outgoing:
-            if not self._pump_once(wait):
-                return  # the holder of the send lock looks again after it has let go
-
-    def _pump_once(self, wait: bool = True) -> bool:
-        """Send what is ready now, of a replay one part; whether it could. What was ready before is then sent."""
-        engine = self._engine
-        if not self._send_lock.acquire(wait):
-            return False
-        try:
-            with self._lock:
-                transport = self._transport
-                chunks = engine.outgoing()
-                events = engine.events() if engine.has_events else None
-            if chunks and transport is not None:
-                self._write(transport, chunks)
-        finally:
-            self._send_lock.release()
-        if events:
-            self._dispatch(events)
-        return True
-
-    def _write(self, transport: SocketTransport, chunks: list[bytes]) -> None:
-        self._bytes_out += sum(map(len, chunks))
-        if self._transport_filter is not None:
-            self._call(self._transport_filter, b"".join(chunks), True)
-        try:
-            transport.send(chunks)
-        except OSError:
-            transport.shutdown()  # the receive thread notices and does what a lost connection needs
-
-    def _signal_tx(self) -> None:
-        if not self._tx_signalled:
-            self._tx_signalled = True
-            self._tx_queue.put(None)
-
-    def _send_signalled(self) -> None:
-        """The sending thread has been told to look; another thread that is sending already does it instead."""
-        self._tx_signalled = False
-        self._pump(wait=False)
-
-    def _sent_publish(self, pending_bytes: int) -> None:
-        """Decide when the bytes of a publish go out; see the module docstring."""
-        now = time.monotonic()
-        if now - self._last_publish > BURST_GAP_S or pending_bytes > SEND_AT_BYTES:
-            self._pump()
-            self._last_publish = time.monotonic()
-        else:
-            self._last_publish = now
-            if not self._tx_signalled:
-                self._signal_tx()
-
-    def _after_call(self) -> None:
-        """After an engine call of the application: send, tell, and plan."""
-        self._pump()
-        with self._lock:
-            events = self._engine.events() if self._engine.has_events else None
-        if events:
-            self._dispatch(events)
-        self._schedule()
-
-    def _schedule(self) -> None:
-        deadline = self._engine.deadline()
-        if deadline is not None:
-            process_timer().schedule(self, deadline)
-
-    def on_timer(self, now: float) -> float | None:
-        """Heartbeats and timed acknowledgement batches; runs on the timer thread, so it only signals."""
-        with self._lock:
-            self._engine.tick(now)
-            signal = self._engine.has_outgoing
-            following = self._engine.deadline()
-        if signal:
-            self._signal_tx()
-        return following
 
     def set_global_handler(self, command: str, fn: Handler | None) -> None:
         """Every message of one type (`ack`, `publish` …), before it goes its usual way."""
@@ -478,6 +394,7 @@ class ClientRuntime(EventHandlers):
                 sink.end(event.error)  # type: ignore[union-attr]
             return
         if self._dispatcher is not None:
-            self._dispatcher.put(event)
+            # Only reading is held back by handlers that are slow.
+            self._dispatcher.put(event, wait=threading.current_thread() is self._rx)
         else:
             self._run_event(event)

@@ -1,7 +1,8 @@
 """The blocking client: what applications call.
 
 A Client has one connection at a time and any number of threads. Calls either send and return (publish,
-ack, unsubscribing a stream) or wait for the server's answer, at most `timeout` seconds. Messages arrive
+ack, unsubscribing a stream) or wait for the server's answer. No call waits longer than its `timeout`, whatever it
+waits for: an answer, another thread of the client, or a server that does not read. Messages arrive
 in handlers, on the receive thread, or in MessageStreams, in the thread that reads them. There is no
 protocol rule here: those are in `engine`, the threads and locks are in `runtime`.
 """
@@ -23,7 +24,6 @@ from typing import Literal, Self
 from amps.client.auth import Authenticator, DefaultAuthenticator
 from amps.client.codecs import CODEC_NAMES, Codec, codec_named
 from amps.client.command import PublishTemplate, check_base64, check_number, check_text, check_timeout
-from amps.client.commanding import deadline_of, left_until
 from amps.client.engine import Engine
 from amps.client.engine_types import ClientStats, EngineConfig, Ticket
 from amps.client.enums import DEFAULT, ConnectionState, Timeout
@@ -34,11 +34,13 @@ from amps.client.errors import (
     DisconnectedException,
     DuplicateLogonException,
     InvalidUriException,
+    TimedOutException,
     UsageException,
 )
 from amps.client.message import Message
 from amps.client.options import OnFull, check_buffer
 from amps.client.publishing import Publishing
+from amps.client.sending import acquire_until, left_until
 from amps.client.stores.bookmark import BookmarkStore
 from amps.client.stores.publish import PublishStore
 from amps.client.subscribing import Subscribing
@@ -69,7 +71,8 @@ class Client(Publishing, Subscribing):
     publish_store: keeps publishes until the server has them for good, and sends them again after a reconnect.
     bookmark_store: remembers what bookmark subscriptions have processed.
     codec: turns objects into bodies and back; a name or a Codec, by default that of the message type.
-    timeout: seconds that calls wait for the server; None = for ever. Calls take a `timeout` of their own.
+    timeout: seconds that calls wait for the server, to answer and to read; None = for ever. Calls take a `timeout` of
+        their own. A call that has waited so long raises TimedOutException; the connection stays usable.
     heartbeat, heartbeat_timeout: seconds between beats, and of silence after which the server counts as gone.
     auto_ack, ack_batch_size, ack_timeout: how queue messages are acknowledged.
     batch_size: records in one message of a query's result.
@@ -205,20 +208,27 @@ class Client(Publishing, Subscribing):
     @property
     def stats(self) -> ClientStats:
         """A snapshot of the counters."""
+        transport = self._transport
         return replace(
             self._engine.stats,
             bytes_in=self._bytes_in,
-            bytes_out=self._bytes_out,
+            bytes_out=self._bytes_out - (transport.unsent_bytes if transport is not None else 0),
             handler_errors=self._handler_errors,
             unpersisted=self.unpersisted_count,
         )
 
     # Connection
 
-    def connect(self, uri: str | None = None) -> None:
-        """Open the connection; nothing is sent (but for an HTTP upgrade, if the URI asks for it)."""
+    def connect(self, uri: str | None = None, *, timeout: Timeout = DEFAULT) -> None:
+        """Open the connection; nothing is sent (but for an HTTP upgrade, if the URI asks for it).
+
+        `timeout` is for all of it: the name of the host, the connection and its TLS handshake.
+        """
         self._check_usable()
-        with self._connect_lock:
+        deadline = self._deadline(timeout)
+        if not acquire_until(self._connect_lock, deadline):
+            raise TimedOutException("connect: another thread is still connecting this client")
+        try:
             if self._leaving and self._transport is not None:
                 raise AlreadyConnectedException(
                     f"client {self.name!r} is still closing its connection, which ends when this handler returns"
@@ -232,10 +242,14 @@ class Client(Publishing, Subscribing):
                     f"no connection string: pass uri= to the client{swapped} or to connect"
                 )
             parsed = parse_uri(text)
-            transport = dial(parsed, timeout_s=self.timeout, tls=self._tls, http_headers=self._http_headers)
+            transport = dial(
+                parsed, timeout_s=left_until(deadline), tls=self._tls, http_headers=self._http_headers
+            )
             self.uri = text
             self._parsed_uri = parsed
             self._attach(transport, lambda now: self._engine.connection_made(now, parsed))
+        finally:
+            self._connect_lock.release()
 
     def logon(
         self,
@@ -244,7 +258,9 @@ class Client(Publishing, Subscribing):
         options: str | None = None,
         timeout: Timeout = DEFAULT,
     ) -> Message:
-        """Log on and wait for the result: the acknowledgement. A refused logon closes the connection."""
+        """Log on and wait for the result: the acknowledgement. A logon that is refused, or not answered within
+        `timeout` seconds, closes the connection.
+        """
         self._check_may_wait("logon")
         check_text("options", options or "")
         if self._parsed_uri is None or not self.connected:
@@ -257,7 +273,8 @@ class Client(Publishing, Subscribing):
         asked = type(authority) is not DefaultAuthenticator  # a subclass may make a password of its own
         username, secret = self._parsed_uri.user, self._parsed_uri.password
         password = authority.authenticate(username or "", secret or "")
-        deadline = deadline_of(self.timeout if timeout is DEFAULT else timeout)
+        deadline = self._deadline(timeout)
+        self._make_room("logon", deadline)
         ticket: Ticket | None = None
         try:
             while True:
@@ -280,23 +297,31 @@ class Client(Publishing, Subscribing):
         except (DuplicateLogonException, UsageException):
             raise
         except BaseException:
-            self._leave()
+            self._leave(0)
             raise
         self._pump_once()  # the server knows of the heartbeats before the caller does anything else
         return ack
 
-    def open(self) -> Self:
-        """Connect and log on."""
-        self.connect()
-        self.logon()
+    def open(self, *, timeout: Timeout = DEFAULT) -> Self:
+        """Connect and log on, both within `timeout` seconds."""
+        deadline = self._deadline(timeout)
+        self.connect(timeout=timeout)
+        self.logon(timeout=left_until(deadline))
         return self
 
-    def disconnect(self) -> None:
-        """Send unsent queue acknowledgements and close the connection; the client may connect again."""
-        self._leave()
+    def disconnect(self, *, timeout: Timeout = DEFAULT) -> None:
+        """Send unsent queue acknowledgements and close the connection; the client may connect again.
 
-    def close(self) -> None:
-        """Disconnect for good. Safe to call again, and in a forked child, which only gives up its copy."""
+        What a slow server has not read of what was sent before is waited for, at most `timeout` seconds, then dropped;
+        a publish store keeps its messages. A handler that is running is waited for, at most 5 s more.
+        """
+        self._leave(self.timeout if timeout is DEFAULT else timeout)
+
+    def close(self, *, timeout: Timeout = DEFAULT) -> None:
+        """Disconnect for good, as `disconnect` does. Safe to call again, and in a forked child, which only gives up its
+        copy.
+        """
+        limit = check_timeout(self.timeout if timeout is DEFAULT else timeout)
         if self._closed or self._disowned:
             return
         unpersisted = self.unpersisted_count
@@ -307,7 +332,7 @@ class Client(Publishing, Subscribing):
             )  # fmt: skip
         self._closed = True
         self._closing = True
-        self._leave()
+        self._leave(limit)
         if self._transport is None:  # else a handler closes its own client: its thread does the rest
             self._finish_close()
 

@@ -3,7 +3,8 @@ proxies.
 
 A transport moves bytes and knows nothing of messages. One thread receives while others send (one at a
 time: the caller holds a send lock), so a TLS connection is driven through memory buffers under its own
-short lock: a blocked send never stops reading.
+short lock: a blocked send never stops reading. A send ends at its deadline: what the peer has not taken then is
+kept, and goes out first with the next send.
 """
 
 import contextlib
@@ -13,7 +14,10 @@ import ssl
 import struct
 import threading
 import time
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from queue import Empty, SimpleQueue
+from typing import Any
 
 from amps.client.errors import (
     AMPSException,
@@ -25,6 +29,7 @@ from amps.client.uri import ConnectionUri
 from amps.same_host import send_unpaced
 
 RECEIVE_BYTES = 256 * 1024
+LONGEST_POLL_S = 1_000_000.0
 SEND_TOGETHER_BYTES = 256 * 1024
 MAX_PREFLIGHT_ANSWER_BYTES = 64 * 1024
 # With TLS 1.3 a server judges the client's certificate when the client has finished the handshake already.
@@ -40,6 +45,17 @@ class SocketTransport:
         self._buffer = memoryview(bytearray(RECEIVE_BYTES))
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
+        self._poll_out = select.poll()
+        self._poll_out.register(sock, select.POLLOUT)
+        self._begun = memoryview(b"")  # the rest of what the socket has taken a part of
+        self._waiting: deque[bytes] = deque()
+        self.behind = False
+        """Whether something was not sent by the deadline, and is kept."""
+
+    @property
+    def unsent_bytes(self) -> int:
+        """How much is kept."""
+        return len(self._begun) + sum(map(len, list(self._waiting))) if self.behind else 0
 
     def receive(self, timeout_s: float | None = None) -> bytes | memoryview | None:
         """What has come, valid until the next call; empty at the end, None if nothing comes in time."""
@@ -50,10 +66,42 @@ class SocketTransport:
             return None
         return self._buffer[: self._socket.recv_into(self._buffer)]
 
-    def send(self, chunks: Sequence[bytes]) -> None:
-        """Send all of the chunks in order; blocks while the peer does not read."""
-        for part in together(chunks):
-            self._socket.sendall(part)
+    def send(self, chunks: Sequence[bytes], deadline: float | None = None) -> bool:
+        """Send the chunks in order, after what is kept. False: not all by the deadline (None: never), the rest is kept.
+
+        An OSError says that the connection is of no use any more.
+        """
+        waiting = self._waiting
+        waiting.extend(together(chunks))
+        try:
+            while self._begun or waiting:
+                if not self._begun:
+                    self._begun = memoryview(self._wire_bytes(waiting.popleft()))
+                try:
+                    sent = self._socket.send(self._begun, socket.MSG_DONTWAIT)
+                except BlockingIOError:
+                    self.behind = True
+                    if not self._wait_writable(deadline):
+                        return False
+                else:
+                    self._begun = self._begun[sent:]
+        except OSError:
+            waiting.clear()
+            self._begun = memoryview(b"")
+            self.behind = False
+            raise
+        self.behind = False
+        return True
+
+    def _wire_bytes(self, data: bytes) -> bytes:
+        """What is written to the socket for these bytes."""
+        return data
+
+    def _wait_writable(self, deadline: float | None) -> bool:
+        if deadline is None:
+            return bool(self._poll_out.poll())
+        left_s = deadline - time.monotonic()
+        return left_s > 0 and bool(self._poll_out.poll(min(left_s, LONGEST_POLL_S) * 1000))
 
     def shutdown(self) -> None:
         """End both directions: a blocked receive or send returns. Any thread may call this."""
@@ -143,20 +191,19 @@ class TlsTransport(SocketTransport):
                 else:
                     self._incoming.write_eof()
 
-    def send(self, chunks: Sequence[bytes]) -> None:
-        for part in together(chunks):
-            with self._lock:
-                self._tls.write(part)
-                encrypted = self._outgoing.read()
-            self._socket.sendall(encrypted)
+    def _wire_bytes(self, data: bytes) -> bytes:
+        with self._lock:
+            self._tls.write(data)
+            return self._outgoing.read()
 
     def shutdown(self) -> None:
         with self._lock:
             with contextlib.suppress(ssl.SSLError, ValueError):
                 self._tls.unwrap()  # only the closing alert is wanted, not the answer to it
             alert = self._outgoing.read()
-        with contextlib.suppress(OSError):  # a full or dead connection goes without it
-            self._socket.send(alert, socket.MSG_DONTWAIT)
+        if not self.behind:  # it must not follow a part of something else
+            with contextlib.suppress(OSError):  # a full or dead connection goes without it
+                self._socket.send(alert, socket.MSG_DONTWAIT)
         super().shutdown()
 
 
@@ -187,6 +234,10 @@ def remaining(deadline: float | None) -> float | None:
     return left
 
 
+_Address = tuple[Any, ...]
+"""One of what getaddrinfo gives."""
+
+
 def dial(
     uri: ConnectionUri,
     *,
@@ -205,9 +256,9 @@ def dial(
             transport = TlsTransport(sock, tls or ssl.create_default_context(), uri.host, deadline)
         else:
             transport = SocketTransport(sock)
+        sock.settimeout(None)
         if request:
             _preflight(transport, uri, request, deadline)
-        sock.settimeout(None)
         return transport
     except AMPSException:
         if sock is not None:
@@ -233,7 +284,7 @@ def _connect_unix(uri: ConnectionUri, deadline: float | None) -> socket.socket:
 
 
 def _connect_tcp(uri: ConnectionUri, deadline: float | None) -> socket.socket:
-    addresses = socket.getaddrinfo(uri.host, uri.port, type=socket.SOCK_STREAM)
+    addresses = _resolve(uri, deadline)
     first = socket.AF_INET6 if uri.ip_protocol_prefer == "ipv6" else socket.AF_INET
     addresses.sort(key=lambda address: address[0] != first)
     failure: OSError = OSError("the host has no address")
@@ -253,6 +304,31 @@ def _connect_tcp(uri: ConnectionUri, deadline: float | None) -> socket.socket:
         send_unpaced(sock)
         return sock
     raise failure
+
+
+def _resolve(uri: ConnectionUri, deadline: float | None) -> list[_Address]:
+    """The addresses of the host. Who is asked for a name may answer late, and a lookup cannot be told when to end."""
+    answer: SimpleQueue[list[_Address] | OSError] = SimpleQueue()
+
+    def look_up() -> None:
+        try:
+            answer.put(socket.getaddrinfo(uri.host, uri.port, type=socket.SOCK_STREAM))
+        except OSError as error:
+            answer.put(error)
+
+    try:
+        return socket.getaddrinfo(
+            uri.host, uri.port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
+        )  # an address is no name
+    except socket.gaierror:
+        threading.Thread(target=look_up, name="amps-resolve", daemon=True).start()
+    try:
+        found = answer.get(timeout=remaining(deadline))
+    except Empty:
+        raise TimeoutError(f"the name {uri.host} was not looked up in time") from None
+    if isinstance(found, OSError):
+        raise found
+    return found
 
 
 def _set_options(sock: socket.socket, uri: ConnectionUri) -> None:
@@ -291,7 +367,8 @@ def preflight_request(uri: ConnectionUri, headers: Iterable[str] | Mapping[str, 
 def _preflight(
     transport: SocketTransport, uri: ConnectionUri, request: bytes, deadline: float | None
 ) -> None:
-    transport.send([request])
+    if not transport.send([request], deadline):
+        raise TimedOutException(f"{uri.safe_text}: the HTTP preflight was not sent in time")
     answer = b""
     while b"\r\n\r\n" not in answer:
         data = transport.receive(remaining(deadline))

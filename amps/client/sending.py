@@ -1,0 +1,177 @@
+"""How what the engine has ready reaches the socket, and how long a call may wait for that.
+
+A call of the application never blocks in the socket after the engine has accepted something from it: it sends what the
+socket takes at once and leaves the rest to the sending thread. It waits before: while the connection is *behind*, which
+means that the peer does not read and the socket took only a part, a call makes room first, for as long as its time
+limit says. Then it ends with TimedOutException, and the engine has accepted nothing from it.
+
+What the socket did not take is kept by the transport and goes out first: no frame follows a part of another one.
+
+Locks: the send lock is held while bytes are written, so that order of the engine's output is order on the wire. The
+engine lock is taken inside it, never the other way round. Who cannot get the send lock at once relies on its holder,
+who looks for more after letting go.
+"""
+
+import threading
+import time
+from queue import SimpleQueue
+
+from amps.client.command import check_timeout
+from amps.client.engine import Engine
+from amps.client.engine_types import Event
+from amps.client.enums import Timeout
+from amps.client.errors import TimedOutException
+from amps.client.forking import RefusingLock
+from amps.client.handlers import EventHandlers
+from amps.client.threads import SendQueue
+from amps.client.timers import process_timer
+from amps.client.transport import SocketTransport
+
+BURST_GAP_S = 0.00005
+SEND_AT_BYTES = 64 * 1024
+AT_ONCE = 0.0
+"""A deadline that is over: what cannot be done at once is not done."""
+
+
+class Sending(EventHandlers):
+    """The sending side of a client's runtime. The attributes below are set by its constructor."""
+
+    _engine: Engine
+    _lock: "threading.Lock | RefusingLock"
+    _transport: SocketTransport | None
+
+    def _begin_sending(self) -> None:
+        self._send_lock = threading.Lock()
+        self._tx_queue: SendQueue = SimpleQueue()
+        self._tx_signalled = False
+        self._last_publish = 0.0
+        self._bytes_out = 0
+
+    @property
+    def _behind(self) -> bool:
+        """Whether the peer reads too slowly: a part of what was to be sent still waits."""
+        transport = self._transport
+        return transport is not None and transport.behind
+
+    def _make_room(self, what: str, deadline: float | None) -> None:
+        """Wait until what was sent before is out. Raises TimedOutException."""
+        while self._behind:
+            self._pump_once(deadline)
+            if self._behind and deadline is not None and time.monotonic() >= deadline:
+                raise TimedOutException(
+                    f"{what} was not sent in time: the server does not read what was sent before"
+                )
+        if self._engine.has_outgoing:
+            self._signal_tx()  # of threads that found the send lock taken
+
+    def _pump(self, deadline: float | None = AT_ONCE, *, patient: bool = True) -> None:
+        """Send what the engine has ready until the deadline (None: all of it); the sending thread does the rest.
+
+        Unless `patient`, a thread that is sending already is not waited for.
+        """
+        while self._engine.has_outgoing or self._behind:
+            if not self._pump_once(deadline, patient=patient):
+                return
+
+    def _pump_once(self, deadline: float | None = AT_ONCE, *, patient: bool = True) -> bool:
+        """Send what is ready now, of a replay one part. False: another thread is sending, or the time is over."""
+        if not acquire_until(self._send_lock, deadline if patient else AT_ONCE):
+            return False
+        engine = self._engine
+        transport = self._transport
+        events: list[Event] = []
+        try:
+            # Nothing more is taken from the engine while there is a rest: what waits stays bounded.
+            if transport is None or self._write(transport, [], deadline):
+                with self._lock:
+                    transport = self._transport
+                    chunks = engine.outgoing()
+                    if engine.has_events:
+                        events = engine.events()
+                if chunks and transport is not None:
+                    self._write(transport, chunks, deadline)
+        finally:
+            self._send_lock.release()
+            if transport is not None and transport.behind:
+                self._signal_tx()
+        self._dispatch(events)
+        return transport is None or not transport.behind
+
+    def _write(self, transport: SocketTransport, chunks: list[bytes], deadline: float | None) -> bool:
+        if chunks:
+            self._bytes_out += sum(map(len, chunks))
+            if self._transport_filter is not None:
+                self._call(self._transport_filter, b"".join(chunks), True)
+        elif not transport.behind:
+            return True
+        try:
+            return transport.send(chunks, deadline)
+        except OSError:
+            transport.shutdown()  # the receive thread notices and does what a lost connection needs
+            return True
+
+    def _signal_tx(self) -> None:
+        if not self._tx_signalled:
+            self._tx_signalled = True
+            self._tx_queue.put(None)
+
+    def _send_signalled(self) -> None:
+        """The sending thread has been told to look; another thread that is sending already does it instead."""
+        self._tx_signalled = False
+        self._pump(None, patient=False)
+
+    def _sent_publish(self, pending_bytes: int) -> None:
+        """Decide when the bytes of a publish go out: at once, or with more of the burst."""
+        now = time.monotonic()
+        if now - self._last_publish > BURST_GAP_S or pending_bytes > SEND_AT_BYTES:
+            self._pump()
+            self._last_publish = time.monotonic()
+        else:
+            self._last_publish = now
+            if not self._tx_signalled:
+                self._signal_tx()
+
+    def _after_call(self) -> None:
+        """After an engine call of the application: send, tell, and plan."""
+        self._pump()
+        with self._lock:
+            events = self._engine.events() if self._engine.has_events else None
+        if events:
+            self._dispatch(events)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        deadline = self._engine.deadline()
+        if deadline is not None:
+            process_timer().schedule(self, deadline)
+
+    def on_timer(self, now: float) -> float | None:
+        """Heartbeats and timed acknowledgement batches; runs on the timer thread, so it only signals."""
+        with self._lock:
+            self._engine.tick(now)
+            signal = self._engine.has_outgoing
+            following = self._engine.deadline()
+        if signal:
+            self._signal_tx()
+        return following
+
+    def _dispatch(self, events: list[Event]) -> None:
+        raise NotImplementedError
+
+
+def deadline_of(timeout: Timeout) -> float | None:
+    """When a time limit that starts now is over."""
+    seconds = check_timeout(timeout)
+    return None if seconds is None else time.monotonic() + seconds
+
+
+def acquire_until(lock: threading.Lock, deadline: float | None) -> bool:
+    """Take a lock, waiting until the deadline (None: for ever). False: another thread still has it."""
+    if deadline is None:
+        return lock.acquire()
+    return lock.acquire(timeout=min(max(0.0, deadline - time.monotonic()), threading.TIMEOUT_MAX))
+
+
+def left_until(deadline: float | None) -> float | None:
+    """Seconds left, never negative."""
+    return None if deadline is None else max(0.0, deadline - time.monotonic())
