@@ -88,7 +88,7 @@ class ReliablePublisher:
 
     def _state(self) -> str:
         open_ = self.store.unpersisted_count()
-        return f"{self.published - open_} messages are acknowledged, {open_} are not"
+        return f"{self.published - open_} messages are acknowledged, {open_} are not acknowledged"
 
     def reconnect(self) -> Resumption:
         """Connect again, waiting longer each time; the client then sends what is left in its store.

@@ -20,7 +20,7 @@ from amps.client.command import check_timeout
 from amps.client.engine import Engine
 from amps.client.engine_types import Event
 from amps.client.enums import Timeout
-from amps.client.errors import TimedOutException
+from amps.client.errors import DisconnectedException, TimedOutException
 from amps.client.forking import RefusingLock
 from amps.client.handlers import EventHandlers
 from amps.client.threads import SendQueue
@@ -54,13 +54,20 @@ class Sending(EventHandlers):
         return transport is not None and transport.behind
 
     def _make_room(self, what: str, deadline: float | None) -> None:
-        """Wait until what was sent before is out. Raises TimedOutException."""
-        while self._behind:
-            self._pump_once(deadline)
-            if self._behind and deadline is not None and time.monotonic() >= deadline:
+        """Wait until what was sent before is out. Raises TimedOutException, DisconnectedException."""
+        over = False
+        while (transport := self._transport) is not None and transport.behind:
+            if transport.broken:
+                cause = self._engine.dismissal
+                raise DisconnectedException(
+                    f"{what}: {cause or 'the connection was lost'}", reason=cause.reason if cause else None
+                )
+            if over:
                 raise TimedOutException(
                     f"{what} was not sent in time: the server does not read what was sent before"
                 )
+            self._pump_once(deadline)
+            over = deadline is not None and time.monotonic() >= deadline
         if self._engine.has_outgoing:
             self._signal_tx()  # of threads that found the send lock taken
 
@@ -92,12 +99,14 @@ class Sending(EventHandlers):
                     self._write(transport, chunks, deadline)
         finally:
             self._send_lock.release()
-            if transport is not None and transport.behind:
+            if transport is not None and transport.behind and not transport.broken:
                 self._signal_tx()
         self._dispatch(events)
         return transport is None or not transport.behind
 
     def _write(self, transport: SocketTransport, chunks: list[bytes], deadline: float | None) -> bool:
+        if transport.broken:
+            return False
         if chunks:
             self._bytes_out += sum(map(len, chunks))
             if self._transport_filter is not None:
@@ -108,7 +117,7 @@ class Sending(EventHandlers):
             return transport.send(chunks, deadline)
         except OSError:
             transport.shutdown()  # the receive thread notices and does what a lost connection needs
-            return True
+            return False
 
     def _signal_tx(self) -> None:
         if not self._tx_signalled:

@@ -50,7 +50,9 @@ class SocketTransport:
         self._begun = memoryview(b"")  # the rest of what the socket has taken a part of
         self._waiting: deque[bytes] = deque()
         self.behind = False
-        """Whether something was not sent by the deadline, and is kept."""
+        """Whether something was not sent by the deadline, and is kept; or nothing can be sent any more."""
+        self.broken = False
+        """Whether nothing can be sent any more."""
 
     @property
     def unsent_bytes(self) -> int:
@@ -69,7 +71,7 @@ class SocketTransport:
     def send(self, chunks: Sequence[bytes], deadline: float | None = None) -> bool:
         """Send the chunks in order, after what is kept. False: not all by the deadline (None: never), the rest is kept.
 
-        An OSError says that the connection is of no use any more.
+        An OSError says that the connection is `broken`; what was kept is dropped.
         """
         waiting = self._waiting
         waiting.extend(together(chunks))
@@ -88,7 +90,7 @@ class SocketTransport:
         except OSError:
             waiting.clear()
             self._begun = memoryview(b"")
-            self.behind = False
+            self.behind = self.broken = True
             raise
         self.behind = False
         return True

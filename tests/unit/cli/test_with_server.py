@@ -22,6 +22,7 @@ from tests.support.server import (
     module_xml,
     wait_until,
 )
+from tests.support.stuck import StuckServer
 from tests.unit.cli.running import COMMAND, TIMEOUT_S, environment, run, server_option
 
 
@@ -179,6 +180,27 @@ def test_publishing_to_a_server_that_stays_away_fails_and_says_how_much_is_open(
     assert publisher.returncode == 1
     assert b"error: " in errors
     assert b"not acknowledged" in errors
+
+
+def test_publishing_to_a_server_that_reads_nothing_fails_and_says_how_much_is_acknowledged() -> None:
+    """It answers the logon, and later nothing; `-timeout` is kept although what was sent cannot be."""
+    server = StuckServer()
+    server.let_in()
+    try:
+        began = time.monotonic()
+        lines = b"x" * 1_000_000 + b"\n"
+        option = ("-server", f"127.0.0.1:{server.port}")
+        done = run("publish", *option, "-topic", "t", "-timeout", "1", stdin=lines * 20)
+    finally:
+        server.close()
+    assert done.returncode == 1
+    assert re.search(
+        rb"error: the server takes no messages for 1 s: "
+        rb"0 messages are acknowledged, \d+ are not acknowledged\n",
+        done.stderr,
+    ), done.stderr
+    assert done.stdout.startswith(b"total messages published: 0 ")
+    assert time.monotonic() - began < TIMEOUT_S / 2
 
 
 def test_a_refused_message_makes_publish_fail(start_server: StartServer) -> None:
