@@ -80,7 +80,8 @@ class Publishing(Commanding):
         store = self.publish_store
         engine = self._engine
         deadline: float | None = None
-        if self._behind:
+        transport = self._transport
+        if transport is not None and transport.behind:
             deadline = self._deadline(timeout)
             self._make_room(template.command, deadline)
         try:

@@ -82,14 +82,15 @@ class Sending(EventHandlers):
 
     def _pump_once(self, deadline: float | None = AT_ONCE, *, patient: bool = True) -> bool:
         """Send what is ready now, of a replay one part. False: another thread is sending, or the time is over."""
-        if not acquire_until(self._send_lock, deadline if patient else AT_ONCE):
+        at_once = deadline == AT_ONCE or not patient
+        if not (self._send_lock.acquire(False) if at_once else acquire_until(self._send_lock, deadline)):
             return False
         engine = self._engine
         transport = self._transport
-        events: list[Event] = []
+        events: list[Event] | None = None
         try:
             # Nothing more is taken from the engine while there is a rest: what waits stays bounded.
-            if transport is None or self._write(transport, [], deadline):
+            if transport is None or not transport.behind or self._write(transport, [], deadline):
                 with self._lock:
                     transport = self._transport
                     chunks = engine.outgoing()
@@ -101,18 +102,16 @@ class Sending(EventHandlers):
             self._send_lock.release()
             if transport is not None and transport.behind and not transport.broken:
                 self._signal_tx()
-        self._dispatch(events)
+        if events:
+            self._dispatch(events)
         return transport is None or not transport.behind
 
     def _write(self, transport: SocketTransport, chunks: list[bytes], deadline: float | None) -> bool:
         if transport.broken:
             return False
-        if chunks:
-            self._bytes_out += sum(map(len, chunks))
-            if self._transport_filter is not None:
-                self._call(self._transport_filter, b"".join(chunks), True)
-        elif not transport.behind:
-            return True
+        self._bytes_out += sum(map(len, chunks))
+        if chunks and self._transport_filter is not None:
+            self._call(self._transport_filter, b"".join(chunks), True)
         try:
             return transport.send(chunks, deadline)
         except OSError:

@@ -75,18 +75,17 @@ class SocketTransport:
         """
         waiting = self._waiting
         waiting.extend(together(chunks))
+        send, begun = self._socket.send, self._begun
         try:
-            while self._begun or waiting:
-                if not self._begun:
-                    self._begun = memoryview(self._wire_bytes(waiting.popleft()))
+            while begun or waiting:
+                if not begun:
+                    begun = self._begun = memoryview(self._wire_bytes(waiting.popleft()))
                 try:
-                    sent = self._socket.send(self._begun, socket.MSG_DONTWAIT)
+                    begun = self._begun = begun[send(begun, socket.MSG_DONTWAIT) :]
                 except BlockingIOError:
                     self.behind = True
                     if not self._wait_writable(deadline):
                         return False
-                else:
-                    self._begun = self._begun[sent:]
         except OSError:
             waiting.clear()
             self._begun = memoryview(b"")
