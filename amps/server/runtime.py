@@ -23,6 +23,7 @@ from pathlib import Path
 from amps._core.shared import ControlPage, Ring
 from amps.server.action_progress import ActionProgress
 from amps.server.health import DiskActivity
+from amps.server.memory_use import MemoryUse
 from amps.server.queue_statistics import QueueStatistics
 from amps.server.write_statistics import WriteStatistics
 
@@ -123,16 +124,17 @@ class Runtime:
 
     `workers` is the number of transport workers. `transports` counts all that publish to the core, each with a place
     on the control page and two rings of its own: the workers, then, if there is one, the services process. `queues`
-    is the number of queues.
+    is the number of queues, `pools` that of memory pools for slow clients.
     """
 
-    def __init__(self, workers: int, services: bool = False, queues: int = 0) -> None:
+    def __init__(self, workers: int, services: bool = False, queues: int = 0, pools: int = 1) -> None:
         transports = workers + services
         self.directory = RuntimeDirectory()
         self.control = ControlPage()
         self.disk_activity = DiskActivity()
         self.write_statistics = WriteStatistics()
         self.queue_statistics = QueueStatistics(workers, queues)
+        self.memory_use = MemoryUse(workers, pools)
         self.began_ns = time.time_ns()
         """UNIX time since which there is this tree of processes."""
         self.action_progress = ActionProgress()
@@ -158,6 +160,7 @@ class Runtime:
         self.disk_activity.reset()
         self.write_statistics.reset()
         self.queue_statistics.reset()
+        self.memory_use.reset()
         self.began_ns = time.time_ns()
         self.action_progress.reset()
         self.ingress = [Ring(RING_BYTES) for _ in range(self.transports)]
@@ -191,6 +194,11 @@ class Runtime:
     def publishers_path(self, transport: int) -> Path:
         """Who has logged on at a transport worker (transport/publishers.py)."""
         return self.directory.path / f"publishers.{transport}"
+
+    @property
+    def deciding_path(self) -> Path:
+        """The lock of the worker that decides which slow client has to go."""
+        return self.directory.path / "slow-clients.lock"
 
     @property
     def queue_slots_path(self) -> Path:

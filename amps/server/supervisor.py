@@ -40,6 +40,7 @@ from amps.server.core.process import EXIT_REFUSED, EXIT_STORAGE, run_core
 from amps.server.doors import Doors
 from amps.server.eventlog import EventLog, minimum_level, open_log_channel, run_log_process, shared_counters
 from amps.server.health import Pulse
+from amps.server.memory_use import pool_limits
 from amps.server.outage import Outage, turn_away
 from amps.server.runtime import Runtime
 from amps.server.service_manager import Watchdog, notify
@@ -73,7 +74,9 @@ class Supervisor:
         self._config = loaded.config
         self._began_s = time.monotonic()
         workers = self._config.tuning.transport_workers or default_workers()
-        self._runtime = Runtime(workers, self._config.has_services, len(self._config.queues))
+        self._runtime = Runtime(
+            workers, self._config.has_services, len(self._config.queues), len(pool_limits(self._config))
+        )
         self._log_sender, self._log_receiver = open_log_channel()
         self._minimum_level = minimum_level(self._config.logging)
         self._log_counters = shared_counters(len(self._config.logging))
@@ -401,6 +404,7 @@ class Supervisor:
             index = self._transports.index(child)
             self._transports[index] = None
             self._runtime.control.set_transport_alive(index, False)
+            self._runtime.memory_use.clear(index)
             self._publisher_died(child, index, status)
 
     def _publisher_died(self, child: Child, index: int, status: str) -> None:

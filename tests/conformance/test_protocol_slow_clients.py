@@ -1,4 +1,7 @@
-"""Clients that don't read: operations.md §2.1, protocol.md §13, transaction_log.md §7.7 and §22 42."""
+"""Clients that don't read: operations.md §2.1, protocol.md §13, transaction_log.md §7.7 and §22 42.
+
+The limits are the instance's, however many workers share its clients: the tests about them run with several.
+"""
 
 import pytest
 
@@ -9,7 +12,29 @@ from tests.support.server import ServerProcess, StartServer, Transport, numbered
 SMALL_BUFFER_BYTES = 16 * 1024
 PADDING_BYTES = 10_000
 
+WORKERS = 8
+
 LIMITS = "<MessageMemoryLimit>4MB</MessageMemoryLimit><ClientMaxCapacity>100%</ClientMaxCapacity>"
+ROOMY = "<MessageMemoryLimit>40MB</MessageMemoryLimit><ClientMaxCapacity>100%</ClientMaxCapacity>"
+
+
+def worker_of(server: ServerProcess, client: RawClient) -> int:
+    """The worker that has a client: its number is in the connection's name, `<instance>-<transport>-<worker>-<n>`."""
+    host, port = client.socket.getsockname()
+    (record,) = server.log.wait_for("07-0001", f" from {host}:{port}.")
+    connection = record.text.removeprefix("client[").partition("]")[0]
+    return int(connection.rsplit("-", 2)[1])
+
+
+def slow_readers_apart(peers: Peers, server: ServerProcess) -> tuple[RawClient, RawClient]:
+    """Two clients of different workers. Which worker takes a connection is a matter of chance."""
+    first = peers.logged_on(server, receive_buffer_bytes=SMALL_BUFFER_BYTES)
+    for _ in range(50):
+        second = peers.logged_on(server, receive_buffer_bytes=SMALL_BUFFER_BYTES)
+        if worker_of(server, second) != worker_of(server, first):
+            return first, second
+        second.close()
+    raise AssertionError("one worker takes all connections")
 
 
 @pytest.fixture(scope="module")
@@ -65,39 +90,93 @@ def test_protocol_slow_client_capacity_is_a_share_of_the_limit(
     server.log.wait_for("07-0013", slow.client_name, "slow client")
 
 
+def test_protocol_slow_client_may_fill_the_pool_alone(
+    start_server: StartServer, peers: Peers, topic: str
+) -> None:
+    """operations.md §2.1: the limit is the instance's; a worker's clients may have what those of others don't need."""
+    server = start_server(transport_workers=WORKERS, instance_xml=ROOMY)
+    late = peers.logged_on(server, receive_buffer_bytes=SMALL_BUFFER_BYTES)
+    late.subscribe(topic, "s")
+    publisher = peers.logged_on(server)
+    bodies = numbered_bodies(3000, padding_bytes=PADDING_BYTES)  # 30 of 40 MB
+    publisher.publish_all(topic, bodies)
+    publisher.flush()
+    assert bodies_of(late.receive_published(len(bodies), timeout_s=60)) == bodies
+    assert not server.log.find("70-0004")
+
+
 def test_operations_24_the_one_with_more_goes_first(
     start_server: StartServer, peers: Peers, topic: str
 ) -> None:
-    """operations.md §13 24, first part, §2.1: two slow readers, and both together are too much."""
-    server = start_server(
-        transport_workers=1,
-        instance_xml="<MessageMemoryLimit>40MB</MessageMemoryLimit><ClientMaxCapacity>100%</ClientMaxCapacity>",
-    )
-    greedy = peers.logged_on(server, receive_buffer_bytes=SMALL_BUFFER_BYTES)
-    modest = peers.logged_on(server, receive_buffer_bytes=SMALL_BUFFER_BYTES)
-    greedy.subscribe(f"^{topic}/", "s")
+    """operations.md §13 24, first part, §2.1: two slow readers of two workers, and both together are too much.
+
+    The one with more has to go, although what fills the pool comes for the other one.
+    """
+    server = start_server(transport_workers=WORKERS, instance_xml=ROOMY)
+    greedy, modest = slow_readers_apart(peers, server)
+    greedy.subscribe(f"{topic}/greedy", "s")
     modest.subscribe(f"{topic}/modest", "s")
     publisher = peers.logged_on(server)
-    bodies = numbered_bodies(
-        1500, padding_bytes=PADDING_BYTES
-    )  # 15 MB for both, then as much for one of them
-    publisher.publish_all(f"{topic}/modest", bodies)
+    bodies = numbered_bodies(3200, padding_bytes=PADDING_BYTES)  # 32 MB for one of them, 20 MB for the other
     publisher.publish_all(f"{topic}/greedy", bodies)
-    publisher.publish_all(f"{topic}/greedy", bodies)
+    publisher.flush()
+    assert not server.log.find("70-0004")
+    publisher.publish_all(f"{topic}/modest", bodies[:2000])
     server.log.wait_for("07-0013", greedy.client_name, "slow client")
-    assert bodies_of(modest.receive_published(len(bodies))) == bodies
-    assert not server.log.find("70-0004", modest.client_name)
+    assert bodies_of(modest.receive_published(2000, timeout_s=60)) == bodies[:2000]
+    assert len(server.log.find("70-0004")) == 1
+
+
+def test_operations_24_of_two_alike_one_goes(start_server: StartServer, peers: Peers, topic: str) -> None:
+    """operations.md §13 24, §2.1: two slow readers of two workers get the same; without one of them there is room."""
+    server = start_server(transport_workers=2, instance_xml=ROOMY)
+    readers = slow_readers_apart(peers, server)
+    for reader in readers:
+        reader.subscribe(topic, "s")
+    publisher = peers.logged_on(server)
+    bodies = numbered_bodies(3200, padding_bytes=PADDING_BYTES)  # 32 MB for each of them
+    publisher.publish_all(topic, bodies)
+    publisher.flush()
+    (record,) = server.log.wait_for("70-0004")
+    (other,) = (reader for reader in readers if reader.client_name not in record.text)
+    assert bodies_of(other.receive_published(len(bodies), timeout_s=60)) == bodies
+    assert len(server.log.find("70-0004")) == 1
+
+
+def test_operations_24_a_killed_worker_gives_its_memory_back(
+    start_server: StartServer, peers: Peers, topic: str
+) -> None:
+    """operations.md §2.1: what waited for the clients of a worker that died waits no more."""
+    server = start_server(transport_workers=4, instance_xml=ROOMY)
+    publisher, lost = slow_readers_apart(peers, server)
+    lost.subscribe(topic, "s")
+    bodies = numbered_bodies(3000, padding_bytes=PADDING_BYTES)  # 30 of 40 MB
+    publisher.publish_all(topic, bodies)
+    publisher.flush()
+    assert not server.log.find("70-0004")
+    pid = server.transport_pid(worker_of(server, lost))
+    server.kill_process(pid)
+    server.wait_for_new_tree([pid])
+    late = peers.logged_on(server, receive_buffer_bytes=SMALL_BUFFER_BYTES)
+    late.subscribe(topic, "s")
+    publisher.publish_all(topic, bodies)
+    publisher.flush()
+    assert bodies_of(late.receive_published(len(bodies), timeout_s=60)) == bodies
+    assert not server.log.find("70-0004")
 
 
 def test_operations_26_a_transport_with_a_limit_of_its_own(
     start_server: StartServer, peers: Peers, topic: str
 ) -> None:
-    """operations.md §13 26: its clients neither fill the instance's pool nor suffer when that is full."""
+    """operations.md §13 26: its clients neither fill the instance's pool nor suffer when that is full.
+
+    Its limit, too, is that of all workers together.
+    """
     server = start_server(
-        transport_workers=1,
+        transport_workers=WORKERS,
         transports=(
             Transport("shared"),
-            Transport("own", extra_xml="<MessageMemoryLimit>400MB</MessageMemoryLimit>"),
+            Transport("own", extra_xml="<MessageMemoryLimit>40MB</MessageMemoryLimit>"),
         ),
         instance_xml=LIMITS,
     )
@@ -108,10 +187,13 @@ def test_operations_26_a_transport_with_a_limit_of_its_own(
     for client in slow.values():
         client.subscribe(topic, "s")
     publisher = peers.logged_on(server)
-    bodies = numbered_bodies(2000, padding_bytes=PADDING_BYTES)  # 20 MB
+    bodies = numbered_bodies(3000, padding_bytes=PADDING_BYTES)  # 30 MB
     publisher.publish_all(topic, bodies)
     server.log.wait_for("07-0013", slow["shared"].client_name, "slow client")
-    assert bodies_of(slow["own"].receive_published(len(bodies))) == bodies
+    assert bodies_of(slow["own"].receive_published(len(bodies), timeout_s=60)) == bodies
+    publisher.publish_all(topic, bodies)
+    publisher.publish_all(topic, bodies)
+    server.log.wait_for("07-0013", slow["own"].client_name, "slow client")
 
 
 def test_protocol_slow_client_may_be_too_old(start_server: StartServer, peers: Peers, topic: str) -> None:

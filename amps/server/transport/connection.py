@@ -142,6 +142,7 @@ class Connection(asyncio.BufferedProtocol):
         """The client has caught up."""
         self.writable = True
         self._oldest_unsent_s = None
+        self.listener.pool.forget(self)
         self.worker.feeds.reads_again(self)
 
     def connection_lost(self, exc: Exception | None) -> None:

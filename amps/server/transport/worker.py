@@ -24,6 +24,7 @@ from amps.config import ServerConfig, TransportConfig
 from amps.messages import make_message_types
 from amps.server.benches import Benches
 from amps.server.eventlog import EventLog
+from amps.server.memory_use import Deciding, pool_limits
 from amps.server.runtime import Runtime
 from amps.server.security import (
     SwitchableAuthenticator,
@@ -143,24 +144,25 @@ class Worker:
             self._schedule_after,
             lambda action: self.loop.call_soon_threadsafe(action),
         )
-        instance_pool = MemoryPool(self, config.message_memory_limit_bytes // max(1, runtime.workers))
+        deciding = Deciding(runtime.deciding_path)
+        self._pools = {
+            transport: MemoryPool(self, number, limit_bytes, deciding)
+            for number, (transport, limit_bytes) in enumerate(pool_limits(config).items())
+        }
         queue_filters = QueueFilters(
             runtime, self.core, QueueNames(config), self.topics, self.feeds, self._benches, self.schedule
         )
         self.queues = Queues(self.core, runtime.control, self.feeds, queue_filters, self.schedule)
-        self._listeners = {t.name: self._listener(t, instance_pool) for t in config.transports}
+        self._listeners = {t.name: self._listener(t) for t in config.transports}
 
-    def _listener(self, transport: TransportConfig, instance_pool: MemoryPool) -> Listener:
-        pool = instance_pool
-        if transport.message_memory_limit_bytes is not None:
-            pool = MemoryPool(self, transport.message_memory_limit_bytes // max(1, self.runtime.workers))
+    def _listener(self, transport: TransportConfig) -> Listener:
         return Listener(
             transport.name,
             transport,
             transport.message_type,
             SwitchableAuthenticator(make_authenticator(self.config, transport)),
             SwitchableEntitlement(make_entitlement(self.config, transport)),
-            pool,
+            self._pools.get(transport.name, self._pools[None]),
         )
 
     # --- life -------------------------------------------------------------------------------------------------
@@ -296,6 +298,7 @@ class Worker:
     def disconnected(self, connection: Connection) -> None:
         """A connection has ended; forget everything about it."""
         self.core.forget(connection)
+        connection.listener.pool.forget(connection)
         self.publishers.forget(connection.slot)
         self.ack_schedule.forget(connection)
         self.feeds.forget(connection)
@@ -348,8 +351,7 @@ class Worker:
         more |= self.feeds.run()
         if self.ack_schedule:
             self.ack_schedule.send(self.loop, self.now_s())
-        if self.dirty:
-            self._flush()
+        self._flush()
         core.publish_pushed()
         # Of deliveries of queues the core itself knows that they are waited for.
         if core.durable_awaited or self.ack_schedule.durable_awaited or self.feeds.durable_awaited:
@@ -402,6 +404,8 @@ class Worker:
                 connection.flush()
                 if not connection.writable:
                     connection.listener.pool.check(connection)
+        for pool in self._pools.values():
+            pool.settle(self.now_s())
 
     def _tick(self) -> None:
         try:
@@ -416,8 +420,8 @@ class Worker:
         self.queues.release_journals()
         self.feeds.release_journals()
         self.feeds.send_persisted(list(self._connections.values()), now)
-        for listener in self._listeners.values():
-            listener.pool.check_ages(now)
+        for pool in self._pools.values():
+            pool.look_around(now)
         if now >= self._next_report_s:
             self._next_report_s = now + REPORT_INTERVAL_S
             self._benches.report()
