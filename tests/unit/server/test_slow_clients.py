@@ -1,10 +1,13 @@
-"""Memory pools with fake connections: who is disconnected, and when."""
+"""Memory pools with fake connections: who is disconnected by which worker, and when."""
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
 
-from amps.server.transport.slow_clients import MemoryPool
+from amps.server.memory_use import MemoryUse
+from amps.server.transport.slow_clients import PATIENCE_S, MemoryPool
 
 LIMIT_BYTES = 1000
 
@@ -29,8 +32,24 @@ class FakeConnection:
         return 0.0 if self.unsent_since_s is None else now_s - self.unsent_since_s
 
 
+class FakeInstance:
+    """What workers share. `alone` False: another worker decides just now."""
+
+    def __init__(self, workers: int = 1) -> None:
+        self.memory_use = MemoryUse(workers, 1)
+        self.rung: list[int] = []
+        self.transport_bells = [
+            SimpleNamespace(ring=lambda worker=worker: self.rung.append(worker)) for worker in range(workers)
+        ]
+        self.alone = True
+
+    @contextlib.contextmanager
+    def tried(self) -> Iterator[bool]:
+        yield self.alone
+
+
 class Clients:
-    """A pool, its worker and its clients; limits of the instance, and of the transport where given."""
+    """A worker's part in a pool, and its clients; limits of the instance, and of the transport where given."""
 
     def __init__(
         self,
@@ -39,6 +58,8 @@ class Clients:
         age_limit_s: float | None = None,
         transport_capacity: float | None = None,
         transport_age_limit_s: float | None = None,
+        instance: FakeInstance | None = None,
+        index: int = 0,
     ) -> None:
         self.logged: list[tuple[str, str]] = []
         config = SimpleNamespace(client_max_capacity=capacity, client_message_age_limit_s=age_limit_s)
@@ -48,13 +69,23 @@ class Clients:
                 client_max_capacity=transport_capacity, client_message_age_limit_s=transport_age_limit_s
             )
         )
-        self.pool = MemoryPool(cast(Any, SimpleNamespace(config=config, log=log)), LIMIT_BYTES)
+        self.now_s = 0.0
+        instance = instance or FakeInstance()
+        worker = SimpleNamespace(config=config, log=log, index=index, runtime=instance)
+        self.pool = MemoryPool(cast(Any, worker), 0, LIMIT_BYTES, cast(Any, instance))
 
     def client(self, name: str, unsent_bytes: int = 0, **options: Any) -> FakeConnection:
         return FakeConnection(name, self.listener, unsent_bytes, **options)
 
     def check(self, connection: FakeConnection) -> None:
         self.pool.check(cast(Any, connection))
+        self.pool.settle(self.now_s)
+
+    def slow_client(self, name: str, unsent_bytes: int) -> FakeConnection:
+        """One that the worker knows of."""
+        client = self.client(name, unsent_bytes)
+        self.check(client)
+        return client
 
 
 def test_a_client_may_have_its_share_and_no_more() -> None:
@@ -99,7 +130,10 @@ def test_clients_that_have_caught_up_or_left_do_not_count() -> None:
     for client in (caught_up, left):
         clients.check(client)
     caught_up.writable = True
+    clients.pool.forget(cast(Any, caught_up))
     left.phase = SimpleNamespace(value="closed")
+    clients.pool.forget(cast(Any, left))
+    clients.check(left)
     slow = clients.client("slow", 450)
     clients.check(slow)
     assert clients.logged == []
@@ -109,7 +143,7 @@ def test_clients_for_which_only_replays_wait_are_not_even_remembered() -> None:
     clients = Clients(age_limit_s=1.0)
     replaying = clients.client("replaying", unsent_bytes=0, unsent_since_s=0.0)
     clients.check(replaying)
-    clients.pool.check_ages(1000.0)
+    clients.pool.look_around(1000.0)
     assert replaying.aborted == []
 
 
@@ -117,11 +151,11 @@ def test_a_message_may_wait_as_long_as_the_age_limit_says() -> None:
     clients = Clients(age_limit_s=10.0)
     slow = clients.client("slow", 1, unsent_since_s=100.0)
     clients.check(slow)
-    clients.pool.check_ages(110.0)
+    clients.pool.look_around(110.0)
     assert slow.aborted == []
-    clients.pool.check_ages(110.5)
+    clients.pool.look_around(110.5)
     assert slow.aborted == ["slow client"]
-    clients.pool.check_ages(111.0)
+    clients.pool.look_around(111.0)
     assert clients.logged == [("70-0004", "slow")]
 
 
@@ -129,9 +163,9 @@ def test_a_transport_s_own_age_limit_goes_before_the_instance_s() -> None:
     clients = Clients(age_limit_s=1.0, transport_age_limit_s=10.0)
     slow = clients.client("slow", 1, unsent_since_s=100.0)
     clients.check(slow)
-    clients.pool.check_ages(105.0)
+    clients.pool.look_around(105.0)
     assert slow.aborted == []
-    clients.pool.check_ages(111.0)
+    clients.pool.look_around(111.0)
     assert slow.aborted == ["slow client"]
 
 
@@ -139,7 +173,7 @@ def test_without_an_age_limit_nobody_is_too_late() -> None:
     clients = Clients()
     slow = clients.client("slow", 1, unsent_since_s=0.0)
     clients.check(slow)
-    clients.pool.check_ages(1e9)
+    clients.pool.look_around(1e9)
     assert slow.aborted == []
 
 
@@ -148,11 +182,130 @@ def test_a_client_that_has_caught_up_is_not_too_late() -> None:
     slow = clients.client("slow", 1, unsent_since_s=0.0)
     clients.check(slow)
     slow.writable = True
-    clients.pool.check_ages(1000.0)
+    clients.pool.forget(cast(Any, slow))
+    clients.pool.look_around(1000.0)
     slow.writable = False
     # It was forgotten, and is looked at again only after more output.
-    clients.pool.check_ages(2000.0)
+    clients.pool.look_around(2000.0)
     assert slow.aborted == []
     clients.check(slow)
-    clients.pool.check_ages(3000.0)
+    clients.pool.look_around(3000.0)
     assert slow.aborted == ["slow client"]
+
+
+# --- several workers ------------------------------------------------------------------------------------
+
+
+def two_workers(**options: Any) -> tuple[FakeInstance, Clients, Clients]:
+    instance = FakeInstance(2)
+    first, second = (Clients(capacity=1.0, instance=instance, index=index, **options) for index in range(2))
+    return instance, first, second
+
+
+def test_a_lone_client_may_have_all() -> None:
+    _, first, _ = two_workers()
+    lone = first.slow_client("lone", LIMIT_BYTES)
+    assert lone.aborted == []
+
+
+def test_the_worker_with_the_largest_client_disconnects_it_whoever_fills_the_pool() -> None:
+    instance, first, second = two_workers()
+    largest = first.slow_client("largest", 600)
+    small = second.slow_client("small", 401)
+    assert (largest.aborted, small.aborted, instance.rung) == ([], [], [0])
+    first.pool.settle(0.0)
+    assert (largest.aborted, small.aborted) == (["slow client"], [])
+    second.pool.settle(10.0)
+    assert (small.aborted, instance.memory_use.used_bytes(0)) == ([], 401)
+
+
+def test_of_two_alike_one_goes() -> None:
+    _, first, second = two_workers()
+    alike = [clients.slow_client("alike", 501) for clients in (first, second)]
+    for clients in (second, first, second):
+        clients.pool.settle(0.0)
+    assert [client.aborted for client in alike] == [["slow client"], []]
+
+
+def test_what_a_client_has_read_counts_no_more() -> None:
+    instance, first, second = two_workers()
+    reading = first.slow_client("reading", 600)
+    reading.unsent_bytes = 500
+    small = second.slow_client("small", 450)
+    # Nobody has looked at it since: its own worker does before it disconnects it.
+    first.pool.settle(0.0)
+    second.pool.settle(10.0)
+    assert (reading.aborted, small.aborted, instance.memory_use.used_bytes(0)) == ([], [], 950)
+
+
+def test_without_output_clients_are_looked_at_now_and_then() -> None:
+    instance, first, _ = two_workers()
+    reading = first.slow_client("reading", 600)
+    reading.unsent_bytes = 100
+    first.pool.look_around(0.1)
+    assert instance.memory_use.used_bytes(0) == 100
+    assert instance.memory_use.largest(0) == (0, 100)
+
+
+def test_the_largest_but_one_takes_its_place() -> None:
+    instance, first, _ = two_workers()
+    largest = first.slow_client("largest", 300)
+    first.slow_client("second", 200)
+    first.pool.forget(cast(Any, largest))
+    assert (instance.memory_use.used_bytes(0), instance.memory_use.largest(0)) == (200, (0, 200))
+
+
+def test_a_worker_that_does_not_answer_is_not_waited_for_without_end() -> None:
+    _, first, second = two_workers()
+    first.slow_client("largest", 600)
+    small, smaller = second.slow_client("small", 350), second.slow_client("smaller", 100)
+    second.pool.settle(PATIENCE_S - 0.01)
+    assert second.logged == []
+    second.pool.settle(PATIENCE_S)
+    assert (small.aborted, smaller.aborted) == (["slow client"], [])
+
+
+def test_patience_begins_anew_when_there_was_room() -> None:
+    _, first, second = two_workers()
+    largest = first.slow_client("largest", 600)
+    small = second.slow_client("small", 450)
+    largest.unsent_bytes = 500
+    first.pool.look_around(0.5)
+    second.pool.settle(0.6)
+    largest.unsent_bytes = 600
+    first.check(largest)
+    assert largest.aborted == ["slow client"]
+    first.slow_client("next", 700)
+    second.pool.settle(PATIENCE_S + 0.1)
+    assert small.aborted == []
+
+
+def test_one_worker_decides_at_a_time() -> None:
+    instance, first, _ = two_workers()
+    instance.alone = False
+    largest = first.slow_client("largest", 600)
+    first.slow_client("other", 500)
+    assert largest.aborted == []
+    first.pool.settle(PATIENCE_S / 2)
+    assert largest.aborted == []
+    instance.alone = True
+    first.pool.settle(PATIENCE_S / 2)
+    assert largest.aborted == ["slow client"]
+
+
+def test_a_worker_that_decides_without_end_is_not_waited_for() -> None:
+    instance, first, _ = two_workers()
+    instance.alone = False
+    largest = first.slow_client("largest", 600)
+    first.slow_client("other", 500)
+    first.pool.settle(PATIENCE_S)
+    assert largest.aborted == ["slow client"]
+
+
+def test_clients_of_a_dead_worker_count_no_more() -> None:
+    instance, first, second = two_workers()
+    first.slow_client("gone", 900)
+    instance.memory_use.clear(0)
+    small = second.slow_client("small", 900)
+    second.pool.settle(10.0)
+    assert small.aborted == []
