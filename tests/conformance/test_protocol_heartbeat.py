@@ -17,14 +17,14 @@ def client(peers: Peers, plain_server: ServerProcess) -> RawClient:
 def test_protocol_65_a_silent_client_is_disconnected(client: RawClient, plain_server: ServerProcess) -> None:
     """protocol.md §21 65: heartbeats come, nothing goes back, reason `heartbeat`.
 
-    How soon is told by the heartbeats, of which the server sends one in each interval: after one, two or three of them,
-    whatever the machine does, the connection is closed.
+    How soon is told by the heartbeats, of which the server sends one in each interval: after two of them, on a machine
+    that halts for an interval after one, the connection is closed.
     """
     started = time.monotonic()
     client.send({"c": "heartbeat", "o": "start,1"})
     *received, told = client.wait_for_close(timeout_s=30)
     assert (told["status"], told.reason) == ("failure", "heartbeat")
-    assert 1 <= len(received) <= 3
+    assert 1 <= len(received) <= 2
     assert all(message.header == {"c": "heartbeat"} for message in received)
     assert time.monotonic() - started > 2.9  # one interval until the first heartbeat, two for its answer
     plain_server.log.wait_for("07-0013", client.client_name, "heartbeat")

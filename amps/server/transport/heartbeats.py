@@ -71,7 +71,8 @@ class Heartbeat:
         # What was sent while input is held may be an answer.
         if self._asked_s is not None and (connection.held or connection.last_input_s > self._asked_s):
             self._asked_s = None
-        if self._asked_s is not None and now + CLOCK_S >= self._asked_s + 2 * interval:
+        # Two timers have rung since.
+        if self._asked_s is not None and now + 2 * CLOCK_S >= self._asked_s + 2 * interval:
             worker.log.log("07-0042", client=connection.shown_name)
             connection.dismiss("heartbeat", "nothing came from this client within two intervals")
             return
