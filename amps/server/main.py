@@ -1,8 +1,8 @@
 """`ampServer`: the command that runs an instance from a configuration file.
 
 Reads the command line and the configuration, says what there is to say before the start, and hands over to
-the supervisor. Exit codes: 0 clean shutdown or an answered question, 1 usage error, bad configuration,
-failed minimum or failed start; a process killed by signal N ends with 128+N as seen by a shell.
+the supervisor. Exit codes: those of the help text, of which 70 and 74 are explained in stopping.py; a process killed
+by signal N ends with 128+N as seen by a shell.
 """
 
 import argparse
@@ -24,7 +24,11 @@ signals, to the first process (amps: supervisor):
   an action in the configuration takes the place of that: amps-action-on-signal for SIGHUP, with
   amps-action-do-rotate-logs, has every log target begin its next file, or open its file anew (for logrotate)
 
-exit codes: 0 clean shutdown or answered question, 1 usage, configuration or start failed"""
+exit codes:
+  0   clean shutdown or answered question
+  1   usage, configuration or start failed, or the running instance gave up; the log says why
+  70  a process died in the shutdown; what was acknowledged is kept
+  74  the transaction log was not made durable in the shutdown: what was not acknowledged may be missing"""
 
 
 class _Parser(argparse.ArgumentParser):

@@ -22,9 +22,12 @@ class Outage:
         self._began_s = time.monotonic()
         self._delay_s = DELAY_S
         self._retry_at_s: float | None = None
+        self.reason = ""
+        """Why the storage could not be used, the last time."""
 
-    def failed(self) -> float:
+    def failed(self, reason: str) -> float:
         """The storage cannot be used (again): returns how many seconds to wait."""
+        self.reason = reason
         delay_s = self._delay_s
         self._retry_at_s = time.monotonic() + delay_s
         self._delay_s = min(2 * delay_s, DELAY_MAX_S)

@@ -17,7 +17,7 @@ What dies:
     too often     a process that dies five times within a minute ends the instance; the services, without which messages
                   get on, are left alone for a minute
 Stop (SIGTERM, SIGINT, SIGHUP without an action, or an action): the actions of the shutdown; then the transports drain,
-then the services, then the core, then the log. A second signal does not hurt.
+then the services, then the core, then the log. A second signal does not hurt. What fails meanwhile: stopping.py.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ from amps.config import LoadedConfig
 from amps.journal.disk import Identity
 from amps.server import console, remedies
 from amps.server.children import RESTART_WINDOW_S, RESTARTS_MAX, Child, GiveUp, RestartCounter
-from amps.server.core.process import EXIT_REFUSED, EXIT_STORAGE, run_core
+from amps.server.core.process import EXIT_REFUSED, run_core
 from amps.server.doors import Doors
 from amps.server.eventlog import EventLog, minimum_level, open_log_channel, run_log_process, shared_counters
 from amps.server.health import Pulse
@@ -47,6 +47,7 @@ from amps.server.service_manager import Watchdog, notify
 from amps.server.services.process import run_services
 from amps.server.signals import SWITCH_SIGNALS, Signals
 from amps.server.startup import log_startup
+from amps.server.stopping import EXIT_FAILED, EXIT_STORAGE, StopFailures
 from amps.server.transport.listeners import ListenFailure
 from amps.server.transport.worker import run_transport
 
@@ -97,6 +98,7 @@ class Supervisor:
         self._directories: dict[str, Identity] | None = None  # of the log; None: there has been no core yet
         self._deaths: dict[str, RestartCounter] = {}
         self._stopping_for: str | None = None
+        self._failures = StopFailures(self.log)
         self._ready = False
         self._watchdog = Watchdog()
         self.on_ready: Callable[[], None] = lambda: None
@@ -132,13 +134,13 @@ class Supervisor:
         finally:
             self._stop()
             self._signals.ignore_stops()
-        return code
+        return code or self._failures.status
 
     def _give_up(self, reason: str) -> int:
         """Say why the instance ends, or was never there. Returns the exit code."""
         self.log.log("01-0006" if self._ready else "00-0009", reason=reason)
         console.complain(f"Error: {reason}")
-        return 1
+        return EXIT_FAILED
 
     def _stop_for(self, cause: str) -> None:
         self._stopping_for = self._stopping_for or cause
@@ -309,7 +311,7 @@ class Supervisor:
                 self._switch(message[1], message[2])
             elif message[0] == "shutdown":
                 self._stop_for(message[1])
-            elif message[0] == "refused" and not (self._ready and message[2]):
+            elif message[0] == "refused" and not (self._ready and message[2]) and self._stopping_for is None:
                 raise GiveUp(message[1])
             elif message[0] in ("refused", "failed"):
                 self._outage_reason = message[1]
@@ -385,6 +387,8 @@ class Supervisor:
 
     def _died(self, child: Child, code: int) -> None:
         status = f"signal {signal.strsignal(-code) or -code}" if code < 0 else f"exit code {code}"
+        if self._stopping_for is not None and code != 0:
+            self._failed_to_stop(child, status)
         if child is self._log_process:
             self._log_process = None
             if self._stopping_for is None:
@@ -406,6 +410,16 @@ class Supervisor:
             self._runtime.control.set_transport_alive(index, False)
             self._runtime.memory_use.clear(index)
             self._publisher_died(child, index, status)
+
+    def _failed_to_stop(self, child: Child, status: str) -> None:
+        """A child ended while the instance stops, and not as it should."""
+        if child is not self._core or (self._config.transaction_log is None and self._outage_reason is None):
+            self._failures.process_died(child.title, child.pid, status)
+        elif child.ready or self._ready:
+            self._failures.log_not_durable(self._outage_reason or f"the core ended too early ({status})")
+        else:
+            reason = self._outage_reason or f"the core ended ({status})"
+            self._failures.status = self._give_up(reason)
 
     def _publisher_died(self, child: Child, index: int, status: str) -> None:
         if self._stopping_for is None:
@@ -452,7 +466,7 @@ class Supervisor:
     def _wait_for_storage(self, reason: str) -> None:
         """The log cannot be opened, or not written to: try again later."""
         self._outage = self._outage or Outage()
-        delay_s = self._outage.failed()
+        delay_s = self._outage.failed(reason)
         self.log.log("01-0007", reason=reason, seconds=int(delay_s))
         notify(f"STATUS=waiting for its storage: {reason.splitlines()[0]}\n")
 
@@ -519,6 +533,8 @@ class Supervisor:
         # A core that recovers has promised nothing yet, and its next start recovers again.
         drain_s = CORE_DRAIN_S if self._core is not None and self._core.ready else START_ABANDON_S
         self._wait_for_end(lambda: [c for c in (self._core,) if c is not None], drain_s)
+        if self._outage is not None:
+            self._failures.log_not_durable(self._outage.reason)
         self.log.log("FF-0003")
         self.log.finish()
         self._log_sender.close()
@@ -548,6 +564,8 @@ class Supervisor:
             self._kill(child)
             if child is self._core:
                 self._core = None
+                if child.ready and self._config.transaction_log is not None:
+                    self._failures.log_not_durable(f"the core did not end within {timeout_s:.0f} s")
             elif child is self._log_process:
                 self._log_process = None
             elif child is self._services:

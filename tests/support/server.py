@@ -298,8 +298,10 @@ class ServerProcess:
         RUNNING.append(self)
         return self.process
 
-    def stop(self, signal_number: int = signal.SIGTERM) -> None:
-        """End the server in order and check that it ended well. No effect if it does not run."""
+    def stop(self, signal_number: int = signal.SIGTERM, *, expected: int = 0) -> None:
+        """End the server in order and check that it ended well, or with the exit code that is expected. No effect if it
+        does not run.
+        """
         if self.process is None:
             return
         problems = self._problems_while_running()
@@ -307,7 +309,7 @@ class ServerProcess:
         self.process.send_signal(signal_number)
         try:
             code = self.process.wait(STOP_TIMEOUT_S)
-            if code != 0:
+            if code != expected:
                 problems.append(f"exit code {code} after signal {signal_number}")
         except subprocess.TimeoutExpired:
             problems.append(f"still running {STOP_TIMEOUT_S} s after signal {signal_number}")

@@ -58,9 +58,9 @@ from amps.server.core.transient_files import TransientFiles
 from amps.server.eventlog import EventLog
 from amps.server.records import control_record
 from amps.server.runtime import Runtime
+from amps.server.stopping import EXIT_STORAGE
 from amps.server.topics import TopicMatcher
 
-EXIT_STORAGE = 74
 EXIT_REFUSED = 78
 BATCH_BYTES = 1 << 18
 IDLE_WAIT_MS = 100

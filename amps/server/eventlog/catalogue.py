@@ -293,6 +293,14 @@ CATALOGUE: Mapping[str, Entry] = {
     "FF-0005": Entry(
         "warning", "the actions of the shutdown have not ended after {seconds} seconds; the shutdown goes on."
     ),
+    "FF-0006": Entry(
+        "critical",
+        "the transaction log was not made durable in the shutdown: {reason}; what was not acknowledged may be missing "
+        "from it; exit status {code}.",
+    ),
+    "FF-0007": Entry(
+        "error", "process[{process}] with pid {pid} ended unexpectedly in the shutdown ({status})."
+    ),
 }
 
 _OPTIONAL = re.compile(r"\[\[(.*?)\]\]", re.DOTALL)

@@ -19,7 +19,7 @@ def test_outage_pauses_grow_to_a_bound(clock: list[float]) -> None:
     now = Outage()
     delays = []
     for _ in range(8):
-        delays.append(now.failed())
+        delays.append(now.failed("gone"))
         assert not now.retry_is_due()
         clock[0] += delays[-1]
         assert now.retry_is_due()
