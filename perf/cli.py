@@ -29,7 +29,7 @@ DEFAULT_OUTPUT = Path(__file__).parent / "results"
     type=click.IntRange(1),
     help="Messages of a throughput run. [default: 4,000,000 publishes, 1,000,000 for replay, "
     "100,000 different ones for filters, 50,000 per message type, 10,000,000 for queue-depth and "
-    "queue-restart; what a peer manages in the time of a run for queue-throughput]",
+    "queue-restart, 2,000 topics for queue-topics; what a peer manages in the time of a run for queue-throughput]",
 )
 @click.option(
     "--connections", default=Settings.connections, show_default=True, help="Publishing connections."

@@ -1,13 +1,24 @@
 """Which queues a topic feeds, and what a queue's name stands for: pure functions of a configuration.
 
 A queue is named by its number, its place in `ServerConfig.queues`. Core, transports and services ask here, so that
-they agree. Nothing is remembered between calls: whoever asks for every message keeps the answers.
+they agree. Nothing is remembered between calls: whoever asks for every message keeps the answers. A topic is held
+against few of the expressions of a large configuration (amps/expression_index.py).
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from amps.config.model import ServerConfig
+from amps.expression_index import ExpressionIndex
 from amps.topic_expressions import RESERVED_PREFIX, topic_predicate
+
+
+@dataclass(slots=True, eq=False)
+class _Expression:
+    """An underlying topic that is an expression, and the queues that have it."""
+
+    matches: Callable[[str], bool]
+    queues: list[int] = field(default_factory=list)
 
 
 class QueueTopics:
@@ -18,13 +29,19 @@ class QueueTopics:
         self._queues = config.queues
         self._by_name = {(queue.name, queue.message_type): index for index, queue in enumerate(config.queues)}
         self._literal: dict[tuple[str, str], list[int]] = {}
-        self._predicates: dict[str, list[tuple[int, Callable[[str], bool]]]] = {}
+        self._expressions: dict[str, ExpressionIndex[_Expression]] = {}
+        known: dict[tuple[str, str], _Expression] = {}
         for index, queue in enumerate(config.queues):
             predicate = topic_predicate(queue.underlying_topic, queue.underlying_is_regex)
             if predicate is None:
                 self._literal.setdefault((queue.underlying_topic, queue.message_type), []).append(index)
-            else:
-                self._predicates.setdefault(queue.message_type, []).append((index, predicate))
+                continue
+            expression = known.get((queue.underlying_topic, queue.message_type))
+            if expression is None:
+                expression = known[queue.underlying_topic, queue.message_type] = _Expression(predicate)
+                filed = self._expressions.setdefault(queue.message_type, ExpressionIndex())
+                filed.add(queue.underlying_topic, expression)
+            expression.queues.append(index)
 
     def feeds(self, topic: str, message_type: str) -> tuple[int, ...]:
         """The queues, in ascending order, that take the messages of a topic, if the log does (queues.md §3). Topics of
@@ -33,7 +50,12 @@ class QueueTopics:
         if topic.startswith(RESERVED_PREFIX):
             return ()
         found = list(self._literal.get((topic, message_type), ()))
-        found += [index for index, matches in self._predicates.get(message_type, ()) if matches(topic)]
+        index = self._expressions.get(message_type)
+        if index is not None:
+            candidates = {expression: None for filed in index.filed_for(topic) for expression in filed}
+            for expression in candidates:
+                if expression.matches(topic):
+                    found += expression.queues
         return tuple(sorted(found))
 
     def publish_target(self, name: str, message_type: str) -> str | None:

@@ -14,6 +14,7 @@ from perf.scenarios.queue_depth import QueueDepth
 from perf.scenarios.queue_latency import QueueLatency
 from perf.scenarios.queue_restart import QueueRestart
 from perf.scenarios.queue_throughput import QueueThroughput
+from perf.scenarios.queue_topics import QueueTopics
 from perf.scenarios.recovery import Recovery
 from perf.scenarios.replay import Replay
 from perf.scenarios.spark_read import SparkReadScenario
@@ -31,6 +32,7 @@ SCENARIOS: dict[str, Scenario[Any]] = {
         QueueLatency(),
         QueueDepth(),
         QueueRestart(),
+        QueueTopics(),
         FilterLibraries(),
         FilterTypes(),
         FilterSubscriptions(),

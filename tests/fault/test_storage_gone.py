@@ -3,7 +3,6 @@ somebody removes. The server stays up, says what is wrong, and loses nothing tha
 """
 
 import contextlib
-import shutil
 import subprocess
 from pathlib import Path
 

@@ -1,14 +1,15 @@
 """Which queues a topic feeds, held against a model that asks each queue in turn."""
 
 import re
+from collections.abc import Callable
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from amps.config import QueueConfig, ServerConfig
+from amps.config import QueueConfig, ServerConfig, queue_topics
 from amps.config.queue_topics import QueueTopics
-from amps.topic_expressions import BadTopicExpression
+from amps.topic_expressions import BadTopicExpression, topic_predicate
 from tests.support.queue_configurations import element, logged, read
 
 
@@ -141,3 +142,45 @@ def test_as_a_model_has_it(queues: list[QueueConfig], topic: str, message_type: 
         if own:  # what is published to its name comes back to it
             assert found.publish_target(one.name, one.message_type) == one.name
             assert index in found.feeds(one.name, one.message_type)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "^orders/{}/",
+        "desk-{}$",
+        "desk.{}.[a-z]+$",
+        "(?i)^ORDERS/{}/",
+        "^Q{}$|^Q_{}_DIRECT$",
+        "^(buy|sell)/{}/",
+        "^orders/.*",
+    ],
+)
+def test_a_thousand_queues_and_topics_are_not_multiplied(monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+    """Starts, and the first message of a topic, once held every topic against the expression of every queue."""
+    tried = 0
+
+    def counted(topic: str, regex_allowed: bool) -> Callable[[str], bool] | None:
+        predicate = topic_predicate(topic, regex_allowed)
+        assert predicate is not None
+
+        def matches(name: str) -> bool:
+            nonlocal tried
+            tried += 1
+            return predicate(name)
+
+        return matches
+
+    monkeypatch.setattr(queue_topics, "topic_predicate", counted)
+    texts = [form.replace("{}", f"{number:04d}") for number in range(1000)]
+    topics = topics_of(*(queue(f"N{number}", text, "T") for number, text in enumerate(texts)))
+    names = [
+        name.format(f"{number:04d}")
+        for name in ("orders/{}/x", "Q{}", "buy/{}/", "desk-{}", "desk/{}/x")
+        for number in range(200)
+    ]
+    fed = [topics.feeds(name, "json") for name in names]
+    assert tried < 5 * len(names)
+    patterns = [re.compile(text) for text in texts]
+    for name, found in list(zip(names, fed, strict=True))[::50]:
+        assert found == tuple(number for number, pattern in enumerate(patterns) if pattern.search(name))

@@ -145,9 +145,10 @@ def test_all_scenarios_about_queues_have_the_same_peers_but_for_restarts() -> No
         "queue-latency",
         "queue-depth",
         "queue-restart",
+        "queue-topics",
     ]
-    *compared, restart = queues
-    assert [peer.name for peer in restart.peers] == ["amps-queue"]
+    *compared, restart, topics = queues
+    assert [peer.name for peer in (*restart.peers, *topics.peers)] == ["amps-queue", "amps-queue"]
     assert all(scenario.peers == QUEUE_PEERS for scenario in compared)
     assert [peer.name for peer in chosen_peers(compared, ["rabbitmq", "amps"])[0]] == [
         "amps-queue",
@@ -165,6 +166,16 @@ def test_restarts_are_measured_with_what_was_published_in_the_queue(tmp_path: Pa
     lines = report.markdown([result]).splitlines()
     for label, title in STARTS.items():
         assert f"| ready {title}, s | {values[f'{label}_start_s']:.2f} |" in lines
+
+
+def test_many_queues_and_topics_are_measured_with_what_belongs_into_the_queues(tmp_path: Path) -> None:
+    scenario = SCENARIOS["queue-topics"]
+    result = run_scenario(
+        scenario, scenario.peers, Settings(messages=1200, repetitions=1), tmp_path, lambda line: None
+    )
+    values = result.peers[0].runs[0].values
+    lines = report.markdown([result]).splitlines()
+    assert f"| first messages of all topics, s | {values['first_messages_s']:.2f} |" in lines
 
 
 def test_a_server_that_has_lost_part_of_its_queue_has_no_result(tmp_path: Path) -> None:

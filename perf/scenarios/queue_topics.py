@@ -1,0 +1,101 @@
+"""What many queues with expressions and many topics cost: at the first message of each topic, and at starts.
+
+Every queue takes the topics of one expression, of several kinds, and every topic feeds some of them. One message is
+published to each topic, which is the first that the server hears of it. Then the server is started again and again, as
+for `queue-restart`; it holds all topics of the log against the queues.
+"""
+
+import time
+from collections.abc import Sequence
+
+from perf import tables
+from perf.load import FIRST_NUMBER
+from perf.measurement import Measurement, PeerResult, Settings
+from perf.peers.amps import frame, receive_ack
+from perf.peers.amps_queue import AmpsQueue
+from perf.peers.server import ServerPeer
+from perf.pump import PeerError
+from perf.scenarios.queue_restart import DEPTH, STARTS
+from perf.scenarios.recovery import kill, start
+from perf.scenarios.servers import ServerScenario
+
+QUEUES = 1000
+DEFAULT_TOPICS = 2000
+KINDS = ("^desk/{}/", "(?i)^DESK/{}/X$", "^ORDERS-{}$|^DIRECT-{}$", "^(desk|book)/{}/", "desk.{}.[a-z]+$")
+
+
+class ManyQueues(AmpsQueue):
+    """This server with queues of expressions, and journals so small that a start is about queues."""
+
+    journal_size = "100MB"
+
+    @property
+    def sow(self) -> str:  # type: ignore[override]
+        queues = (
+            f"<Queue><Name>queue-{number}</Name><MessageType>json</MessageType>"
+            f"<UnderlyingTopic>{KINDS[number % len(KINDS)].replace('{}', str(number))}</UnderlyingTopic>"
+            f"<DefaultPublishTarget>{target(number)}</DefaultPublishTarget></Queue>"
+            for number in range(QUEUES)
+        )
+        return f"<SOW>{''.join(queues)}</SOW>"
+
+
+class QueueTopics(ServerScenario):
+    name = "queue-topics"
+    question = "Seconds that 1,000 queues with expressions and 2,000 topics take"
+    peers = (ManyQueues(),)
+
+    def measure_server(self, server: ServerPeer, settings: Settings) -> Measurement:
+        assert isinstance(server, ManyQueues)
+        topics = settings.messages or DEFAULT_TOPICS
+        began_s = time.perf_counter()
+        values = {"first_messages_s": round(publish_to_each(server, topics), 3)}
+        cpu = server.cpu()
+        server.stop()
+        for label in STARTS:
+            if label == "without_cache":
+                (server.directory / "journal" / "bench.queue.cache").unlink()
+            values[f"{label}_start_s"] = round(start(server), 3)
+            check_depth(server, topics)
+            if label == "stopped":
+                kill(server)
+            else:
+                server.stop()
+        return Measurement(values, topics, time.perf_counter() - began_s, cpu)
+
+    def table(self, settings: Settings, results: Sequence[PeerResult]) -> list[str]:
+        result = results[0]
+        rows = [["first messages of all topics, s", f"{result.median('first_messages_s'):.2f}"]]
+        rows += [
+            [f"ready {title}, s", f"{result.median(f'{label}_start_s'):.2f}"]
+            for label, title in STARTS.items()
+        ]
+        details = f"{QUEUES:,} queues, {result.runs[0].messages:,} topics, median of {settings.repetitions}"
+        return tables.lines(f"**{self.name}** ({details})", ["", "figure"], rows)
+
+
+def target(number: int) -> str:
+    """A topic of a queue."""
+    return f"DIRECT-{number}" if number % len(KINDS) == 2 else f"desk/{number}/x"
+
+
+def publish_to_each(server: AmpsQueue, topics: int) -> float:
+    """Publish one message to each topic. Seconds until all are acknowledged as stored."""
+    with server.open() as sock:
+        frames = b"".join(
+            frame({"c": "p", "t": f"desk/{number}/x", "s": FIRST_NUMBER + number, "a": "persisted"}, b"{}")
+            for number in range(topics)
+        )
+        began_s = time.perf_counter()
+        sock.sendall(frames)
+        while int(str(receive_ack(sock, "persisted")["s"])) < FIRST_NUMBER + topics - 1:
+            pass
+        return time.perf_counter() - began_s
+
+
+def check_depth(server: AmpsQueue, topics: int) -> None:
+    """Raises PeerError: the server that has just started does not have a message for each topic that feeds a queue."""
+    found = DEPTH.search((server.directory / "output.txt").read_text(errors="replace"))
+    wanted = sum(number % len(KINDS) != 2 for number in range(min(topics, QUEUES)))
+    if found is None or int(found[1].replace(",", "")) != wanted:
+        raise PeerError(f"{wanted:,} messages belong into the queues, after a start: {found and found[1]}")
