@@ -1,4 +1,4 @@
-"""Conflation of an ordinary subscription (protocol.md §8.3): of the messages that it would get in an interval, the newest
+"""Conflation of an ordinary subscription (protocol.md §8.3): of the messages of an interval, the newest
 one of each key.
 
 What is held, how long, and under which time, is as on a replay (conflation.pyx); but the clock is always the time, and

@@ -24,7 +24,7 @@ _LINE_BYTES = 64
 
 
 def pool_limits(config: ServerConfig) -> dict[str | None, int]:
-    """The limits of all pools in bytes, in the order of the pools' numbers: the instance's (None), then by transport."""
+    """The limits of all pools in bytes, ordered by the pools' numbers: the instance's (None), then by transport."""
     limits: dict[str | None, int] = {None: config.message_memory_limit_bytes}
     for transport in config.transports:
         if transport.message_memory_limit_bytes is not None:
