@@ -12,12 +12,14 @@ from typing import NamedTuple
 
 from amps.client import Client, Message
 from amps.client.errors import ConnectionException, DisconnectedException, TimedOutException
+from amps.client.rivals import Rivals
 from amps.client.sending import left_until
 from amps.client.stores import MemoryPublishStore
 
 FIRST_DELAY_S = 0.05
 LONGEST_DELAY_S = 1.0
 FIRST_CONNECTION_S = 10.0
+TAKE_OVERS_MAX = 5
 STORE_LIMIT_BYTES = 256 * 2**20
 
 
@@ -46,6 +48,7 @@ class ReliablePublisher:
         self.client = make_client(self.store)
         self.client.set_failed_write_handler(self._failed)
         self.reconnect_s = reconnect_s
+        self._rivals = Rivals()
         self.published = 0
         self.failures = 0
         self.first_failure: str | None = None
@@ -74,8 +77,8 @@ class ReliablePublisher:
             try:
                 self.client.publish(topic, data, timeout=self.reconnect_s)
                 break
-            except DisconnectedException:  # raised, like the other one, only before the message is in the store
-                self.reconnect()
+            except DisconnectedException as error:  # raised, as the other one, only before the message is stored
+                self.reconnect(error)
             except TimedOutException as error:
                 if self._progress() == before:
                     raise PublishFailed(
@@ -90,11 +93,13 @@ class ReliablePublisher:
         open_ = self.store.unpersisted_count()
         return f"{self.published - open_} messages are acknowledged, {open_} are not acknowledged"
 
-    def reconnect(self) -> Resumption:
+    def reconnect(self, lost: DisconnectedException | None = None) -> Resumption:
         """Connect again, waiting longer each time; the client then sends what is left in its store.
 
-        Raises PublishFailed after `reconnect_s`.
+        `lost` says how the connection ended. Raises PublishFailed after `reconnect_s`, and when other clients of this
+        name have ended the connection TAKE_OVERS_MAX times.
         """
+        self._let_rivals_go_first(lost)
         deadline = time.monotonic() + self.reconnect_s
         delay_s = FIRST_DELAY_S
         while True:
@@ -111,6 +116,15 @@ class ReliablePublisher:
             time.sleep(delay_s)
             delay_s = min(delay_s * 2, LONGEST_DELAY_S)
 
+    def _let_rivals_go_first(self, lost: DisconnectedException | None) -> None:
+        wait_s = self._rivals.wait_s(lost)
+        if self._rivals.take_overs >= TAKE_OVERS_MAX:
+            raise PublishFailed(
+                f"other clients named {self.client.name!r} ended the connection {TAKE_OVERS_MAX} times: "
+                f"give each client a name of its own; {self._state()}"
+            ) from lost
+        time.sleep(wait_s)
+
     def finish(self, timeout_s: float | None = None) -> None:
         """Wait until every message is acknowledged, over as many reconnects as it takes.
 
@@ -121,8 +135,8 @@ class ReliablePublisher:
             try:
                 self.client.publish_flush(timeout=timeout_s)
                 return
-            except DisconnectedException:
-                self.reconnect()
+            except DisconnectedException as error:
+                self.reconnect(error)
             except TimedOutException as error:
                 if self.store.unpersisted_count() < open_before:
                     continue

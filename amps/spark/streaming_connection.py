@@ -26,6 +26,7 @@ from amps.client import (
     TimedOutException,
 )
 from amps.client.options import BookmarkSubscribeArgs
+from amps.client.rivals import Rivals
 from amps.spark.streaming_errors import StreamReadError
 from amps.spark.streaming_options import EPOCH, NOW, ServerOptions
 from amps.spark.streaming_ranges import LogRange
@@ -46,6 +47,7 @@ class LogReader:
         self._name = name
         self._client: Client | None = None
         self._progress_at = 0.0
+        self._rivals = Rivals()
         self.reached: str | None = None
         """After `read`: how far the server has looked; None if it ended with the wanted number of messages."""
 
@@ -147,7 +149,8 @@ class LogReader:
                 f"{self._options.address}: reading has made no progress for {self._options.timeout_s:g} s (option"
                 f" timeout_s): {error}"
             ) from error
-        time.sleep(random.uniform(0.05, 0.2))
+        wait_s = self._rivals.wait_s(error if isinstance(error, AMPSException) else None)
+        time.sleep(wait_s or random.uniform(0.05, 0.2))
 
     def _refused(self, wanted: LogRange | None, error: AMPSException) -> StreamReadError:
         options = self._options

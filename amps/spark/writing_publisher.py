@@ -30,6 +30,7 @@ from amps.client import (
     StoreFullException,
     TimedOutException,
 )
+from amps.client.rivals import Rivals
 from amps.spark.writing_connection import PASSING, check_recorded, log_on
 from amps.spark.writing_errors import WriteError
 from amps.spark.writing_numbers import Numbering
@@ -77,6 +78,7 @@ class PartitionPublisher:
         self._recorded = {options.topic} if options.topic is not None else set()
         self._accepted: set[str] = set()
         self._stalled_since: float | None = None
+        self._rivals = Rivals()
         self._persisted_when_stalled = 0
 
     def __enter__(self) -> Self:
@@ -258,6 +260,7 @@ class PartitionPublisher:
             raise WriteError(
                 f"the connection was lost again and again without any progress: {error}"
             ) from error
+        time.sleep(self._rivals.wait_s(error))
         last_sequence = log_on(self._client, self._options.timeout_s).sequence or 0
         if self._numbering.rows_present(last_sequence) > self._rows:
             raise WriteError("another attempt of this task is further on: this one gives up")

@@ -294,6 +294,18 @@ def test_protocol_12_the_same_user_takes_its_name_over(
     assert second.receive().body == b"1"
 
 
+def test_protocol_12_take_overs_without_end_leave_a_few_records(
+    peers: Peers, logged_server: ServerProcess, unique: str
+) -> None:
+    """protocol.md §21 12 (T): each worker logs the first one, and later how many more there were."""
+    for _ in range(24):
+        peers.logged_on(logged_server, name=unique)
+    more = logged_server.log.wait_for("02-0027", unique, timeout_s=60)
+    assert "Give each client a name of its own" in more[0].text
+    first = len(logged_server.log.find("02-0025", unique))
+    assert 1 <= first <= 8  # one of each worker
+
+
 def test_protocol_12_a_name_can_be_taken_over_again_and_again(
     peers: Peers, logged_server: ServerProcess, recorded_topic: str, unique: str
 ) -> None:

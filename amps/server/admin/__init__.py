@@ -4,7 +4,7 @@
 what there is, in that language; a feature that has something to show or to do adds a node there. `formats` writes
 nodes as JSON, XML or CSV, `pages` as pages. `access` says who may, `origins` on whose behalf a request comes, and
 `confirmations` whether a browser's reader has said yes. `server` puts these behind HTTP, `guards` keeps connections
-short, `repeats` what the log has of those who are refused.
+short.
 
 Lives in the services process, on its event loop. Nothing here may take long without giving way.
 """

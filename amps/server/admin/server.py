@@ -36,9 +36,9 @@ from amps.server.admin.instance import instance_node
 from amps.server.admin.origins import Origins, Provenance
 from amps.server.admin.pages import PAGE_HEADERS, confirmation_page, done_page, resource_page
 from amps.server.admin.queues import QueueView
-from amps.server.admin.repeats import INTERVAL_S_MIN, Repeats, peer_of
 from amps.server.admin.tree import Document, Group, Leaf, Operation, Place, Question, Refused, find, snapshot
 from amps.server.eventlog import EventLog
+from amps.server.repeats import INTERVAL_S_MIN, Repeats, peer_of
 from amps.server.services.actions.engine import Engine
 from amps.server.services.core_requests import CoreRequests
 from amps.server.services.transport_requests import TransportRequests

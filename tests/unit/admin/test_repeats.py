@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from amps.server.admin.repeats import INTERVAL_S_MAX, INTERVAL_S_MIN, KINDS_MAX, Repeats, peer_of
+from amps.server.repeats import INTERVAL_S_MAX, INTERVAL_S_MIN, KINDS_MAX, Repeats, peer_of
 from tests.support.admin import AdminFixture
 
 StartAdmin = Callable[..., AdminFixture]

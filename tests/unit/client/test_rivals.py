@@ -1,0 +1,89 @@
+"""Clients with one name wait, longer each time, before they take it from one another."""
+
+import threading
+
+import pytest
+
+from amps.cli.publishing import TAKE_OVERS_MAX, PublishFailed, ReliablePublisher
+from amps.client import Client, DisconnectedException
+from amps.client import rivals as rivals_module
+from amps.client.rivals import FIRST_WAIT_S, LONGEST_WAIT_S, NAME_IN_USE, QUIET_S, Rivals
+from tests.support.server import StartServer
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def taken() -> DisconnectedException:
+    return DisconnectedException("another client of this name has logged on", reason=NAME_IN_USE)
+
+
+def test_waits_grow_to_a_limit() -> None:
+    rivals = Rivals(Clock())
+    full_s = FIRST_WAIT_S
+    for count in range(1, 12):
+        assert full_s / 2 <= rivals.wait_s(taken()) <= full_s
+        assert rivals.take_overs == count
+        full_s = min(2 * full_s, LONGEST_WAIT_S)
+
+
+def test_other_ends_of_a_connection_are_not_waited_for() -> None:
+    rivals = Rivals(Clock())
+    assert rivals.wait_s(None) == 0
+    assert rivals.wait_s(DisconnectedException("the server closed the connection")) == 0
+    assert rivals.wait_s(DisconnectedException("too slow", reason="slow client")) == 0
+    assert rivals.take_overs == 0
+
+
+def test_after_a_quiet_time_waits_begin_anew() -> None:
+    clock = Clock()
+    rivals = Rivals(clock)
+    for _ in range(5):
+        rivals.wait_s(taken())
+    clock.now_s += QUIET_S + 1
+    assert rivals.wait_s(taken()) <= FIRST_WAIT_S
+    assert rivals.take_overs == 1
+
+
+def test_two_that_wait_do_not_wait_in_step() -> None:
+    assert len({Rivals(Clock()).wait_s(taken()) for _ in range(20)}) > 1
+
+
+def publish_without_end(publisher: ReliablePublisher) -> None:
+    while True:
+        publisher.publish("orders", b"{}")
+
+
+def test_a_publisher_gives_up_a_name_that_is_taken_again_and_again(
+    start_server: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = start_server(log_topics=[".*"])
+    monkeypatch.setattr(rivals_module, "FIRST_WAIT_S", 0.001)
+    name, uri = "one-name-for-two", f"tcp://127.0.0.1:{server.port()}/amps/json"
+    publisher = ReliablePublisher(lambda store: Client(name, uri, publish_store=store))
+    publisher.open()
+    logons = 0
+    over = threading.Event()
+
+    def take_the_name() -> None:
+        nonlocal logons
+        while not over.is_set():
+            with Client(name, uri):
+                logons += 1
+                over.wait(0.02)
+
+    rival = threading.Thread(target=take_the_name)
+    rival.start()
+    try:
+        with pytest.raises(PublishFailed, match=r"named 'one-name-for-two' ended .* messages are acknowledged"):
+            publish_without_end(publisher)
+    finally:
+        over.set()
+        rival.join()
+        publisher.close()
+    assert logons >= TAKE_OVERS_MAX
