@@ -10,6 +10,10 @@ from amps._core.queue_records cimport QueueAcknowledgementHeader, QueueEntry, Qu
 from amps._core.queue_slots cimport QueueArena
 
 
+cdef enum:
+    TRANSPORT_SHIFT = 56           # of the number of a client
+
+
 # What an acknowledgement of several messages did (queues.md D-10).
 cdef struct AcknowledgedCounts:
     uint32_t matches               # found and permitted
@@ -30,6 +34,10 @@ cdef class QueueBook:
     cdef bint was_frozen                   # in the last `serve`
 
     cdef int hear_section(self, const QueueMatchesHeader* section, uint64_t now_ns) except -1
+    cdef bint may_defer(
+        self, Queue queue, uint64_t client, const QueueAcknowledgementHeader* header, const QueueEntry* entries,
+        object last_sequence
+    ) except -1
     cdef int acknowledge_entries(
         self, Queue queue, uint64_t client, const QueueAcknowledgementHeader* header, QueueEntry* entries,
         object last_sequence, uint64_t now_ns, AcknowledgedCounts* counts

@@ -70,6 +70,7 @@ class QueueBook:
     def hear(
         self, cursor_number: int, matching: Iterable[tuple[int, int]], evaluated_until: int, now_ns: int
     ) -> None: ...
+    def limit_deferred(self, of_all: int, per_client: int) -> None: ...
     def acknowledge(
         self,
         queue_number: int,

@@ -147,11 +147,14 @@ cdef class QueueBook:
 
     def end_client(self, uint64_t client, uint64_t now_ns):
         """A connection has ended, and all its subscriptions with it."""
+        self.shared.forget_deferring(client)
         for key in list(self.by_client.get(client, ())):
             self.unsubscribe(key[0], key[1], now_ns)
 
     def end_transport(self, uint32_t transport, uint64_t now_ns):
         """A transport has died, and all its connections with it."""
+        for client in [client for client in self.shared.deferred_by_client if client >> TRANSPORT_SHIFT == transport]:
+            self.shared.forget_deferring(client)
         for key in [key for key in self.subscribers if key[0] == transport]:
             self.unsubscribe(key[0], key[1], now_ns)
 
@@ -202,6 +205,30 @@ cdef class QueueBook:
 
     # --- acknowledgements -----------------------------------------------------------------------------
 
+    def limit_deferred(self, uint64_t of_all, uint64_t per_client):
+        """So many acknowledgements may wait for their messages."""
+        self.shared.deferred_max = of_all
+        self.shared.deferred_per_client_max = per_client
+
+    cdef bint may_defer(
+        self, Queue queue, uint64_t client, const QueueAcknowledgementHeader* header, const QueueEntry* entries,
+        object last_sequence
+    ) except -1:
+        """Whether there is room for those of an acknowledgement that will wait for their messages."""
+        cdef uint32_t at
+        cdef set found = None
+        if not queue.defers(header.action):
+            return True
+        for at in range(header.count):
+            if entries[at].position or entries[at].sequence <= <uint64_t>last_sequence(entries[at].publisher_id):
+                continue
+            bookmark = (entries[at].publisher_id, entries[at].sequence)
+            if bookmark not in queue.deferred:
+                if found is None:
+                    found = set()
+                found.add(bookmark)
+        return found is None or self.shared.may_defer(client, <uint64_t>len(found))
+
     cdef int acknowledge_entries(
         self, Queue queue, uint64_t client, const QueueAcknowledgementHeader* header, QueueEntry* entries,
         object last_sequence, uint64_t now_ns, AcknowledgedCounts* counts
@@ -240,7 +267,7 @@ cdef class QueueBook:
                     entry.position == 0 and queue.defers(header.action)
                     and entry.sequence > <uint64_t>last_sequence(entry.publisher_id)
                 ):
-                    queue.defer(entry.publisher_id, entry.sequence, now_ns)
+                    queue.defer(entry.publisher_id, entry.sequence, now_ns, client)
                     outcome = OUTCOME_DEFERRED
             if outcome >= OUTCOME_RETURNED and outcome != OUTCOME_DEFERRED:
                 counts.matches += 1

@@ -172,8 +172,7 @@ def restore_rest(Queue queue not None, uint64_t until, deferred):
         raise CopyDamaged("it has messages behind its end")
     queue.counters.last_queued_position = until
     for publisher_id, sequence, until_ns in sorted(deferred, key=until_of):
-        queue.deferred[publisher_id, sequence] = until_ns
-    queue.counters.deferred = <uint64_t>len(queue.deferred)
+        queue.remember((publisher_id, sequence), until_ns, None)
     queue.shared.expects(queue, queue.due_ns())
 
 
@@ -184,7 +183,7 @@ def until_of(deferred):
 
 def deferred_acknowledgements(Queue queue not None):
     """[(publisher id, sequence, UNIX time in ns)], as `restore_rest` takes them."""
-    return [(publisher_id, sequence, until) for (publisher_id, sequence), until in queue.deferred.items()]
+    return [(publisher_id, sequence, until) for (publisher_id, sequence), (until, _) in queue.deferred.items()]
 
 
 def forget_answered(Queue queue not None, last_sequence):
@@ -200,8 +199,7 @@ def forget_answered(Queue queue not None, last_sequence):
             slot = queue.next_slot(slot)
     for bookmark in list(queue.deferred):
         if bookmark[1] <= last_sequence(bookmark[0]) and bookmark not in waiting:
-            del queue.deferred[bookmark]
-    queue.counters.deferred = <uint64_t>len(queue.deferred)
+            queue.recall(bookmark)
 
 
 def oldest_needed(Queue queue not None):

@@ -47,12 +47,22 @@ cdef class QueueShared:
     cdef uint64_t* publisher_ids
     cdef uint32_t publisher_count
     cdef uint32_t publisher_capacity
+    # Acknowledgements that wait for their messages, of all queues, and how many may. What the core reads in its log is
+    # taken in any case.
+    cdef readonly uint64_t deferred
+    cdef dict deferred_by_client           # client -> how many; of those whose connections stand
+    cdef uint64_t deferred_max
+    cdef uint64_t deferred_per_client_max
 
     cdef uint32_t publisher(self, uint64_t publisher_id) except? 0xFFFFFFFF
     cdef uint32_t known_publisher(self, uint64_t publisher_id) noexcept
     cdef uint64_t publisher_id(self, uint32_t number) noexcept nogil
     cdef int expects(self, QueueContents queue, uint64_t due_ns) except -1
     cdef int forget_membership(self, Membership member) except -1
+    cdef int note_deferred(self, client) except -1
+    cdef int note_undeferred(self, client) except -1
+    cdef int forget_deferring(self, client) except -1
+    cdef bint may_defer(self, client, uint64_t count) except -1
 
 
 cdef class QueueContents(MessageList):
@@ -70,7 +80,7 @@ cdef class QueueContents(MessageList):
     cdef Heap expiries                     # of messages whose time does not pass in the order of the log
     cdef uint32_t expiry_next              # the first slot whose time may pass next, of those in the order of the log
     cdef uint32_t inactive_next
-    cdef dict deferred                     # (publisher id, sequence) -> UNIX time until which it is remembered
+    cdef dict deferred                     # (publisher id, sequence) -> (UNIX time when it is forgotten, client)
     cdef bint dirty                        # it has to be served
     cdef public uint64_t start_position    # records before it are none of its business when the log is read
 
@@ -90,7 +100,9 @@ cdef class QueueContents(MessageList):
     cdef int remove_recorded(self, uint64_t position) except -1
 
     cdef bint defers(self, uint32_t action) noexcept nogil
-    cdef int defer(self, uint64_t publisher_id, uint64_t sequence, uint64_t now_ns) except -1
+    cdef int defer(self, uint64_t publisher_id, uint64_t sequence, uint64_t now_ns, client) except -1
+    cdef int remember(self, tuple bookmark, until, client) except -1
+    cdef tuple recall(self, tuple bookmark)
     cdef tuple bookmark(self, uint32_t slot)
     cdef uint32_t find_since(self, uint32_t publisher, uint64_t sequence, uint64_t position) noexcept nogil
 

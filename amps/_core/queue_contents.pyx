@@ -7,6 +7,7 @@ A message enters once (`enqueue`; its log position says whether it is known), an
 if the queue is as deep as it may be. It leaves when it is acknowledged, delivered at most once, or its time is over.
 Time passes for most messages in the order of the log (`expiry_next`), for others by a heap (`expiries`).
 An acknowledgement may come before its message is active, or is there at all: it is remembered for a while (`deferred`).
+Of messages that are not there so many may be, per client and in all queues (`QueueShared.may_defer`).
 
 Whoever changes something that may let a message go marks the queue dirty, and the book serves it.
 
@@ -61,6 +62,10 @@ cdef class QueueShared:
         self.publisher_numbers = PublisherMap()
         self.publisher_count = 0
         self.publisher_capacity = 0
+        self.deferred = 0
+        self.deferred_by_client = {}
+        self.deferred_max = NEVER
+        self.deferred_per_client_max = NEVER
 
     def __dealloc__(self):
         heap_free(&self.timers)
@@ -105,6 +110,33 @@ cdef class QueueShared:
         member.subscriber.alive.remove(member)
         self.free_memberships.append(member.number)
         return 0
+
+    # client: None for what was read in the log
+    cdef int note_deferred(self, client) except -1:
+        self.deferred += 1
+        if client is not None:
+            self.deferred_by_client[client] = self.deferred_by_client.get(client, 0) + 1
+        return 0
+
+    cdef int note_undeferred(self, client) except -1:
+        self.deferred -= 1
+        count = self.deferred_by_client.get(client)
+        if count is not None:
+            if count > 1:
+                self.deferred_by_client[client] = count - 1
+            else:
+                del self.deferred_by_client[client]
+        return 0
+
+    cdef int forget_deferring(self, client) except -1:
+        """A client has gone: what it has acknowledged stays, and is nobody's."""
+        self.deferred_by_client.pop(client, None)
+        return 0
+
+    cdef bint may_defer(self, client, uint64_t count) except -1:
+        """Whether a client may acknowledge so many more messages that are not there."""
+        cdef uint64_t of_client = self.deferred_by_client.get(client, 0)
+        return self.deferred + count <= self.deferred_max and of_client + count <= self.deferred_per_client_max
 
 
 cdef class QueueContents(MessageList):
@@ -155,20 +187,18 @@ cdef class QueueContents(MessageList):
         cdef bint own = False
         if message.position <= self.counters.last_queued_position:
             # Only when the log is read again: its acknowledgement came first, and has done what it had to do.
-            if self.deferred and self.deferred.pop((message.publisher_id, message.sequence), None) is not None:
-                self.counters.deferred = len(self.deferred)
+            if self.deferred:
+                self.recall((message.publisher_id, message.sequence))
             return 0
         self.counters.last_queued_position = message.position
         self.now_ns = now_ns
         if self.deferred:
-            until = self.deferred.pop((message.publisher_id, message.sequence), None)
-            if until is not None:
-                self.counters.deferred = len(self.deferred)
-                if until > now_ns:
-                    # The acknowledgement may lie before all that will be read of the log one day.
-                    return self.output.remove(
-                        self.number, QUEUE_ANSWERED, message.publisher_id, message.sequence, message.position, 0, 0
-                    )
+            found = self.recall((message.publisher_id, message.sequence))
+            if found is not None and found[0] > now_ns:
+                # The acknowledgement may lie before all that will be read of the log one day.
+                return self.output.remove(
+                    self.number, QUEUE_ANSWERED, message.publisher_id, message.sequence, message.position, 0, 0
+                )
         number = self.append(message.position)
         slot = &self.slots[number]
         slot.sequence = message.sequence
@@ -264,8 +294,7 @@ cdef class QueueContents(MessageList):
                 slot = self.next_slot(slot)
             self.inactive_next = self.next_slot(slot)
             self.counters.inactive -= 1
-            if self.deferred and self.deferred.pop(self.bookmark(slot), None) is not None:
-                self.counters.deferred = len(self.deferred)
+            if self.deferred and self.recall(self.bookmark(slot)) is not None:
                 self.gone(slot)
             elif self.slots[slot].expires_ns <= self.now_ns:
                 self.note_removal(slot, QUEUE_EXPIRE, REASON_TIME_LIMIT)
@@ -323,12 +352,24 @@ cdef class QueueContents(MessageList):
         """Whether an acknowledgement takes a message away that nobody has got yet (D-06)."""
         return action == QUEUE_ACKNOWLEDGE or (action == QUEUE_EXPIRE and self.at_least_once)
 
-    cdef int defer(self, uint64_t publisher_id, uint64_t sequence, uint64_t now_ns) except -1:
+    cdef int defer(self, uint64_t publisher_id, uint64_t sequence, uint64_t now_ns, client) except -1:
         """Remember an acknowledgement until its message comes (queues.md §8.5), or anew if it is remembered already."""
-        self.deferred.pop((publisher_id, sequence), None)
-        self.deferred[publisher_id, sequence] = now_ns + self.deferred_ns
-        self.counters.deferred = len(self.deferred)
+        self.remember((publisher_id, sequence), now_ns + self.deferred_ns, client)
         return self.shared.expects(self, self.due_ns())
+
+    cdef int remember(self, tuple bookmark, until, client) except -1:
+        self.recall(bookmark)  # they are in the order in which they end
+        self.deferred[bookmark] = until, client
+        self.counters.deferred = len(self.deferred)
+        return self.shared.note_deferred(client)
+
+    cdef tuple recall(self, tuple bookmark):
+        """Take an acknowledgement out that was remembered: (until when, of which client). None: there is none."""
+        cdef tuple found = self.deferred.pop(bookmark, None)
+        if found is not None:
+            self.counters.deferred = len(self.deferred)
+            self.shared.note_undeferred(found[1])
+        return found
 
     cdef tuple bookmark(self, uint32_t slot):
         return self.shared.publisher_id(self.slots[slot].publisher), self.slots[slot].sequence
@@ -359,7 +400,7 @@ cdef class QueueContents(MessageList):
             due = self.expiries.entries[0].rank
         if self.expiry_next != NO_SLOT:
             due = min(due, self.slots[self.expiry_next].expires_ns)
-        for until in self.deferred.values():
+        for until, _ in self.deferred.values():
             due = min(due, <uint64_t>until)
             break  # they are in the order in which they end
         return due
@@ -370,11 +411,10 @@ cdef class QueueContents(MessageList):
         self.expire_own()
         self.expire_in_order()
         while self.deferred:
-            bookmark, until = next(iter(self.deferred.items()))
+            bookmark, (until, _) = next(iter(self.deferred.items()))
             if until > now_ns:
                 break
-            del self.deferred[bookmark]
-            self.counters.deferred = len(self.deferred)
+            self.recall(bookmark)
         if self.counters.inactive:
             self.activate()
         return 0

@@ -8,7 +8,7 @@ recovery does again with what it reads (`enqueue`, `apply_recorded`), and comes 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memmove, memset
 
-from amps._core.queue_book cimport AcknowledgedCounts, QueueBook
+from amps._core.queue_book cimport TRANSPORT_SHIFT, AcknowledgedCounts, QueueBook
 from amps._core.queue_contents cimport NewMessage
 from amps._core.queue_machine cimport Queue
 from amps._core.queue_output cimport Removal
@@ -85,22 +85,29 @@ cdef class QueueDesk:
             queue.enqueue(&message, now_ns)
         return 0
 
-    cdef uint32_t acknowledge(
-        self, RecordHeader* record, uint32_t queue, uint64_t client, uint64_t now_ns, uint32_t* token,
-        uint32_t* matches, uint32_t* removed
-    ) except? 0xFFFFFFFF:
-        """Apply a client's acknowledgement, where its record lies. Returns how many entries the journal must know; the
-        record has become one of these only.
-        """
-        cdef QueueAcknowledgementHeader* header = <QueueAcknowledgementHeader*>record_payload(record)
-        cdef QueueEntry* entries = <QueueEntry*>(header + 1)
-        cdef AcknowledgedCounts counts
-        cdef uint32_t dropped
+    cdef bint may_acknowledge(self, const RecordHeader* record, uint32_t queue, uint64_t client) except -1:
+        """Whether there is room for those of a client's acknowledgement that will wait for their messages."""
+        cdef const QueueAcknowledgementHeader* header = <const QueueAcknowledgementHeader*>record_payload(record)
         if (
             record.payload_length < sizeof(QueueAcknowledgementHeader)
             or record.payload_length != sizeof(QueueAcknowledgementHeader) + <uint64_t>header.count * sizeof(QueueEntry)
         ):
             raise ValueError("a transport pushed an acknowledgement whose entries do not add up to its length")
+        return self.book.may_defer(
+            <Queue>self.book.shared.queues[queue], client, header, <const QueueEntry*>(header + 1), self.last_sequence
+        )
+
+    cdef uint32_t acknowledge(
+        self, RecordHeader* record, uint32_t queue, uint64_t client, uint64_t now_ns, uint32_t* token,
+        uint32_t* matches, uint32_t* removed
+    ) except? 0xFFFFFFFF:
+        """Apply a client's acknowledgement, which it may make, where its record lies. Returns how many entries the
+        journal must know; the record has become one of these only.
+        """
+        cdef QueueAcknowledgementHeader* header = <QueueAcknowledgementHeader*>record_payload(record)
+        cdef QueueEntry* entries = <QueueEntry*>(header + 1)
+        cdef AcknowledgedCounts counts
+        cdef uint32_t dropped
         self.book.acknowledge_entries(
             <Queue>self.book.shared.queues[queue], client, header, entries, self.last_sequence, now_ns, &counts
         )
@@ -156,7 +163,7 @@ cdef class QueueDesk:
             if entries[at].position:
                 tracked.remove_recorded(entries[at].position)
             else:
-                tracked.defer(entries[at].publisher_id, entries[at].sequence, record.timestamp_ns)
+                tracked.defer(entries[at].publisher_id, entries[at].sequence, record.timestamp_ns, None)
         return 0
 
     def begin(self):
@@ -249,7 +256,6 @@ cdef class QueueDesk:
 
 
 cdef enum:
-    TRANSPORT_SHIFT = 56
     SLOT_SHIFT = 32
 
 

@@ -73,7 +73,7 @@ cdef class QueueHolding(QueueContents):
             publisher_id, sequence = self.bookmark(slot)
             # Who tells of removals reads them in the journal: it knows of each once.
             known = (publisher_id, sequence) in self.deferred
-            self.defer(publisher_id, sequence, now_ns)
+            self.defer(publisher_id, sequence, now_ns, client)
             return OUTCOME_NOTHING if known else OUTCOME_DEFERRED
         if state == SLOT_LEASED or state == SLOT_DELIVERED:
             holder = self.holder_of(slot)

@@ -226,7 +226,8 @@ cdef class Sequencer(CoreRegister):
             publisher = &self.publishers[session.publisher]
             if record.sequence <= publisher.last_sequence:
                 self.duplicates += 1
-                return self._answer_duplicate(record, state.index)
+                # Who wants to hear what an acknowledgement did hears that it did nothing.
+                return self._answer_acknowledgement(record, state.index, False)
         if record.kind == KIND_QUEUE_ACKNOWLEDGEMENT:
             if topic.queue < 0:
                 raise ValueError("a transport pushed an acknowledgement of messages of no queue")
@@ -236,6 +237,9 @@ cdef class Sequencer(CoreRegister):
                 self._write_removals()
                 if self.desk.book.output.removal_count:
                     return self._refuse(session, slot, state)
+            client = client_key(state.index, slot, session.serial)
+            if not self.desk.may_acknowledge(record, <uint32_t>topic.queue, client):
+                return self._answer_acknowledgement(record, state.index, True)
         else:
             writer = self.journal if topic.logged and not record.flags & FLAG_UNRECORDED else self.transient
         if record.length >= self._refused_from_bytes and writer is self.journal:
@@ -307,17 +311,16 @@ cdef class Sequencer(CoreRegister):
             record, <uint32_t>topic.queue, client_key(index, slot, serial), self.now_ns, &token, &matches, &removed
         )
         if token:
-            self.replies.append((index, ("queue_acknowledged", slot, serial, token, matches, removed)))
+            self.replies.append((index, ("queue_acknowledged", slot, serial, token, matches, removed, False)))
         return kept > 0
 
-    cdef int _answer_duplicate(self, RecordHeader* record, int index) except -1:
-        """Something came a second time: who wants to hear what an acknowledgement did hears that it did nothing."""
+    cdef int _answer_acknowledgement(self, RecordHeader* record, int index, bint refused) except -1:
+        """Something does nothing: it came a second time, or too many acknowledgements wait for their messages."""
         if record.kind == KIND_QUEUE_ACKNOWLEDGEMENT:
             token = self.desk.token_of(record)
             if token:
-                self.replies.append(
-                    (index, ("queue_acknowledged", <uint32_t>record.position, record.position >> 32, token, 0, 0))
-                )
+                slot, serial = <uint32_t>record.position, record.position >> 32
+                self.replies.append((index, ("queue_acknowledged", slot, serial, token, 0, 0, refused)))
         return 0
 
     cdef bint _serve_queues(self) except -1:

@@ -10,7 +10,8 @@ Of queues (`number`: the transport's number of a subscription to them; replies a
     KIND_QUEUE_UNSUBSCRIBE   [number]; a KIND_DISCONNECT ends all of a connection
         answer               ["queue_ended", slot, serial, number]
     KIND_QUEUE_ACKNOWLEDGEMENT (4) goes the way of a publish (queue_records.pxd); if its token is not 0:
-        answer               ["queue_acknowledged", slot, serial, token, matches, deleted]
+        answer               ["queue_acknowledged", slot, serial, token, matches, deleted, refused]; `refused`: nothing
+                             was done, too many acknowledgements wait for their messages
     KIND_QUEUE_MATCHES       which messages match, in binary (queue_records.pxd)
     KIND_QUEUE_DELIVERIES    from the core, in binary (queue_records.pxd)
 

@@ -46,6 +46,10 @@ PROGRESS_INTERVAL_S = 5.0
 REPORT_INTERVAL_S = 1.0
 REFUSALS_INTERVAL_S = 60.0
 NS_PER_S = 1_000_000_000
+DEFERRED_ACKS_MAX = 1_000_000
+"""So many acknowledgements may wait for messages that are not there, in all queues: 300 MB of memory."""
+DEFERRED_ACKS_PER_CLIENT_MAX = 250_000
+"""So many of them those of one connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +158,7 @@ class CoreQueues:
             [engine_settings(queue) for queue in config.queues],
             runtime.transports,
         )
+        book.limit_deferred(DEFERRED_ACKS_MAX, DEFERRED_ACKS_PER_CLIENT_MAX)
         return QueueDesk(
             book,
             [(queue.name, queue.message_type) for queue in config.queues],

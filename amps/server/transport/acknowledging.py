@@ -9,6 +9,9 @@ A filter stands for all active messages that match, whoever holds them (§8.1), 
 and that the client may read. They are looked for when all that the client has published before is in the queues,
 and acknowledged by their log positions.
 
+What nobody knows yet is remembered by the core, up to a bound. So the core is asked about such an acknowledgement, and
+the command is answered, and the next one read, when it has said that there was room.
+
 Decisions (§22): D-08 and D-09 say what is refused; an acknowledgement of which some bookmarks stand for nothing
 succeeds (D-27), and its counts say so (D-10).
 """
@@ -30,7 +33,13 @@ from amps._core.queue_acks import (
 )
 from amps._core.topic_table import TopicEntry
 from amps.server.transport.answering import Header, refuse, tell_counts, text_of, wanted_acks
-from amps.server.transport.failures import STORE_FAILED_DETAIL, TX_STORE_FAILED, CommandFailure
+from amps.server.transport.failures import (
+    STORE_FAILED_DETAIL,
+    TOO_MANY_DEFERRED,
+    TOO_MANY_DEFERRED_DETAIL,
+    TX_STORE_FAILED,
+    CommandFailure,
+)
 from amps.server.transport.journal_view import JournalView, Steps
 from amps.server.transport.options import Acknowledgement, parse_acknowledgement_options
 from amps.server.transport.queries import topics_with_state
@@ -47,6 +56,9 @@ _ACTIONS = {
     Acknowledgement.EXPIRE: ACTION_EXPIRE,
     Acknowledgement.EXTEND_LEASE: ACTION_EXTEND_LEASE,
 }
+_DEFERRABLE = (Acknowledgement.ACKNOWLEDGE, Acknowledgement.EXPIRE)
+_STORE_FAILED = CommandFailure(TX_STORE_FAILED, STORE_FAILED_DETAIL)
+_TOO_MANY_DEFERRED = CommandFailure(TOO_MANY_DEFERRED, TOO_MANY_DEFERRED_DETAIL)
 
 
 class PositionSearch:
@@ -88,15 +100,18 @@ class PositionSearch:
 
 @dataclass(slots=True)
 class _Counting:
-    """An acknowledgement whose counts are awaited: `parts` records have not been answered."""
+    """An acknowledgement of which the core tells something: `parts` records have not been answered."""
 
     header: Header
     compared: int
     matching: int | None
     """None: what the core has found."""
     parts: int
+    awaits: "_Accepted | None" = None
+    """It is answered when the core has said that there was room for it."""
     matches: int = 0
     deleted: int = 0
+    refused: bool = False
 
 
 @dataclass(slots=True)
@@ -257,7 +272,8 @@ class Acknowledging:
         # An empty acknowledgement goes to the core, too, for its sequence.
         targets = [target for target in accepted.targets if target.acks.count] or accepted.targets[-1:]
         token = 0
-        if "stats" in accepted.wanted and targets:
+        awaits = accepted.acknowledgement in _DEFERRABLE and any(target.acks.unknown for target in targets)
+        if targets and (awaits or "stats" in accepted.wanted):
             token = self._token = self._token % TOKEN_MASK + 1
         records: list[bytes] = []
         for target in targets:
@@ -271,7 +287,7 @@ class Acknowledging:
                 accepted.sequence if target is targets[-1] else 0,
             )
             if isinstance(made, int):
-                self._refuse(accepted, made)
+                self._refuse(accepted, _STORE_FAILED, may_be_told=made != inbound.AFTER_REFUSAL)
                 return
             records += made
         for target in targets:
@@ -279,14 +295,18 @@ class Acknowledging:
                 target.acks.end_leases_of(connection.leases, target.queue)
         if token:
             self._counting[token] = _Counting(
-                accepted.header, accepted.compared, accepted.matching, len(records)
+                accepted.header,
+                accepted.compared,
+                accepted.matching,
+                len(records),
+                accepted if awaits else None,
             )
         if not records:
             self._pushed(accepted)
             return
         for record in records[:-1]:
             core.push_control(record)
-        core.push_control(records[-1], partial(self._pushed, accepted))
+        core.push_control(records[-1], None if awaits else partial(self._pushed, accepted))
 
     def _pushed(self, accepted: _Accepted) -> None:
         """It is in the ring."""
@@ -313,35 +333,51 @@ class Acknowledging:
             self._tell_counts(_Counting(header, 0, 0, 0))
         connection.release()
 
-    def _refuse(self, accepted: _Accepted, refusal: int) -> None:
-        """The transaction log cannot take it now, as with a publish: who cannot be told is disconnected."""
-        connection, wanted = self._connection, accepted.wanted
-        if refusal == inbound.AFTER_REFUSAL or not wanted & {"processed", "persisted"}:
-            connection.dismiss(TX_STORE_FAILED, STORE_FAILED_DETAIL)
+    def _refuse(self, accepted: _Accepted, failure: CommandFailure, *, may_be_told: bool = True) -> None:
+        """It cannot be taken now, as a publish may be: who cannot be told is disconnected."""
+        connection, wanted, reason = self._connection, accepted.wanted, failure.reason
+        if not may_be_told or not wanted & {"processed", "persisted"}:
+            connection.dismiss(reason, failure.detail)
             return
         command_id, sequence = accepted.header.get("cmd_id"), accepted.sequence
         if "processed" in wanted:
-            connection.acknowledge("processed", command_id, TX_STORE_FAILED, **_query_id(accepted.header))
+            connection.acknowledge(
+                "processed", command_id, reason, **failure.fields, **_query_id(accepted.header)
+            )
         if "persisted" in wanted and sequence and self._worker.conflated:
             # Behind the success of what was published before.
-            connection.acks.refuse(self._worker.core.ring.pushed, sequence, TX_STORE_FAILED)
+            connection.acks.refuse(self._worker.core.ring.pushed, sequence, reason)
             self._worker.ack_schedule.expect(connection)
         elif "persisted" in wanted:
-            connection.acknowledge("persisted", command_id, TX_STORE_FAILED, seq=sequence or None)
+            connection.acknowledge("persisted", command_id, reason, seq=sequence or None, **failure.fields)
         if connection.acks.crowded:
             self._worker.core.release_later(connection)
         else:
             connection.release()
 
-    def counted(self, token: int, matches: int, deleted: int) -> None:
+    def counted(self, token: int, matches: int, deleted: int, refused: bool) -> None:
         """The core's answer `queue_acknowledged` to one record."""
         counting = self._counting[token]
         counting.parts -= 1
         counting.matches += matches
         counting.deleted += deleted
-        if counting.parts == 0:
-            del self._counting[token]
-            self._tell_counts(counting)
+        counting.refused |= refused
+        if counting.parts:
+            return
+        del self._counting[token]
+        if counting.refused:
+            assert counting.awaits is not None
+            self._worker.log.log(
+                "02-0030",
+                client=self._connection.shown_name,
+                command="sow_delete",
+                reason=str(_TOO_MANY_DEFERRED),
+            )
+            self._refuse(counting.awaits, _TOO_MANY_DEFERRED)
+            return
+        if counting.awaits is not None:
+            self._pushed(counting.awaits)
+        self._tell_counts(counting)
 
     def _tell_counts(self, counting: _Counting) -> None:
         header = counting.header

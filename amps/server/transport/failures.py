@@ -3,6 +3,12 @@
 TX_STORE_FAILED = "tx store failed"
 """The transaction log takes no messages now: its disk is full, or takes no new files."""
 STORE_FAILED_DETAIL = "the transaction log takes no messages now: send again what was not acknowledged"
+TOO_MANY_DEFERRED = "too many deferred acknowledgements"
+"""Too many acknowledgements wait for messages that are not in their queues."""
+TOO_MANY_DEFERRED_DETAIL = (
+    "some of these messages are in no queue, and too many acknowledgements wait for such messages already: what was "
+    "not acknowledged is delivered; send it again when the messages have come, or lower DeferredAckExpiration"
+)
 
 
 DETAIL_CHARACTERS_MAX = 500

@@ -73,9 +73,9 @@ class Stage:
         self.turn()
         assert journal.start_position + FILE_BYTES - journal.position <= room_bytes
 
-    def acknowledge(self, queue: str, position: int) -> None:
-        """Acknowledge the first message that was published, which is said to be at a log position."""
-        entry = struct.pack("<QQQII", 1, 1, position, 0, 0)
+    def acknowledge(self, queue: str, position: int, bookmark: tuple[int, int] = (1, 1)) -> None:
+        """Acknowledge a message, the first that was published, which is said to be at a log position; 0 = unknown."""
+        entry = struct.pack("<QQQII", *bookmark, position, 0, 0)
         acknowledgement = struct.pack("<IIQQII", 0, 1, 0, 0, 7, 0) + entry
         parts = RecordParts(kind=KIND_QUEUE_ACKNOWLEDGEMENT, publisher_id=1, payload=acknowledgement)
         self.sequence += 1
@@ -216,3 +216,28 @@ def test_a_turn_takes_acknowledgements_of_some_hundred_messages(stage: Stage) ->
         sequencer.release(())
         taken.append(len(sequencer.take_replies()))
     assert taken == [128, 128, 128, 128, 88]  # a record counts for one message more than it is about
+
+
+@pytest.mark.parametrize(("of_all", "per_client"), [(2, 5), (5, 2)])
+def test_acknowledgements_that_wait_for_their_messages_are_bounded(
+    stage: Stage, of_all: int, per_client: int
+) -> None:
+    """queues.md §8.5: what is too much is refused and changes nothing; what is forgotten makes room."""
+    book = stage.desk.book
+    book.limit_deferred(of_all, per_client)
+
+    def is_refused(sequence: int) -> bool:
+        stage.acknowledge("E", 0, (9, sequence))
+        (answer,) = stage.turn()
+        assert isinstance(answer, tuple)
+        assert answer[0] == "queue_acknowledged"
+        return bool(answer[-1])
+
+    assert [is_refused(sequence) for sequence in (1, 2, 3)] == [False, False, True]
+    end = stage.feeder.journal.position
+    assert is_refused(4)
+    assert stage.feeder.journal.position == end
+    assert not is_refused(2), "it is remembered already"
+    stage.now_ns += 2 * 86_400 * SECOND_NS
+    stage.turn()
+    assert not is_refused(3)

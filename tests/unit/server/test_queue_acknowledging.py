@@ -50,8 +50,15 @@ class Consumer:
         self.stage.settle()
         assert [message.body for message in self.client.received()] == [b"1", b"2", b"3"]
         # The first one tells the core the queue's name, and its permission.
-        self.acknowledge("5|1|")
+        (taken,) = self.acknowledge("5|1|")
+        self.answer(taken)
         self.client.received()
+
+    def answer(self, *taken: Acknowledged, refused: bool = False) -> None:
+        """The core's answers: there was room for what waits for its message, or not."""
+        for each in taken:
+            self.stage.core.answer("queue_acknowledged", each.slot, each.serial, each.token, 0, 0, refused)
+        self.stage.settle()
 
     def acknowledge(self, *bookmarks: str, **header: Any) -> list[Acknowledged]:
         """Send a `sow_delete`; returns what the core got."""
@@ -144,7 +151,7 @@ def test_queue_ack_answers_in_order(consumer: Consumer, known: int) -> None:
     assert [answer.get("cid") for answer in answers] == ["x", "x", None]
     assert all(answer["status"] == "success" for answer in answers)
     assert answers[1]["query_id"] == "q"
-    consumer.stage.core.answer("queue_acknowledged", taken.slot, taken.serial, taken.token, 1, 1)
+    consumer.stage.core.answer("queue_acknowledged", taken.slot, taken.serial, taken.token, 1, 1, False)
     consumer.stage.settle()
     (stats,) = consumer.answers()
     counts = {name: stats[name] for name in ("topic_matches", "matches", "records_deleted")}
@@ -168,7 +175,7 @@ def test_queue_ack_many_at_once(consumer: Consumer) -> None:
     assert [len(each.entries) for each in taken] == [4096, 4096, 1808]
     assert [each.sequence for each in taken] == [0, 0, 9]
     for each in taken:
-        consumer.stage.core.answer("queue_acknowledged", each.slot, each.serial, each.token, 10, 4)
+        consumer.stage.core.answer("queue_acknowledged", each.slot, each.serial, each.token, 10, 4, False)
     consumer.stage.settle()
     (stats,) = consumer.answers()
     assert (stats["topic_matches"], stats["matches"], stats["records_deleted"]) == (10_000, 30, 12)
@@ -205,8 +212,32 @@ def test_queue_acks_stay_in_order_while_one_is_looked_up(consumer: Consumer) -> 
     for number in (1, 4, 2):
         consumer.client.send({"c": "sow_delete", "t": "Q1", "bm": bookmark(number)})
     consumer.stage.settle()
-    taken = [(len(each.entries), each.entries[0].sequence) for each in consumer.taken()]
-    assert taken == [(300, 1), (1, 1), (1, 4), (1, 2)]
+    taken = consumer.taken()
+    # Nothing follows before the core has said that there was room.
+    assert [len(each.entries) for each in taken] == [300]
+    consumer.answer(*taken)
+    taken += consumer.taken()
+    assert [(len(each.entries), each.entries[0].sequence) for each in taken] == [(300, 1), (1, 1), (1, 4), (1, 2)]
+
+
+def test_queue_ack_for_which_there_is_no_room(consumer: Consumer) -> None:
+    """queues.md §8.5: too many wait for their messages; the client is told, and goes on."""
+    taken = consumer.acknowledge("5|7|", a="processed,persisted", cid="x", s=4)
+    assert consumer.answers() == []
+    consumer.answer(*taken, refused=True)
+    processed, persisted = consumer.answers()
+    assert (processed["a"], processed["status"], processed["cid"]) == ("processed", "failure", "x")
+    assert processed["reason"] == "too many deferred acknowledgements"
+    assert (persisted["a"], persisted["s"], persisted["status"]) == ("persisted", 4, "failure")
+    assert [each.entries for each in consumer.acknowledge(bookmark(1))] == [(consumer.entry(1, 101),)]
+
+
+def test_queue_ack_for_which_there_is_no_room_and_nobody_listens(consumer: Consumer) -> None:
+    """As with a publish that the transaction log cannot take: the connection ends, with the reason."""
+    consumer.answer(*consumer.acknowledge("5|7|"), refused=True)
+    (told,) = consumer.answers()
+    assert told["reason"] == "too many deferred acknowledgements"
+    assert consumer.client.connection.close_reason == "too many deferred acknowledgements"
 
 
 def test_queue_ack_names_the_queue_literally_whatever_its_name_holds(consumer: Consumer) -> None:
