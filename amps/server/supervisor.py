@@ -33,6 +33,7 @@ import msgpack
 from setproctitle import setproctitle
 
 from amps.config import LoadedConfig
+from amps.expressions.filters import load_compiler
 from amps.journal.disk import Identity
 from amps.server import console, remedies
 from amps.server.children import RESTART_WINDOW_S, RESTARTS_MAX, Child, GiveUp, RestartCounter
@@ -117,6 +118,8 @@ class Supervisor:
             log_startup(self.log, self._loaded)
             self._doors.open(self._config, self.log)
             self._start_core()
+            # While the core reads its log: the transports, which are forked when it is ready, share what this makes.
+            load_compiler()
             while self._stopping_for is None:
                 self._wait(0.5)
                 self._heed_signals()
