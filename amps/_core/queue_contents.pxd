@@ -49,7 +49,7 @@ cdef class QueueShared:
     cdef uint32_t publisher_capacity
     # Acknowledgements that wait for their messages, of all queues, and how many may. What the core reads in its log is
     # taken in any case.
-    cdef readonly uint64_t deferred
+    cdef uint64_t deferred
     cdef dict deferred_by_client           # client -> how many; of those whose connections stand
     cdef uint64_t deferred_max
     cdef uint64_t deferred_per_client_max

@@ -218,6 +218,8 @@ def all_cases(files: Path) -> dict[str, Case]:
         "Admin/AnonymousPaths": Case("^/a", "^/b"),
         "Admin/Header": Case("A: a", "A: b"),
         "Admin/AccessControlAllowOrigin": Case("a", "b"),
+        "Admin/AllowedHost": Case("a.example.com", "b.example.com"),
+        "Admin/TrustedOrigin": Case("https://a.example.com", "https://b.example.com"),
         "Admin/SQLTransport": Case("t", "u"),
         **tls(files, "Admin/", "<InetAddr>8085</InetAddr>"),
         "Logging/Target/Protocol": Case("file", "gzip"),
