@@ -47,7 +47,7 @@ from amps.client.errors import (
 )
 from amps.client.forking import RefusingLock, forked, watch
 from amps.client.message import Message
-from amps.client.sending import Sending, acquire_until, deadline_of
+from amps.client.sending import Sending, acquire_until, deadline_of, left_until
 from amps.client.streams import StreamBuffer
 from amps.client.threads import receive_loop, send_loop
 from amps.client.timers import process_timer
@@ -225,6 +225,18 @@ class ClientRuntime(Sending):
             self._finish_close()
         elif not leaving and failure is not None:
             self._on_disconnect(failure)
+
+    def _await_loss(self, transport: SocketTransport, deadline: float | None) -> bool:
+        if threading.current_thread() is self._rx:
+            return False
+        self._begin_wait()  # the receive thread may not wait for room in a buffer now
+        try:
+            with self._discarded:
+                return self._discarded.wait_for(
+                    lambda: self._transport is not transport, left_until(deadline)
+                )
+        finally:
+            self._end_wait()
 
     def _on_disconnect(self, error: AMPSException) -> None:
         """The connection was lost against the application's will."""

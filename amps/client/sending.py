@@ -20,7 +20,7 @@ from amps.client.command import check_timeout
 from amps.client.engine import Engine
 from amps.client.engine_types import Event
 from amps.client.enums import Timeout
-from amps.client.errors import AMPSException, DisconnectedException, TimedOutException
+from amps.client.errors import DisconnectedException, TimedOutException
 from amps.client.forking import RefusingLock
 from amps.client.handlers import EventHandlers
 from amps.client.threads import SendQueue
@@ -31,9 +31,6 @@ BURST_GAP_S = 0.00005
 SEND_AT_BYTES = 64 * 1024
 AT_ONCE = 0.0
 """A deadline that is over: what cannot be done at once is not done."""
-LAST_WORDS_S = 1.0
-"""How long a call that cannot send any more waits for what the server said last."""
-LAST_WORDS_POLL_S = 0.001
 
 
 class Sending(EventHandlers):
@@ -61,10 +58,9 @@ class Sending(EventHandlers):
         over = False
         while (transport := self._transport) is not None and transport.behind:
             if transport.broken:
-                cause = self._last_words(transport, deadline)
-                raise DisconnectedException(
-                    f"{what}: {cause or 'the connection was lost'}", reason=cause.reason if cause else None
-                )
+                if self._await_loss(transport, deadline):
+                    return  # the engine knows why, and refuses the call
+                raise DisconnectedException(f"{what}: the connection was lost")
             if over:
                 raise TimedOutException(
                     f"{what} was not sent in time: the server does not read what was sent before"
@@ -73,16 +69,6 @@ class Sending(EventHandlers):
             over = deadline is not None and time.monotonic() >= deadline
         if self._engine.has_outgoing:
             self._signal_tx()  # of threads that found the send lock taken
-
-    def _last_words(self, transport: SocketTransport, deadline: float | None) -> AMPSException | None:
-        """Why the server ended a connection on which nothing can be sent any more: the receive thread may still have to
-        read that. None: the server did not say.
-        """
-        end = time.monotonic() + LAST_WORDS_S
-        end = end if deadline is None else min(end, deadline)
-        while self._transport is transport and self._engine.dismissal is None and time.monotonic() < end:
-            time.sleep(LAST_WORDS_POLL_S)
-        return self._engine.dismissal or self._engine.lost_by
 
     def _pump(self, deadline: float | None = AT_ONCE, *, patient: bool = True) -> None:
         """Send what the engine has ready until the deadline (None: all of it); the sending thread does the rest.
@@ -177,6 +163,10 @@ class Sending(EventHandlers):
         return following
 
     def _dispatch(self, events: list[Event]) -> None:
+        raise NotImplementedError
+
+    def _await_loss(self, transport: SocketTransport, deadline: float | None) -> bool:
+        """Wait until the receive thread, too, knows that the connection is gone. False: it does not yet."""
         raise NotImplementedError
 
 

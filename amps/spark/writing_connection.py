@@ -33,7 +33,7 @@ def log_on(client: Client, timeout_s: float) -> Message:
     pause_s = FIRST_PAUSE_S
     while True:
         try:
-            client.disconnect()
+            client.disconnect(timeout=0)  # what was not sent is in the store
             client.connect()
             return client.logon()
         except PASSING as error:

@@ -89,7 +89,7 @@ class PartitionPublisher:
     ) -> None:
         if error is not None:
             self._store.close()  # the next attempt sends again what is not known to be persisted
-        self._client.close()
+        self._client.close(timeout=0)
 
     def publish_all(self, rows: Iterator[MessageRow]) -> Written:
         """Publish what the server does not have, and wait until all of it is persisted. WriteError if it cannot be."""

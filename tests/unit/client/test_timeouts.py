@@ -130,8 +130,10 @@ def test_a_thread_that_waits_without_end_is_told_that_the_connection_is_gone(
     server, client = stuck
     patient = Outcome(client.publish, ("t", b"patient"), {"timeout": None})
     server.hang_up()
-    with pytest.raises(DisconnectedException):
+    with pytest.raises(DisconnectedException, match="not connected"):
         patient.result()
+    server.let_in()
+    client.open(timeout=20)
 
 
 @pytest.mark.parametrize("scheme", ["tcp", "tcps", "unix"])
