@@ -30,6 +30,31 @@ def may_be_a_name(topic: str) -> bool:
     return not has_regex_characters(topic.replace(".", ""))
 
 
+def means_reserved_topics(expression: str) -> bool:
+    """Whether an expression begins as the names of the server's own topics do, and has no alternative that does not.
+
+    Without `^` it matches `x/AMPS/y`, too; but what is meant is the server's topics.
+    """
+    if not expression.removeprefix("^").startswith(f"{RESERVED_PREFIX}/"):
+        return False
+    depth = 0
+    escaped = in_class = False
+    for character in expression:
+        if escaped:
+            escaped = False
+        elif character == "\\":
+            escaped = True
+        elif in_class:
+            in_class = character != "]"
+        elif character == "[":
+            in_class = True
+        elif character in "()":
+            depth += 1 if character == "(" else -1
+        elif character == "|" and not depth:
+            return False
+    return True
+
+
 def topic_predicate(
     topic: str, regex_allowed: bool, *, when_too_hard: bool = False
 ) -> Callable[[str], bool] | None:

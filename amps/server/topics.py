@@ -8,6 +8,7 @@ from amps.topic_expressions import (
     BadTopicExpression,
     has_regex_characters,
     may_be_a_name,
+    means_reserved_topics,
     topic_predicate,
 )
 
@@ -18,6 +19,7 @@ __all__ = [
     "TopicMatcher",
     "has_regex_characters",
     "may_be_a_name",
+    "means_reserved_topics",
     "topic_predicate",
 ]
 

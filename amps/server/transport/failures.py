@@ -44,6 +44,6 @@ class CommandFailure(Exception):
         return fields
 
 
-def not_supported_yet(what: str) -> CommandFailure:
+def not_supported_yet(what: str, detail: str = "") -> CommandFailure:
     """A documented feature that this server does not have yet: refused, never ignored."""
-    return CommandFailure(f"not supported yet: {what}")
+    return CommandFailure(f"not supported yet: {what}", detail)

@@ -34,6 +34,7 @@ from amps.server.topics import (
     RESERVED_PREFIX,
     BadTopicExpression,
     may_be_a_name,
+    means_reserved_topics,
     topic_predicate,
 )
 from amps.server.transport.answering import (
@@ -321,6 +322,10 @@ class Subscribing:
             raise CommandFailure("invalid topic", f"{topic!r} is not recorded in the transaction log")
         if by_name and topic.startswith(RESERVED_PREFIX) and topic != DISCARDED_TOPIC:
             raise not_supported_yet("event topics")
+        if predicate is not None and means_reserved_topics(topic):
+            raise not_supported_yet(
+                "event topics", "an expression for topics of clients that hold /AMPS/ may begin with .+"
+            )
         subscription = Subscription(
             connection,
             sub_id,
