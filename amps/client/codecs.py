@@ -95,7 +95,10 @@ class FixCodec:
 
     def key_text(self, key: Any) -> bytes:
         """The key as written."""
-        tag = int(key)
+        try:
+            tag = int(key)
+        except (TypeError, ValueError):
+            raise ValueError(f"a fix body has numbers for keys, not {key!r}; names are for nvfix") from None
         if tag < 0:
             raise ValueError(f"a fix tag cannot be negative: {tag}")
         return b"%d" % tag

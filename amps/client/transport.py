@@ -43,6 +43,7 @@ class SocketTransport:
     def __init__(self, sock: socket.socket, early: bytes = b"") -> None:
         self._socket = sock
         self._early = early  # bytes that came together with the preflight answer
+        self._unheard = sock.family != socket.AF_UNIX  # nothing has come yet, and it may be TLS that is missing
         self._buffer = memoryview(bytearray(RECEIVE_BYTES))
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
@@ -67,7 +68,17 @@ class SocketTransport:
             return early
         if timeout_s is not None and not self._poll.poll(max(0.0, timeout_s) * 1000):
             return None
-        return self._buffer[: self._socket.recv_into(self._buffer)]
+        try:
+            data = self._buffer[: self._socket.recv_into(self._buffer)]
+        except ConnectionResetError:
+            if self._unheard:
+                raise ConnectionResetError(_SAID_NOTHING) from None
+            raise
+        if self._unheard:
+            if not len(data):
+                raise ConnectionResetError(_SAID_NOTHING)
+            self._unheard = False
+        return data
 
     def send(self, chunks: Sequence[bytes], deadline: float | None = None) -> bool:
         """Send the chunks in order, after what is kept. False: not all by the deadline (None: never), the rest is kept.
@@ -126,6 +137,7 @@ class TlsTransport(SocketTransport):
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
+        self._unheard = False  # by the handshake something has come
         self._silent = True  # nothing has come through the tunnel yet
         self._handshake(deadline)
 

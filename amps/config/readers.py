@@ -22,6 +22,10 @@ def read_pattern(text: str) -> str:
     try:
         pcre2.compile(text)
     except Exception as error:  # the engine has its own exception types, which share only this base
+        if text.startswith("*"):
+            raise ValueError(
+                f"{shown(text)} is not a regular expression; write {shown('.' + text)} if * stands for any text"
+            ) from None
         raise ValueError(f"{shown(text)} is not a regular expression: {error}") from None
     return text
 

@@ -221,6 +221,7 @@ def test_client_63_a_stopped_client_is_disconnected(plain_server: ServerProcess,
         "import sys, time\n"
         "from amps.client import Client\n"
         f"client = Client({unique!r}, sys.argv[1], heartbeat=1).open()\n"
+        "client.publish_flush()  # the server has the command before it, which asks for heartbeats, too\n"
         "print('open', flush=True)\n"
         "time.sleep(600)\n"
     )

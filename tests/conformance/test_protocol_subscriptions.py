@@ -56,8 +56,10 @@ def test_protocol_19_devnull_takes_numbered_messages(
 @pytest.mark.parametrize("reserved", ["/AMPS/ClientStatus", "/AMPS/Tx/Checkpoint", "/AMPS/anything"])
 def test_protocol_d12_reserved_topics_are_refused(client: RawClient, reserved: str) -> None:
     """protocol.md §7.1 D12"""
-    ack = client.request({"c": "p", "t": reserved}, b"x")
-    assert (ack["status"], ack.reason) == ("failure", "invalid topic")
+    for header in ({"c": "p", "t": reserved}, {"c": "p", "t": reserved, "e": 1}):
+        ack = client.request(header, b"x")
+        assert (ack["status"], ack.reason) == ("failure", "invalid topic")
+        assert ack["detail"] == f"{reserved!r}: names that begin with /AMPS belong to the server"
 
 
 EVENT_TOPICS = ["/AMPS/ClientStatus", "/AMPS/SOWStats"]

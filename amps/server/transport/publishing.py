@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from amps._core import ingress as inbound
 from amps._core.topic_table import TopicEntry
+from amps.server.topics import RESERVED_PREFIX
 from amps.server.transport.answering import Header, wanted_acks
 from amps.server.transport.failures import STORE_FAILED_DETAIL, TX_STORE_FAILED, CommandFailure
 
@@ -47,7 +48,7 @@ class Publishing:
             self._worker.core.release_when_room(connection)
             return
         if result == inbound.DENIED:
-            self._failed(header, CommandFailure(entry.refusal or "not entitled"))
+            self._failed(header, _denial(entry))
             return
         if result == inbound.NO_STORAGE:
             self._refuse(header)
@@ -108,8 +109,7 @@ class Publishing:
         """The ingress refused a plain publish."""
         ingress = self._connection.ingress
         entry = ingress.topic_entry
-        reason = "no topic" if entry is None else (entry.refusal or "not entitled")
-        self._failed(ingress.header, CommandFailure(reason))
+        self._failed(ingress.header, CommandFailure("no topic") if entry is None else _denial(entry))
 
     def no_storage(self) -> None:
         """The ingress refused a plain publish because the transaction log cannot take it now."""
@@ -152,3 +152,11 @@ class Publishing:
             else:
                 number = sequence if type(sequence) is int else None
                 connection.acknowledge("persisted", command_id, failure.reason, seq=number, **failure.fields)
+
+
+def _denial(entry: TopicEntry) -> CommandFailure:
+    """Why this client may not publish to a topic."""
+    if entry.refusal:
+        detail = f"{entry.name!r}: names that begin with {RESERVED_PREFIX} belong to the server"
+        return CommandFailure(entry.refusal, detail)
+    return CommandFailure("not entitled", f"to write {entry.name!r}")

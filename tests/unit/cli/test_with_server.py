@@ -324,6 +324,9 @@ def test_client_17_the_server_may_be_a_tls_address(start_server: StartServer, tm
     done = run("ping", "-server", f"tcps://127.0.0.1:{server.port()}")
     assert done.returncode == 1
     assert b"certificate verify failed" in done.stderr
+    done = run("ping", "-server", f"tcp://127.0.0.1:{server.port()}")
+    assert done.returncode == 1
+    assert b"does its port expect TLS (tcps)?" in done.stderr
 
 
 def test_subscribe_ends_after_a_count(start_server: StartServer) -> None:

@@ -436,6 +436,21 @@ def test_unix_sockets(tmp_path: Path) -> None:
     listener.close()
 
 
+@pytest.mark.parametrize("reset", [False, True])
+def test_a_server_that_says_nothing_may_want_tls(reset: bool) -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    client = Client("plain", f"tcp://127.0.0.1:{listener.getsockname()[1]}/amps/json", timeout=20)
+    opening = Outcome(client.open, (), {})
+    sock, _ = listener.accept()
+    assert sock.recv(4 if reset else 1 << 16)  # what is not read makes the end a reset
+    sock.close()
+    opening.wait()
+    assert isinstance(opening.error, DisconnectedException)
+    assert "does its port expect TLS (tcps)?" in str(opening.error)
+    client.close()
+    listener.close()
+
+
 class TlsPeer:
     """A listener whose connections speak TLS."""
 

@@ -392,6 +392,9 @@ def test_msgpack_and_raw_codecs() -> None:
         codec_for("bson").encode([1])
     with pytest.raises(ValueError, match="negative"):
         codec_for("fix").encode({-1: "x"})
+    for key in ("id", None):
+        with pytest.raises(ValueError, match=f"a fix body has numbers for keys, not {key!r}; names are for nvfix"):
+            codec_for("fix").encode({key: "x"})
 
 
 def test_everything_public_is_documented() -> None:

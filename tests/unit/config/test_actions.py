@@ -243,6 +243,7 @@ def test_operations_35_without_an_address_there_is_no_interface() -> None:
         ("<Header>Content-Length: 1</Header>", "set by the server"),
         ("<Header>X-A: a&#10;X-B: c</Header>", "characters that no header may have"),
         ("<AnonymousPaths>(</AnonymousPaths>", "not a regular expression"),
+        ("<AccessControlAllowOrigin>*</AccessControlAllowOrigin>", "write '.*' if * stands for any text"),
         ("<AllowedHost>a.example:80</AllowedHost>", "without a port"),
         ("<AllowedHost>https://a.example</AllowedHost>", "no name of a host"),
         ("<AllowedHost>*</AllowedHost>", "no name of a host"),
