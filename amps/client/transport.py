@@ -32,8 +32,8 @@ RECEIVE_BYTES = 256 * 1024
 LONGEST_POLL_S = 1_000_000.0
 SEND_TOGETHER_BYTES = 256 * 1024
 MAX_PREFLIGHT_ANSWER_BYTES = 64 * 1024
-# With TLS 1.3 a server judges the client's certificate when the client has finished the handshake already.
 _SAID_NOTHING = "the server closed it without a word: does its port expect TLS (tcps)?"
+# With TLS 1.3 a server judges the client's certificate when the client has finished the handshake already.
 _NOT_LET_IN = "the server closed it right after the TLS handshake: does it want a certificate that it knows?"
 
 
