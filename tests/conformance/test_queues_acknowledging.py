@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 
 import pytest
 
-from amps.server.core.queues import DEFERRED_ACKS_PER_CLIENT_MAX
 from tests.support.peer import Message, bodies_of
 from tests.support.peers import Peers
 from tests.support.queues import Queueing, acknowledge, bodies, counts, options, queue_xml, quiet
@@ -248,30 +247,3 @@ def test_queues_at_most_once_acknowledgements_make_room(queueing: Queueing, opti
     assert acknowledge(client, message, o=option).succeeded
     assert bodies_of(client.receive_published(1)) == bodies(2)
     quiet(client)
-
-
-def unknown(first: int, count: int) -> str:
-    """Bookmarks of messages that are not there yet."""
-    return ",".join(f"7|{number}|" for number in range(first, first + count))
-
-
-def test_queues_deferred_acknowledgements_are_bounded(queueing: Queueing) -> None:
-    """queues.md §8.5: as many as there may be of one client are kept; more are refused, whole, and nothing is lost."""
-    client = queueing.consumer(1)
-    others = queueing.client()
-    block = DEFERRED_ACKS_PER_CLIENT_MAX // 5
-    for number in range(5):
-        assert acknowledge(others, unknown(1 + number * block, block), queue="Q", a="processed").succeeded
-    refused = acknowledge(others, unknown(10**9, 1), queue="Q", a="processed")
-    assert (refused["status"], refused["reason"]) == ("failure", "too many deferred acknowledgements")
-    assert "DeferredAckExpiration" in str(refused["detail"])
-    # What is remembered already takes no room, what is known is acknowledged, and another client has room of its own.
-    assert acknowledge(others, unknown(1, 10), queue="Q", a="processed").succeeded
-    queueing.publish(1, 2)
-    (message,) = client.receive_published(1)
-    assert acknowledge(client, message, a="processed").succeeded
-    assert acknowledge(client, unknown(10**9, 1), queue="Q", a="processed").succeeded
-    # Those of a client that has left count no more as its own.
-    others.close()
-    again = queueing.client()
-    assert acknowledge(again, unknown(2 * 10**9, block), queue="Q", a="processed").succeeded

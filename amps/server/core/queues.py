@@ -47,7 +47,7 @@ REPORT_INTERVAL_S = 1.0
 REFUSALS_INTERVAL_S = 60.0
 NS_PER_S = 1_000_000_000
 DEFERRED_ACKS_MAX = 1_000_000
-"""So many acknowledgements may wait for messages that are not there, in all queues: 300 MB of memory."""
+"""So many acknowledgements may wait for messages that are not there, in all queues: 270 MB of memory."""
 DEFERRED_ACKS_PER_CLIENT_MAX = 250_000
 """So many of them those of one connection."""
 
