@@ -6,12 +6,14 @@ test_expressions_*.py.
 
 import itertools
 import threading
+from pathlib import Path
 
 import pytest
 
+from tests.support.patched_servers import patched
 from tests.support.peer import Message, RawClient, bodies_of
 from tests.support.peers import Peers
-from tests.support.server import ServerProcess
+from tests.support.server import ServerProcess, StartServer
 
 EPOCH = "0"
 
@@ -423,3 +425,31 @@ def test_filters_a_client_may_leave_while_its_filter_is_compiled(
     staying.subscribe(topic, "s", f=f"/id IN ({members}, 5000)")
     staying.publish(topic, b'{"id":5000}')
     assert bodies_of(staying.receive_published(1)) == [b'{"id":5000}']
+
+
+NO_REGULAR_EXPRESSION_LATER = """
+import re._compiler
+
+import amps.server.supervisor as supervisor
+
+run_transport = supervisor.run_transport
+
+def refuse(*arguments):
+    raise AssertionError("a transport compiles a regular expression of the parser")
+
+def run(*arguments, **named):
+    re._compiler.compile = refuse
+    return run_transport(*arguments, **named)
+
+supervisor.run_transport = run
+"""
+
+
+def test_the_first_filter_of_a_worker_waits_for_nothing_that_all_filters_need(
+    start_server: StartServer, peers: Peers, tmp_path: Path
+) -> None:
+    """What compiling needs is made before the workers are forked."""
+    server = start_server(environment=patched(tmp_path, NO_REGULAR_EXPRESSION_LATER))
+    client = peers.logged_on(server)
+    for number, text in enumerate(("/a > 1", "/b = 'x' OR /c IN (1, 2)", "NOT /d LIKE 'e'")):
+        assert client.try_subscribe("t", f"s{number}", f=text).succeeded, text

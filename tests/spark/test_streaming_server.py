@@ -17,6 +17,8 @@ import pytest
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
+from amps.client import Client
+from amps.client.rivals import FIRST_WAIT_S, Rivals
 from amps.spark.streaming_connection import LogReader
 from amps.spark.streaming_errors import StreamReadError
 from amps.spark.streaming_options import ServerOptions, stream_options
@@ -439,3 +441,37 @@ def test_a_connection_that_nobody_answers_on(start_server: StartServer) -> None:
         with stopped_transports(server), told:
             query.plan()
         assert query.plan() is False
+
+
+def test_another_client_of_its_name_is_not_ended_at_once(
+    start_server: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader whose name was taken waits before it takes it back (amps/client/rivals.py), and misses nothing."""
+    server = start_server(log_topics=("^L/",))
+    bodies = numbered(0, 100)
+    publish(uri_of(server), "L/t", bodies)
+    with Query(uri=uri_of(server), topic="L/t") as query:
+        assert query.plan()
+        end = json.loads(query.offsets[1])["ranges"][0]
+    options = stream_options({"uri": uri_of(server), "topic": "L/t", "timeout_s": "20"})
+    assert isinstance(options, ServerOptions)
+    waits: list[float] = []
+    monkeypatch.setattr(Rivals, "wait_s", noted(waits, Rivals.wait_s))
+    log = LogReader(options, "one-name")
+    log.now()
+    with Client("one-name", uri_of(server)):
+        pass
+    found = [message.data for messages in log.read(LogRange.parse(end)) for message in messages]
+    log.close()
+    assert found == bodies
+    assert any(FIRST_WAIT_S / 2 <= wait_s <= FIRST_WAIT_S for wait_s in waits)
+
+
+def noted(waits: list[float], wait_s: Any) -> Any:
+    """The method, which notes its answers."""
+
+    def noting(rivals: Rivals, error: Any) -> Any:
+        waits.append(wait_s(rivals, error))
+        return waits[-1]
+
+    return noting

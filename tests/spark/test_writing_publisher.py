@@ -12,7 +12,8 @@ import pytest
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
-from amps.client import Client, MemoryPublishStore
+from amps.client import AMPSException, Client, MemoryPublishStore
+from amps.client.rivals import FIRST_WAIT_S, Rivals
 from amps.spark.writing_errors import WriteError
 from amps.spark.writing_numbers import Numbering
 from amps.spark.writing_options import WriteOptions, parse_options
@@ -458,3 +459,29 @@ def test_a_server_that_has_lost_what_it_acknowledged(
     assert port == server.port()
     with pytest.raises(WriteError, match="it has lost some"):
         write(options_for(server, topic), numbered(unique), rows())
+
+
+def test_a_name_that_another_client_takes_is_taken_back_later(
+    shared: ServerProcess, topic: str, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """amps/client/rivals.py: it waits first, and writes each row once."""
+    waits: list[float] = []
+    wait_s = Rivals.wait_s
+
+    def noting(rivals: Rivals, error: AMPSException | None) -> float:
+        waits.append(wait_s(rivals, error))
+        return waits[-1]
+
+    monkeypatch.setattr(Rivals, "wait_s", noting)
+    numbering = numbered(unique)
+
+    def rows() -> Iterator[MessageRow]:
+        for number, row in enumerate(rows_for(topic, 2000)):
+            if number == 1000:
+                with Client(numbering.publisher, uri_of(shared)):
+                    pass
+            yield row
+
+    assert write(options_for(shared, topic), numbering, rows()) == Written(2000, 0)
+    assert bodies(logged_rows(uri_of(shared), topic)) == expected(2000)
+    assert any(FIRST_WAIT_S / 2 <= waited <= FIRST_WAIT_S for waited in waits)

@@ -85,6 +85,10 @@ _INTERVAL_S = {
     "d": 86400.0,
     "w": 604800.0,
 }
+_INTERVAL = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)", re.ASCII)
+_RATE = re.compile(r"(\d{1,18}(?:\.\d*)?|\.\d+)\s*(x|[kmg]b?)?", re.ASCII)
+_COUNT = re.compile("[0-9]{1,18}")
+_DIGITS = re.compile("[0-9]+")
 
 
 class RateKind(enum.Enum):
@@ -166,7 +170,7 @@ def parse_interval(text: str) -> float:
 
     Raises ValueError.
     """
-    match = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)", text.strip().lower(), re.ASCII)
+    match = _INTERVAL.fullmatch(text.strip().lower())
     if match is None or (match[2] and match[2] not in _INTERVAL_S):
         raise ValueError(f"{text[:100]!r} is no interval")
     interval_s = float(match[1]) * _INTERVAL_S[match[2] or "s"]
@@ -212,7 +216,7 @@ def page_options(text: str, command: str) -> tuple[int, int | None]:
     """How many records a query passes over, and how many it shows at most, None: all. Raises CommandFailure."""
     found = tokenize(text, command)
     for name in ("skip_n", "top_n"):
-        if name in found and not re.fullmatch("[0-9]{1,18}", found[name]):
+        if name in found and not _COUNT.fullmatch(found[name]):
             raise CommandFailure("invalid options", f"{name}={found[name]}")
     return int(found.get("skip_n", "0")), int(found["top_n"]) if "top_n" in found else None
 
@@ -226,7 +230,7 @@ def parse_options(text: str, command: str, bookmark: bool, pages: bool = False) 
     not_found = found.get("bookmark_not_found", "now")
     if not_found not in ("epoch", "now", "fail"):
         raise CommandFailure("invalid options", f"bookmark_not_found={not_found}")
-    if "max_backlog" in found and not re.fullmatch("[0-9]+", found["max_backlog"]):
+    if "max_backlog" in found and not _DIGITS.fullmatch(found["max_backlog"]):
         raise CommandFailure("invalid options", f"max_backlog={found['max_backlog']}")
     for name, what in (
         ("select", "select lists"),
@@ -327,7 +331,7 @@ def _rate(found: dict[str, str]) -> Rate | None:
     text = found.get("rate")
     if text is None:
         return None
-    match = re.fullmatch(r"(\d{1,18}(?:\.\d*)?|\.\d+)\s*(x|[kmg]b?)?", text.lower(), re.ASCII)
+    match = _RATE.fullmatch(text.lower())
     value = float(match[1]) if match is not None else 0.0
     if match is None or value <= 0:
         raise CommandFailure("invalid options", f"rate={text}")
