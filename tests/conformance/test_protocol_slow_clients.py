@@ -3,8 +3,11 @@
 The limits are the instance's, however many workers share its clients: the tests about them run with several.
 """
 
+import time
+
 import pytest
 
+from amps.server.transport.slow_clients import PATIENCE_S
 from tests.support.peer import PeerError, RawClient, bodies_of
 from tests.support.peers import Peers
 from tests.support.server import ServerProcess, StartServer, Transport, numbered_bodies, wait_until
@@ -71,6 +74,7 @@ def test_protocol_slow_client_that_reads_in_time_gets_everything(
     bodies = numbered_bodies(300, padding_bytes=PADDING_BYTES)  # 3 MB
     publisher.publish_all(topic, bodies)
     publisher.flush()
+    time.sleep(2 * PATIENCE_S)  # else a full pool would be borne
     assert bodies_of(late.receive_published(300)) == bodies
 
 
@@ -98,7 +102,7 @@ def test_protocol_slow_client_may_fill_the_pool_alone(
     late = peers.logged_on(server, receive_buffer_bytes=SMALL_BUFFER_BYTES)
     late.subscribe(topic, "s")
     publisher = peers.logged_on(server)
-    bodies = numbered_bodies(3000, padding_bytes=PADDING_BYTES)  # 30 of 40 MB
+    bodies = numbered_bodies(3800, padding_bytes=PADDING_BYTES)  # 38 of 40 MB
     publisher.publish_all(topic, bodies)
     publisher.flush()
     assert bodies_of(late.receive_published(len(bodies), timeout_s=60)) == bodies
@@ -150,7 +154,7 @@ def test_operations_24_a_killed_worker_gives_its_memory_back(
     server = start_server(transport_workers=4, instance_xml=ROOMY)
     publisher, lost = slow_readers_apart(peers, server)
     lost.subscribe(topic, "s")
-    bodies = numbered_bodies(3000, padding_bytes=PADDING_BYTES)  # 30 of 40 MB
+    bodies = numbered_bodies(3800, padding_bytes=PADDING_BYTES)  # 38 of 40 MB
     publisher.publish_all(topic, bodies)
     publisher.flush()
     assert not server.log.find("70-0004")

@@ -214,11 +214,12 @@ def test_connecting_ends_while_another_thread_connects() -> None:
 
 def test_connecting_ends_while_the_name_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
     answered = threading.Event()
+    given_up: list[bool] = []
     look_up = socket.getaddrinfo
 
     def slow(*arguments: object, **options: object) -> object:
         if "flags" not in options:
-            answered.wait(20)
+            given_up.append(answered.wait(20))
         return look_up(*arguments, **options)  # type: ignore[call-overload]
 
     monkeypatch.setattr(transports.socket, "getaddrinfo", slow)
@@ -226,6 +227,8 @@ def test_connecting_ends_while_the_name_is_looked_up(monkeypatch: pytest.MonkeyP
     with pytest.raises(TimedOutException):
         client.connect()
     answered.set()
+    wait_for(lambda: bool(given_up))
+    assert given_up == [True], "the call has waited for the answer"
     client.close()
 
 
