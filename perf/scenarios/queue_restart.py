@@ -39,33 +39,43 @@ class QueueRestart(ServerScenario):
         fill(server, messages)
         server.settle()
         cpu = server.cpu()
-        values: dict[str, float] = {}
-        server.stop()
-        for label in STARTS:
-            if label == "without_cache":
-                (server.directory / "journal" / "bench.queue.cache").unlink()
-            values[f"{label}_start_s"] = round(start(server), 3)
-            check_depth(server, messages)
-            if label == "stopped":
-                kill(server)
-            else:
-                server.stop()
+        values = measure_starts(server, messages)
         return Measurement(values, messages, time.perf_counter() - began_s, cpu)
 
     def table(self, settings: Settings, results: Sequence[PeerResult]) -> list[str]:
         result = results[0]
-        rows = [
-            [f"ready {title}, s", f"{result.median(f'{label}_start_s'):.2f}"]
-            for label, title in STARTS.items()
-        ]
+        rows = start_rows(result)
         details = (
             f"{result.runs[0].messages:,} messages of {PAYLOAD_BYTES} bytes, median of {settings.repetitions}"
         )
         return tables.lines(f"**{self.name}** ({details})", ["", "figure"], rows)
 
 
+def measure_starts(server: AmpsQueue, messages: int) -> dict[str, float]:
+    """Seconds of each of STARTS, for a server that runs and has so many messages in its queues."""
+    values: dict[str, float] = {}
+    server.stop()
+    for label in STARTS:
+        if label == "without_cache":
+            (server.directory / "journal" / "bench.queue.cache").unlink()
+        values[f"{label}_start_s"] = round(start(server), 3)
+        check_depth(server, messages)
+        if label == "stopped":
+            kill(server)
+        else:
+            server.stop()
+    return values
+
+
+def start_rows(result: PeerResult) -> list[list[str]]:
+    """The rows of a table about these starts."""
+    return [
+        [f"ready {title}, s", f"{result.median(f'{label}_start_s'):.2f}"] for label, title in STARTS.items()
+    ]
+
+
 def check_depth(server: AmpsQueue, messages: int) -> None:
-    """Raises PeerError: the server that has just started does not say that so many messages are in its queue."""
+    """Raises PeerError: the server that has just started does not say that so many messages are in its queues."""
     found = DEPTH.search((server.directory / "output.txt").read_text(errors="replace"))
     if found is None or int(found[1].replace(",", "")) != messages:
-        raise PeerError(f"{messages:,} messages were in the queue, and after a start: {found and found[1]}")
+        raise PeerError(f"{messages:,} messages were in the queues, and after a start: {found and found[1]}")

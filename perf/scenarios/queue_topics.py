@@ -14,9 +14,7 @@ from perf.measurement import Measurement, PeerResult, Settings
 from perf.peers.amps import frame, receive_ack
 from perf.peers.amps_queue import AmpsQueue
 from perf.peers.server import ServerPeer
-from perf.pump import PeerError
-from perf.scenarios.queue_restart import DEPTH, STARTS
-from perf.scenarios.recovery import kill, start
+from perf.scenarios.queue_restart import measure_starts, start_rows
 from perf.scenarios.servers import ServerScenario
 
 QUEUES = 1000
@@ -51,32 +49,20 @@ class QueueTopics(ServerScenario):
         began_s = time.perf_counter()
         values = {"first_messages_s": round(publish_to_each(server, topics), 3)}
         cpu = server.cpu()
-        server.stop()
-        for label in STARTS:
-            if label == "without_cache":
-                (server.directory / "journal" / "bench.queue.cache").unlink()
-            values[f"{label}_start_s"] = round(start(server), 3)
-            check_depth(server, topics)
-            if label == "stopped":
-                kill(server)
-            else:
-                server.stop()
+        values |= measure_starts(server, sum(feeds_a_queue(number) for number in range(min(topics, QUEUES))))
         return Measurement(values, topics, time.perf_counter() - began_s, cpu)
 
     def table(self, settings: Settings, results: Sequence[PeerResult]) -> list[str]:
         result = results[0]
         rows = [["first messages of all topics, s", f"{result.median('first_messages_s'):.2f}"]]
-        rows += [
-            [f"ready {title}, s", f"{result.median(f'{label}_start_s'):.2f}"]
-            for label, title in STARTS.items()
-        ]
+        rows += start_rows(result)
         details = f"{QUEUES:,} queues, {result.runs[0].messages:,} topics, median of {settings.repetitions}"
         return tables.lines(f"**{self.name}** ({details})", ["", "figure"], rows)
 
 
 def target(number: int) -> str:
     """A topic of a queue."""
-    return f"DIRECT-{number}" if number % len(KINDS) == 2 else f"desk/{number}/x"
+    return f"desk/{number}/x" if feeds_a_queue(number) else f"DIRECT-{number}"
 
 
 def publish_to_each(server: AmpsQueue, topics: int) -> float:
@@ -93,9 +79,6 @@ def publish_to_each(server: AmpsQueue, topics: int) -> float:
         return time.perf_counter() - began_s
 
 
-def check_depth(server: AmpsQueue, topics: int) -> None:
-    """Raises PeerError: the server that has just started does not have a message for each topic that feeds a queue."""
-    found = DEPTH.search((server.directory / "output.txt").read_text(errors="replace"))
-    wanted = sum(number % len(KINDS) != 2 for number in range(min(topics, QUEUES)))
-    if found is None or int(found[1].replace(",", "")) != wanted:
-        raise PeerError(f"{wanted:,} messages belong into the queues, after a start: {found and found[1]}")
+def feeds_a_queue(number: int) -> bool:
+    """Whether the topic of this number is one that the expression of the queue of this number takes."""
+    return number % len(KINDS) != 2

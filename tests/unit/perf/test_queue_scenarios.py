@@ -183,10 +183,10 @@ def test_a_server_that_has_lost_part_of_its_queue_has_no_result(tmp_path: Path) 
     server.directory = tmp_path
     output = tmp_path / "output.txt"
     output.write_text("ready\n")
-    with pytest.raises(PeerError, match="3,000 messages were in the queue, and after a start: None"):
+    with pytest.raises(PeerError, match="3,000 messages were in the queues, and after a start: None"):
         check_depth(server, 3000)
     output.write_text("31-0001 queues: 2,999 messages in queues, 0.0 s.\n")
-    with pytest.raises(PeerError, match="3,000 messages were in the queue, and after a start: 2,999"):
+    with pytest.raises(PeerError, match="3,000 messages were in the queues, and after a start: 2,999"):
         check_depth(server, 3000)
     output.write_text("31-0001 queues: 3,000 messages in queues, 0.0 s.\n")
     check_depth(server, 3000)
