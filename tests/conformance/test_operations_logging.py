@@ -316,7 +316,7 @@ def test_operations_70_sighup_alone_stops_the_server(make_server: StartServer) -
     server = make_server().start()
     server.stop(signal.SIGHUP)
     helped = subprocess.run(
-        [sys.executable, "-m", "amps.server.main", "--help"], capture_output=True, text=True, check=True
+        [sys.executable, "-P", "-m", "amps.server.main", "--help"], capture_output=True, text=True, check=True
     ).stdout
     assert "SIGHUP  stop in order" in helped
     assert "amps-action-do-rotate-logs" in helped
