@@ -1,7 +1,8 @@
-"""A set of constants for IN: exactly the answer of comparing with each by `=`, in one or two look-ups (§6.1, §14.3).
+"""A set of constants for IN: exactly the answer of comparing with each by `=`, in one or two look-ups.
 
-Three tables, because what is equal depends on both sides: a string equals a string by its bytes, but a number by its
-number. Numbers are kept in a form in which equal ones look the same: whole ones as integers, whatever they were.
+Three tables, because what is equal depends on both sides (expressions.md §6.1, §14.3): a string equals a string by its
+bytes, but a number by its number. Numbers are kept in a form in which equal ones look the same: whole ones as integers,
+whatever they were.
 """
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free

@@ -194,7 +194,7 @@ cdef class Plan(FieldPlan):
                 chosen.append((field, fields.nodes[child].slot, below, -1))
             element = fields.nodes[child].first_element if field.message >= 0 else -1
             while element >= 0:
-                # What is not repeated is its own first element (§9).
+                # What is not repeated is its own first element (expressions.md §9).
                 if field.repeated or fields.nodes[element].index == 0:
                     chosen.append((field, -1, element, <int32_t>fields.nodes[element].index if field.repeated else -1))
                 element = fields.nodes[element].next_element

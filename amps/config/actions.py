@@ -220,7 +220,7 @@ class ActionReader:
             self._checker.not_yet(node, "SOW topics")
 
     def _check_never_on_queues(self, use: Section) -> None:
-        """D-36: such an event on a queue is wrong, and not only for now."""
+        """queues.md D-36: such an event on a queue is wrong, and not only for now."""
         modules = [child.text for child in use.node.children if child.name == "Module"]
         if not modules or ALIASES.get(modules[0], modules[0]) not in NEVER_ON_QUEUES:
             return

@@ -223,14 +223,14 @@ def figures_of(report: QueueReport, queue: str) -> QueueFigures:
 def test_what_became_of_messages(
     report: QueueReport, queue: str, entered: int, left: dict[str, int], expired: dict[str, int], depth: int
 ) -> None:
-    """queues.md §6, 10, 11, 12: known from what the clients did."""
+    """queues.md §6, §10, §11, §12: known from what the clients did."""
     figures = figures_of(report, queue)
     assert (figures.entered, figures.left, figures.expired) == (entered, left, expired)
     assert (figures.depth_before, figures.depth) == (0, depth)
 
 
 def test_redeliveries_are_counted_by_what_has_left(report: QueueReport) -> None:
-    """queues.md §10, 15: one message came three times, one twice; elsewhere nothing that left had come again."""
+    """queues.md §10, §15: one message came three times, one twice; elsewhere nothing that left had come again."""
     counted = {figures.queue: figures.redeliveries for figures in report.queues}
     assert counted == {**dict.fromkeys(counted, 0), "Qagain": 3}
 

@@ -366,7 +366,7 @@ def test_the_time_now() -> None:
     ],
 )
 def test_arrays(name: str, array: bytes, expected: Scalar) -> None:
-    """Digest table rows 66 to 68, behaviour 31."""
+    """expressions.md §13 rows 66 to 68; §15 item 31."""
     made = Code().field(b"a").call(name, 1).evaluate(b'{"a":' + array + b"}")
     assert same(made, expected)
 
@@ -383,7 +383,7 @@ def test_arrays(name: str, array: bytes, expected: Scalar) -> None:
     ],
 )
 def test_arrays_as_text(array: bytes, expected: Scalar) -> None:
-    """Digest table row 69, behaviour 31."""
+    """expressions.md §13 row 69; §15 item 31."""
     code = Code().field(b"a").const(b",", b"?").call("ARRAY_TO_STRING", 3)
     assert code.evaluate(b'{"a":' + array + b"}") == expected
 
@@ -399,7 +399,7 @@ def test_arrays_of_constants_and_missing_texts() -> None:
 
 
 def test_other_functions_take_the_first_element_and_no_container() -> None:
-    """Digest table row 62, behaviour 27."""
+    """expressions.md §13 row 62; §15 item 27."""
     message = b'{"a":["hot","new"],"o":{"k":1},"d":[1,50]}'
     assert Code().field(b"a").call("UPPER", 1).evaluate(message) == b"HOT"
     assert Code().field(b"d").const(9).call("COALESCE", 2).evaluate(message) == 1

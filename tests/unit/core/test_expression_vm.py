@@ -40,7 +40,7 @@ def name(text: str) -> tuple[bytes, ...]:
     return tuple(step.encode() for step in text.split("/"))
 
 
-# Arithmetic: §4.1, digest table rows 31 to 46.
+# Arithmetic: expressions.md §4.1, §13 rows 31 to 46.
 
 INTEGERS = [0, 1, -1, 5, -5, 3, -3, 7, 2**62, 2**63 - 1, 2**63, 2**64 - 1, -(2**63)]
 DOUBLES = [0.0, 1.0, -1.5, 0.2, 1e308, -1e308, 2.0**63, NAN]
@@ -136,7 +136,7 @@ def test_arithmetic_takes_first_elements_and_keeps_no_text() -> None:
     ],
 )
 def test_subscripts(path: str, element: int, expected: Scalar) -> None:
-    """Digest table rows 59, 60; behaviour 26."""
+    """expressions.md §13 rows 59, 60; §15 item 26."""
     assert Code().field(*name(path)).op("ELEMENT", element).evaluate(MESSAGE) == expected
 
 
@@ -183,7 +183,7 @@ ARRAYS: dict[str, list[Scalar]] = {
 
 @pytest.mark.parametrize("op", COMPARISONS)
 def test_a_comparison_is_true_if_any_pair_is(op: str) -> None:
-    """Digest table rows 53 to 58, 65; behaviours 25, 28. A constant on the right is fused with the field."""
+    """expressions.md §13 rows 53 to 58, 65; §15 items 25, 28. A constant on the right is fused with the field."""
     for left, right in itertools.product(ARRAYS, repeat=2):
         expected = any(
             compares(a, COMPARISONS[op], b) for a, b in itertools.product(ARRAYS[left], ARRAYS[right])
@@ -237,7 +237,7 @@ def test_escaped_and_plain_text_is_compared() -> None:
     ],
 )
 def test_between(path: str, low: Scalar, high: Scalar, expected: bool) -> None:
-    """Digest table rows 28, 29; behaviour 9; §9, last row."""
+    """expressions.md §13 rows 28, 29; §15 item 9; §9, last row."""
     assert Code().field(*name(path)).const(low, high).op("BETWEEN").evaluate(MESSAGE) is expected
 
 
@@ -263,12 +263,12 @@ def test_between(path: str, low: Scalar, high: Scalar, expected: bool) -> None:
     ],
 )
 def test_sets_of_members(op: str, path: str, members: list[Scalar], expected: bool) -> None:
-    """Digest table rows 23, 25, 26, 57, 64, 78 to 80; behaviours 6, 10, 22."""
+    """expressions.md §13 rows 23, 25, 26, 57, 64, 78 to 80; §15 items 6, 10, 22."""
     assert Code().field(*name(path)).const(*members).op(op, len(members)).evaluate(MESSAGE) is expected
 
 
 def test_members_may_be_arrays() -> None:
-    """Digest table row 64; behaviour 25."""
+    """expressions.md §13 row 64; §15 item 25."""
     assert Code().const(8).field(b"o").op("IN", 1).evaluate(MESSAGE) is True
     assert Code().const(9).field(b"o").field(b"d").op("IN", 2).evaluate(MESSAGE) is False
     assert Code().const(b"yakety").field(b"o").field(b"d").op("BEGINS", 2).evaluate(MESSAGE) is True
@@ -376,7 +376,7 @@ def test_a_large_set() -> None:
     ],
 )
 def test_like(path: str, pattern: bytes, raw: bool, expected: bool) -> None:
-    """Digest table rows 56, 70 to 75; behaviours 18 to 20."""
+    """expressions.md §13 rows 56, 70 to 75; §15 items 18 to 20."""
     assert Code().field(*name(path)).pattern("LIKE", pattern, raw).evaluate(MESSAGE) is expected
 
 
@@ -386,7 +386,7 @@ def test_like_on_numbers_made_and_nan() -> None:
 
 
 def test_pattern_functions() -> None:
-    """Digest table rows 90, 91."""
+    """expressions.md §13 rows 90, 91."""
     assert Code().field(b"c").pattern("REGEXP_MATCH", b"4.").evaluate(MESSAGE) == b"42"
     assert Code().field(b"c").pattern("REGEXP_MATCH", b"x").evaluate(MESSAGE) is None
     assert Code().field(b"c").pattern("REGEXP_MATCH", b"0", True).evaluate(MESSAGE) == b"0"
@@ -416,12 +416,12 @@ def test_a_search_that_is_given_up_is_no_match_and_is_counted() -> None:
     ],
 )
 def test_is_null(path: str, is_null: bool) -> None:
-    """Digest table rows 14 to 16, 63; behaviours 4, 30."""
+    """expressions.md §13 rows 14 to 16, 63; §15 items 4, 30."""
     assert Code().field(*name(path)).op("IS_NULL").evaluate(MESSAGE) is is_null
 
 
 def test_is_nan() -> None:
-    """Digest table rows 46, 98; behaviour 17."""
+    """expressions.md §13 rows 46, 98; §15 item 17."""
     for value, expected in ((NAN, True), (None, False), (1.5, False), (1, False), (b"nan", False)):
         assert Code().const(value).op("IS_NAN").evaluate() is expected
     assert Code().field(b"t").const(2).op("MUL").op("IS_NAN").evaluate(MESSAGE) is True
@@ -453,7 +453,7 @@ def logic(jump: str, left: Scalar, right: Scalar) -> Scalar:
 @pytest.mark.parametrize("left", TRUTHS, ids=str)
 @pytest.mark.parametrize("right", TRUTHS, ids=str)
 def test_and_and_or(left: tuple[Scalar, bool | None], right: tuple[Scalar, bool | None]) -> None:
-    """The tables of §5, which are not symmetric; behaviour 8."""
+    """The tables of expressions.md §5, which are not symmetric; §15 item 8."""
     assert logic("AND_JUMP", left[0], right[0]) is (right[1] if left[1] is True else left[1])
     assert logic("OR_JUMP", left[0], right[0]) is (right[1] if left[1] is False else left[1])
 

@@ -346,7 +346,7 @@ def test_what_a_predicate_settles_keeps_its_text(message: Message, pattern: byte
 
 
 def test_of_a_format_without_types_the_text_counts_even_when_the_number_is_known() -> None:
-    """§14.3: 0042 is above 41 and is '0042', but not '42'."""
+    """expressions.md §14.3: 0042 is above 41 and is '0042', but not '42'."""
     for text, expected in ((b"0042", True), (b"42", False)):
         code = Code().field(b"a").const(41).op("GT")
         jump = hole(code, "AND_JUMP")

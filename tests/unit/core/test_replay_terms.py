@@ -414,7 +414,7 @@ def test_conflation_is_bounded() -> None:
 
 
 def test_conflation_that_adapts() -> None:
-    """sow.md §21 13: from 50 ms to 5 s, by whether the client keeps up."""
+    """sow.md §24 13: from 50 ms to 5 s, by whether the client keeps up."""
     with log_of([]) as log:
         conflation = Conflation(log.bench, [(b"k",)], None)
         assert conflation.adapts

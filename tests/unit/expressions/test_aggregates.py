@@ -1,5 +1,5 @@
-"""Aggregates and the fields beside them, by the lines of §10.12 of the expression reference, and the behaviours of its
-§15 and of the SOW reference that need no SOW.
+"""Aggregates and the fields beside them, by the lines of expressions.md §10.12, and the behaviours of its §15
+and of sow.md that need no SOW.
 """
 
 import json

@@ -1,6 +1,6 @@
 """From text to program: instructions, checks for where an expression is used, and what the machine makes of it.
 
-Sections are those of the digest of expressions.
+Sections are those of docs/spec/expressions.md.
 """
 
 from typing import Any

@@ -1,6 +1,6 @@
 """What is an expression and what it means: lexical rules, grammar, precedence, constructed fields.
 
-Sections are those of the digest of expressions (2.1 grammar, 2.2 lexical rules, 6 precedence, 11 constructors).
+Sections are those of docs/spec/expressions.md (2.1 grammar, 2.2 lexical rules, 6 precedence, 11 constructors).
 """
 
 import pytest

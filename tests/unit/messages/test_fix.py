@@ -1,4 +1,4 @@
-"""Fields of FIX and NVFIX messages (expressions.md §12.3, §12.4), and the digest's examples of both."""
+"""Fields of FIX and NVFIX messages (expressions.md §12.3, §12.4), and the examples of both there."""
 
 import pytest
 from hypothesis import example, given, settings

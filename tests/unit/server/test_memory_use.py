@@ -54,7 +54,7 @@ def test_a_new_tree_begins_with_empty_pools() -> None:
 
 
 def test_the_instance_has_a_pool_and_each_transport_with_a_limit_of_its_own() -> None:
-    """operations.md §2.3"""
+    """operations.md §2.1 1"""
     own = "<MessageMemoryLimit>2MB</MessageMemoryLimit>"
     transports = "".join(
         f"<Transport><Name>{name}</Name><Type>tcp</Type><InetAddr>{port}</InetAddr>"
