@@ -34,12 +34,16 @@ def test_protocol_13_persisted_acks_are_conflated(
 def test_protocol_13_the_interval_is_a_logon_option(
     peers: Peers, logged_server: ServerProcess, recorded_topic: str
 ) -> None:
-    """protocol.md §21 13 (T): `ack_conflation=10ms` brings the last ack within 0.3 s (best of ten)."""
+    """protocol.md §21 13 (T): `ack_conflation=10ms` brings the last ack within 0.3 s (best of ten).
+
+    Each time an ack came just before, so that with the interval of 1 s the next one would be held for that long.
+    """
     client = peers.logged_on(logged_server, o="ack_conflation=10ms")
+    client.publish_persisted(recorded_topic, [b"0"], 1)
     best_s = 60.0
     for attempt in range(10):
         started = time.monotonic()
-        first = attempt * 100 + 1
+        first = attempt * 100 + 2
         client.publish_all(recorded_topic, numbered_bodies(100), first_sequence=first, a="persisted")
         client.wait_for_persisted(first + 99)
         best_s = min(best_s, time.monotonic() - started)
