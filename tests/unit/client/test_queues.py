@@ -67,6 +67,18 @@ def test_client_39_partial_batches_go_out_after_the_timeout(logged_on: LoggedOn)
         connection.expect_nothing(0.3)
 
 
+def test_client_39_a_timeout_that_is_not_given_is_a_second(logged_on: LoggedOn) -> None:
+    """client.md §21 39"""
+    client, connection = logged_on(ack_batch_size=10)
+    with queue_stream(client, connection) as stream:
+        deliver(connection, stream, 1)
+        message = next(stream)
+        started = time.monotonic()
+        message.ack()
+        assert connection.expect("sow_delete")["bm"] == "1|1|"
+        assert time.monotonic() - started > 0.9
+
+
 def test_client_39_42_without_timeout_only_flush_and_close_send(logged_on: LoggedOn) -> None:
     """client.md §21 39, 42"""
     client, connection = logged_on(ack_batch_size=10, ack_timeout=0)
