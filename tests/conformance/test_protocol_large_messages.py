@@ -125,7 +125,7 @@ def test_protocol_large_message_cut_off_is_not_published(
 
 def test_protocol_a_message_cut_off_leaves_no_memory_behind(start_server: StartServer, peers: Peers) -> None:
     """operations.md §2, Limits: what a client began to send is given back as soon as the connection has ended."""
-    server = start_server(transport_workers=1)
+    server = start_server()
     before_bytes = server.anonymous_bytes()
     for _ in range(4):
         client = peers.logged_on(server)

@@ -216,9 +216,11 @@ def test_protocol_slow_client_may_be_too_old(start_server: StartServer, peers: P
     quick.subscribe(topic, "s")
     publisher = peers.logged_on(server)
     bodies = numbered_bodies(1200, padding_bytes=PADDING_BYTES)  # 12 MB, more than sockets take
+    began_s = time.monotonic()
     publisher.publish_all(topic, bodies)
     assert bodies_of(quick.receive_published(1200)) == bodies
     server.log.wait_for("07-0013", slow.client_name, "slow client", timeout_s=15)
+    assert time.monotonic() - began_s > 0.95
     quick.expect_nothing_for(1.5)
     quick.expect_silence()
 
