@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -19,6 +20,11 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSeri
 from tests.support.certificates import Authority
 from tests.support.peers import Peers
 from tests.support.server import RUNNING, ServerProcess, StartServer
+
+# A run in the background may have these ignored. Processes that tests start would inherit that, and not stop.
+for number in (signal.SIGHUP, signal.SIGINT):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, signal.default_int_handler if number is signal.SIGINT else signal.SIG_DFL)
 
 
 @pytest.fixture
