@@ -12,9 +12,9 @@ import time
 from collections.abc import Mapping
 from xml.sax.saxutils import escape
 
-from perf.load import FIRST_NUMBER, build
+from perf.load import FIRST_NUMBER, build, payload
 from perf.machine import own_version
-from perf.peers.server import START_S, LivePair, Reader, ServerPeer
+from perf.peers.server import START_S, LivePair, Reader, ServerPeer, SingleWriter
 from perf.pump import Lane, PeerError, connect
 
 READY_MARK = "00-0015"
@@ -79,6 +79,10 @@ class AmpsPeer(ServerPeer):
     window = 400_000
     journal_size = "1GB"
     o_direct = "enabled"
+    recorded = ".*"
+    """The topics that are recorded, an expression."""
+    confirmation = "persisted"
+    """The acknowledgement that says that a publish has got as far as it goes."""
     sow = ""
     """What else the configuration has."""
     last_client_name = ""
@@ -98,7 +102,7 @@ class AmpsPeer(ServerPeer):
   <TransactionLog>
     <JournalDirectory>{journal}</JournalDirectory>
     <JournalSize>{self.journal_size}</JournalSize><O_DIRECT>{self.o_direct}</O_DIRECT>
-    <Topic><Name>.*</Name><MessageType>json</MessageType></Topic>
+    <Topic><Name>{self.recorded}</Name><MessageType>json</MessageType></Topic>
   </TransactionLog>
   {self.sow}
   <Logging><Target><Protocol>stdout</Protocol><Level>info</Level></Target></Logging>
@@ -143,6 +147,19 @@ class AmpsPeer(ServerPeer):
             for _ in range(connections)
         ]
 
+    def single_writer(self, messages: int) -> SingleWriter:
+        header = b'{"c":"p","t":"bench","s":%d}' % FIRST_NUMBER
+        prefix = (len(header) + 256).to_bytes(4, "big") + header
+        sequence_at = prefix.index(b'"s":') + len(b'"s":')
+        sock = self.open()
+
+        def confirm() -> None:
+            last = {"c": "p", "t": "bench", "cid": "1", "s": FIRST_NUMBER + messages, "a": self.confirmation}
+            sock.sendall(frame(last, payload()))
+            receive_ack(sock, self.confirmation)
+
+        return SingleWriter(sock, build(prefix, b"", messages, sequence_at), confirm)
+
     def live_pair(self) -> LivePair:
         subscriber = self.open()
         subscriber.sendall(frame({"c": "subscribe", "cid": "1", "t": "live", "a": "processed"}))
@@ -154,6 +171,15 @@ class AmpsPeer(ServerPeer):
         sock = self.open()
         request = frame({"c": "subscribe", "cid": "1", "t": "bench", "bm": "0", "a": "completed"})
         return Reader(sock, lambda: sock.sendall(request), lambda received, tail: None)
+
+
+class AmpsUnrecorded(AmpsPeer):
+    """The topics of the load are not in the transaction log."""
+
+    name = "amps-unrecorded"
+    title = "this server, topic not recorded"
+    recorded = "recorded"
+    confirmation = "processed"
 
 
 class AmpsResident(AmpsPeer):

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from perf.load import build
-from perf.peers.server import LivePair, Reader, ServerPeer
+from perf.peers.server import LivePair, Reader, ServerPeer, SingleWriter
 from perf.pump import Lane, PeerError, connect, receive_exactly_until
 
 STREAM = "BENCH"
@@ -72,6 +72,15 @@ class NatsCore(ServerPeer):
         sock.sendall(b"CONNECT " + json.dumps(options).encode() + b"\r\nPING\r\n")
         receive_exactly_until(sock, b"PONG\r\n")
         return sock
+
+    def single_writer(self, messages: int) -> SingleWriter:
+        sock = self.open()
+
+        def confirm() -> None:
+            sock.sendall(b"PING\r\n")
+            receive_exactly_until(sock, b"PONG\r\n")
+
+        return SingleWriter(sock, build(b"PUB bench 256\r\n", b"\r\n", messages), confirm)
 
     def live_pair(self) -> LivePair:
         subscriber = self.open()

@@ -17,6 +17,7 @@ from typing import Self
 
 import psutil
 
+from perf.load import Load
 from perf.measurement import CpuTime
 from perf.peers.base import Peer
 from perf.pump import Lane, PeerError
@@ -34,6 +35,16 @@ class LivePair:
     subscriber: socket.socket
     prefix: bytes
     suffix: bytes
+
+
+@dataclass
+class SingleWriter:
+    """A connection and its prebuilt publish commands, which are written one at a time."""
+
+    sock: socket.socket
+    load: Load
+    confirm: Callable[[], None]
+    """Waits until the server has confirmed the last message."""
 
 
 @dataclass
@@ -71,6 +82,9 @@ class ServerPeer(Peer):
 
     def publish_lanes(self, connections: int, messages: int) -> list[Lane]:
         """Logged-on publishing connections with their prebuilt loads."""
+        raise NotImplementedError
+
+    def single_writer(self, messages: int) -> SingleWriter:
         raise NotImplementedError
 
     def live_pair(self) -> LivePair:

@@ -10,6 +10,7 @@ from perf.scenarios.journal_scan import JournalScan
 from perf.scenarios.live_latency import LiveLatency
 from perf.scenarios.many_replays import ManyReplays
 from perf.scenarios.publish_persist import PublishPersist
+from perf.scenarios.publish_singly import PublishSingly
 from perf.scenarios.queue_depth import QueueDepth
 from perf.scenarios.queue_latency import QueueLatency
 from perf.scenarios.queue_restart import QueueRestart
@@ -23,6 +24,7 @@ SCENARIOS: dict[str, Scenario[Any]] = {
     scenario.name: scenario
     for scenario in (
         PublishPersist(),
+        PublishSingly(),
         LiveLatency(),
         Replay(),
         ManyReplays(),
