@@ -1,37 +1,107 @@
 """Builds the extension modules of `amps._core`.
 
-Everything else about the package is in pyproject.toml. Set `AMPS_DEBUG_BUILD=1` for a build with bounds
-checks, wrap-around checks and C assertions: the same tests run against it.
+Everything else about the package is in pyproject.toml. A module is one .pyx file in a sub-package; the .pxi files
+that it includes, the .pxd files that it cimports and the .h files beside them decide when it is built anew.
+
+`AMPS_BUILD` chooses the build:
+
+    release   (default) optimized
+    develop   not optimized: the fastest to build, for editing
+    debug     not optimized, with bounds checks and C assertions: the same tests run against it
+
+`AMPS_BUILD_JOBS` limits how many modules are built at once; without it, one for each processor.
 
 Beside the modules a build leaves a file with its time, which `amps.server.host` shows: installers give the modules
 themselves the time of the installation. `SOURCE_DATE_EPOCH` (UNIX time in seconds), if set, is taken for that time, so
 that who builds the same sources again gets the same files.
 """
 
+import hashlib
 import os
+import re
 import sys
 import time
+from functools import cache
 from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-DEBUG_BUILD = os.environ.get("AMPS_DEBUG_BUILD", "0") not in ("", "0")
 CORE = Path("amps/_core")
+BUILDS = {
+    "release": ["-O2", "-g0", "-DNDEBUG"],
+    "develop": ["-O0", "-g0", "-DNDEBUG"],
+    "debug": ["-O0", "-g", "-UNDEBUG"],
+}
+BUILD = os.environ.get("AMPS_BUILD", "release")
+if BUILD not in BUILDS:
+    sys.exit(f"AMPS_BUILD is {BUILD!r}; set it to one of {', '.join(BUILDS)}, or not at all")
+JOBS = int(os.environ.get("AMPS_BUILD_JOBS") or os.cpu_count() or 1)
+
+# Modules that no message passes through are optimized for the time of their compilation.
+NOT_HOT = {"expressions.aggregates", "journal.search", "queues.manager"}
+
+# Cython's code for memory views, once for all modules.
+SHARED_UTILITY = "amps._core._cython"
+
+# What processes share memory by: modules that were built from other versions of these refuse to run together.
+LAYOUTS = ["shm/memory.pxd", "journal/record.pxd", "journal/queue_records.pxd", "journal/index.pxd", "queues/slots.pxd"]
+LAYOUT_MARK = CORE / "shm" / "layout_mark.h"
+
+
+def write_layout_mark() -> None:
+    """Write the C header with a hash of everything that lies in shared memory; modules that include it follow it."""
+    lines = []
+    for path in LAYOUTS:
+        text = re.sub(r"#.*", "", (CORE / path).read_text())
+        lines += [" ".join(line.split()) for line in text.splitlines() if line.strip()]
+    mark = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+    text = f"#define AMPS_LAYOUT 0x{mark}ULL\n"
+    if not LAYOUT_MARK.exists() or LAYOUT_MARK.read_text() != text:
+        LAYOUT_MARK.write_text(text)
+
+
+@cache
+def included(header: Path) -> frozenset[Path]:
+    """A C header and all that it includes from beside it."""
+    found = {header}
+    for name in re.findall(r'^#include "([^"]+)"', header.read_text(), re.MULTILINE):
+        for path in CORE.glob(f"*/{name}"):
+            found |= included(path)
+    return frozenset(found)
+
+
+def headers_of(module: Path) -> list[str]:
+    """The C headers that a module is compiled from, by way of the .pxi and .pxd files that it takes in."""
+    sources, seen, headers = [module, module.with_suffix(".pxd")], set(), set()
+    while sources:
+        path = sources.pop()
+        if path in seen or not path.exists():
+            continue
+        seen.add(path)
+        text = path.read_text()
+        sources += [path.parent / name for name in re.findall(r'^\s*include "([^"]+)"', text, re.MULTILINE)]
+        for package, name in re.findall(r"^from amps\._core\.(\w+)\.(\w+) cimport", text, re.MULTILINE):
+            sources.append(CORE / package / f"{name}.pxd")
+        for name in re.findall(r'^cdef extern from "(\w+\.h)"', text, re.MULTILINE):
+            for header in CORE.glob(f"*/{name}"):
+                headers |= included(header)
+    return sorted(str(header) for header in headers)
 
 
 def extension(source: Path) -> Extension:
-    """One extension module from one .pyx file; C helpers are headers beside it."""
-    compile_args = ["-std=c11", "-Wno-unused-function"]
-    # Debugging information takes a quarter of the time of an optimized build, and most of the space of what it makes.
-    compile_args += ["-O0", "-g", "-UNDEBUG"] if DEBUG_BUILD else ["-O3", "-g0", "-DNDEBUG"]
+    """One extension module from one .pyx file."""
+    flags = list(BUILDS[BUILD])
+    name = ".".join(source.with_suffix("").parts)
+    if BUILD == "release" and name.removeprefix("amps._core.") in NOT_HOT:
+        flags[0] = "-O1"
     return Extension(
-        ".".join(source.with_suffix("").parts),
+        name,
         [str(source)],
-        include_dirs=[str(CORE)],
-        depends=[str(header) for header in sorted(CORE.glob("*.h"))],
-        extra_compile_args=compile_args,
+        include_dirs=[str(path) for path in sorted(CORE.iterdir()) if path.is_dir()],
+        depends=headers_of(source),
+        extra_compile_args=["-std=c11", "-Wno-unused-function", *flags],
         extra_link_args=["-pthread"],
     )
 
@@ -58,21 +128,37 @@ class BuildExtensions(build_ext):
         unfinished.replace(path)
 
 
+def largest_first(modules: list[Extension]) -> list[Extension]:
+    """Ordered so that no processor is left with a large module at the end."""
+    return sorted(modules, key=lambda module: -sum(Path(source).stat().st_size for source in module.sources))
+
+
+def extensions() -> list[Extension]:
+    """All extension modules, as C."""
+    write_layout_mark()
+    made = [extension(path) for path in sorted(CORE.glob("*/*.pyx"))]
+    made.append(Extension(SHARED_UTILITY, [str(CORE / "_cython.c")], extra_compile_args=["-g0", "-O1"]))
+    return largest_first(
+        cythonize(
+            made,
+            nthreads=JOBS,
+            shared_utility_qualified_name=SHARED_UTILITY,
+            compiler_directives={
+                "language_level": 3,
+                "boundscheck": BUILD == "debug",
+                "wraparound": False,
+                "initializedcheck": BUILD == "debug",
+                "cdivision": True,
+                "embedsignature": True,
+                "freethreading_compatible": False,
+            },
+            force=BUILD == "debug",
+        )
+    )
+
+
 setup(
     cmdclass={"build_ext": BuildExtensions},
-    ext_modules=cythonize(
-        [extension(path) for path in sorted(CORE.glob("*.pyx"))],
-        nthreads=0 if sys.platform == "win32" else os.cpu_count() or 1,
-        compiler_directives={
-            "language_level": 3,
-            "boundscheck": DEBUG_BUILD,
-            "wraparound": False,
-            "initializedcheck": DEBUG_BUILD,
-            "cdivision": True,
-            "embedsignature": True,
-            "freethreading_compatible": False,
-        },
-        force=DEBUG_BUILD,
-    ),
-    options={"build_ext": {"parallel": os.cpu_count() or 1}},
+    ext_modules=extensions(),
+    options={"build_ext": {"parallel": JOBS}},
 )

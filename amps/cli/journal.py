@@ -60,7 +60,7 @@ def _fail(text: str) -> click.ClickException:
 @_directories
 def list_(directory: Path, archive: Path | None) -> None:
     """Show the journals, oldest first: number, where it lies, size, and the times of its messages."""
-    from amps._core.frames import LogDamaged
+    from amps._core.journal.reader import LogDamaged
     from amps.journal.listing import list_journals, read_times
 
     for name in _names(directory, archive):
@@ -243,7 +243,7 @@ def _manage(
 
     `passes`: how often the work goes through a file.
     """
-    from amps._core.frames import LogDamaged
+    from amps._core.journal.reader import LogDamaged
     from amps.server.core.lock import DirectoryInUse, lock_directory
 
     names = _names(directory, archive)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, Self
 
-from amps._core.wire import build_header, encode_frame
+from amps._core.wire.framing import build_header, encode_frame
 from amps.client.enums import DEFAULT, AckType, Bookmark, Data, Timeout
 
 _BASE64 = re.compile(r"[A-Za-z0-9+/=]*\Z")

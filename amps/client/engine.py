@@ -14,7 +14,7 @@ Invariants:
   arrives for it is LastChance.
 """
 
-from amps._core.wire import FrameDecoder, encode_frame
+from amps._core.wire.framing import FrameDecoder, encode_frame
 from amps.client.command import Command, PublishTemplate, check_text
 from amps.client.engine_types import (
     Close,

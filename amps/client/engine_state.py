@@ -7,7 +7,7 @@ replay.
 
 import math
 
-from amps._core.wire import FrameDecoder, build_header, encode_frame
+from amps._core.wire.framing import FrameDecoder, build_header, encode_frame
 from amps.client.acknowledger import QueueAcknowledger
 from amps.client.command import Command
 from amps.client.engine_types import (

@@ -9,7 +9,7 @@ LastChance; what cannot be parsed ends the connection.
 
 from typing import Any
 
-from amps._core.wire import FrameTooLarge, HeaderError, parse_header
+from amps._core.wire.framing import FrameTooLarge, HeaderError, parse_header
 from amps.client.engine_state import EngineState
 from amps.client.engine_types import (
     Close,

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from amps._core.wire import parse_header
+from amps._core.wire.framing import parse_header
 from amps.client.codecs import codec_for, convert, json_loads
 from amps.client.enums import AckType
 

@@ -8,7 +8,7 @@ its parameters are held against the number that it is declared with: better now 
 import inspect
 from collections.abc import Callable, Mapping
 
-from amps._core.user_function import UserFunction
+from amps._core.expressions.machine import UserFunction
 from amps.config.modules import LEGACY_FUNCTIONS, DeclaredModule
 from amps.config.schema import Checker, Section
 from amps.config.units import shown

@@ -45,5 +45,5 @@ def queue_events(config: ServerConfig) -> tuple[QueueEvent, ...]:
 
 
 def reasons_of(bits: int) -> tuple[str, ...]:
-    """The names of the reasons for an expiry, of which a record has bits (`_core/queue_records.pxd`)."""
+    """The names of the reasons for an expiry, of which a record has bits (`_core/journal/queue_records.pxd`)."""
     return tuple(reason for place, reason in enumerate(REASONS) if bits >> place & 1)

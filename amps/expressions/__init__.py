@@ -2,7 +2,7 @@
 
 A text is parsed (parser.py, by the grammar in grammar.lark, from which make_tables.py makes the tables for lalr.py)
 into a syntax tree (syntax.py), checked for where it is used (checks.py) and compiled (compiler.py) for the machine in
-amps/_core/expression_vm, which evaluates it message by message. An expression with aggregates is taken apart first
+amps/_core/expressions/vm, which evaluates it message by message. An expression with aggregates is taken apart first
 (aggregation.py); all of a projection (projection.py) make groups. Nothing here is on the way of a message.
 
 A text that is refused raises ExpressionError, which says why and at which character; nothing else leaves this package

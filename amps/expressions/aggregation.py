@@ -11,10 +11,9 @@ or in an argument, but not where only a truth comes out. Standing alone it stays
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from amps._core.expression_functions import FUNCTIONS
-from amps._core.expression_vm import Program
-from amps._core.message_context import FACT_NAMES
-from amps._core.user_function import UserFunction
+from amps._core.expressions.functions import FUNCTIONS
+from amps._core.expressions.machine import Program, UserFunction
+from amps._core.values.fields import FACT_NAMES
 from amps.expressions.compiler import Instead, compiled
 from amps.expressions.functions import Functions
 from amps.expressions.syntax import (

@@ -9,8 +9,8 @@ import enum
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from amps._core.expression_functions import FUNCTIONS
-from amps._core.patterns import Pattern as MachinePattern
+from amps._core.expressions.functions import FUNCTIONS
+from amps._core.expressions.functions import Pattern as MachinePattern
 from amps.expressions.errors import Refusal, shown
 from amps.expressions.functions import Functions
 from amps.expressions.syntax import Call, Field, Like, Literal, Node, Pattern, fold

@@ -1,4 +1,4 @@
-"""From syntax tree to the program of the machine (amps/_core/expression_vm).
+"""From syntax tree to the program of the machine (amps/_core/expressions/vm).
 
 The tree is worked off with a stack of its own: a node is replaced by what it stands for, which are other nodes,
 instructions and the places that jumps go to. All jumps go forward.
@@ -10,10 +10,8 @@ its branches (functions and arithmetic do it in the machine).
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from amps._core.expression_code import OPCODES
-from amps._core.expression_functions import FUNCTIONS, PATTERN_FUNCTIONS
-from amps._core.expression_vm import Program
-from amps._core.user_function import UserFunction
+from amps._core.expressions.functions import FUNCTIONS, PATTERN_FUNCTIONS
+from amps._core.expressions.machine import OPCODES, Program, UserFunction
 from amps.expressions.errors import Refusal
 from amps.expressions.functions import Functions
 from amps.expressions.syntax import (

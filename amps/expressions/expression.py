@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-from amps._core.expression_vm import Program
+from amps._core.expressions.machine import Program
 from amps.expressions.aggregation import Aggregation, aggregation_of
 from amps.expressions.checks import Usage, check
 from amps.expressions.compiler import compiled

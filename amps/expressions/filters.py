@@ -2,13 +2,13 @@
 
 Of thousands of filters on one topic most are conjunctions with an equality: `/symbol = 'A' AND /price > 10`. A message
 whose symbol is another one cannot match, and need not be tried. What is said here is a necessary condition in terms of
-one field and constants; the set of filters (amps/_core/filter_set) files filters under these constants.
+one field and constants; the set of filters (amps/_core/expressions/filter_set) files filters under these constants.
 """
 
 from collections.abc import Iterable
 from typing import Final
 
-from amps._core.filter_set import Filter
+from amps._core.expressions.machine import Filter
 from amps.expressions.checks import Usage
 from amps.expressions.compiler import INTEGER_MIN
 from amps.expressions.expression import compile_expression

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from amps._core.expression_functions import FUNCTIONS, FunctionInfo
-from amps._core.user_function import UserFunction
+from amps._core.expressions.functions import FUNCTIONS, FunctionInfo
+from amps._core.expressions.machine import UserFunction
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _WORDS = frozenset(

@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any, Final
 from typing import Literal as OneOf
 
-from amps._core.expression_functions import PATTERN_FUNCTIONS
+from amps._core.expressions.functions import PATTERN_FUNCTIONS
 from amps.expressions.diagnosis import refusal_of
 from amps.expressions.errors import ExpressionError, Refusal
 from amps.expressions.lalr import Parser, Token, Unexpected, shipped_tables

@@ -1,15 +1,14 @@
 """Projections: the fields that a view or an aggregated query makes of the messages of a group.
 
 A Projection is made once of its constructors and bound to a set of fields for each place where messages are read. What
-it gives then makes groups, which take messages in and out (amps/_core/aggregates).
+it gives then makes groups, which take messages in and out (amps/_core/expressions/aggregates).
 """
 
 from collections.abc import Sequence
 
-from amps._core.aggregates import GROUP_BYTES_MAX, BoundProjection
-from amps._core.expression_code import OPCODES
-from amps._core.expression_vm import Program
-from amps._core.fields import FieldSet
+from amps._core.expressions.aggregates import GROUP_BYTES_MAX, BoundProjection
+from amps._core.expressions.machine import OPCODES, Program
+from amps._core.values.fields import FieldSet
 from amps.expressions.aggregation import Aggregation, Part
 from amps.expressions.constructors import FieldConstructor, Hint
 from amps.expressions.expression import Expression

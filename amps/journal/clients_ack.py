@@ -21,8 +21,8 @@ from typing import Any
 import numpy
 import numpy.typing
 
-from amps._core.bookmark_index import SUMMARY_DTYPE
-from amps._core.log_file import checksum
+from amps._core.journal.reader import checksum
+from amps._core.journal.writer import SUMMARY_DTYPE
 from amps.journal.disk import Disk, whole_file
 from amps.journal.files import JournalHeader
 

@@ -1,8 +1,8 @@
 """Making a compressed journal out of a plain one.
 
 The result is a row of independent zstd frames of FRAME_BYTES of content and zstd's seek table: `zstd -d <file` gives
-the journal back byte for byte, and readers (amps._core.frames) find any place without decompressing what is before it.
-It is called `.journal.gz` all the same, because documents and scripts know that name.
+the journal back byte for byte, and readers (amps._core.journal.reader) find any place without decompressing what is
+before it. It is called `.journal.gz` all the same, because documents and scripts know that name.
 
 Nothing is lost by it, whatever happens: every record of the original is checked first; what was written is read back
 from the file and compared with the original; it is on the device, under its final name, before the original goes. A
@@ -17,9 +17,8 @@ from pathlib import Path
 
 import zstandard
 
-from amps._core.frames import FRAME_BYTES, LogDamaged, seek_table
-from amps._core.log_file import FILE_HEADER_SIZE, LogFile
-from amps._core.log_scan import check_records
+from amps._core.journal.reader import FILE_HEADER_SIZE, FRAME_BYTES, LogDamaged, LogFile, seek_table
+from amps._core.journal.writer import check_records
 from amps.journal.disk import Disk, whole_file
 from amps.journal.names import unfinished_path
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self, cast
 
-from amps._core.log_file import FILE_HEADER_SIZE, LogDamaged, read_file_header
-from amps._core.record_search import RecordSearch, RecordWalker
+from amps._core.journal.reader import FILE_HEADER_SIZE, LogDamaged, read_file_header
+from amps._core.journal.search import RecordSearch, RecordWalker
 from amps.journal.opening import READ_ERRORS, Stream, uncompressed
 
 WRITE_TIME_S = 0.05

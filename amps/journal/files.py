@@ -1,7 +1,7 @@
 """Opening any journal file, and what its header says: plain or compressed, in use, full or spare.
 
-`LogFile` (amps._core.log_file) reads both forms, so whoever has a path needs only `open_journal`; `scan_file` goes
-through its records, and `cursor_over` gives a cursor over one file alone.
+`LogFile` (amps._core.journal.reader) reads both forms, so whoever has a path needs only `open_journal`; `scan_file`
+goes through its records, and `cursor_over` gives a cursor over one file alone.
 """
 
 import shlex
@@ -9,9 +9,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from amps._core.frames import FRAME_MAGIC, FrameCache, FrameMap, LogDamaged
-from amps._core.log_file import FILE_HEADER_SIZE, LogFile, read_file_header
-from amps._core.log_reader import LogCursor
+from amps._core.journal.reader import (
+    FILE_HEADER_SIZE,
+    FRAME_MAGIC,
+    FrameCache,
+    FrameMap,
+    LogCursor,
+    LogDamaged,
+    LogFile,
+    read_file_header,
+)
 from amps.journal.names import COMPRESSED_SUFFIX, JOURNAL_SUFFIX
 
 

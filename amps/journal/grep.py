@@ -16,8 +16,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from amps._core.identity import derived_publisher_id, publisher_id
-from amps._core.record_search import TOPIC_HOLDS_TEXT, TOPIC_WANTED, RecordSearch
+from amps._core.journal.search import TOPIC_HOLDS_TEXT, TOPIC_WANTED, RecordSearch
+from amps._core.values.value import derived_publisher_id, publisher_id
 from amps.journal.entries import FLAG_NUMBERED_BY_SERVER, KIND_NAMES, Entry
 from amps.journal.layout import PREFIXES, entry_text, entry_values
 from amps.journal.opening import Stream

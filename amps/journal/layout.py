@@ -8,7 +8,7 @@ previous entry's transaction id and size by walking, times on the documented sca
 import time
 from collections.abc import Sequence
 
-from amps._core.log_file import FORMAT_VERSION
+from amps._core.journal.reader import FORMAT_VERSION
 from amps.journal.entries import Entry, JournalFile, Survey
 
 JULIAN_OFFSET_US = 210_866_803_200_000_000

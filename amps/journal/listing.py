@@ -5,9 +5,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from amps._core.bookmark_index import IndexBuilder, IndexDamaged, IndexReader
-from amps._core.frames import LogDamaged
-from amps._core.log_scan import scan_file
+from amps._core.journal.reader import LogDamaged
+from amps._core.journal.writer import IndexBuilder, IndexDamaged, IndexReader, scan_file
 from amps.journal.files import JournalHeader, open_journal, read_header
 from amps.journal.names import JournalPlace, find_journals, index_places
 

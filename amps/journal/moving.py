@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from amps._core.frames import LogDamaged
+from amps._core.journal.reader import LogDamaged
 from amps.journal.disk import Disk, whole_file
 from amps.journal.names import (
     JournalPlace,

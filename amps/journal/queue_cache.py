@@ -1,7 +1,7 @@
 """`<instance>.queue.cache`: what was in the queues at some time, so that a start reads only the log since then.
 
 It is a copy, never the only one: without it, or if it is damaged or about another log, the queues are made of the log
-alone, from where `queues.ack` says. It is written piece by piece beside the running queues (queue_checkpoint.pyx tells
+alone, from where `queues.ack` says. It is written piece by piece beside the running queues (queues/checkpoint.pxi tells
 how that can be right), under another name first, and is on the device before it has its own.
 
 Layout, all numbers little-endian: header: magic `AMPSOQCA` (8 bytes), version (4), CRC32C of the rest of the header
@@ -20,7 +20,7 @@ from pathlib import Path
 
 import msgpack
 
-from amps._core.log_file import checksum
+from amps._core.journal.reader import checksum
 from amps.journal.disk import Disk
 from amps.journal.names import unfinished_path
 from amps.journal.queues_ack import MARK, LogMark, RecoveryPointKey, mark_values

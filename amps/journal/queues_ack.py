@@ -20,7 +20,7 @@ from typing import Any
 
 import msgpack
 
-from amps._core.log_file import checksum
+from amps._core.journal.reader import checksum
 from amps.journal.disk import Disk, whole_file
 from amps.journal.files import JournalHeader
 

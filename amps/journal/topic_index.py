@@ -1,18 +1,17 @@
 """The topic index beside a full journal: how it is made, how it is opened.
 
-`<instance>.<number>.topic.index` says where the entries of each topic are; see `amps._core.topic_index`. It is a cache:
-it can be made again from its journal at any time, and whoever finds none, or a damaged one, reads the journal. One
-that does not name its journal's place in the log belongs to another log and is not used.
+`<instance>.<number>.topic.index` says where the entries of each topic are; see `amps._core.journal.search`. It is a
+cache: it can be made again from its journal at any time, and whoever finds none, or a damaged one, reads the journal.
+One that does not name its journal's place in the log belongs to another log and is not used.
 """
 
 import mmap
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
-from amps._core.bookmark_index import IndexDamaged
-from amps._core.log_file import LogDamaged
-from amps._core.record_search import RecordSearch, RecordWalker
-from amps._core.topic_index import TopicIndexBuilder, TopicIndexReader
+from amps._core.journal.reader import LogDamaged
+from amps._core.journal.search import RecordSearch, RecordWalker, TopicIndexBuilder, TopicIndexReader
+from amps._core.journal.writer import IndexDamaged
 from amps.journal.disk import Disk, whole_file
 from amps.journal.entries import JournalFile
 

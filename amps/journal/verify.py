@@ -17,9 +17,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from amps._core.frames import LogDamaged
-from amps._core.log_file import LogFile
-from amps._core.log_scan import ScanResult, scan_file
+from amps._core.journal.reader import LogDamaged, LogFile
+from amps._core.journal.writer import ScanResult, scan_file
 from amps.journal.files import JournalHeader, read_header, seek_table_remedy
 from amps.journal.names import JournalPlace, find_journals, reading_places, watermark_path
 from amps.journal.watermark import read_watermark

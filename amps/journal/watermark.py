@@ -19,8 +19,8 @@ WATERMARK_MAGIC = b"AMPSODUR"
 class WatermarkFile:
     """The watermark file, mapped. It is made whole, so no later store needs a new block.
 
-    The flusher stores into `memory` itself, what `write` would (amps/_core/group_commit.pyx), if the disk is the plain
-    one.
+    The flusher stores into `memory` itself, what `write` would (amps/_core/journal/group_commit.pxi), if the disk is
+    the plain one.
     """
 
     def __init__(self, path: Path, disk: Disk) -> None:

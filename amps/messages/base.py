@@ -8,8 +8,7 @@ writes messages with given fields. Nothing else in the server knows formats.
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 
-from amps._core.fields import Extractor
-from amps._core.message_builder import MessageBuilder
+from amps._core.values.fields import Extractor, MessageBuilder
 from amps.messages.settings import TypeSettings
 
 

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable
 
-from amps._core.build_bflat import BflatBuilder
-from amps._core.scan_bflat import BflatExtractor
+from amps._core.messages.bflat import BflatBuilder, BflatExtractor
 from amps.messages.base import MessageType
 
 

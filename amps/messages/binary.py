@@ -1,7 +1,7 @@
 """The message type binary: bytes that nobody looks into."""
 
-from amps._core.fields import Extractor
-from amps._core.scan_binary import BinaryExtractor
+from amps._core.messages.struct import BinaryExtractor
+from amps._core.values.fields import Extractor
 from amps.messages.base import MessageType
 
 

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable
 
-from amps._core.build_bson import BsonBuilder
-from amps._core.scan_bson import BsonExtractor
+from amps._core.messages.bson import BsonBuilder, BsonExtractor
 from amps.messages.base import MessageType
 
 

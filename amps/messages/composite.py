@@ -6,8 +6,7 @@ them into one set of paths, which is why no field of it can be written: nobody k
 
 from collections.abc import Iterable, Mapping
 
-from amps._core.build_composite import CompositeBuilder
-from amps._core.scan_composite import CompositeExtractor
+from amps._core.messages.composite import CompositeBuilder, CompositeExtractor
 from amps.messages.base import MessageType
 from amps.messages.settings import TypeSettings
 

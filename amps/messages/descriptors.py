@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from amps._core.protobuf_plan import ProtobufField
+from amps._core.messages.protobuf import ProtobufField
 
 DOUBLE, FLOAT, BOOL, STRING, GROUP, MESSAGE, BYTES, ENUM = 1, 2, 8, 9, 10, 11, 12, 14
 REPEATED: Final = 3

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from amps._core.build_fix import FixBuilder
-from amps._core.scan_fix import FixExtractor
+from amps._core.messages.fix import FixBuilder, FixExtractor
 from amps.messages.base import MessageType
 from amps.messages.settings import TypeSettings
 

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable
 
-from amps._core.build_json import JsonBuilder
-from amps._core.scan_json import JsonExtractor
+from amps._core.messages.json import JsonBuilder, JsonExtractor
 from amps.messages.base import MessageType
 
 

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable
 
-from amps._core.build_msgpack import MsgpackBuilder
-from amps._core.scan_msgpack import MsgpackExtractor
+from amps._core.messages.msgpack import MsgpackBuilder, MsgpackExtractor
 from amps.messages.base import MessageType
 
 

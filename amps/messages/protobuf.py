@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from amps._core.scan_protobuf import ProtobufExtractor
+from amps._core.messages.protobuf import ProtobufExtractor
 from amps.messages.base import MessageType
 from amps.messages.descriptors import descriptions, schema
 from amps.messages.protoc import compiled

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from amps._core.scan_struct import StructExtractor, StructField
+from amps._core.messages.struct import StructExtractor, StructField
 from amps.messages.base import MessageType
 from amps.messages.settings import TypeSettings
 

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable
 
-from amps._core.build_xml import XmlBuilder
-from amps._core.scan_xml import XmlExtractor
+from amps._core.messages.xml import XmlBuilder, XmlExtractor
 from amps.messages.base import MessageType
 
 

@@ -7,10 +7,8 @@ all, because one message is worked on at a time. The core has them for what queu
 from collections.abc import Mapping
 from typing import Protocol
 
-from amps._core.effort import searches_given_up
-from amps._core.fields import FieldValues
-from amps._core.filter_set import FilterBench
-from amps._core.message_context import MessageContext
+from amps._core.expressions.machine import FilterBench
+from amps._core.values.fields import FieldValues, MessageContext, searches_given_up
 from amps.expressions.functions import SHIPPED, Functions
 from amps.journal.bookmark_text import format_bookmark
 from amps.messages import MessageType

@@ -43,7 +43,7 @@ def build_date(directory: Path | None = None) -> str:
     said = _read(directory / "build_time.txt")
     if said:
         return said
-    times = [path.stat().st_mtime for path in directory.glob("*.so")] or [directory.stat().st_mtime]
+    times = [path.stat().st_mtime for path in directory.rglob("*.so")] or [directory.stat().st_mtime]
     return datetime.fromtimestamp(max(times), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

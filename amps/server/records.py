@@ -9,14 +9,14 @@ Of queues (`number`: the transport's number of a subscription to them; replies a
         when the last left   ["queue_evaluated_enough", 0, 0, cursor]
     KIND_QUEUE_UNSUBSCRIBE   [number]; a KIND_DISCONNECT ends all of a connection
         answer               ["queue_ended", slot, serial, number]
-    KIND_QUEUE_ACKNOWLEDGEMENT (4) goes the way of a publish (queue_records.pxd); if its token is not 0:
+    KIND_QUEUE_ACKNOWLEDGEMENT (4) goes the way of a publish (journal/queue_records.pxd); if its token is not 0:
         answer               ["queue_acknowledged", slot, serial, token, matches, deleted, refused]; `refused`: nothing
                              was done, too many acknowledgements wait for their messages
-    KIND_QUEUE_MATCHES       which messages match, in binary (queue_records.pxd)
-    KIND_QUEUE_DELIVERIES    from the core, in binary (queue_records.pxd)
+    KIND_QUEUE_MATCHES       which messages match, in binary (journal/queue_records.pxd)
+    KIND_QUEUE_DELIVERIES    from the core, in binary (journal/queue_records.pxd)
 
-The layout is that of `amps._core.record` (80-byte header, then a msgpack payload), because a ring carries nothing
-else. Both sides build them here.
+The layout is that of `amps._core.journal.record` (80-byte header, then a msgpack payload), because a ring carries
+nothing else. Both sides build them here.
 """
 
 import struct

@@ -20,7 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from amps._core.shared import ControlPage, Ring
+from amps._core.shm.memory import ControlPage, Ring
 from amps.server.action_progress import ActionProgress
 from amps.server.health import DiskActivity
 from amps.server.memory_use import MemoryUse
@@ -202,12 +202,12 @@ class Runtime:
 
     @property
     def queue_slots_path(self) -> Path:
-        """What the core knows of the messages in queues (`amps._core.queue_slots`)."""
+        """What the core knows of the messages in queues (`amps._core.queues.engine`)."""
         return self.directory.path / "queue.slots"
 
     @property
     def queue_counters_path(self) -> Path:
-        """What the queues say of themselves, a row of `amps._core.queue_list` each."""
+        """What the queues say of themselves, a row of `amps._core.queues.engine` each."""
         return self.directory.path / "queue.counters"
 
     def spill_path(self, token: str) -> Path:

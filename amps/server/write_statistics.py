@@ -54,7 +54,7 @@ class WriteStatistics:
 
     def __init__(self) -> None:
         self.words = memoryview(mmap.mmap(-1, 16 * _WORDS)).cast("Q")
-        """Of latency, then of size; the flusher counts in amps/_core/group_commit.pyx."""
+        """Of latency, then of size; the flusher counts in amps/_core/journal/group_commit.pxi."""
         self._latency = _Numbers(self.words[:_WORDS])
         self._size = _Numbers(self.words[_WORDS:])
 

@@ -7,7 +7,7 @@
 
 `source` is what Spark talks to; `options` and `selection` say what is wanted, `planning` cuts the journals that may
 hold it into splits on the driver, `reading` makes Arrow batches of a split on an executor, in compiled code
-(`amps._core.record_columns`). Only this package knows Spark.
+(`amps._core.columns.columns`). Only this package knows Spark.
 """
 
 from importlib.util import find_spec

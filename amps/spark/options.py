@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from amps._core.record_columns import ALL_KINDS
+from amps._core.columns.columns import ALL_KINDS
 from amps.journal.bookmark_text import read_message_bookmark, read_moment_us
 from amps.spark.selection import KIND_BITS, NameTest, Selection, bits_of_kinds
 from amps.topic_expressions import BadTopicExpression, topic_predicate

@@ -1,6 +1,6 @@
 """The column `data`: fields of the payloads as a struct, each payload read by the reader of its message type.
 
-How a payload is read, and what a schema may hold, is the business of `amps._core.field_columns` and
+How a payload is read, and what a schema may hold, is the business of `amps._core.columns.columns` and
 `amps.spark.payload_schema`. Here rows of several message types in one batch become one array, in the order of the log.
 A payload whose message type has no fields (binary, for one) is a row without data.
 """
@@ -10,8 +10,7 @@ from typing import Any
 import numpy
 import pyarrow
 
-from amps._core.field_columns import MESSAGE_TYPES, FieldColumns, arrow_type_of
-from amps._core.record_rows import RecordRows
+from amps._core.columns.columns import MESSAGE_TYPES, FieldColumns, RecordRows, arrow_type_of
 
 ROWS_MAX = 16384
 CELL_BYTES_MAX = 32 << 20

@@ -2,7 +2,7 @@
 
 What is not needed is not read. Of a file its header says which log positions it holds; its index says which times, and
 where in it they are; its topic index, where the entries of a topic are. A file without an index, such as the one that a
-server is writing to, is skimmed through if it is too large for one piece (`amps._core.record_skim`).
+server is writing to, is skimmed through if it is too large for one piece (`amps._core.journal.search`).
 
 The log ends where it is durable. While a server writes, the watermark file says how far that is, and what lies behind
 it belongs to later reads. Only in the newest file may something else than the end-of-file record end the records.
@@ -18,12 +18,10 @@ from pathlib import Path
 
 import numpy
 
-from amps._core.bookmark_index import IndexDamaged, IndexReader
-from amps._core.frames import LogDamaged
-from amps._core.log_file import FILE_HEADER_SIZE, LogFile, LogMissing, LogOfOtherVersion
-from amps._core.record_columns import NO_LIMIT
-from amps._core.record_skim import find_message, places
-from amps._core.topic_index import TopicIndexReader
+from amps._core.columns.columns import NO_LIMIT
+from amps._core.journal.reader import FILE_HEADER_SIZE, LogDamaged, LogFile, LogMissing, LogOfOtherVersion
+from amps._core.journal.search import TopicIndexReader, find_message, places
+from amps._core.journal.writer import IndexDamaged, IndexReader
 from amps.journal.files import JournalHeader, read_header
 from amps.journal.listing import read_index
 from amps.journal.names import (

@@ -1,6 +1,6 @@
 """Names of publishers, which a journal has only as numbers."""
 
-from amps._core.identity import publisher_id
+from amps._core.values.value import publisher_id
 from amps.journal.clients_ack import ClientsAckDamaged, read_clients_ack
 from amps.journal.names import clients_ack_path
 from amps.spark.planning import Split

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from amps._core.record_columns import ALL_KINDS
+from amps._core.columns.columns import ALL_KINDS
 from amps.spark.selection import NameTest, Selection, bits_of_kinds
 
 NEVER_MISSING = frozenset({"position", "timestamp", "kind", "payload"})

@@ -1,8 +1,8 @@
 """Reading one split on an executor: from records to Arrow batches, and what to do about damage.
 
-The walk itself is compiled (`amps._core.record_columns`); it stops at what is no intact record. Here it is decided what
-that is: the end of the log, which in the newest file may be torn, or damage. Damage is an error that names file and
-offset, or it is skipped, up to the next intact record, and counted.
+The walk itself is compiled (`amps._core.columns.columns`); it stops at what is no intact record. Here it is decided
+what that is: the end of the log, which in the newest file may be torn, or damage. Damage is an error that names file
+and offset, or it is skipped, up to the next intact record, and counted.
 """
 
 import functools
@@ -18,15 +18,15 @@ from typing import Any
 
 import pyarrow
 
-from amps._core.frames import LogDamaged
-from amps._core.log_file import RECORD_HEADER_SIZE, LogUnreadable
-from amps._core.record_columns import (
+from amps._core.columns.columns import (
+    COLUMNS,
     STOPPED_AT_DAMAGE,
     STOPPED_AT_END,
     STOPPED_FINISHED,
     RecordColumns,
+    RecordRows,
 )
-from amps._core.record_rows import COLUMNS, RecordRows
+from amps._core.journal.reader import RECORD_HEADER_SIZE, LogDamaged, LogUnreadable
 from amps.spark.payload_fields import PayloadFields, rows_at_once
 from amps.spark.planning import Split, open_wherever
 from amps.spark.selection import Selection

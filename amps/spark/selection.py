@@ -8,8 +8,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from amps._core.record_columns import ALL_KINDS, NO_LIMIT
-from amps._core.record_rows import KINDS
+from amps._core.columns.columns import ALL_KINDS, KINDS, NO_LIMIT
 from amps.topic_expressions import topic_predicate
 
 KIND_BITS = {name: 1 << kind for kind, name in KINDS.items()}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow
 
-from amps._core.field_columns import MESSAGE_TYPES, FieldColumns, arrow_type_of
+from amps._core.columns.columns import MESSAGE_TYPES, FieldColumns, arrow_type_of
 from amps.client import Message
 from amps.spark.payload_fields import rows_at_once
 from amps.spark.reading import ARROW_TYPES, BATCH_BYTES_MAX, DATA_COLUMN

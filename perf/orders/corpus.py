@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from amps._core.log_reader import LogCursor, LogDirectory
+from amps._core.journal.reader import LogCursor, LogDirectory
 from perf.orders.formats import FORMATS
 from perf.orders.journal import SUFFIX, Journal
 from perf.orders.records import orders

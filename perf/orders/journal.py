@@ -4,12 +4,11 @@ import struct
 from pathlib import Path
 from typing import NoReturn
 
-from amps._core.bookmark_index import IndexBuilder
-from amps._core.identity import publisher_id
-from amps._core.log_file import FILE_HEADER_SIZE, build_file_header
-from amps._core.log_writer import LogWriter
-from amps._core.sequencer import Sequencer
-from amps._core.shared import ControlPage, Ring
+from amps._core.journal.reader import FILE_HEADER_SIZE, build_file_header
+from amps._core.journal.writer import IndexBuilder, LogWriter
+from amps._core.sequencer.sequencer import Sequencer
+from amps._core.shm.memory import ControlPage, Ring
+from amps._core.values.value import publisher_id
 from amps.server.records import (
     HEADER_BYTES,
     KIND_DECLARE_TOPIC,

@@ -9,14 +9,12 @@ decides.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from amps._core.delivery import Group, JournalTailer
-from amps._core.fields import FieldValues
-from amps._core.filter_set import Filter, FilterBench, FilterSet
-from amps._core.log_reader import LogCursor, LogDirectory
-from amps._core.message_context import MessageContext
-from amps._core.outlet import Outlet
-from amps._core.routes import TopicRoutes
-from amps._core.topic_table import TopicEntry, TopicTable
+from amps._core.delivery.delivery import Group, JournalTailer, TopicRoutes
+from amps._core.delivery.output import Outlet
+from amps._core.expressions.machine import Filter, FilterBench, FilterSet
+from amps._core.journal.reader import LogCursor, LogDirectory
+from amps._core.values.fields import FieldValues, MessageContext
+from amps._core.wire.topics import TopicEntry, TopicTable
 from amps.expressions.filters import compile_filter
 from amps.messages import make_message_types, standard_settings
 from amps.server.transport.allocation import keep_chunk_memory

@@ -19,7 +19,7 @@ from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 from typing import Any
 
-from amps._core.identity import publisher_id
+from amps._core.values.value import publisher_id
 from perf import tables
 from perf.load import FIRST_NUMBER, PAYLOAD_BYTES, payload
 from perf.measurement import Measurement, PeerResult, Settings

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from amps._core.identity import publisher_id
+from amps._core.values.value import publisher_id
 from tests.support.peer import RawClient, bodies_of, bookmarks_of
 from tests.support.peers import Peers
 from tests.support.server import ServerProcess, numbered_bodies

@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 
-from amps._core.wire import MAX_HEADER_BYTES
+from amps._core.wire.framing import MAX_HEADER_BYTES
 from tests.support.peer import ConnectionClosed, RawClient, frame
 from tests.support.peers import Peers
 from tests.support.server import ServerProcess, StartServer

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from amps._core.page_release import PAGES_KEPT_BYTES
+from amps._core.journal.group_commit import PAGES_KEPT_BYTES
 from tests.support.page_cache import PAGE_BYTES, pages_can_leave, resident_pages
 from tests.support.peer import RawClient
 from tests.support.peers import Peers

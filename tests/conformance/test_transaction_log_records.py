@@ -5,7 +5,7 @@ Read with the package's own reader; `tests/unit` compares that with the layout i
 
 import itertools
 
-from amps._core.log_reader import LogCursor, LogDirectory
+from amps._core.journal.reader import LogCursor, LogDirectory
 from tests.support.peers import Peers
 from tests.support.server import StartServer
 

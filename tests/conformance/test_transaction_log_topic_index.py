@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from amps._core.frames import FRAME_BYTES
+from amps._core.journal.reader import FRAME_BYTES
 from amps.cli.main import amps
 from amps.journal.entries import JournalFile
 from tests.support.peer import Message, RawClient

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from amps._core.identity import publisher_id
-from amps._core.log_file import build_file_header
+from amps._core.journal.reader import build_file_header
+from amps._core.values.value import publisher_id
 from tests.support.peers import Peers
 from tests.support.server import ServerProcess, StartServer, numbered_bodies, package_path
 from tests.support.utilities import run

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Mapping
 
-from amps._core import wire
+from amps._core.wire import framing as wire
 from tests.fuzz import cases
 from tests.support.peer import ABBREVIATIONS, Value, frame
 

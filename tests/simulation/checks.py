@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from amps._core.frames import FrameCache
-from amps._core.identity import derived_publisher_id, publisher_id
-from amps._core.log_reader import LogCursor
+from amps._core.journal.reader import FrameCache, LogCursor
+from amps._core.values.value import derived_publisher_id, publisher_id
 from amps.server.runtime import Runtime
 from amps.server.transport.journal_floor import JournalFloor
 from amps.server.transport.journal_view import JournalView, at_once

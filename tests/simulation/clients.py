@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from amps._core.wire import encode_frame
+from amps._core.wire.framing import encode_frame
 from amps.server.transport.failures import TX_STORE_FAILED
 
 TOPICS = ("orders", "quotes", "news/€", "plain")

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from amps._core.log_file import LogDamaged
+from amps._core.journal.reader import LogDamaged
 from amps.journal.files import read_header
 from amps.journal.listing import list_journals
 from amps.journal.names import JournalPlace, find_journals, watermark_path

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from amps._core.log_reader import LogCursor
+from amps._core.journal.reader import LogCursor
 from tests.simulation.checks import MESSAGES
 from tests.simulation.queue_plans import NS_PER_S, QueuePlan, names_and_numbers
 

@@ -13,9 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from amps._core import ingress as inbound
-from amps._core.queue_acks import AckList
-from amps._core.queue_leases import LeaseTable
+from amps._core.wire import ingress as inbound
+from amps._core.wire.ingress import AckList, LeaseTable
 from amps.server.records import (
     HEADER_BYTES,
     KIND_DECLARE_TOPIC,

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from amps._core.log_reader import LogCursor
+from amps._core.journal.reader import LogCursor
 from amps.server.records import HEADER_BYTES, KIND_QUEUE_DELIVERIES, record_kind
 from tests.simulation.consumers import Command, Received
 from tests.simulation.queue_log import (

@@ -14,8 +14,8 @@ from typing import Any
 import msgpack
 import numpy
 
-from amps._core.identity import derived_publisher_id, publisher_id
-from amps._core.queue_list import COUNTER_NAMES, COUNTERS_BYTES
+from amps._core.queues.engine import COUNTER_NAMES, COUNTERS_BYTES
+from amps._core.values.value import derived_publisher_id, publisher_id
 from amps.server.core import queues as core_queues
 from tests.simulation.checks import Entry
 from tests.simulation.consumers import Command, Consumer, ConsumerWire

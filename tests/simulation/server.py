@@ -12,7 +12,7 @@ from pathlib import Path
 import msgpack
 
 import amps.config
-from amps._core.shared import ControlPage, Ring
+from amps._core.shm.memory import ControlPage, Ring
 from amps.config import ServerConfig
 from amps.config.model_queues import QueueConfig
 from amps.server.core.journal_keeper import JournalKeeper

@@ -2,7 +2,7 @@
 
 import itertools
 
-from amps._core.log_reader import LogCursor
+from amps._core.journal.reader import LogCursor
 from tests.simulation.checks import Entry, Log, steps
 
 

@@ -11,11 +11,11 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from amps._core import ingress as inbound
-from amps._core.identity import derived_publisher_id, publisher_id
-from amps._core.ingress import Ingress
-from amps._core.shared import NO_JOURNAL, InstanceView, Ring
-from amps._core.topic_table import TopicTable
+from amps._core.shm.memory import NO_JOURNAL, InstanceView, Ring
+from amps._core.values.value import derived_publisher_id, publisher_id
+from amps._core.wire import ingress as inbound
+from amps._core.wire.ingress import Ingress
+from amps._core.wire.topics import TopicTable
 from amps.server.records import (
     KIND_DECLARE_TOPIC,
     KIND_DISCONNECT,

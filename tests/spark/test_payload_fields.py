@@ -8,9 +8,11 @@ import pytest
 pytest.importorskip("pyspark", reason="PySpark is not installed (pip install 'amps-server[spark]')")
 pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed (pip install 'amps-server[spark]')")
 
-from amps._core.log_file import FILE_HEADER_SIZE, LogFile  # noqa: E402
-from amps._core.record_columns import RecordColumns  # noqa: E402
-from amps._core.record_rows import RecordRows  # noqa: E402
+from amps._core.columns.columns import (  # noqa: E402
+    RecordColumns,
+    RecordRows,
+)
+from amps._core.journal.reader import FILE_HEADER_SIZE, LogFile  # noqa: E402
 from amps.spark.options import read_options  # noqa: E402
 from amps.spark.payload_fields import ROWS_MAX, PayloadFields, rows_at_once  # noqa: E402
 from amps.spark.payload_schema import parse_ddl  # noqa: E402

@@ -17,7 +17,7 @@ import numpy
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from amps._core.identity import publisher_id
+from amps._core.values.value import publisher_id
 from amps.journal.clients_ack import ROW_DTYPE, ClientsAck, write_clients_ack
 from amps.journal.compression import compress_journal
 from amps.journal.disk import Disk

@@ -20,7 +20,7 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed (pip install 'am
 
 from click.testing import CliRunner
 
-from amps._core.identity import publisher_id
+from amps._core.values.value import publisher_id
 from amps.cli.main import amps
 from amps.journal.entries import Entry, JournalFile
 from amps.spark.pipelines import queue_report, queue_report_counting

@@ -16,7 +16,7 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed (pip install 'am
 from click.testing import CliRunner
 from pyspark.errors import PySparkException
 
-from amps._core.identity import derived_publisher_id, publisher_id
+from amps._core.values.value import derived_publisher_id, publisher_id
 from amps.cli.main import amps
 from amps.cli.pipelines.common import failure_text
 from amps.spark.pipelines import reconcile

@@ -12,9 +12,9 @@ import pytest
 pytest.importorskip("pyspark", reason="PySpark is not installed (pip install 'amps-server[spark]')")
 pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed (pip install 'amps-server[spark]')")
 
-from amps._core.identity import derived_publisher_id, publisher_id  # noqa: E402
-from amps._core.log_file import LogDamaged  # noqa: E402
-from amps._core.record_rows import COLUMNS  # noqa: E402
+from amps._core.columns.columns import COLUMNS  # noqa: E402
+from amps._core.journal.reader import LogDamaged  # noqa: E402
+from amps._core.values.value import derived_publisher_id, publisher_id  # noqa: E402
 from amps.journal.clients_ack import ClientsAck, write_clients_ack  # noqa: E402
 from amps.journal.compression import compress_journal  # noqa: E402
 from amps.journal.disk import Disk  # noqa: E402
@@ -234,7 +234,7 @@ def write_journal(
 
 
 def moved(directory: Path, data: bytearray, number: int, shift: int) -> Path:
-    from amps._core.log_file import build_file_header
+    from amps._core.journal.reader import build_file_header
     from tests.support.records import crc32c
 
     size = len(data)

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
-from amps._core.log_file import LogMissing
+from amps._core.journal.reader import LogMissing
 from amps.journal.compression import compress_journal
 from amps.journal.disk import Disk
 from amps.spark.streaming_errors import StreamReadError

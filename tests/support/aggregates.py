@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-from amps._core.aggregates import GROUP_BYTES_MAX, Group
-from amps._core.fields import FieldSet, FieldValues
-from amps._core.message_context import MessageContext
+from amps._core.expressions.aggregates import GROUP_BYTES_MAX, Group
+from amps._core.values.fields import FieldSet, FieldValues, MessageContext
 from amps.expressions import SHIPPED, Functions, Projection, Usage, parse_field_constructor
 from amps.messages import make_message_types, standard_settings
 

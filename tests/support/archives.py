@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from click.testing import CliRunner, Result
 
-from amps._core.identity import publisher_id
+from amps._core.values.value import publisher_id
 from amps.cli.main import amps
 from tests.support.handmade_logs import BEGIN_NS, SECOND_NS, messages, write_log
 from tests.support.records import RecordParts

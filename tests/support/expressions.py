@@ -2,10 +2,9 @@
 
 from collections.abc import Iterable
 
-from amps._core.expression_vm import BoundProgram
-from amps._core.fields import FieldSet, FieldValues
-from amps._core.message_context import MessageContext
-from amps._core.scan_json import JsonExtractor
+from amps._core.expressions.machine import BoundProgram
+from amps._core.messages.json import JsonExtractor
+from amps._core.values.fields import FieldSet, FieldValues, MessageContext
 from amps.expressions import Expression, compile_expression
 from amps.expressions.parser import parse_expression, source_text
 from amps.expressions.syntax import Node, Path

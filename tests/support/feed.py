@@ -4,11 +4,11 @@ import mmap
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from amps._core.log_reader import LogCursor, LogDirectory, Record
-from amps._core.log_writer import LogWriter
-from amps._core.queue_desk import QueueDesk
-from amps._core.sequencer import Sequencer
-from amps._core.shared import ControlPage, Ring
+from amps._core.journal.reader import LogCursor, LogDirectory, Record
+from amps._core.journal.writer import LogWriter
+from amps._core.queues.manager import QueueDesk
+from amps._core.sequencer.sequencer import Sequencer
+from amps._core.shm.memory import ControlPage, Ring
 from amps.config.queue_topics import QueueTopics
 from amps.server.records import (
     KIND_DECLARE_TOPIC,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amps._core.field_columns import FieldColumns
+from amps._core.columns.columns import FieldColumns
 from amps.spark.payload_schema import parse_ddl
 
 

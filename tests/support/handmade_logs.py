@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from amps._core.log_file import build_file_header
+from amps._core.journal.reader import build_file_header
 from tests.support.journals import topic_payload
 from tests.support.records import KIND_END_OF_FILE, KIND_TOPIC, RecordParts, padded
 

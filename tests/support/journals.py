@@ -1,6 +1,6 @@
 """Journals made byte by byte, without a server and without the code under test."""
 
-from amps._core.log_file import build_file_header
+from amps._core.journal.reader import build_file_header
 from tests.support.records import KIND_END_OF_FILE, KIND_TOPIC, RecordParts, padded
 
 START_POSITION = 40_000

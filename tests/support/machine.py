@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from amps._core.expression_code import OPCODES
-from amps._core.expression_functions import FUNCTIONS
-from amps._core.expression_vm import BoundProgram, Program
-from amps._core.fields import FieldSet, FieldValues
-from amps._core.message_context import MessageContext
-from amps._core.patterns import Pattern
-from amps._core.scan_json import JsonExtractor
+from amps._core.expressions.functions import FUNCTIONS, Pattern
+from amps._core.expressions.machine import OPCODES, BoundProgram, Program
+from amps._core.messages.json import JsonExtractor
+from amps._core.values.fields import FieldSet, FieldValues, MessageContext
 
 if TYPE_CHECKING:
-    from amps._core.value import Scalar
+    from amps._core.values.value import Scalar
 
 
 class Code:

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 import numpy
 
-from amps._core.queue_book import QueueBook
-from amps._core.queue_list import COUNTER_NAMES, COUNTERS_BYTES
-from amps._core.queue_slots import QueueArena, arena_bytes
+from amps._core.queues.engine import COUNTER_NAMES, COUNTERS_BYTES, QueueArena, arena_bytes
+from amps._core.queues.manager import QueueBook
 from tests.support.queue_subject import (
     Action,
     BarrierSent,

@@ -3,10 +3,9 @@
 import mmap
 from pathlib import Path
 
-from amps._core.queue_book import QueueBook
-from amps._core.queue_list import COUNTERS_BYTES
-from amps._core.queue_slots import BLOCKS_MAX, QueueArena, arena_bytes
-from amps._core.shared import ControlPage
+from amps._core.queues.engine import BLOCKS_MAX, COUNTERS_BYTES, QueueArena, arena_bytes
+from amps._core.queues.manager import QueueBook
+from amps._core.shm.memory import ControlPage
 from amps.server.queue_statistics import QueueStatistics
 from tests.support.queue_engine import EngineSettings
 from tests.support.queue_subject import QueueSettings

@@ -2,10 +2,8 @@
 
 import numpy
 
-from amps._core.queue_book import QueueBook
-from amps._core.queue_list import COUNTERS_BYTES
-from amps._core.queue_slots import QueueArena, arena_bytes
-from amps._core.queue_walk import SlotMemory
+from amps._core.queues.engine import COUNTERS_BYTES, QueueArena, arena_bytes
+from amps._core.queues.manager import QueueBook, SlotMemory
 from tests.support.queue_engine import EngineSettings
 from tests.support.queue_subject import QueueSettings
 

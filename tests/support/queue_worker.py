@@ -11,7 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from amps._core.log_reader import LogCursor, LogDirectory, Record
+from amps._core.journal.reader import LogCursor, LogDirectory, Record
 from amps.config import (
     LoggedTopic,
     ModuleUse,

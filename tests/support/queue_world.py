@@ -11,12 +11,9 @@ from pathlib import Path
 
 import numpy
 
-from amps._core.log_reader import LogCursor, LogDirectory
-from amps._core.queue_book import QueueBook
-from amps._core.queue_desk import QueueDesk
-from amps._core.queue_list import COUNTER_NAMES, COUNTERS_BYTES
-from amps._core.queue_rebuild import RecordedTopic, rebuild
-from amps._core.queue_slots import QueueArena, arena_bytes
+from amps._core.journal.reader import LogCursor, LogDirectory
+from amps._core.queues.engine import COUNTER_NAMES, COUNTERS_BYTES, QueueArena, arena_bytes
+from amps._core.queues.manager import QueueBook, QueueDesk, RecordedTopic, rebuild
 from amps.server.records import (
     HEADER_BYTES,
     KIND_DISCONNECT,

@@ -7,8 +7,8 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-from amps._core.bookmark_index import IndexBuilder
-from amps._core.log_file import FILE_HEADER_SIZE, build_file_header
+from amps._core.journal.reader import FILE_HEADER_SIZE, build_file_header
+from amps._core.journal.writer import IndexBuilder
 
 HEADER_BYTES = 80
 NO_EXPIRATION = 0xFFFFFFFF

@@ -6,12 +6,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from amps._core.frames import FrameCache
-from amps._core.identity import publisher_id
-from amps._core.outlet import Outlet
-from amps._core.replay_bounds import ReplayBounds
-from amps._core.replaying import REPLAY_DUE_LATER, REPLAY_ENDED, REPLAY_UNFINISHED
-from amps._core.topic_table import TopicTable
+from amps._core.delivery.delivery import REPLAY_DUE_LATER, REPLAY_ENDED, REPLAY_UNFINISHED, ReplayBounds
+from amps._core.delivery.output import Outlet
+from amps._core.journal.reader import FrameCache
+from amps._core.values.value import publisher_id
+from amps._core.wire.topics import TopicTable
 from amps.expressions.filters import compile_filter
 from amps.journal.compression import compress_journal
 from amps.journal.disk import Disk

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from amps._core.record_rows import COLUMNS
+from amps._core.columns.columns import COLUMNS
 from amps.spark.options import read_options
 from amps.spark.source import PushingReader
 from tests.support.log_directories import Directory

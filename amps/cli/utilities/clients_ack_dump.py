@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from amps._core.identity import publisher_id
+from amps._core.values.value import publisher_id
 from amps.cli.utilities.common import SETTINGS, UtilityCommand, tell_error, version_option, writer
 from amps.journal.clients_ack import VERSION, ClientsAck, ClientsAckDamaged, read_clients_ack
 from amps.journal.layout import SEPARATOR, block, iso8601, raw_timestamp

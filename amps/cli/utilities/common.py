@@ -25,7 +25,7 @@ class UtilityCommand(HelpfulCommand):
 
     def invoke(self, ctx: click.Context) -> Any:
         # Not for `--help` nor for those that import this module and run another command.
-        from amps._core.log_file import LogDamaged
+        from amps._core.journal.reader import LogDamaged
 
         try:
             result = super().invoke(ctx)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from amps._core.log_file import MAGIC, LogDamaged
+from amps._core.journal.reader import MAGIC, LogDamaged
 from amps.cli.utilities.common import (
     SETTINGS,
     UtilityCommand,

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from amps._core.record_search import NO_LIMIT, RecordSearch
+from amps._core.journal.search import NO_LIMIT, RecordSearch
 from amps.cli.utilities.common import SETTINGS, UtilityCommand, reading_progress, version_option, writer
 from amps.journal.entries import JournalFile
 from amps.journal.layout import SEPARATOR, entry_text, extents_text, footer_text, header_text

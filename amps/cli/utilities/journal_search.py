@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from amps._core.record_search import TOPIC_WANTED, RecordSearch
+from amps._core.journal.search import TOPIC_WANTED, RecordSearch
 from amps.cli.options import option
 from amps.cli.utilities.common import SETTINGS, UtilityCommand, reading_progress, version_option, writer
 from amps.journal.entries import JournalFile

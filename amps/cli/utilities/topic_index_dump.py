@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from amps._core.bookmark_index import IndexDamaged
+from amps._core.journal.writer import IndexDamaged
 from amps.cli.options import option
 from amps.cli.utilities.common import SETTINGS, UtilityCommand, fail, version_option, writer
 from amps.journal.layout import SEPARATOR, block

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Literal, Protocol
 
-from amps._core.wire import parse_header
+from amps._core.wire.framing import parse_header
 from amps.client.command import Command
 from amps.client.errors import PublishStoreGapException, StoreException, StoreFullException
 

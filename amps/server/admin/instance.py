@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from amps._core.identity import publisher_id
+from amps._core.values.value import publisher_id
 from amps.config import LoadedConfig, TransactionLogConfig
 from amps.journal.free_space import FreeSpace, free_space
 from amps.journal.names import COMPRESSED_SUFFIX, JOURNAL_SUFFIX

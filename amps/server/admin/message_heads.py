@@ -9,10 +9,9 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from amps._core import read_ahead
-from amps._core.log_file import RECORD_HEADER_SIZE, LogDamaged, LogFile, LogRemoved
-from amps._core.log_reader import LogDirectory
-from amps._core.shared import ControlPage
+from amps._core.journal import search as read_ahead
+from amps._core.journal.reader import RECORD_HEADER_SIZE, LogDamaged, LogDirectory, LogFile, LogRemoved
+from amps._core.shm.memory import ControlPage
 from amps.config import ServerConfig
 from amps.journal.names import reading_places
 

@@ -12,8 +12,15 @@ from typing import Any
 
 import numpy
 
-from amps._core.queue_list import COUNTER_NAMES, COUNTERS_BYTES
-from amps._core.queue_slots import BLOCK_DTYPE, BLOCK_SLOT_COUNT, BLOCKS_MAX, SLOT_DTYPE, blocks_bytes
+from amps._core.queues.engine import (
+    BLOCK_DTYPE,
+    BLOCK_SLOT_COUNT,
+    BLOCKS_MAX,
+    COUNTER_NAMES,
+    COUNTERS_BYTES,
+    SLOT_DTYPE,
+    blocks_bytes,
+)
 
 COUNTERS_DTYPE = numpy.dtype([(name, "<u8") for name in COUNTER_NAMES])
 NEVER = 2**64 - 1

@@ -1,6 +1,6 @@
 """The document `details` of a queue: its counters, who takes its messages, and the first of them (queues.md §18).
 
-The core says what only it knows (`amps._core.queue_details`), the log says the rest: which transactions these messages
+The core says what only it knows (`amps._core.queues.manager`), the log says the rest: which transactions these messages
 are, in which journal they lie, and since when. A message that cannot be read there, or that is so new that it is not
 written yet, has transaction id 0.
 """

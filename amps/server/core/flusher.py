@@ -8,7 +8,7 @@ took, so that a quick stream of small messages does not cost a sync each.
 Order after a sync: first the watermark file (survives the death of the process, and tells recovery which records
 must be there), then the durable watermark (which releases acknowledgements), then the doorbells.
 
-The loop itself is in amps/_core/group_commit.pyx, and does without the interpreter.
+The loop itself is in amps/_core/journal/group_commit.pxi, and does without the interpreter.
 
 A failed sync is final: the kernel may have dropped the pages, so nothing after it can be believed. The error
 goes to the control page and the core stops, as it does if this thread ends for whatever else. That is also why
@@ -20,8 +20,7 @@ import errno
 import os
 import threading
 
-from amps._core.group_commit import GroupCommit
-from amps._core.page_release import PageRelease
+from amps._core.journal.group_commit import GroupCommit, PageRelease
 from amps.journal.disk import Disk
 from amps.journal.watermark import WatermarkFile
 from amps.server.core.disk import WatchedDisk
@@ -50,7 +49,7 @@ class Flusher:
         """`background`: sync in a thread. Else the caller does every `step`, as the simulation does.
 
         `keeps_pages`: what is durable stays in memory as long as the system keeps it there; else see
-        amps/_core/page_release.pyx.
+        amps/_core/journal/page_release.pxi.
         """
         self._runtime = runtime
         self._watermark_file = watermark_file

@@ -29,9 +29,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from amps._core.bookmark_index import IndexBuilder, index_bytes
-from amps._core.identity import publisher_id
-from amps._core.log_file import LogDamaged, build_file_header
+from amps._core.journal.reader import LogDamaged, build_file_header
+from amps._core.journal.writer import IndexBuilder, index_bytes
+from amps._core.values.value import publisher_id
 from amps.journal.disk import PAGE_BYTES, Disk
 from amps.journal.files import JournalHeader
 from amps.journal.names import (
@@ -77,7 +77,7 @@ class _Prepared(NamedTuple):
 
 
 class JournalFiles:
-    """Storage for the sequencer's journal writer; see `amps._core.sequencer` for the interface."""
+    """Storage for the sequencer's journal writer; see `amps._core.sequencer.sequencer` for the interface."""
 
     def __init__(
         self,

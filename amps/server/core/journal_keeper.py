@@ -33,10 +33,10 @@ from typing import Any
 
 import msgpack
 
-from amps._core.bookmark_index import IndexBuilder, IndexReader
-from amps._core.frames import LogDamaged
-from amps._core.identity import derived_publisher_id, publisher_id
-from amps._core.shared import ControlPage
+from amps._core.journal.reader import LogDamaged
+from amps._core.journal.writer import IndexBuilder, IndexReader
+from amps._core.shm.memory import ControlPage
+from amps._core.values.value import derived_publisher_id, publisher_id
 from amps.journal.clients_ack import ClientsAck, summary_of, write_clients_ack
 from amps.journal.compression import compress_journal
 from amps.journal.disk import Disk

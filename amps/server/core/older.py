@@ -12,10 +12,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from amps._core.bookmark_index import IndexBuilder, IndexDamaged, IndexReader
-from amps._core.frames import LogDamaged
-from amps._core.log_file import END_OF_FILE_KIND, FILE_HEADER_SIZE, LogFile
-from amps._core.log_scan import intact_record, scan_file
+from amps._core.journal.reader import END_OF_FILE_KIND, FILE_HEADER_SIZE, LogDamaged, LogFile
+from amps._core.journal.writer import IndexBuilder, IndexDamaged, IndexReader, intact_record, scan_file
 from amps.journal.clients_ack import ClientsAck, ClientsAckDamaged, read_clients_ack
 from amps.journal.disk import Disk
 from amps.journal.files import JournalHeader, open_journal

@@ -1,8 +1,8 @@
 """The core process: the loop around the sequencer.
 
-It has turns as long as there is work (`amps._core.core_turns`); then it says that it sleeps, looks once more, and waits
-for its doorbell. Everything that decides is in `amps._core.sequencer`; this module opens and closes the log for it,
-looks around between turns and talks to the supervisor.
+It has turns as long as there is work (`amps._core.sequencer.sequencer`); then it says that it sleeps, looks once
+more, and waits for its doorbell. Everything that decides is in `amps._core.sequencer.sequencer`; this module opens
+and closes the log for it, looks around between turns and talks to the supervisor.
 
 Talk with the supervisor (one msgpack list per datagram): in `["transport died", i]`, `["drain"]`; out
 `["ready", seconds, directories]`, `["transport drained", i]`, `["refused", text, may pass]`, `["failed", text]`.
@@ -30,12 +30,9 @@ from pathlib import Path
 
 import msgpack
 
-from amps._core.bookmark_index import IndexBuilder
-from amps._core.core_turns import WOKEN_BY_BELL, CoreTurns
-from amps._core.log_writer import LogWriter
-from amps._core.placement import Placement
-from amps._core.sequencer import Sequencer
-from amps._core.shared import CORE_DRAINED, CORE_FAILED, CORE_RECOVERING, CORE_RUNNING
+from amps._core.journal.writer import IndexBuilder, LogWriter
+from amps._core.sequencer.sequencer import WOKEN_BY_BELL, CoreTurns, Sequencer
+from amps._core.shm.memory import CORE_DRAINED, CORE_FAILED, CORE_RECOVERING, CORE_RUNNING, Placement
 from amps.config import ServerConfig
 from amps.journal.disk import DirectoryGone, Disk, Identity
 from amps.journal.files import JournalHeader

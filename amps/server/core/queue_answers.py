@@ -1,13 +1,13 @@
 """The core's answers about its queues: who takes messages from them, and what waits (queues.md §18).
 
 Asked by the services process, as about journals (journal_keeper.py): `[id, "queue", number]` or
-`[id, "queue subscriptions", so many to skip]`; answered with rows of `amps._core.queue_details`.
+`[id, "queue subscriptions", so many to skip]`; answered with rows of `amps._core.queues.manager`.
 """
 
 import msgpack
 
-from amps._core.queue_details import describe_queue, describe_subscriptions
-from amps._core.sequencer import Sequencer
+from amps._core.queues.manager import describe_queue, describe_subscriptions
+from amps._core.sequencer.sequencer import Sequencer
 from amps.server.request_answers import packed_rows
 
 QUEUE = "queue"

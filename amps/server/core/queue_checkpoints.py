@@ -15,14 +15,14 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from amps._core.queue_checkpoint import (
+from amps._core.queues.manager import (
+    QueueDesk,
     copy_messages,
     deferred_acknowledgements,
     publisher_table,
     seen_until,
 )
-from amps._core.queue_desk import QueueDesk
-from amps._core.shared import ControlPage
+from amps._core.shm.memory import ControlPage
 from amps.config.model_queues import QueueConfig
 from amps.journal.disk import Disk
 from amps.journal.queue_cache import (

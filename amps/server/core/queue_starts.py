@@ -13,8 +13,7 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from amps._core.queue_checkpoint import CopyDamaged, restore_messages, restore_rest
-from amps._core.queue_desk import QueueDesk
+from amps._core.queues.manager import CopyDamaged, QueueDesk, restore_messages, restore_rest
 from amps.config.model_queues import QueueConfig
 from amps.journal.files import JournalHeader
 from amps.journal.queue_cache import CachedQueue, Kind, QueueCacheDamaged, QueueCacheReader

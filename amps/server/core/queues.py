@@ -1,8 +1,8 @@
 """The queues of the core process: their memory, their settings, and how they come back at a start.
 
-What decides is in `amps._core.queue_book`; here is what it takes: a structured array that other processes can read, in
-the runtime directory, the expressions of the configuration, compiled, and the log, of which the queues are made again
-at every start, from what was written down of them on (queue_starts.py, queue_checkpoints.py).
+What decides is in `amps._core.queues.manager`; here is what it takes: a structured array that other processes can
+read, in the runtime directory, the expressions of the configuration, compiled, and the log, of which the queues are
+made again at every start, from what was written down of them on (queue_starts.py, queue_checkpoints.py).
 """
 
 import mmap
@@ -12,17 +12,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from amps._core.expression_vm import Program
-from amps._core.log_file import LogDamaged
-from amps._core.log_reader import LogCursor, LogDirectory
-from amps._core.queue_book import TIME_NEVER, QueueBook
-from amps._core.queue_checkpoint import forget_answered, oldest_needed
-from amps._core.queue_desk import QueueDesk
-from amps._core.queue_list import COUNTERS_BYTES
-from amps._core.queue_rebuild import RecordedTopic, rebuild
-from amps._core.queue_rules import QueueRules
-from amps._core.queue_slots import BLOCKS_MAX, QueueArena, arena_bytes
-from amps._core.shared import NO_JOURNAL
+from amps._core.expressions.machine import Program
+from amps._core.journal.reader import LogCursor, LogDamaged, LogDirectory
+from amps._core.queues.engine import BLOCKS_MAX, COUNTERS_BYTES, QueueArena, arena_bytes
+from amps._core.queues.manager import (
+    TIME_NEVER,
+    QueueBook,
+    QueueDesk,
+    QueueRules,
+    RecordedTopic,
+    forget_answered,
+    oldest_needed,
+    rebuild,
+)
+from amps._core.shm.memory import NO_JOURNAL
 from amps.config import ServerConfig
 from amps.config.model_queues import QueueConfig
 from amps.config.queue_topics import QueueTopics
@@ -54,7 +57,7 @@ DEFERRED_ACKS_PER_CLIENT_MAX = 250_000
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """A queue as the engine wants it described; see _QueueSettings in queue_book.pyi."""
+    """A queue as the engine wants it described; see _QueueSettings in manager.pyi."""
 
     at_least_once: bool
     strict_leasing: bool

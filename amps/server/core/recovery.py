@@ -23,10 +23,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from amps._core.bookmark_index import IndexBuilder
-from amps._core.frames import LogDamaged
-from amps._core.log_file import FILE_HEADER_SIZE, LogFile, LogOfOtherVersion
-from amps._core.log_scan import ScanResult, scan_file
+from amps._core.journal.reader import FILE_HEADER_SIZE, LogDamaged, LogFile, LogOfOtherVersion
+from amps._core.journal.writer import IndexBuilder, ScanResult, scan_file
 from amps.journal.clients_ack import ClientsAck, summary_of
 from amps.journal.disk import Disk
 from amps.journal.files import JournalHeader, read_header, seek_table_remedy

@@ -6,8 +6,8 @@ Looked up once, when the queue is new or its RecoveryPoint has changed; the posi
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from amps._core.bookmark_index import IndexDamaged, IndexReader
-from amps._core.log_reader import LogCursor, LogDirectory
+from amps._core.journal.reader import LogCursor, LogDirectory
+from amps._core.journal.writer import IndexDamaged, IndexReader
 from amps.config.model_queues import RecoveryPoint
 from amps.journal.files import JournalHeader
 from amps.journal.names import index_places

@@ -6,8 +6,8 @@ has one left that was removed (journal_guard.py), and says in the log what is go
 
 import time
 
-from amps._core.sequencer import Sequencer
-from amps._core.shared import ControlPage
+from amps._core.sequencer.sequencer import Sequencer
+from amps._core.shm.memory import ControlPage
 from amps.server import remedies
 from amps.server.core.journal_files import JournalFiles
 from amps.server.eventlog import EventLog

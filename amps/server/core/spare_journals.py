@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from amps._core.identity import publisher_id
-from amps._core.log_file import build_file_header
+from amps._core.journal.reader import build_file_header
+from amps._core.values.value import publisher_id
 from amps.journal.disk import Disk, whole_file
 from amps.journal.names import journal_path
 from amps.server import remedies

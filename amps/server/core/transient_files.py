@@ -10,9 +10,9 @@ import os
 import time
 from pathlib import Path
 
-from amps._core.bookmark_index import IndexBuilder
-from amps._core.identity import publisher_id
-from amps._core.log_file import build_file_header
+from amps._core.journal.reader import build_file_header
+from amps._core.journal.writer import IndexBuilder
+from amps._core.values.value import publisher_id
 from amps.server.core.journal_files import StorageFailure
 from amps.server.runtime import Runtime
 
@@ -22,7 +22,7 @@ TRANSIENT_BYTES_MAX = 512 << 20
 
 
 class TransientFiles:
-    """Storage for the sequencer's transient log; see `amps._core.sequencer`."""
+    """Storage for the sequencer's transient log; see `amps._core.sequencer.sequencer`."""
 
     def __init__(self, runtime: Runtime, instance_name: str) -> None:
         self._runtime = runtime

@@ -4,7 +4,7 @@ import asyncio
 import socket
 from typing import Any, ClassVar
 
-from amps._core.queue_details import SUBSCRIPTIONS_MAX
+from amps._core.queues.manager import SUBSCRIPTIONS_MAX
 from amps.server.services.requests import RequestRefused, Requests
 
 
@@ -36,11 +36,11 @@ class CoreRequests(Requests):
         return [int(number) for number in await self.ask(verb, which)]
 
     async def queue(self, number: int) -> list[list[Any]]:
-        """What the core says of a queue: rows of `amps._core.queue_details`. Raises CoreRefused."""
+        """What the core says of a queue: rows of `amps._core.queues.manager`. Raises CoreRefused."""
         return [row for row in await self.ask("queue", number) if isinstance(row, list)]
 
     async def queue_subscriptions(self) -> list[list[Any]]:
-        """What the core says of all subscriptions to queues: rows of `amps._core.queue_details`, in the order in which
+        """What the core says of all subscriptions to queues: rows of `amps._core.queues.manager`, in the order in which
         they began. Asked for in several steps: one that begins or ends meanwhile may be there or not, but none is
         there twice. Raises CoreRefused.
         """

@@ -21,12 +21,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from amps._core import ingress as inbound
-from amps._core.identity import derived_publisher_id, publisher_id
-from amps._core.ingress import Ingress
-from amps._core.queue_acks import ACTION_ACKNOWLEDGE, AckList
-from amps._core.topic_table import TopicEntry
-from amps._core.wire import encode_frame
+from amps._core.values.value import derived_publisher_id, publisher_id
+from amps._core.wire import ingress as inbound
+from amps._core.wire.framing import encode_frame
+from amps._core.wire.ingress import ACTION_ACKNOWLEDGE, AckList, Ingress
+from amps._core.wire.topics import TopicEntry
 from amps.config import ServerConfig
 from amps.messages import make_message_types
 from amps.server.benches import Benches

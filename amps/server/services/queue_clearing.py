@@ -7,14 +7,11 @@ unless the queue's leasing is strict. Messages that come meanwhile may be found 
 
 import asyncio
 
-from amps._core.filter_set import Filter, FilterSet
-from amps._core.frames import FrameCache
-from amps._core.log_file import LogDamaged, LogFile, LogUnreadable
-from amps._core.log_reader import LogDirectory
-from amps._core.queue_messages import MessageReader
-from amps._core.queue_search import QueueSearch
-from amps._core.queue_slots import BLOCKS_MAX
-from amps._core.queue_walk import SlotMemory, map_read_only
+from amps._core.expressions.machine import Filter, FilterSet
+from amps._core.journal.reader import FrameCache, LogDamaged, LogDirectory, LogFile, LogUnreadable
+from amps._core.queues.engine import BLOCKS_MAX
+from amps._core.queues.manager import SlotMemory, map_read_only
+from amps._core.queues.sender import MessageReader, QueueSearch
 from amps.config import ServerConfig
 from amps.expressions import ExpressionError
 from amps.expressions.filters import compile_filter

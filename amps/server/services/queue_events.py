@@ -1,9 +1,9 @@
 """Actions on messages of queues: one walk through the log for all of them, and the place where they are.
 
-What leaves a queue is in the log, with its reasons (`_core/queue_records.pxd`). One tail reads what is durable, and
-hands each record to the follower of its event (queue_follower.py). It looks now and then instead of being woken: the
-doorbell would ring for every message of the instance. While one follower has too much before it, the tail waits, and
-with it the others.
+What leaves a queue is in the log, with its reasons (`_core/journal/queue_records.pxd`). One tail reads what is
+durable, and hands each record to the follower of its event (queue_follower.py). It looks now and then instead of
+being woken: the doorbell would ring for every message of the instance. While one follower has too much before it, the
+tail waits, and with it the others.
 
 Where everybody is it says in shared memory, so that the core keeps the journals that are needed, and from time to time
 in a file (amps/journal/action_positions.py), from which the next start goes on.
@@ -14,8 +14,8 @@ import time
 import traceback
 from collections.abc import Callable, Coroutine
 
-from amps._core.log_file import LogDamaged
-from amps._core.removal_scan import RemovalScan
+from amps._core.journal.reader import LogDamaged
+from amps._core.journal.search import RemovalScan
 from amps.config import ServerConfig
 from amps.config.queue_events import QueueEvent, queue_events
 from amps.journal.action_positions import Key, read_action_positions, write_action_positions
@@ -143,7 +143,7 @@ class QueueEvents:
             found: object = None
             if all(follower.waiting < ENTRIES_WAITING_MAX for follower in self._followers.values()):
                 found = scan.next(self._runtime.control.durable, STEP_BYTES)
-                # What stays mapped the core cannot give back (amps/_core/page_release.pyx).
+                # What stays mapped the core cannot give back (amps/_core/journal/page_release.pxi).
                 self._journal.directory.unmap_pages(self._position, scan.position)
                 self._position = scan.position
             if isinstance(found, tuple):

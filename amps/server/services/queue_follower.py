@@ -20,9 +20,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from amps._core.log_file import LogDamaged, LogMissing, LogRemoved
-from amps._core.log_reader import Record
-from amps._core.removal_scan import ENTRY_BYTES
+from amps._core.journal.reader import LogDamaged, LogMissing, LogRemoved, Record
+from amps._core.journal.search import ENTRY_BYTES
 from amps.config.action_modules import PUBLISHES_PER_MESSAGE_MAX, REASONS
 from amps.config.queue_events import QueueEvent, reasons_of
 from amps.server.eventlog import EventLog

@@ -2,9 +2,8 @@
 
 from collections import OrderedDict
 
-from amps._core.log_file import LogDamaged, LogRemoved
-from amps._core.log_reader import LogCursor, Record
-from amps._core.shared import ControlPage
+from amps._core.journal.reader import LogCursor, LogDamaged, LogRemoved, Record
+from amps._core.shm.memory import ControlPage
 from amps.server.transport.journal_view import JournalView
 
 JOURNALS_OPEN_MAX = 4

@@ -1,9 +1,9 @@
 """`sow_delete` on a queue: acknowledging its messages (queues.md §8).
 
-Plain acknowledgements of what the connection was given don't come here: the ingress passes them on (ingress.pyx). What
-comes here asks for an answer of its own, or names bookmarks that the connection was not given (any more): these are
-looked up in the journal, in turns of the worker, and the connection's input is held meanwhile. A bookmark that is not
-in the log is passed on as well: the message may still come, by replication.
+Plain acknowledgements of what the connection was given don't come here: the ingress passes them on
+(wire/publishes.pxi). What comes here asks for an answer of its own, or names bookmarks that the connection was not
+given (any more): these are looked up in the journal, in turns of the worker, and the connection's input is held
+meanwhile. A bookmark that is not in the log is passed on as well: the message may still come, by replication.
 
 A filter stands for all active messages that match, whoever holds them (§8.1), in all queues that the topic stands for
 and that the client may read. They are looked for when all that the client has published before is in the queues,
@@ -21,17 +21,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from amps._core import ingress as inbound
-from amps._core.bookmark_index import IndexReader
-from amps._core.filter_set import Filter
-from amps._core.queue_acks import (
+from amps._core.expressions.machine import Filter
+from amps._core.journal.writer import IndexReader
+from amps._core.wire import ingress as inbound
+from amps._core.wire.ingress import (
     ACTION_ACKNOWLEDGE,
     ACTION_CANCEL,
     ACTION_EXPIRE,
     ACTION_EXTEND_LEASE,
     AckList,
 )
-from amps._core.topic_table import TopicEntry
+from amps._core.wire.topics import TopicEntry
 from amps.server.transport.answering import Header, refuse, tell_counts, text_of, wanted_acks
 from amps.server.transport.failures import (
     STORE_FAILED_DETAIL,

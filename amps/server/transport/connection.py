@@ -14,10 +14,10 @@ import traceback
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from amps._core import ingress as inbound
-from amps._core.outlet import Outlet
-from amps._core.queue_leases import LeaseTable
-from amps._core.wire import MAX_HEADER_BYTES, HeaderError, build_header, encode_frame
+from amps._core.delivery.output import Outlet
+from amps._core.wire import ingress as inbound
+from amps._core.wire.framing import MAX_HEADER_BYTES, HeaderError, build_header, encode_frame
+from amps._core.wire.ingress import LeaseTable
 from amps.journal.bookmark_text import format_bookmark
 from amps.server.records import KIND_DISCONNECT, control_record
 from amps.server.transport import foreign_protocols, preflight

@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from amps._core.ingress import PUBLISH_BACKLOG_BYTES
-from amps._core.shared import InstanceView
-from amps._core.topic_table import TopicEntry
+from amps._core.shm.memory import InstanceView
+from amps._core.wire.ingress import PUBLISH_BACKLOG_BYTES
+from amps._core.wire.topics import TopicEntry
 from amps.server.records import (
     KIND_DECLARE_TOPIC,
     KIND_QUEUE_DELIVERIES,

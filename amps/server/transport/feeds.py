@@ -20,10 +20,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
-from amps._core.log_file import LogDamaged, LogUnreadable
-from amps._core.log_reader import LogDirectory
-from amps._core.replaying import REPLAY_DUE_LATER, REPLAY_ENDED, REPLAY_UNFINISHED
-from amps._core.topic_table import TopicTable
+from amps._core.delivery.delivery import REPLAY_DUE_LATER, REPLAY_ENDED, REPLAY_UNFINISHED
+from amps._core.journal.reader import LogDamaged, LogDirectory, LogUnreadable
+from amps._core.wire.topics import TopicTable
 from amps.config import ServerConfig
 from amps.journal.bookmark_text import format_bookmark
 from amps.server.benches import Benches

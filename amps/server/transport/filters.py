@@ -14,7 +14,7 @@ import threading
 import weakref
 from collections.abc import Callable
 
-from amps._core.filter_set import Filter
+from amps._core.expressions.machine import Filter
 from amps.expressions import ExpressionError
 from amps.expressions.filters import compile_filter
 from amps.expressions.functions import Functions

@@ -5,8 +5,8 @@ done before a file is opened; raising may be late, and is done now and then for 
 its cursors: replays, however they wait, searches, the shared tailers).
 """
 
-from amps._core.log_file import LogRemoved
-from amps._core.shared import NO_JOURNAL, ControlPage
+from amps._core.journal.reader import LogRemoved
+from amps._core.shm.memory import NO_JOURNAL, ControlPage
 
 
 class JournalFloor:

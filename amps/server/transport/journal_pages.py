@@ -1,8 +1,8 @@
 """Up to where a worker has done with the pages of the journal.
 
-The core gives pages of the journal back to the system (amps/_core/page_release.pyx), but none that a transport is about
-to read, and none that it has mapped. So each transport says now and then: nothing of mine is mapped before this log
-position, and nobody here is about to read there.
+The core gives pages of the journal back to the system (amps/_core/journal/page_release.pxi), but none that a
+transport is about to read, and none that it has mapped. So each transport says now and then: nothing of mine is
+mapped before this log position, and nobody here is about to read there.
 
 Who reads is known by its position. Readers behind what was said before are no concern of this: theirs are pages that
 were given back, or will be in a moment. A replay sees to it that what it reads is in memory, whatever happens there
@@ -11,7 +11,7 @@ were given back, or will be in a moment. A replay sees to it that what it reads 
 
 from collections.abc import Iterable
 
-from amps._core.shared import ControlPage
+from amps._core.shm.memory import ControlPage
 from amps.server.transport.journal_view import JournalView
 
 STEP_BYTES = 4 << 20

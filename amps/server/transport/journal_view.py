@@ -20,11 +20,17 @@ from pathlib import Path
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
-from amps._core.bookmark_index import BLOCK_BYTES, IndexDamaged, IndexReader
-from amps._core.frames import FrameCache
-from amps._core.log_file import FILE_HEADER_SIZE, LogFile, LogRemoved, LogUnreadable
-from amps._core.log_reader import LogCursor, LogDirectory
-from amps._core.read_ahead import WINDOW_BYTES_MAX, read, resident_range
+from amps._core.journal.reader import (
+    FILE_HEADER_SIZE,
+    FrameCache,
+    LogCursor,
+    LogDirectory,
+    LogFile,
+    LogRemoved,
+    LogUnreadable,
+)
+from amps._core.journal.search import WINDOW_BYTES_MAX, read, resident_range
+from amps._core.journal.writer import BLOCK_BYTES, IndexDamaged, IndexReader
 from amps.config import ServerConfig
 from amps.journal.names import index_places, reading_places
 from amps.server.eventlog import EventLog

@@ -7,7 +7,7 @@ says of the client's last sequence is durable: a publisher forgets what the serv
 import json
 from typing import TYPE_CHECKING
 
-from amps._core.identity import derived_publisher_id, publisher_id
+from amps._core.values.value import derived_publisher_id, publisher_id
 from amps.server.records import KIND_LOGON, control_record
 from amps.server.transport.answering import Header, refuse, text_of, wanted_acks
 from amps.server.transport.failures import CommandFailure

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from amps._core.pace import PACE_BYTES, PACE_MESSAGES, PACE_SPEED
+from amps._core.delivery.delivery import PACE_BYTES, PACE_MESSAGES, PACE_SPEED
 from amps.expressions import ExpressionError
 from amps.expressions.parser import parse_expression
 from amps.expressions.syntax import Field, Path

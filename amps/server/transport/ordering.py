@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple
 
-from amps._core.fields import Extractor, FieldSet, FieldValues
+from amps._core.values.fields import Extractor, FieldSet, FieldValues
 from amps.expressions import ExpressionError
 from amps.expressions.parser import parse_expression
 from amps.expressions.syntax import Field, Path

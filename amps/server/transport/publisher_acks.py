@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from amps._core.ingress import Ingress
+    from amps._core.wire.ingress import Ingress
 
 
 class Clock(Protocol):

@@ -5,8 +5,8 @@ Persisted acknowledgements of numbered messages are conflated (publisher_acks.py
 
 from typing import TYPE_CHECKING
 
-from amps._core import ingress as inbound
-from amps._core.topic_table import TopicEntry
+from amps._core.wire import ingress as inbound
+from amps._core.wire.topics import TopicEntry
 from amps.server.topics import RESERVED_PREFIX
 from amps.server.transport.answering import Header, wanted_acks
 from amps.server.transport.failures import STORE_FAILED_DETAIL, TX_STORE_FAILED, CommandFailure

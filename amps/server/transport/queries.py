@@ -7,7 +7,7 @@ result (D15).
 
 from typing import TYPE_CHECKING
 
-from amps._core.filter_set import Filter
+from amps._core.expressions.machine import Filter
 from amps.server.topics import BadTopicExpression, may_be_a_name, topic_predicate
 from amps.server.transport.answering import Header, check_batch_size, refuse, text_of, wanted_acks
 from amps.server.transport.failures import CommandFailure, not_supported_yet

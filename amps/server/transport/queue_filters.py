@@ -2,21 +2,20 @@
 
 The core gives messages of queues to subscriptions, and evaluates no filter. It is told a number with each subscription
 that has one, the same for all with the same filter; it answers which filters it wants evaluated on which queue, and is
-told which messages match (`amps._core.queue_filtering`). What is needed for that is made with the first one.
+told which messages match (`amps._core.queues.sender`). What is needed for that is made with the first one.
 """
 
 import time
 import weakref
 from collections.abc import Callable
 
-from amps._core.fields import Extractor
-from amps._core.filter_set import Filter, FilterSet
-from amps._core.frames import LogDamaged
-from amps._core.queue_filtering import QueueFiltering
-from amps._core.queue_messages import MessageReader
-from amps._core.queue_slots import BLOCKS_MAX
-from amps._core.queue_walk import SlotMemory, map_read_only
-from amps._core.topic_table import TopicEntry, TopicTable
+from amps._core.expressions.machine import Filter, FilterSet
+from amps._core.journal.reader import LogDamaged
+from amps._core.queues.engine import BLOCKS_MAX
+from amps._core.queues.manager import SlotMemory, map_read_only
+from amps._core.queues.sender import MessageReader, QueueFiltering
+from amps._core.values.fields import Extractor
+from amps._core.wire.topics import TopicEntry, TopicTable
 from amps.server.benches import Benches
 from amps.server.records import KIND_QUEUE_MATCHES, raw_control_record
 from amps.server.runtime import Runtime

@@ -15,8 +15,8 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from amps._core.filter_set import Filter
-from amps._core.queue_search import QueueSearch
+from amps._core.expressions.machine import Filter
+from amps._core.queues.sender import QueueSearch
 from amps.journal.layout import iso8601
 from amps.server.transport.answering import Header, refuse, tell_counts, text_of, wanted_acks
 from amps.server.transport.failures import CommandFailure

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from amps._core.filter_set import Filter
-from amps._core.queue_search import QueueSearch
+from amps._core.expressions.machine import Filter
+from amps._core.queues.sender import QueueSearch
 from amps.server.transport.journal_view import PagesMissing
 
 if TYPE_CHECKING:

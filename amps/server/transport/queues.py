@@ -1,7 +1,7 @@
 """The queues of one worker: whose subscriptions the core gives messages to, and sending what it gives.
 
 The core decides who gets which message (queues.md §20). Here subscriptions are announced to it under numbers of the
-worker's own, and its deliveries are sent, in frames that `amps._core.queue_sender` makes. A subscription exists here
+worker's own, and its deliveries are sent, in frames that `amps._core.queues.sender` makes. A subscription exists here
 from the core's answer to its announcement on, so that a delivery never meets one that is older or newer than it was
 when the core decided.
 
@@ -14,11 +14,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from amps._core.frames import LogDamaged
-from amps._core.outlet import WANT_TIMESTAMP
-from amps._core.queue_leases import LeaseTable
-from amps._core.queue_sender import NUMBERS_END, QueueReceiver, QueueSender
-from amps._core.shared import ControlPage
+from amps._core.delivery.output import WANT_TIMESTAMP
+from amps._core.journal.reader import LogDamaged
+from amps._core.queues.sender import NUMBERS_END, QueueReceiver, QueueSender
+from amps._core.shm.memory import ControlPage
+from amps._core.wire.ingress import LeaseTable
 from amps.server.records import KIND_QUEUE_SUBSCRIBE, KIND_QUEUE_UNSUBSCRIBE, control_record
 from amps.server.transport.core_link import CoreLink
 from amps.server.transport.feeds import Feeds

@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable
 from functools import partial
 
-from amps._core.log_file import LogFile, LogUnreadable
-from amps._core.read_ahead import read
+from amps._core.journal.reader import LogFile, LogUnreadable
+from amps._core.journal.search import read
 
 THREADS = 8
 

@@ -16,9 +16,8 @@ Where the log cannot be read, the window ends. A replay that comes to such a pla
 fails too, it is over.
 """
 
-from amps._core.log_file import LogUnreadable
-from amps._core.log_reader import LogCursor
-from amps._core.read_ahead import resident_range
+from amps._core.journal.reader import LogCursor, LogUnreadable
+from amps._core.journal.search import resident_range
 
 BYTES_FIRST = 1 << 16
 BYTES_MIN = 1 << 14

@@ -16,15 +16,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from amps._core.conflation import Conflation
-from amps._core.delivery import Group, JournalTailer
-from amps._core.log_file import LogUnreadable
-from amps._core.log_reader import LogCursor
-from amps._core.pace import Pace
-from amps._core.read_ahead import read
-from amps._core.replaying import REPLAY_ENDED, REPLAY_REACHED, REPLAY_UNFINISHED, ReplayTailer
-from amps._core.routes import TopicRoutes
-from amps._core.topic_table import TopicEntry
+from amps._core.delivery.delivery import (
+    REPLAY_ENDED,
+    REPLAY_REACHED,
+    REPLAY_UNFINISHED,
+    Conflation,
+    Group,
+    JournalTailer,
+    Pace,
+    ReplayTailer,
+    TopicRoutes,
+)
+from amps._core.journal.reader import LogCursor, LogUnreadable
+from amps._core.journal.search import read
+from amps._core.wire.topics import TopicEntry
 from amps.server.benches import Benches
 from amps.server.transport.options import Rate
 from amps.server.transport.read_window import ReadWindow
@@ -192,7 +197,7 @@ class Replay:
             self._terms.conflation.adapt(behind)
 
     def run(self, limit: int, clocks: Clocks) -> int:
-        """Deliver up to `limit`, as far as one turn goes. Returns a constant of `amps._core.replaying`.
+        """Deliver up to `limit`, as far as one turn goes. Returns a constant of `amps._core.delivery.delivery`.
 
         What is not in memory, as `work_ahead` has found it, is not looked at. Raises LogDamaged where the journal is
         not what it must be.

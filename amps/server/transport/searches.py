@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from amps._core.log_file import LogDamaged, LogUnreadable
+from amps._core.journal.reader import LogDamaged, LogUnreadable
 from amps.server.transport.connection import Connection
 from amps.server.transport.journal_view import PagesMissing
 from amps.server.transport.read_ahead import ReadAhead

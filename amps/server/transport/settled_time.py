@@ -8,7 +8,7 @@ written by then. A clock that is set back meanwhile is beyond this, as it is bey
 
 from typing import Protocol
 
-from amps._core.shared import ControlPage
+from amps._core.shm.memory import ControlPage
 
 
 class _Clocks(Protocol):

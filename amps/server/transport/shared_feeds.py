@@ -15,8 +15,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import ClassVar, Generic, TypeVar
 
-from amps._core.delivery import JournalTailer, LiveTailer
-from amps._core.log_reader import LogCursor, LogDirectory
+from amps._core.delivery.delivery import JournalTailer, LiveTailer
+from amps._core.journal.reader import LogCursor, LogDirectory
 from amps.server.transport.connection import Connection
 from amps.server.transport.core_link import CoreLink
 from amps.server.transport.journal_view import JournalView, at_once

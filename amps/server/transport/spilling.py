@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from amps._core.ingress import Ingress
+from amps._core.wire.ingress import Ingress
 from amps.server.records import KIND_SPILLED_PUBLISH, raw_control_record
 
 if TYPE_CHECKING:

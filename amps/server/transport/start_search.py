@@ -7,9 +7,9 @@ decompressed, so a StartSearch goes on in steps, one per turn of the worker.
 import time
 from dataclasses import dataclass, replace
 
-from amps._core.bookmark_index import IndexReader
-from amps._core.log_reader import LogCursor
-from amps._core.replay_bounds import ReplayBounds
+from amps._core.delivery.delivery import ReplayBounds
+from amps._core.journal.reader import LogCursor
+from amps._core.journal.writer import IndexReader
 from amps.server.transport.bookmarks import BookmarkRange, MessagePoint
 from amps.server.transport.failures import CommandFailure
 from amps.server.transport.journal_view import JournalView, Steps

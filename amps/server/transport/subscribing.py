@@ -26,8 +26,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from amps._core.filter_set import Filter
-from amps._core.log_file import LogDamaged
+from amps._core.expressions.machine import Filter
+from amps._core.journal.reader import LogDamaged
 from amps.journal.bookmark_text import format_bookmark
 from amps.server.topics import (
     DISCARDED_TOPIC,

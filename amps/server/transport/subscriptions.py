@@ -17,13 +17,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from amps._core.conflation import Conflation
-from amps._core.delivery import Group
-from amps._core.filter_set import Filter
-from amps._core.live_conflation import LiveConflation
-from amps._core.outlet import PACED, WANT_BOOKMARK, WANT_TIMESTAMP
-from amps._core.routes import TopicRoutes
-from amps._core.topic_table import TopicEntry, TopicTable
+from amps._core.delivery.delivery import Conflation, Group, LiveConflation, TopicRoutes
+from amps._core.delivery.output import PACED, WANT_BOOKMARK, WANT_TIMESTAMP
+from amps._core.expressions.machine import Filter
+from amps._core.wire.topics import TopicEntry, TopicTable
 from amps.server.benches import Benches
 from amps.server.transport.options import Options, RateKind
 from amps.server.transport.patterns import Pattern, PatternIndex

@@ -6,8 +6,8 @@ actions. The answer is kept in the topic table, so that no message waits for it.
 
 from collections.abc import Callable
 
-from amps._core.filter_set import FilterBench, FilterSet
-from amps._core.topic_table import TopicTable
+from amps._core.expressions.machine import FilterBench, FilterSet
+from amps._core.wire.topics import TopicTable
 from amps.config import ServerConfig
 from amps.config.queue_topics import QueueTopics
 from amps.server.topics import DISCARDED_TOPIC, RESERVED_PREFIX, TopicMatcher

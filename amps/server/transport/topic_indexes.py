@@ -17,13 +17,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from amps._core.bookmark_index import IndexDamaged
-from amps._core.delivery import JournalTailer
-from amps._core.log_file import LogDamaged, LogFile, LogUnreadable
-from amps._core.read_ahead import look_again, missing_parts, read_parts
-from amps._core.replay_bounds import ReplayBounds
-from amps._core.replaying import ReplayTailer
-from amps._core.topic_index import TopicIndexReader
+from amps._core.delivery.delivery import JournalTailer, ReplayBounds, ReplayTailer
+from amps._core.journal.reader import LogDamaged, LogFile, LogUnreadable
+from amps._core.journal.search import TopicIndexReader, look_again, missing_parts, read_parts
+from amps._core.journal.writer import IndexDamaged
 from amps.config import ServerConfig
 from amps.journal.names import topic_index_places
 from amps.journal.topic_index import open_topic_index

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from amps._core.frames import LogDamaged
+from amps._core.journal.reader import LogDamaged
 from amps.journal.listing import JournalEntry, list_journals
 from amps.journal.removals import first_kept
 from amps.spark.options import SPLIT_BYTES, ReadOptions, read_options

@@ -24,8 +24,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from amps._core.frames import LogDamaged
-from amps._core.identity import publisher_id
+from amps._core.journal.reader import LogDamaged
+from amps._core.values.value import publisher_id
 from amps.spark.pipelines.archive_layout import day_of, days_of, file_path, topic_directory
 from amps.spark.pipelines.archive_manifest import ArchivedFile, ArchivedPart, failure_of
 from amps.spark.pipelines.job import PipelineError

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from amps._core.identity import publisher_id
+from amps._core.values.value import publisher_id
 from amps.spark.pipelines.job import PipelineError, Progress
 from amps.spark.pipelines.report_output import check_output, output_failed
 from amps.spark.pipelines.report_source import MESSAGE_KINDS, Journals, planned_read, records, shuffling

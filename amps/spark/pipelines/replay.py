@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from amps._core.frames import LogDamaged
+from amps._core.journal.reader import LogDamaged
 from amps.client.uri import parse_uri
 from amps.spark.options import SPLIT_BYTES
 from amps.spark.pipelines.job import PipelineError, Progress

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from amps._core.frames import LogDamaged
+from amps._core.journal.reader import LogDamaged
 from amps.spark.options import read_options
 from amps.spark.pipelines.job import PipelineError
 from amps.spark.planning import instance_of, make_plan

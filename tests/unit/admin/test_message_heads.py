@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from amps._core.log_reader import LogCursor, Record
+from amps._core.journal.reader import LogCursor, Record
 from amps.config import ServerConfig
 from amps.journal.compression import compress_journal
 from amps.journal.disk import Disk

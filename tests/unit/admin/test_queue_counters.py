@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from amps._core.queue_list import COUNTER_NAMES
+from amps._core.queues.engine import COUNTER_NAMES
 from amps.server.admin.queue_counters import NEVER, QueueCounters, count_priorities, named
 from tests.support.queue_files import QueueFiles
 from tests.support.queue_subject import QueueSettings

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from amps._core.log_reader import LogCursor
-from amps._core.queue_details import describe_queue, describe_subscriptions
-from amps._core.shared import ControlPage
+from amps._core.journal.reader import LogCursor
+from amps._core.queues.manager import describe_queue, describe_subscriptions
+from amps._core.shm.memory import ControlPage
 from amps.config import QueueConfig, ServerConfig
 from amps.server.admin import queues as admin_queues
 from amps.server.admin.message_heads import read_heads

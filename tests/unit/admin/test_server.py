@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from amps._core.group_commit import note_write
-from amps._core.identity import publisher_id
+from amps._core.journal.group_commit import note_write
+from amps._core.values.value import publisher_id
 from tests.support.admin import AdminFixture, get, journal
 from tests.support.certificates import Authority
 from tests.support.services import action, do, echo, on

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from amps._core.user_function import UserFunction
+from amps._core.expressions.machine import UserFunction
 from amps.config import ConfigError, LoadedConfig, Severity, load
 from amps.config.modules import load_code
 

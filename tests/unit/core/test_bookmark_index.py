@@ -6,10 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from amps._core.bookmark_index import BLOCK_BYTES, IndexBuilder, IndexDamaged, IndexReader, index_bytes
-from amps._core.log_file import FILE_HEADER_SIZE
-from amps._core.log_reader import LogCursor
-from amps._core.log_scan import scan_file
+from amps._core.journal.reader import FILE_HEADER_SIZE, LogCursor
+from amps._core.journal.writer import (
+    BLOCK_BYTES,
+    IndexBuilder,
+    IndexDamaged,
+    IndexReader,
+    index_bytes,
+    scan_file,
+)
 from tests.support.feed import Feed, Feeder, directory_of, read_all
 from tests.support.records import RecordParts
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import amps._core
-from amps._core.log_file import FILE_HEADER_SIZE, build_file_header
-from amps._core.log_scan import intact_record
+from amps._core.journal.reader import FILE_HEADER_SIZE, build_file_header
+from amps._core.journal.writer import intact_record
 from tests.support.records import RecordParts, crc32c
 
 VECTORS = {
@@ -42,7 +42,7 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
         pytest.skip("needs a C compiler")
     directory = tmp_path_factory.mktemp("crc")
     (directory / "shim.c").write_text(SHIM)
-    include = Path(amps._core.__path__[0])
+    include = Path(amps._core.__path__[0]) / "shm"
     subprocess.run(
         [compiler, "-std=gnu11", "-O2", "-shared", "-fPIC", f"-I{include}", "-o", "shim.so", "shim.c"],
         cwd=directory,

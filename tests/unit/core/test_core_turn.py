@@ -11,8 +11,8 @@ from typing import Any
 import msgpack
 import pytest
 
-from amps._core.core_turns import CoreTurns
-from amps._core.shared import ControlPage, InstanceView, Ring
+from amps._core.sequencer.sequencer import CoreTurns
+from amps._core.shm.memory import ControlPage, InstanceView, Ring
 from amps.server.core import transient_files
 from amps.server.records import KIND_DECLARE_TOPIC, KIND_LOGON, control_payload, control_record
 from amps.server.runtime import Doorbell

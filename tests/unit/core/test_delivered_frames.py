@@ -10,16 +10,14 @@ from pathlib import Path
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from amps._core.delivery import Group, JournalTailer
-from amps._core.fields import FieldValues
-from amps._core.filter_set import FilterBench
-from amps._core.identity import publisher_id
-from amps._core.log_reader import LogCursor, LogDirectory
-from amps._core.message_context import MessageContext
-from amps._core.outlet import WANT_BOOKMARK, WANT_TIMESTAMP, Outlet
-from amps._core.routes import TopicRoutes
-from amps._core.scan_json import JsonExtractor
-from amps._core.topic_table import TopicTable
+from amps._core.delivery.delivery import Group, JournalTailer, TopicRoutes
+from amps._core.delivery.output import WANT_BOOKMARK, WANT_TIMESTAMP, Outlet
+from amps._core.expressions.machine import FilterBench
+from amps._core.journal.reader import LogCursor, LogDirectory
+from amps._core.messages.json import JsonExtractor
+from amps._core.values.fields import FieldValues, MessageContext
+from amps._core.values.value import publisher_id
+from amps._core.wire.topics import TopicTable
 from tests.support.feed import Feed, Feeder
 from tests.support.records import RecordParts
 

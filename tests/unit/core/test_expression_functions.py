@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amps._core.expression_functions import FUNCTIONS, PATTERN_FUNCTIONS
-from amps._core.message_context import FACT_NAMES, MessageContext
+from amps._core.expressions.functions import FUNCTIONS, PATTERN_FUNCTIONS
+from amps._core.values.fields import FACT_NAMES, MessageContext
 from tests.support.machine import Code, call
 
 if TYPE_CHECKING:
-    from amps._core.value import Scalar
+    from amps._core.values.value import Scalar
 
 NAN = math.nan
 

@@ -11,17 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amps._core.constant_set import ConstantSet
-from amps._core.effort import searches_given_up
-from amps._core.expression_code import OPCODES
-from amps._core.expression_vm import Program
-from amps._core.fields import FieldSet, FieldValues
-from amps._core.scan_json import JsonExtractor
-from amps._core.value import compares
+from amps._core.expressions.machine import OPCODES, Program
+from amps._core.messages.json import JsonExtractor
+from amps._core.values.fields import FieldSet, FieldValues, searches_given_up
+from amps._core.values.value import ConstantSet, compares
 from tests.support.machine import Code, evaluate
 
 if TYPE_CHECKING:
-    from amps._core.value import Scalar
+    from amps._core.values.value import Scalar
 
 NAN = math.nan
 MESSAGE = (

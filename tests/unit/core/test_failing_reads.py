@@ -58,8 +58,8 @@ ssize_t pread64(int descriptor, void *data, size_t length, off_t offset)
 
 READING = """
 import sys
-from amps._core.log_file import LogFile, LogUnreadable
-from amps._core.read_ahead import read
+from amps._core.journal.reader import LogFile, LogUnreadable
+from amps._core.journal.search import read
 file = LogFile(sys.argv[1])
 try:
     read(file, 0, file.size)

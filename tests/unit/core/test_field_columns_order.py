@@ -8,7 +8,7 @@ import pytest
 
 pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed (pip install 'amps-server[spark]')")
 
-from amps._core.field_columns import FieldColumns  # noqa: E402
+from amps._core.columns.columns import FieldColumns  # noqa: E402
 
 LONG = "x" * 27
 """With its comma, quotes and colon one byte less than what is foretold; others of the kind are one more, and longer."""

@@ -10,7 +10,7 @@ import pytest
 
 pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed (pip install 'amps-server[spark]')")
 
-from amps._core.field_columns import FieldColumns  # noqa: E402
+from amps._core.columns.columns import FieldColumns  # noqa: E402
 
 BITS = {"byte": 8, "short": 16, "int": 32, "long": 64}
 NUMBERS = (

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from amps._core.fields import FieldSet, FieldValues
-from amps._core.scan_json import JsonExtractor
+from amps._core.messages.json import JsonExtractor
+from amps._core.values.fields import FieldSet, FieldValues
 
 Path = tuple[bytes | int, ...]
 

@@ -10,11 +10,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from amps._core.effort import searches_given_up
-from amps._core.fields import Extractor, FieldSet, FieldValues
-from amps._core.filter_set import Filter, FilterBench, FilterSet
-from amps._core.message_context import MessageContext
-from amps._core.scan_json import JsonExtractor
+from amps._core.expressions.machine import Filter, FilterBench, FilterSet
+from amps._core.messages.json import JsonExtractor
+from amps._core.values.fields import Extractor, FieldSet, FieldValues, MessageContext, searches_given_up
 from amps.expressions.filters import CONSTANTS_MAX, compile_filter
 from amps.messages import make_message_types, standard_settings
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from amps._core.group_commit import GroupCommit
-from amps._core.shared import ControlPage
+from amps._core.journal.group_commit import GroupCommit
+from amps._core.shm.memory import ControlPage
 from amps.journal.disk import Disk
 from amps.journal.watermark import WatermarkFile, read_watermark
 from amps.server.core.disk import WatchedDisk

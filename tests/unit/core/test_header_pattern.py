@@ -1,4 +1,4 @@
-"""Headers that are like the one before: read without scanning, they say what scanning says (header_pattern.pyx)."""
+"""Headers that are like the one before: without scanning, they say what scanning says (wire/header_pattern.pxi)."""
 
 from collections.abc import Sequence
 
@@ -6,10 +6,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from amps._core import ingress as inbound
-from amps._core.ingress import Ingress
-from amps._core.shared import ControlPage, Ring
-from amps._core.topic_table import TopicTable
+from amps._core.shm.memory import ControlPage, Ring
+from amps._core.wire import ingress as inbound
+from amps._core.wire.ingress import Ingress
+from amps._core.wire.topics import TopicTable
 
 BODY = b'{"a":1}'
 TOPICS = ("t", "topic-2")

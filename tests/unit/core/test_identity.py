@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amps._core.identity import derived_publisher_id, publisher_id, topic_hash
+from amps._core.values.value import derived_publisher_id, publisher_id, topic_hash
 
 MASK = 0xFFFFFFFFFFFFFFFF
 

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from amps._core.identity import publisher_id
-from amps._core.log_file import FILE_HEADER_SIZE, LogDamaged
-from amps._core.log_reader import LogCursor
-from amps._core.log_scan import scan_file
+from amps._core.journal.reader import FILE_HEADER_SIZE, LogCursor, LogDamaged
+from amps._core.journal.writer import scan_file
+from amps._core.values.value import publisher_id
 from tests.support.feed import Feed, Feeder, directory_of, read_all
 from tests.support.records import FLAG_DERIVED_PUBLISHER, RecordParts
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from amps._core.bookmark_index import IndexBuilder, IndexReader
-from amps._core.log_file import FILE_HEADER_SIZE, read_file_header
+from amps._core.journal.reader import FILE_HEADER_SIZE, read_file_header
+from amps._core.journal.writer import IndexBuilder, IndexReader
 from amps.journal.disk import Disk
 from amps.journal.names import index_path, journal_path, watermark_path
 from amps.journal.watermark import WatermarkFile, read_watermark

@@ -6,11 +6,9 @@ from typing import Any
 import msgpack
 import pytest
 
-from amps._core.bookmark_index import IndexBuilder
-from amps._core.log_file import LogFile, LogRemoved
-from amps._core.log_reader import LogCursor
-from amps._core.log_scan import scan_file
-from amps._core.shared import NO_JOURNAL, ControlPage
+from amps._core.journal.reader import LogCursor, LogFile, LogRemoved
+from amps._core.journal.writer import IndexBuilder, scan_file
+from amps._core.shm.memory import NO_JOURNAL, ControlPage
 from amps.journal.clients_ack import ClientsAck, read_clients_ack
 from amps.journal.disk import Disk
 from amps.journal.files import read_header

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from amps._core.group_commit import GroupCommit
-from amps._core.page_release import PAGES_KEPT_BYTES, PageRelease
-from amps._core.shared import ControlPage
+from amps._core.journal.group_commit import PAGES_KEPT_BYTES, GroupCommit, PageRelease
+from amps._core.shm.memory import ControlPage
 from amps.journal.disk import Disk
 from amps.server.write_statistics import WriteStatistics
 from tests.support.page_cache import PAGE_BYTES, pages_can_leave, resident_pages

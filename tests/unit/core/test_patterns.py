@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from amps._core.patterns import GUARD_BYTES_MIN, Pattern, literal_of
+from amps._core.expressions.functions import GUARD_BYTES_MIN, Pattern, literal_of
 
 alphabet = st.sampled_from(
     [b"a", b"b", b"A", b".", b"\\.", b"\\\\", b"C++", b"C\\+", b"\n", b"\xe9", b"\0", b"$", b"^"]

@@ -8,8 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from amps._core.placement import MOVE_INTERVAL_NS, Placement
-from amps._core.shared import ControlPage, InstanceView, Ring
+from amps._core.shm.memory import MOVE_INTERVAL_NS, ControlPage, InstanceView, Placement, Ring
 from amps.server.core.process import Core
 
 Run = Callable[[Callable[[], None]], None]

@@ -15,19 +15,18 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from amps._core.effort import message as begin_message
-from amps._core.effort import searches_given_up
-from amps._core.fields import FieldSet, FieldValues
-from amps._core.scan_fix import FixExtractor
-from amps._core.scan_json import JsonExtractor
-from amps._core.scan_msgpack import MsgpackExtractor
-from amps._core.value import compares
+from amps._core.messages.fix import FixExtractor
+from amps._core.messages.json import JsonExtractor
+from amps._core.messages.msgpack import MsgpackExtractor
+from amps._core.values.fields import FieldSet, FieldValues, searches_given_up
+from amps._core.values.fields import message as begin_message
+from amps._core.values.value import compares
 from amps.expressions.filters import compile_filter
 from tests.support.machine import Code
 
 if TYPE_CHECKING:
-    from amps._core.fields import Extractor
-    from amps._core.value import Scalar, Specimen
+    from amps._core.values.fields import Extractor
+    from amps._core.values.value import Scalar, Specimen
 
 COMPARISONS = {"EQ": "=", "NE": "!=", "LT": "<", "LE": "<=", "GT": ">", "GE": ">="}
 EXACT = 2**53

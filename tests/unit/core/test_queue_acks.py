@@ -4,16 +4,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amps._core.queue_acks import (
+from amps._core.wire.ingress import (
     ACTION_ACKNOWLEDGE,
     ACTION_CANCEL,
     ACTION_EXPIRE,
     ACTION_EXTEND_LEASE,
     ENTRIES_PER_RECORD_MAX,
     AckList,
+    LeaseTable,
     make_records,
 )
-from amps._core.queue_leases import LeaseTable
 from amps.server.transport.bookmarks import parse_bookmark
 from amps.server.transport.failures import CommandFailure
 from tests.support.queue_worker import Acknowledged, Entry

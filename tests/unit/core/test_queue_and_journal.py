@@ -11,10 +11,8 @@ from typing import Any
 import numpy
 import pytest
 
-from amps._core.queue_book import QueueBook
-from amps._core.queue_desk import QueueDesk
-from amps._core.queue_list import COUNTERS_BYTES
-from amps._core.queue_slots import QueueArena, arena_bytes
+from amps._core.queues.engine import COUNTERS_BYTES, QueueArena, arena_bytes
+from amps._core.queues.manager import QueueBook, QueueDesk
 from amps.journal.entries import JournalFile
 from amps.server.records import KIND_QUEUE_SUBSCRIBE
 from tests.support.feed import Feed, Feeder

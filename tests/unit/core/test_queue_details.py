@@ -6,9 +6,8 @@ from typing import Any
 import msgpack
 import pytest
 
-from amps._core import queue_details
-from amps._core.queue_desk import QueueDesk, client_key
-from amps._core.queue_details import describe_queue, describe_subscriptions
+from amps._core.queues import manager as queue_details
+from amps._core.queues.manager import QueueDesk, client_key, describe_queue, describe_subscriptions
 from amps.server.admin.queue_counters import NEVER
 from amps.server.admin.queue_details import counters_in
 from amps.server.core.queue_answers import answer_about_queues

@@ -16,19 +16,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from amps._core.effort import searches_given_up
-from amps._core.fields import FieldValues
-from amps._core.filter_set import FilterBench
-from amps._core.log_reader import LogCursor, LogDirectory
-from amps._core.message_context import MessageContext
-from amps._core.queue_book import QueueBook
-from amps._core.queue_desk import QueueDesk
-from amps._core.queue_list import COUNTERS_BYTES
-from amps._core.queue_rebuild import RecordedTopic, rebuild
-from amps._core.queue_rules import QueueRules
-from amps._core.queue_slots import QueueArena, arena_bytes
-from amps._core.scan_json import JsonExtractor
-from amps._core.user_function import UserFunction
+from amps._core.expressions.machine import FilterBench, UserFunction
+from amps._core.journal.reader import LogCursor, LogDirectory
+from amps._core.messages.json import JsonExtractor
+from amps._core.queues.engine import COUNTERS_BYTES, QueueArena, arena_bytes
+from amps._core.queues.manager import QueueBook, QueueDesk, QueueRules, RecordedTopic, rebuild
+from amps._core.values.fields import FieldValues, MessageContext, searches_given_up
 from amps.config import ServerConfig
 from amps.config.model_queues import QueueConfig
 from amps.config.queue_topics import QueueTopics

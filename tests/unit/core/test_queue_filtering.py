@@ -7,19 +7,14 @@ from typing import Any
 
 import pytest
 
-from amps._core.fields import FieldValues
-from amps._core.filter_set import FilterBench, FilterSet
-from amps._core.frames import FrameCache, LogDamaged
-from amps._core.identity import publisher_id
-from amps._core.log_file import LogUnreadable
-from amps._core.log_reader import LogCursor, LogDirectory
-from amps._core.message_context import MessageContext
-from amps._core.queue_filtering import QueueFiltering
-from amps._core.queue_messages import MessageReader
-from amps._core.queue_search import QueueSearch
-from amps._core.read_ahead import read
-from amps._core.scan_json import JsonExtractor
-from amps._core.topic_table import TopicTable
+from amps._core.expressions.machine import FilterBench, FilterSet
+from amps._core.journal.reader import FrameCache, LogCursor, LogDamaged, LogDirectory, LogUnreadable
+from amps._core.journal.search import read
+from amps._core.messages.json import JsonExtractor
+from amps._core.queues.sender import MessageReader, QueueFiltering, QueueSearch
+from amps._core.values.fields import FieldValues, MessageContext
+from amps._core.values.value import publisher_id
+from amps._core.wire.topics import TopicTable
 from amps.expressions.filters import compile_filter
 from tests.support.feed import Feed, Feeder, directory_of, read_all
 from tests.support.queue_slots import SharedQueues

@@ -5,9 +5,8 @@ import random
 import numpy
 import pytest
 
-from amps._core.queue_book import TIME_NEVER
-from amps._core.queue_list import COUNTER_NAMES, COUNTERS_BYTES
-from amps._core.queue_slots import SLOT_DTYPE, blocks_bytes
+from amps._core.queues.engine import COUNTER_NAMES, COUNTERS_BYTES, SLOT_DTYPE, blocks_bytes
+from amps._core.queues.manager import TIME_NEVER
 from tests.support.queue_engine import ACTIONS
 from tests.support.queue_slots import BLOCKS, SharedQueues
 from tests.support.queue_subject import QueueSettings

@@ -5,7 +5,7 @@ from collections import OrderedDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amps._core.queue_leases import LeaseTable
+from amps._core.wire.ingress import LeaseTable
 
 BOUND = 16  # the least that a table keeps
 Key = tuple[int, int, int]

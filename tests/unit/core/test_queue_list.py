@@ -6,17 +6,18 @@ import struct
 import numpy
 import pytest
 
-from amps._core.queue_book import QueueBook
-from amps._core.queue_list import COUNTER_NAMES, COUNTERS_BYTES
-from amps._core.queue_slots import (
+from amps._core.queues.engine import (
     BLOCK_DTYPE,
     BLOCK_SLOT_COUNT,
+    COUNTER_NAMES,
+    COUNTERS_BYTES,
     SLOT_DTYPE,
     QueueArena,
     QueueMemoryFull,
     arena_bytes,
     blocks_bytes,
 )
+from amps._core.queues.manager import QueueBook
 from tests.support.queue_engine import EngineSettings
 from tests.support.queue_subject import SECOND_NS, QueueSettings
 

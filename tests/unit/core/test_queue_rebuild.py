@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from amps._core.log_file import LogDamaged
+from amps._core.journal.reader import LogDamaged
 from tests.support.feed import Feed
 from tests.support.queue_world import HEADER, KIND_QUEUE_ACKNOWLEDGEMENT, World
 from tests.support.records import RecordParts

@@ -8,14 +8,12 @@ from typing import Any
 
 import pytest
 
-from amps._core.frames import FrameCache, LogDamaged
-from amps._core.identity import publisher_id
-from amps._core.log_file import LogUnreadable
-from amps._core.log_reader import LogCursor, LogDirectory, Record
-from amps._core.outlet import WANT_TIMESTAMP, Outlet
-from amps._core.queue_leases import LeaseTable
-from amps._core.queue_sender import NUMBERS_END, QueueReceiver, QueueSender
-from amps._core.read_ahead import read
+from amps._core.delivery.output import WANT_TIMESTAMP, Outlet
+from amps._core.journal.reader import FrameCache, LogCursor, LogDamaged, LogDirectory, LogUnreadable, Record
+from amps._core.journal.search import read
+from amps._core.queues.sender import NUMBERS_END, QueueReceiver, QueueSender
+from amps._core.values.value import publisher_id
+from amps._core.wire.ingress import LeaseTable
 from amps.journal.compression import compress_journal
 from amps.journal.disk import Disk
 from amps.journal.names import compressed_path, journal_path

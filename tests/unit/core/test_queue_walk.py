@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from amps._core.queue_slots import BLOCK_SLOT_COUNT
-from amps._core.queue_walk import QueueWalk
+from amps._core.queues.engine import BLOCK_SLOT_COUNT
+from amps._core.queues.manager import QueueWalk
 from tests.support.queue_slots import SharedQueues
 from tests.support.queue_subject import QueueSettings
 

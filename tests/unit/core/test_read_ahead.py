@@ -5,9 +5,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from amps._core.log_file import LogFile
-from amps._core.log_reader import LogCursor
-from amps._core.read_ahead import WINDOW_BYTES_MAX, read, resident_bytes, resident_range
+from amps._core.journal.reader import LogCursor, LogFile
+from amps._core.journal.search import WINDOW_BYTES_MAX, read, resident_bytes, resident_range
 from amps.server.transport.read_ahead import ReadAhead
 from tests.support.feed import Feed, Feeder, directory_of
 from tests.support.page_cache import forget

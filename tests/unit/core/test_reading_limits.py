@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from amps._core.log_file import RECORD_HEADER_SIZE, LogDamaged, LogFile, LogUnreadable
-from amps._core.log_reader import LogCursor
-from amps._core.log_scan import check_records, scan_file
-from amps._core.read_ahead import read
+from amps._core.journal.reader import RECORD_HEADER_SIZE, LogCursor, LogDamaged, LogFile, LogUnreadable
+from amps._core.journal.search import read
+from amps._core.journal.writer import check_records, scan_file
 from tests.support.feed import Feed, Feeder, directory_of
 from tests.support.records import RecordParts
 

@@ -8,16 +8,17 @@ from typing import Any
 
 import pytest
 
-from amps._core.log_file import FILE_HEADER_SIZE, LogDamaged, LogFile
-from amps._core.record_columns import (
+from amps._core.columns.columns import (
+    COLUMNS,
     STOPPED_AT_DAMAGE,
     STOPPED_AT_END,
     STOPPED_FINISHED,
     STOPPED_FULL,
     RecordColumns,
+    RecordRows,
 )
-from amps._core.record_rows import COLUMNS, RecordRows
-from amps._core.record_skim import find_message, places
+from amps._core.journal.reader import FILE_HEADER_SIZE, LogDamaged, LogFile
+from amps._core.journal.search import find_message, places
 from amps.journal.compression import compress_journal
 from amps.journal.disk import Disk
 from tests.support.journals import START_POSITION, journal

@@ -8,10 +8,8 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed (pip install 'amps-server[spark]')")
 
-from amps._core.field_columns import FieldColumns
-from amps._core.log_file import FILE_HEADER_SIZE, LogFile
-from amps._core.record_columns import STOPPED_FULL, RecordColumns
-from amps._core.record_rows import RecordRows
+from amps._core.columns.columns import STOPPED_FULL, FieldColumns, RecordColumns, RecordRows
+from amps._core.journal.reader import FILE_HEADER_SIZE, LogFile
 from tests.support.journals import journal
 from tests.support.records import RecordParts
 

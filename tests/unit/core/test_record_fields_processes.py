@@ -19,10 +19,10 @@ from tests.support.server import package_path
 WALKING = """
 import json
 import sys
-from amps._core.field_columns import FieldColumns
-from amps._core.log_file import FILE_HEADER_SIZE, LogFile
-from amps._core.record_columns import RecordColumns
-from amps._core.record_rows import COLUMNS, RecordRows
+from amps._core.columns.columns import FieldColumns
+from amps._core.journal.reader import FILE_HEADER_SIZE, LogFile
+from amps._core.columns.columns import RecordColumns
+from amps._core.columns.columns import COLUMNS, RecordRows
 
 def walking(message_type, fields, columns):
     rows = RecordRows(columns)

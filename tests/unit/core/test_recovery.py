@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amps._core.identity import publisher_id
-from amps._core.log_file import FILE_HEADER_SIZE, build_file_header
-from amps._core.log_reader import LogCursor
+from amps._core.journal.reader import FILE_HEADER_SIZE, LogCursor, build_file_header
+from amps._core.values.value import publisher_id
 from amps.journal.disk import Disk
 from amps.journal.names import (
     index_path,

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from amps._core import ingress as inbound
-from amps._core.ingress import Ingress
-from amps._core.log_reader import LogCursor
-from amps._core.shared import ControlPage, Ring
-from amps._core.topic_table import TopicTable
-from amps._core.wire import encode_frame
+from amps._core.journal.reader import LogCursor
+from amps._core.shm.memory import ControlPage, Ring
+from amps._core.wire import ingress as inbound
+from amps._core.wire.framing import encode_frame
+from amps._core.wire.ingress import Ingress
+from amps._core.wire.topics import TopicTable
 from tests.support.feed import SERIAL, UNLOGGED_PREFIX, Feed, Feeder, directory_of, read_all
 from tests.support.records import RecordParts
 
@@ -173,7 +173,7 @@ def accept(entrance: Entrance) -> None:
 
 
 def test_refusals_at_the_door_until_the_connection_ends(tmp_path: Path) -> None:
-    """See ingress.pyx: a publisher that is not told would take the refused message for recorded."""
+    """See wire/publishes.pxi: a publisher that is not told would take the refused message for recorded."""
     entrance = Entrance()
     assert entrance.publish("t", 1) == inbound.NEED_MORE
     refuse(entrance, tmp_path, large=False)

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from amps._core.log_file import LogDamaged, build_file_header
-from amps._core.log_reader import LogCursor, LogDirectory
-from amps._core.removal_scan import ENTRY_BYTES, RemovalScan
+from amps._core.journal.reader import LogCursor, LogDamaged, LogDirectory, build_file_header
+from amps._core.journal.search import ENTRY_BYTES, RemovalScan
 from tests.support.records import KIND_TOPIC, RecordParts, padded
 
 ACKNOWLEDGEMENT, EXPIRY = 4, 5

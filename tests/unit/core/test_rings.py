@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amps._core.ingress import NEED_MORE, RING_FULL, SPILL, Ingress
-from amps._core.shared import ControlPage, InstanceView, Ring
-from amps._core.topic_table import TopicTable
-from amps._core.wire import encode_frame
+from amps._core.shm.memory import ControlPage, InstanceView, Ring
+from amps._core.wire.framing import encode_frame
+from amps._core.wire.ingress import NEED_MORE, RING_FULL, SPILL, Ingress
+from amps._core.wire.topics import TopicTable
 from tests.support.records import HEADER_BYTES, RecordParts, padded
 
 CAPACITY = 4096

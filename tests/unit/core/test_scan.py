@@ -9,10 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amps._core.identity import publisher_id
-from amps._core.log_file import FILE_HEADER_SIZE, LogDamaged, build_file_header, read_file_header
-from amps._core.log_reader import LogCursor
-from amps._core.log_scan import ScanResult, scan_file
+from amps._core.journal.reader import (
+    FILE_HEADER_SIZE,
+    LogCursor,
+    LogDamaged,
+    build_file_header,
+    read_file_header,
+)
+from amps._core.journal.writer import ScanResult, scan_file
+from amps._core.values.value import publisher_id
 from tests.support.feed import Feed, Feeder, directory_of, read_all
 from tests.support.records import KIND_TOPIC, RecordParts, padded
 

@@ -17,7 +17,7 @@ import pytest
 import amps._core
 
 DIRECTORY = Path(amps._core.__path__[0])
-MODULES = sorted({path.name.partition(".")[0] for path in DIRECTORY.glob("*.so")})
+MODULES = sorted({f"{path.parent.name}.{path.name.partition('.')[0]}" for path in DIRECTORY.glob("*/*.so")})
 INTEGER_TYPES = {"int", "uint8_t", "uint16_t", "uint32_t", "uint64_t", "unsigned long long", "Py_ssize_t"}
 # Py_TPFLAGS_HEAPTYPE: set for classes made at run time, which have a dictionary; not for extension classes.
 HEAP_TYPE = 1 << 9
@@ -26,7 +26,7 @@ Parameters = list[tuple[str, str]]
 
 
 def stub_of(name: str) -> ast.Module:
-    return ast.parse((DIRECTORY / f"{name}.pyi").read_text())
+    return ast.parse((DIRECTORY / f"{name.replace('.', '/')}.pyi").read_text())
 
 
 def is_public(name: str) -> bool:
@@ -124,9 +124,9 @@ def check_parameters(place: str, documented: object, definitions: list[ast.stmt]
 
 
 def test_every_compiled_module_is_looked_at() -> None:
-    sources = {path.stem for path in DIRECTORY.glob("*.pyx")} or set(MODULES)
-    assert sources == set(MODULES)
-    assert {path.stem for path in DIRECTORY.glob("*.pyi")} == set(MODULES)
+    assert MODULES
+    assert {f"{path.parent.name}.{path.stem}" for path in DIRECTORY.glob("*/*.pyx")} == set(MODULES)
+    assert {f"{path.parent.name}.{path.stem}" for path in DIRECTORY.glob("*/*.pyi")} == set(MODULES)
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from amps._core.value import Arena, compares, convert
+from amps._core.values.value import Arena, compares, convert
 
 if TYPE_CHECKING:
-    from amps._core.value import Scalar, Specimen
+    from amps._core.values.value import Scalar, Specimen
 
 INT64_MIN, INT64_MAX, UINT64_MAX = -(2**63), 2**63 - 1, 2**64 - 1
 NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from amps._core.aggregates import GroupTooLarge
-from amps._core.effort import message as message_at_hand
+from amps._core.expressions.aggregates import GroupTooLarge
+from amps._core.values.fields import message as message_at_hand
 from tests.support.aggregates import AGGREGATES, Grouped, json_values
 
 # Two arrays without an element in common, which takes long to find out by comparing each with each.

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amps._core.fields import FieldSet, FieldValues
+from amps._core.values.fields import FieldSet, FieldValues
 from amps.expressions import compile_expression
 from tests.support.aggregates import AGGREGATES, TYPES, Grouped
 from tests.support.reference_aggregates import Result, Sample, aggregate

@@ -9,9 +9,9 @@ from fractions import Fraction
 
 import pytest
 
-from amps._core.aggregates import Group
-from amps._core.message_context import MessageContext
-from amps._core.user_function import UserFunction
+from amps._core.expressions.aggregates import Group
+from amps._core.expressions.machine import UserFunction
+from amps._core.values.fields import MessageContext
 from amps.expressions import (
     ExpressionError,
     Functions,

@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 
-from amps._core.expression_code import OPCODES
-from amps._core.expression_functions import FUNCTIONS
-from amps._core.expression_vm import Program
-from amps._core.fields import FieldSet, FieldValues
-from amps._core.message_context import MessageContext
-from amps._core.scan_json import JsonExtractor
+from amps._core.expressions.functions import FUNCTIONS
+from amps._core.expressions.machine import OPCODES, Program
+from amps._core.messages.json import JsonExtractor
+from amps._core.values.fields import FieldSet, FieldValues, MessageContext
 from amps.expressions import (
     Expression,
     ExpressionError,

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from amps._core.message_context import MessageContext
+from amps._core.values.fields import MessageContext
 from amps.expressions import ExpressionError, compile_expression
 from tests.support import reference_values
 from tests.support.expression_examples import (

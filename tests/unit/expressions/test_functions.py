@@ -6,11 +6,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from amps._core.expression_code import OPCODES
-from amps._core.expression_vm import Program
-from amps._core.fields import FieldSet, FieldValues
-from amps._core.scan_json import JsonExtractor
-from amps._core.user_function import UserFunction
+from amps._core.expressions.machine import OPCODES, Program, UserFunction
+from amps._core.messages.json import JsonExtractor
+from amps._core.values.fields import FieldSet, FieldValues
 from amps.expressions import (
     ExpressionError,
     Functions,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
-from amps._core.fields import FieldSet, FieldValues
-from amps._core.scan_json import JsonExtractor
+from amps._core.messages.json import JsonExtractor
+from amps._core.values.fields import FieldSet, FieldValues
 from tests.support import reference_values as reference
 from tests.support.reference_values import same
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from amps._core.fields import FieldSet, FieldValues
-from amps._core.scan_json import JsonExtractor, tokens_of
+from amps._core.messages.json import JsonExtractor, tokens_of
+from amps._core.values.fields import FieldSet, FieldValues
 from tests.unit.expressions.test_json_fields import EXAMPLES, Path, json_messages, read, values_of
 
 

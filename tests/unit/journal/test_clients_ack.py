@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy
 import pytest
 
-from amps._core.bookmark_index import SUMMARY_DTYPE
+from amps._core.journal.writer import SUMMARY_DTYPE
 from amps.journal.clients_ack import (
     ClientsAck,
     ClientsAckDamaged,

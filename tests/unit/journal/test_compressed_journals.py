@@ -10,14 +10,22 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from amps._core.delivery import Group, JournalTailer
-from amps._core.frames import FRAME_BYTES, FrameCache, FrameMap, LogDamaged, seek_table
-from amps._core.identity import publisher_id
-from amps._core.log_file import FILE_HEADER_SIZE, LogFile
-from amps._core.log_reader import LogCursor, LogDirectory, Record
-from amps._core.log_scan import scan_file
-from amps._core.routes import TopicRoutes
-from amps._core.topic_table import TopicEntry, TopicTable
+from amps._core.delivery.delivery import Group, JournalTailer, TopicRoutes
+from amps._core.journal.reader import (
+    FILE_HEADER_SIZE,
+    FRAME_BYTES,
+    FrameCache,
+    FrameMap,
+    LogCursor,
+    LogDamaged,
+    LogDirectory,
+    LogFile,
+    Record,
+    seek_table,
+)
+from amps._core.journal.writer import scan_file
+from amps._core.values.value import publisher_id
+from amps._core.wire.topics import TopicEntry, TopicTable
 from amps.journal.compression import PASSES, compress_journal
 from amps.journal.disk import Disk
 from amps.journal.files import cursor_over, open_journal, read_header
@@ -116,7 +124,7 @@ def test_tailers_in_turn_deliver_what_they_should(journals: Journals) -> None:
 
     class Sink:
         def __init__(self, into: bytearray) -> None:
-            from amps._core.outlet import Outlet
+            from amps._core.delivery.output import Outlet
 
             self.outlet = Outlet(lambda: None)
             self.into = into

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from amps._core.frames import LogDamaged
+from amps._core.journal.reader import LogDamaged
 from amps.journal.disk import FILL_BYTES, PAGE_BYTES, DirectoryGone, Disk, whole_file
 
 OLD, NEW = b"old content", b"the new one " * 1000

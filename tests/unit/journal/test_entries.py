@@ -10,8 +10,8 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amps._core.log_file import FILE_HEADER_SIZE, LogDamaged, build_file_header
-from amps._core.record_search import RecordSearch
+from amps._core.journal.reader import FILE_HEADER_SIZE, LogDamaged, build_file_header
+from amps._core.journal.search import RecordSearch
 from amps.journal import entries
 from amps.journal.entries import Entry, JournalFile
 from amps.journal.grep import Query

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from amps._core.bookmark_index import IndexDamaged
-from amps._core.log_file import LogDamaged
-from amps._core.topic_index import TopicIndexReader
+from amps._core.journal.reader import LogDamaged
+from amps._core.journal.search import TopicIndexReader
+from amps._core.journal.writer import IndexDamaged
 from amps.journal.entries import JournalFile
 from amps.journal.topic_index import make_topic_index, open_topic_index
 from tests.support.journals import START_POSITION, TOPIC_HASHES, journal

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from amps._core.identity import publisher_id
-from amps._core.log_file import FILE_HEADER_SIZE, build_file_header
+from amps._core.journal.reader import FILE_HEADER_SIZE, build_file_header
+from amps._core.values.value import publisher_id
 from amps.journal.compression import compress_journal
 from amps.journal.disk import Disk
 from amps.journal.names import compressed_path, journal_path

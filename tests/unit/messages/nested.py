@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from amps._core.fields import Extractor
-from amps._core.message_builder import OMIT
+from amps._core.values.fields import OMIT, Extractor
 from tests.support.reference_values import Object, same, values_at
 from tests.unit.messages.reading import Path, read, reader
 

@@ -7,9 +7,7 @@ would go on with it: a look at what is behind its end changes the result.
 from collections.abc import Callable, Sequence
 from types import EllipsisType
 
-from amps._core.fields import Extractor, FieldSet, FieldValues
-from amps._core.message_builder import MessageBuilder
-from amps._core.message_context import MessageContext
+from amps._core.values.fields import Extractor, FieldSet, FieldValues, MessageBuilder, MessageContext
 from amps.expressions import compile_expression
 
 Path = tuple[bytes | int, ...]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from amps._core.message_builder import OMIT
+from amps._core.values.fields import OMIT
 from amps.messages.bflat import BflatType
 from amps.messages.settings import TypeSettings
 from tests.unit.messages.nested import GIVEN, agree, scalars

@@ -1,4 +1,5 @@
-"""What takes extractors longer than the message is long: done in one pass all the same, or given up (effort.pyx).
+"""What takes extractors longer than the message is long: done in one pass all the same, or given up
+(values/evaluation_budget.pxi).
 
 Where a message is given up here, reading it takes many times as long as it may.
 """
@@ -9,15 +10,14 @@ from contextlib import contextmanager
 
 import pytest
 
-from amps._core import effort
-from amps._core.fields import Extractor, FieldSet, FieldValues
-from amps._core.protobuf_plan import ProtobufField
-from amps._core.scan_bson import BsonExtractor
-from amps._core.scan_composite import CompositeExtractor
-from amps._core.scan_msgpack import MsgpackExtractor
-from amps._core.scan_protobuf import ProtobufExtractor
-from amps._core.scan_struct import StructExtractor, StructField
-from amps._core.scan_xml import XmlExtractor
+from amps._core.messages.bson import BsonExtractor
+from amps._core.messages.composite import CompositeExtractor
+from amps._core.messages.msgpack import MsgpackExtractor
+from amps._core.messages.protobuf import ProtobufExtractor, ProtobufField
+from amps._core.messages.struct import StructExtractor, StructField
+from amps._core.messages.xml import XmlExtractor
+from amps._core.values import fields as effort
+from amps._core.values.fields import Extractor, FieldSet, FieldValues
 from tests.unit.messages.reading import Found, Path, read
 
 INT32, GROUP, MESSAGE = 5, 10, 11

@@ -21,7 +21,7 @@ from bson.timestamp import Timestamp
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from amps._core.message_builder import OMIT
+from amps._core.values.fields import OMIT
 from amps.messages.bson import BsonType
 from amps.messages.settings import TypeSettings
 from tests.support.reference_values import Object

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amps._core.fields import Extractor, FieldSet, FieldValues
-from amps._core.message_builder import OMIT
-from amps._core.scan_composite import CompositeExtractor
+from amps._core.messages.composite import CompositeExtractor
+from amps._core.values.fields import OMIT, Extractor, FieldSet, FieldValues
 from amps.messages import MessageType, TypeSettings, make_message_types
 from amps.messages.composite import CompositeLocalType
 from tests.unit.messages.protobuf_files import kind as protobuf_kind

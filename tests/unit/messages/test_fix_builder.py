@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amps._core.message_builder import OMIT
+from amps._core.values.fields import OMIT
 from amps.messages.fix import FixType, NvfixType
 from amps.messages.settings import TypeSettings
 from tests.unit.messages.reading import merge as merge_into

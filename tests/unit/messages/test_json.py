@@ -5,7 +5,7 @@ How fields are found in any document is tested with the expressions (tests/unit/
 
 import pytest
 
-from amps._core.message_builder import OMIT
+from amps._core.values.fields import OMIT
 from amps.messages.json import JsonType
 from amps.messages.settings import TypeSettings
 from tests.unit.messages.reading import matches, read

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from amps._core.fields import FieldSet, FieldValues
-from amps._core.message_builder import OMIT
+from amps._core.values.fields import OMIT, FieldSet, FieldValues
 from amps.messages.fix import NvfixType
 from amps.messages.json import JsonType
 from amps.messages.settings import TypeSettings

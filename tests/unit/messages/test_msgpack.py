@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from amps._core.message_builder import OMIT
+from amps._core.values.fields import OMIT
 from amps.messages.msgpack import MsgpackType
 from amps.messages.settings import TypeSettings
 from tests.support.reference_values import Object

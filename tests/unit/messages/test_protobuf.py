@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from amps._core.fields import FieldSet, FieldValues
+from amps._core.values.fields import FieldSet, FieldValues
 from tests.unit.messages.nested import EXAMPLES, agree
 from tests.unit.messages.protobuf_files import factory, found_in, kind, messages, some_paths
 from tests.unit.messages.reading import Path, matches, read, reader

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from amps._core.fields import FieldSet, FieldValues
+from amps._core.values.fields import FieldSet, FieldValues
 from amps.messages.settings import TypeSettings
 from amps.messages.struct import StructType
 from tests.unit.messages.nested import EXAMPLES, agree

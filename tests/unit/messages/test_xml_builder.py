@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from amps._core.message_builder import OMIT
+from amps._core.values.fields import OMIT
 from amps.messages.settings import TypeSettings
 from amps.messages.xml import XmlType
 from tests.unit.messages.reading import merge as merge_into

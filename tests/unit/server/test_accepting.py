@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from amps._core.shared import ControlPage
+from amps._core.shm.memory import ControlPage
 from amps.server.transport import accepting
 from amps.server.transport.accepting import Acceptor
 from tests.support.congestion import another_control, congestion_control

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from amps._core import ingress as inbound
-from amps._core.ingress import PUBLISH_BACKLOG_BYTES, Ingress
-from amps._core.shared import ControlPage, Ring
-from amps._core.topic_table import TopicTable
-from amps._core.wire import encode_frame
+from amps._core.shm.memory import ControlPage, Ring
+from amps._core.wire import ingress as inbound
+from amps._core.wire.framing import encode_frame
+from amps._core.wire.ingress import PUBLISH_BACKLOG_BYTES, Ingress
+from amps._core.wire.topics import TopicTable
 from amps.server.transport.core_link import CoreLink
 from tests.support.records import RecordParts, padded
 

@@ -6,10 +6,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from amps._core.frames import FRAME_BYTES, FrameCache
-from amps._core.identity import publisher_id
-from amps._core.log_file import LogFile
-from amps._core.log_reader import LogCursor, Record
+from amps._core.journal.reader import FRAME_BYTES, FrameCache, LogCursor, LogFile, Record
+from amps._core.values.value import publisher_id
 from amps.journal.compression import compress_journal
 from amps.journal.disk import Disk
 from amps.journal.names import compressed_path, index_path, journal_path

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from amps._core.log_file import LogUnreadable
-from amps._core.read_ahead import read, read_parts, resident_range
+from amps._core.journal.reader import LogUnreadable
+from amps._core.journal.search import read, read_parts, resident_range
 from amps.server.transport.replay import Clocks, Replay
 from tests.support.replays import Reader, Reading, Stored, StoredLog
 from tests.unit.core.test_read_ahead import forget

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from amps._core.identity import derived_publisher_id, publisher_id
+from amps._core.values.value import derived_publisher_id, publisher_id
 from amps.config import ModuleUse
 from tests.support.queue_worker import Acknowledged, Client, Delivery, Entry, Stage, queue
 

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import pytest
 
-from amps._core.log_reader import LogDirectory
-from amps._core.queue_checkpoint import forget_answered, oldest_needed
-from amps._core.shared import ControlPage
+from amps._core.journal.reader import LogDirectory
+from amps._core.queues.manager import forget_answered, oldest_needed
+from amps._core.shm.memory import ControlPage
 from amps.config.model_queues import QueueConfig, RecoveryPoint
 from amps.journal.disk import Disk
 from amps.journal.files import JournalHeader, read_header

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from amps._core.log_file import LogUnreadable
+from amps._core.journal.reader import LogUnreadable
 from amps.server.transport import read_window
 from amps.server.transport.read_window import AHEAD_NS, BYTES_FIRST, BYTES_MIN, TRUSTED_NS, ReadWindow
 

@@ -4,8 +4,8 @@ import struct
 
 import pytest
 
-from amps._core.log_file import RECORD_HEADER_SIZE
-from amps._core.shared import Ring
+from amps._core.journal.reader import RECORD_HEADER_SIZE
+from amps._core.shm.memory import Ring
 from amps.server.records import (
     HEADER_BYTES,
     KIND_DECLARE_TOPIC,

@@ -13,14 +13,14 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
-from amps._core.delivery import JournalTailer
-from amps._core.fields import FieldSet, FieldValues
-from amps._core.filter_set import Filter
-from amps._core.identity import publisher_id
-from amps._core.log_reader import LogCursor, LogDirectory
-from amps._core.outlet import Outlet
-from amps._core.scan_json import JsonExtractor
-from amps._core.topic_table import TopicTable
+from amps._core.delivery.delivery import JournalTailer
+from amps._core.delivery.output import Outlet
+from amps._core.expressions.machine import Filter
+from amps._core.journal.reader import LogCursor, LogDirectory
+from amps._core.messages.json import JsonExtractor
+from amps._core.values.fields import FieldSet, FieldValues
+from amps._core.values.value import publisher_id
+from amps._core.wire.topics import TopicTable
 from amps.expressions.filters import compile_filter
 from amps.messages import make_message_types, standard_settings
 from amps.server.benches import Benches

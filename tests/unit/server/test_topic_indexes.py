@@ -17,12 +17,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from amps._core.frames import FRAME_BYTES, FrameCache
-from amps._core.identity import publisher_id
-from amps._core.log_file import LogDamaged
-from amps._core.read_ahead import read_parts
-from amps._core.replay_bounds import ReplayBounds
-from amps._core.replaying import REPLAY_ENDED
+from amps._core.delivery.delivery import REPLAY_ENDED, ReplayBounds
+from amps._core.journal.reader import FRAME_BYTES, FrameCache, LogDamaged
+from amps._core.journal.search import read_parts
+from amps._core.values.value import publisher_id
 from amps.journal.entries import JournalFile
 from amps.journal.topic_index import open_topic_index
 from amps.server.transport import topic_indexes

@@ -5,7 +5,7 @@ import os
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amps._core.group_commit import note_write
+from amps._core.journal.group_commit import note_write
 from amps.server.write_statistics import WriteStatistics
 
 

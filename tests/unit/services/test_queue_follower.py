@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from amps._core.log_file import LogDamaged, LogMissing, LogRemoved
-from amps._core.log_reader import Record
+from amps._core.journal.reader import LogDamaged, LogMissing, LogRemoved, Record
 from amps.config.queue_events import QueueEvent
 from amps.server.services import queue_follower
 from amps.server.services.publisher import PublishFailure, StorageUnavailable

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from amps._core.log_file import LogDamaged, LogMissing, LogRemoved
-from amps._core.log_reader import LogCursor
-from amps._core.shared import ControlPage
+from amps._core.journal.reader import LogCursor, LogDamaged, LogMissing, LogRemoved
+from amps._core.shm.memory import ControlPage
 from amps.server.services.queue_messages import JOURNALS_OPEN_MAX, QueueMessages
 from tests.support.feed import Feed, Feeder, directory_of
 from tests.support.records import RecordParts

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from amps._core.log_file import LogOfOtherVersion
+from amps._core.journal.reader import LogOfOtherVersion
 from amps.spark.options import read_options
 from amps.spark.planning import make_plan
 from tests.support.handmade_logs import messages, write_log

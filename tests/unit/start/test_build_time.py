@@ -37,12 +37,16 @@ def sources(tmp_path: Path) -> Path:
     pytest.importorskip("setuptools")
     directory = tmp_path / "sources"
     core = directory / "amps" / "_core"
-    core.mkdir(parents=True)
+    for layout in ("shm/memory", "journal/record", "journal/queue_records", "journal/index", "queues/slots"):
+        path = core / f"{layout}.pxd"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
     shutil.copy(REPOSITORY / "setup.py", directory)
     (directory / "pyproject.toml").write_text(PROJECT)
     (directory / "amps" / "__init__.py").touch()
     (core / "__init__.py").touch()
-    (core / "one.pyx").write_text("cdef int one = 1\n")
+    (core / "shm" / "__init__.py").touch()
+    (core / "shm" / "one.pyx").write_text("cdef int one = 1\n")
     return directory
 
 
@@ -67,7 +71,7 @@ def test_operations_1_7_built_in_place(sources: Path) -> None:
     built = setup(sources, "build_ext", "--inplace")
     assert built.returncode == 0, built.stderr
     core = sources / "amps" / "_core"
-    (module,) = core.glob("*.so")
+    (module,) = core.glob("shm/*.so")
     os.utime(module, (0, 0))
     shown = calendar.timegm(time.strptime(host.build_date(core), FORMAT))
     assert before <= shown <= time.time()
@@ -80,7 +84,7 @@ def test_operations_1_7_built_as_an_editable_wheel(sources: Path) -> None:
     built = setup(sources, "editable_wheel", epoch="86400")
     assert built.returncode == 0, built.stderr
     core = sources / "amps" / "_core"
-    assert list(core.glob("*.so"))
+    assert list(core.glob("shm/*.so"))
     assert host.build_date(core) == "1970-01-02T00:00:00Z"
 
 
@@ -95,7 +99,7 @@ def test_operations_1_7_built_as_a_wheel(sources: Path, tmp_path: Path) -> None:
     core = tmp_path / "installed" / "amps" / "_core"
     for path in core.iterdir():
         os.utime(path, (1_800_000_000, 1_800_000_000))
-    assert list(core.glob("*.so"))
+    assert list(core.glob("shm/*.so"))
     assert host.build_date(core) == "2023-11-14T22:13:20Z"
 
 

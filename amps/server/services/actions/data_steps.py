@@ -4,9 +4,8 @@ import shutil
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from amps._core.fields import FieldSet, FieldValues
-from amps._core.message_context import MessageContext
-from amps._core.value import convert
+from amps._core.values.fields import FieldSet, FieldValues, MessageContext
+from amps._core.values.value import convert
 from amps.expressions import Expression, ExpressionError, Usage, compile_expression
 from amps.messages import MessageType, make_message_types
 from amps.server.services.actions.step import Environment, Run, Step, StepFailure
@@ -14,7 +13,7 @@ from amps.server.services.actions.variables import from_bytes, to_bytes
 from amps.server.services.publisher import PublishFailure
 
 if TYPE_CHECKING:
-    from amps._core.value import Scalar
+    from amps._core.values.value import Scalar
 
 COUNTERS_MAX = 100_000
 EVALUATION_BYTES_MAX = 256 << 20

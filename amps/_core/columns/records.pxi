@@ -1,0 +1,274 @@
+# Walking through records of journal files, for whoever wants them as columns: a DataFrame over a journal.
+#
+# A `RecordColumns` walks the records of a mapped file (plain or compressed, see journal/file.pxi) that begin in a
+# range of file offsets, leaves out what is not wanted, and makes rows of the rest in `batch` (columns/rows.pxi).
+# Whether a topic is wanted is asked once per topic and file. The walk runs without the GIL.
+#
+# Invariants: a row is made of a record only after its checksum was found right. The walk never goes past what is no
+# intact record: it stops there, and its caller decides whether that is the end of the log, an error, or a gap; `search`
+# finds what is intact behind it. Nothing outside of what was brought to memory is looked at.
+
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memset
+
+from amps._core.journal.reader import FRAME_BYTES as _FRAME_BYTES, LogDamaged, LogUnreadable
+from amps._core.journal.reader cimport LogFile, topic_record_fits
+from amps._core.journal.record cimport (
+    FILE_HEADER_BYTES,
+    FLAG_DELTA,
+    KIND_DELTA_PUBLISH,
+    KIND_END_OF_FILE,
+    KIND_NONE,
+    KIND_PUBLISH,
+    KIND_TOPIC,
+    RECORD_HEADER_BYTES,
+    TOPIC_PREFIX_BYTES,
+    RecordHeader,
+    align8,
+    record_checksum,
+    record_payload,
+    record_plausible,
+)
+
+cdef enum:
+    # A file has less topic records than this lets through.
+    TOPIC_RECORD_BYTES_MIN = RECORD_HEADER_BYTES + TOPIC_PREFIX_BYTES
+
+cdef uint64_t FRAME_CONTENT_BYTES = _FRAME_BYTES
+
+STOPPED_AT_END = STOP_END
+STOPPED_FULL = STOP_FULL
+STOPPED_FINISHED = STOP_FINISHED
+STOPPED_AT_DAMAGE = STOP_DAMAGE
+NO_LIMIT = 0xFFFFFFFFFFFFFFFF
+ALL_KINDS = 0xFFFFFFFF
+
+
+def _both_names(topic, message_type):
+    """As they stand in the file."""
+    return topic.encode("utf-8", "surrogatepass"), message_type.encode("utf-8", "surrogatepass")
+
+
+cdef inline uint16_t shown_kind(const RecordHeader* record) noexcept nogil:
+    if record.kind == KIND_PUBLISH and record.flags & FLAG_DELTA:
+        return KIND_DELTA_PUBLISH
+    return record.kind
+
+
+cdef class RecordColumns:
+    """Makes rows of one file after the other; see the module."""
+
+    def __cinit__(self):
+        self.topics = NULL
+
+    def __init__(self, RecordRows batch, topic_wanted, uint64_t kinds=0xFFFFFFFF, uint64_t first_position=0,
+                 uint64_t end_position=0xFFFFFFFFFFFFFFFF, uint64_t first_time_us=0,
+                 uint64_t last_time_us=0xFFFFFFFFFFFFFFFF, bint takes_unnamed=False):
+        """Which records become rows of the batch.
+
+        topic_wanted(topic, message_type), both bytes: None if records of the topic are left out, else the number of
+        whoever reads fields of their payloads (`RecordRows.add_reader`), 0 for nobody. kinds: a bit per kind that is
+        wanted. first_position (included), end_position (not included): log positions. first_time_us, last_time_us:
+        UNIX microseconds, both included. takes_unnamed: records whose topic no topic record names are rows without a
+        topic; else they are left out.
+        """
+        self.batch = batch
+        self.topic_wanted = topic_wanted
+        self.kinds = kinds & 0xFFFFFFFF
+        self.first_position = first_position
+        self.end_position = end_position
+        self.first_time_us = first_time_us
+        self.last_time_us = last_time_us
+        self.takes_unnamed = takes_unnamed
+        self.texts = []
+        self.topic_count = 0
+
+    def __dealloc__(self):
+        free(self.topics)
+
+    def open(self, LogFile file, topics=(), uint64_t last_topic_offset=0):
+        """Go on with another file. What its topic ids mean before the range that is read is told by `topics`: (id,
+        topic, message type), texts as bytes; or found by following its topic records from that file offset backwards.
+        Raises LogDamaged for such a record that is not intact; what was learnt by then is known.
+        """
+        cdef uint32_t topic_id
+        self.file = file
+        self.ready = 0
+        self.offset = self.end = FILE_HEADER_BYTES
+        self.topic_count = 0
+        free(self.topics)
+        self.topics = NULL
+        for topic_id, topic, message_type in topics:
+            self.learn(topic_id, topic, message_type)
+        if last_topic_offset:
+            try:
+                file.learn_topics_before(last_topic_offset, _both_names, 0xFFFFFFFFFFFFFFFF)
+            finally:
+                for topic_id in range(<uint32_t>len(file.topics)):
+                    if file.topics[topic_id] is not None:
+                        topic, message_type = file.topics[topic_id]
+                        self.learn(topic_id, topic, message_type)
+
+    def seek(self, uint64_t offset, uint64_t end):
+        """Go on with the records of the file that begin from one file offset, where one must begin, to another."""
+        self.offset = offset
+        self.end = min(end, self.file.size)
+        self.ready = 0
+
+    cdef int learn(self, uint32_t topic_id, bytes topic, bytes message_type) except -1:
+        cdef TopicState* grown
+        cdef TopicState* state
+        cdef uint64_t count
+        if topic_id >= self.topic_count:
+            count = max(<uint64_t>topic_id + 1, 2 * self.topic_count)
+            grown = <TopicState*>realloc(self.topics, count * sizeof(TopicState))
+            if grown == NULL:
+                raise MemoryError()
+            memset(grown + self.topic_count, 0, (count - self.topic_count) * sizeof(TopicState))
+            self.topics = grown
+            self.topic_count = count
+        if self.topics[topic_id].known:
+            return 0
+        wanted = self.topic_wanted(topic, message_type)
+        if wanted is not None and wanted > len(self.batch.readers):
+            raise ValueError(f"there is no reader {wanted} of payload fields")
+        # The table may not move while it is written to; so nothing that runs Python code stands behind this.
+        self.texts.append((topic, message_type))
+        state = &self.topics[topic_id]
+        state.topic = text_of(topic)
+        state.message_type = text_of(message_type)
+        state.wanted = wanted is not None
+        state.fields = 0 if wanted is None else wanted
+        state.known = 1
+        return 0
+
+    cdef bint take_topic(self, const RecordHeader* record) except -1:
+        """False: it is not what a topic record must be."""
+        cdef const uint8_t* payload = record_payload(record)
+        cdef uint32_t type_length
+        cdef uint32_t topic_length
+        if not topic_record_fits(record) or record.topic_id > self.file.size // TOPIC_RECORD_BYTES_MIN:
+            return False
+        type_length = (<const uint32_t*>(payload + 16))[0]
+        topic_length = (<const uint32_t*>(payload + 20))[0]
+        text = <const char*>payload + TOPIC_PREFIX_BYTES
+        self.learn(record.topic_id, (text + type_length)[:topic_length], text[:type_length])
+        return True
+
+    def advance(self):
+        """Go on until the batch is full or the range is over. Returns one of STOPPED_….
+
+        STOPPED_AT_DAMAGE: there is no intact record at `offset`, which does not move. Raises LogDamaged where a
+        compressed file cannot be decompressed, LogUnreadable.
+        """
+        cdef Stop stop
+        cdef const RecordHeader* record
+        while True:
+            with nogil:
+                stop = self.walk()
+            if stop == STOP_MISSING:
+                self.ready = self.file.ready_at(self.offset)
+            elif stop == STOP_TOPIC:
+                record = <const RecordHeader*>(self.file.data + self.offset)
+                if not self.take_topic(record):
+                    return STOPPED_AT_DAMAGE
+                self.bytes_read += align8(record.length)
+                self.offset += align8(record.length)
+            elif stop == STOP_ROOM:
+                self.batch.check()
+            else:
+                return <int>stop
+
+    cdef Stop walk(self) noexcept nogil:
+        cdef const uint8_t* data = self.file.data
+        cdef uint64_t size = self.file.size
+        cdef uint64_t start_position = self.file.start_position
+        cdef const RecordHeader* record
+        cdef uint16_t kind
+        cdef bint wanted
+        while self.offset < self.end:
+            if size - self.offset < RECORD_HEADER_BYTES:
+                return STOP_DAMAGE
+            if self.ready < self.offset + RECORD_HEADER_BYTES:
+                return STOP_MISSING
+            record = <const RecordHeader*>(data + self.offset)
+            if not record_plausible(record, start_position + self.offset, size - self.offset):
+                return STOP_DAMAGE
+            if self.ready < self.offset + record.length:
+                return STOP_MISSING
+            if record.checksum != record_checksum(record):
+                return STOP_DAMAGE
+            self.durable_position = max(self.durable_position, record.durable_position)
+            if record.kind == KIND_TOPIC:
+                return STOP_TOPIC
+            self.bytes_read += align8(record.length)
+            if record.kind == KIND_END_OF_FILE:
+                self.offset += align8(record.length)
+                return STOP_FINISHED
+            self.records_read += 1
+            kind = shown_kind(record)
+            wanted = self.is_wanted(record, kind)
+            if wanted and not self.batch.append(record, kind, self.topic_of(record)):
+                return STOP_ROOM
+            self.offset += align8(record.length)
+            if wanted and self.batch.is_full():
+                return STOP_FULL
+        return STOP_END
+
+    cdef const TopicState* topic_of(self, const RecordHeader* record) noexcept nogil:
+        """NULL: no topic record was met that names it."""
+        if record.topic_id >= self.topic_count or not self.topics[record.topic_id].known:
+            return NULL
+        return &self.topics[record.topic_id]
+
+    cdef bint is_wanted(self, const RecordHeader* record, uint16_t kind) noexcept nogil:
+        cdef uint64_t time_us = record.timestamp_ns // 1000
+        cdef const TopicState* topic = self.topic_of(record)
+        if topic == NULL:
+            self.unnamed_records += 1
+            if not self.takes_unnamed:
+                return False
+        elif not topic.wanted:
+            return False
+        return (
+            self.kinds >> (kind if kind < KIND_COUNT else <uint16_t>KIND_NONE) & 1
+            and self.first_position <= record.position < self.end_position
+            and self.first_time_us <= time_us <= self.last_time_us
+        )
+
+    def search(self):
+        """Move from damage to the next intact record of the file, or to its end. Whether there is one."""
+        cdef Stop stop
+        self.offset = align8(self.offset + 1)
+        while True:
+            with nogil:
+                stop = self.find_intact()
+            if stop != STOP_MISSING:
+                return stop == STOP_END
+            try:
+                self.ready = self.file.ready_at(self.offset)
+            except LogUnreadable:
+                raise
+            except LogDamaged:
+                # A frame that cannot be decompressed. What begins before it and goes on in it is lost with it.
+                self.offset = (self.offset // FRAME_CONTENT_BYTES + 1) * FRAME_CONTENT_BYTES
+                self.ready = 0
+
+    cdef Stop find_intact(self) noexcept nogil:
+        """STOP_END: there is one at `offset`; STOP_DAMAGE: there is none up to the end of the file."""
+        cdef const RecordHeader* record
+        cdef uint64_t size = self.file.size
+        while self.offset < size and size - self.offset >= RECORD_HEADER_BYTES:
+            if self.ready < self.offset + RECORD_HEADER_BYTES:
+                return STOP_MISSING
+            record = <const RecordHeader*>(self.file.data + self.offset)
+            if record_plausible(record, self.file.start_position + self.offset, size - self.offset):
+                if self.ready < self.offset + record.length:
+                    return STOP_MISSING
+                if record.checksum == record_checksum(record):
+                    self.durable_position = max(self.durable_position, record.durable_position)
+                    return STOP_END
+            self.offset += 8
+        self.offset = size
+        return STOP_DAMAGE

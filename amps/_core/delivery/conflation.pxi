@@ -1,0 +1,187 @@
+# Conflation on a replay: of the messages of one key that follow each other quickly, only the newest is delivered.
+#
+# A message is *held* until the interval that began with the first one held for its key has passed; a later one of
+# that key takes its place, but bookmark and time stay those of the first, so that who resumes there loses nothing.
+# Time is that of the replayed messages, and the clock's once the replay has caught up (transaction_log.md §11).
+# Intervals are of one length, so what is held is due in the order in which it was begun.
+#
+# A key is what the key fields hold, as text, within one topic. Fields that are missing count as NULL; a message that
+# cannot be read is not conflated. What is held is a copy, and bounded: beyond HELD_BYTES_MAX the oldest are due at
+# once.
+
+cimport cython
+from libc.stdint cimport int32_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
+
+from collections import deque
+
+from cpython.bytes cimport PyBytes_FromStringAndSize
+
+from amps._core.values.fields cimport ByteBuffer, FieldSet, FieldValues
+from amps._core.journal.record cimport RecordHeader, record_payload
+from amps._core.values.value cimport VALUE_NULL, Value, to_text
+
+HELD_BYTES_MAX = 64 << 20
+AUTO_INTERVAL_MIN_S = 0.05
+AUTO_INTERVAL_MAX_S = 5.0
+AUTO_INTERVAL_BEGIN_S = 0.1
+
+cdef enum:
+    HELD_EXTRA_BYTES = 256         # what a held message takes besides its record and key
+    NULL_LENGTH = 0xFFFFFFFF
+
+
+@cython.final
+cdef class Held:
+
+    def __cinit__(self):
+        self.record = NULL
+
+    def __dealloc__(self):
+        free(self.record)
+
+    cdef int keep(self, const RecordHeader* record) except -1:
+        """Take a copy of a record in the place of the one that is kept, whose identity stays."""
+        cdef RecordHeader* copy = <RecordHeader*>malloc(record.length)
+        if copy == NULL:
+            raise MemoryError()
+        memcpy(copy, record, record.length)
+        if self.record != NULL:
+            copy.publisher_id = self.record.publisher_id
+            copy.sequence = self.record.sequence
+            copy.timestamp_ns = self.record.timestamp_ns
+            free(self.record)
+        self.record = copy
+        return 0
+
+
+@cython.final
+cdef class Conflation:
+
+    def __init__(self, bench, paths, interval_s, held_bytes_max=HELD_BYTES_MAX):
+        """paths: of the fields that make the key. interval_s: None: it adapts to how fast the client reads."""
+        self.held_bytes_max = held_bytes_max
+        self.bench = bench
+        self.fields = FieldSet(paths)
+        self.buffer = ByteBuffer()
+        self.adapts = interval_s is None
+        self.interval_ns = <uint64_t>((AUTO_INTERVAL_BEGIN_S if interval_s is None else interval_s) * 1e9)
+        self.by_key = {}
+        self.in_order = deque()
+        self.held_bytes = 0
+
+    def __len__(self):
+        return len(self.in_order)
+
+    @property
+    def due_ns(self):
+        """When the first of what is held is due (UNIX time); None if nothing is held."""
+        return (<Held>self.in_order[0]).due_ns if self.in_order else None
+
+    @property
+    def before_first(self):
+        """Bookmark just before everything that is held; None if nothing is."""
+        cdef Held held
+        if not self.in_order:
+            return None
+        held = <Held>self.in_order[0]
+        return held.before_publisher_id, held.before_sequence
+
+    @property
+    def stepped_at(self):
+        """Log position just before which the record lies of which `before_first` should tell, if that was stepped over
+        and it tells of an earlier one; else 0.
+        """
+        return (<Held>self.in_order[0]).stepped_at if self.in_order else 0
+
+    def settle(self, uint64_t publisher_id, uint64_t sequence):
+        """Say which bookmark that record has."""
+        cdef Held held = <Held>self.in_order[0]
+        held.before_publisher_id = publisher_id
+        held.before_sequence = sequence
+        held.stepped_at = 0
+
+    def adapt(self, bint behind):
+        """The client is behind, or it is not: an interval that adapts grows, or shrinks."""
+        if self.adapts:
+            factor = 2.0 if behind else 0.9
+            interval_s = min(max(self.interval_ns / 1e9 * factor, AUTO_INTERVAL_MIN_S), AUTO_INTERVAL_MAX_S)
+            self.interval_ns = <uint64_t>(interval_s * 1e9)
+
+    cdef bytes key_of(self, const RecordHeader* record, TopicEntry entry):
+        """The key of a message; None if it cannot be read."""
+        cdef FieldValues values = self.bench.values
+        cdef ByteBuffer buffer = self.buffer
+        cdef uint32_t number = entry.number
+        cdef uint32_t length
+        cdef uint32_t slot
+        cdef int32_t at
+        cdef Value value
+        buffer.length = 0
+        buffer.append(&number, sizeof(number))
+        values.begin(self.fields)
+        try:
+            if not self.bench.extractor.extract(
+                record_payload(record), record.payload_length, self.fields, 0, values
+            ):
+                return None
+            for slot in range(self.fields.slot_count):
+                length = values.slots[slot].count
+                buffer.append(&length, sizeof(length))
+                at = values.slots[slot].first
+                while at >= 0:
+                    value = values.nodes[at].value
+                    to_text(&value, values.arena)
+                    length = <uint32_t>NULL_LENGTH if value.kind == VALUE_NULL else value.length
+                    buffer.append(&length, sizeof(length))
+                    if value.kind != VALUE_NULL:
+                        buffer.append(value.text, value.length)
+                    at = values.nodes[at].next
+        except MemoryError:
+            return None
+        return PyBytes_FromStringAndSize(<char*>buffer.data, <Py_ssize_t>buffer.length)
+
+    cdef bint hold(
+        self, const RecordHeader* record, TopicEntry entry, uint64_t before_publisher_id, uint64_t before_sequence,
+        bint stepped
+    ) except -1:
+        """Hold a message; the bookmark is of the record before it, or, if what is between them was stepped over, of an
+        earlier one. False: it cannot be held, and is to be delivered.
+        """
+        cdef bytes key = self.key_of(record, entry)
+        cdef Held held
+        if key is None:
+            return False
+        held = <Held>self.by_key.get(key)
+        if held is not None:
+            self.held_bytes -= held.record.length
+            held.keep(record)
+            self.held_bytes += held.record.length
+            return True
+        held = Held()
+        held.keep(record)
+        held.entry = entry
+        held.key = key
+        held.due_ns = record.timestamp_ns + self.interval_ns
+        held.before_publisher_id = before_publisher_id
+        held.before_sequence = before_sequence
+        held.stepped_at = record.position if stepped else 0
+        self.by_key[key] = held
+        self.in_order.append(held)
+        self.held_bytes += held.record.length + <uint64_t>len(key) + HELD_EXTRA_BYTES
+        return True
+
+    cdef Held first(self):
+        """What is due first; None if nothing is held."""
+        return <Held>self.in_order[0] if self.in_order else None
+
+    cdef bint is_due(self, Held held, uint64_t now_ns):
+        return held.due_ns <= now_ns or self.held_bytes > self.held_bytes_max
+
+    cdef int release(self, Held held) except -1:
+        """The first one was delivered."""
+        self.in_order.popleft()
+        del self.by_key[held.key]
+        self.held_bytes -= held.record.length + <uint64_t>len(held.key) + HELD_EXTRA_BYTES
+        return 0

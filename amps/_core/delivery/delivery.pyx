@@ -1,0 +1,10 @@
+"""Tailers: from records of a log to frames for the subscriptions that want them."""
+
+include "../shm/layout.pxi"
+include "pace.pxi"
+include "replay_bounds.pxi"
+include "conflation.pxi"
+include "live_conflation.pxi"
+include "routes.pxi"
+include "delivery.pxi"
+include "replaying.pxi"

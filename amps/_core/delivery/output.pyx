@@ -1,0 +1,271 @@
+"""What goes out to one connection: frames, collected in large chunks, which the event loop sends as they are.
+
+A large payload is not copied: the outlet passes a view of the mapped log file on. It also knows where in its stream of
+bytes the last *paced* message ends, one that was read only because the connection took its output: what waits behind
+that place came whatever the client's pace is, and counts against the limits for slow clients.
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+from amps._core.journal.reader cimport LogCursor, LogFile
+from amps._core.journal.record cimport RecordHeader, record_correlation_id, record_payload, record_user_id
+from amps._core.values.decimal_digits cimport decimal_digits_write
+
+include "../shm/layout.pxi"
+
+cdef enum:
+    CHUNK_BYTES = 131072
+    COPY_BYTES_MAX = 32768         # larger payloads are passed as views of the log file
+    FRAME_EXTRA_BYTES = 256        # room for the numbers and keys of a frame's header
+
+# Flags of a message for one receiver.
+WANT_BOOKMARK = 1
+WANT_TIMESTAMP = 2
+PACED = 4                          # delivered at the client's own pace: replays, and who has caught up
+WANT_LEASE = 8                     # of a queue, to be acknowledged: `lease_until_ns` says when its lease ends
+
+cdef enum:
+    BOOKMARK = 1
+    TIMESTAMP = 2
+    IS_PACED = 4
+    LEASE = 8
+
+
+cdef inline void write_digits(uint8_t* at, uint32_t value, uint32_t count) noexcept nogil:
+    while count:
+        count -= 1
+        at[count] = <uint8_t>(c'0' + value % 10)
+        value //= 10
+
+
+cdef uint64_t cached_second = 0
+cdef uint8_t cached_text[16]
+
+
+cdef uint32_t write_timestamp(uint8_t* at, uint64_t timestamp_ns) noexcept nogil:
+    """`YYYYmmddTHHMMSS.ffffffZ`, UTC; returns its length, 23."""
+    cdef uint64_t second = timestamp_ns // 1000000000
+    cdef int64_t days
+    cdef int64_t era
+    cdef int64_t day_of_era
+    cdef int64_t year_of_era
+    cdef int64_t day_of_year
+    cdef int64_t month
+    cdef int64_t year
+    global cached_second
+    if second != cached_second:
+        # Civil date from days since 1970-01-01, with years that begin in March.
+        days = <int64_t>(second // 86400) + 719468
+        era = days // 146097
+        day_of_era = days - era * 146097
+        year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36524 - day_of_era // 146096) // 365
+        year = year_of_era + era * 400
+        day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
+        month = (5 * day_of_year + 2) // 153
+        write_digits(&cached_text[6], <uint32_t>(day_of_year - (153 * month + 2) // 5 + 1), 2)
+        month = month + 3 if month < 10 else month - 9
+        if month <= 2:
+            year += 1
+        write_digits(&cached_text[0], <uint32_t>year, 4)
+        write_digits(&cached_text[4], <uint32_t>month, 2)
+        cached_text[8] = c'T'
+        write_digits(&cached_text[9], <uint32_t>(second % 86400 // 3600), 2)
+        write_digits(&cached_text[11], <uint32_t>(second % 3600 // 60), 2)
+        write_digits(&cached_text[13], <uint32_t>(second % 60), 2)
+        cached_second = second
+    memcpy(at, cached_text, 15)
+    at[15] = c'.'
+    write_digits(at + 16, <uint32_t>(timestamp_ns % 1000000000 // 1000), 6)
+    at[22] = c'Z'
+    return 23
+
+
+@cython.final
+cdef class Outlet:
+    """Frames on their way to one connection.
+
+    `take` hands over what has collected, as a list of bytes-like objects. `on_first` is called when the first bytes
+    arrive after a `take`: the owner then knows that it has something to send.
+    """
+
+    def __init__(self, on_first):
+        self.chunk = None
+        self.used = 0
+        self.capacity = 0
+        self.sealed = []
+        self.pending_bytes = 0
+        self.taken_bytes = 0
+        self.paced_until = 0
+        self.lease_until_ns = 0
+        self.on_first = on_first
+        self.closed = False
+        self.begin_bookmarks(0)
+
+    cdef int tell(self) except -1:
+        """The first bytes are about to arrive."""
+        self.on_first()
+        return 0
+
+    cdef int begin_chunk(self, uint64_t length) except -1:
+        """A new one, with room for so many bytes."""
+        self.seal()
+        self.capacity = max(<uint64_t>CHUNK_BYTES, length)
+        self.chunk = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>self.capacity)
+        self.start = <uint8_t*>PyBytes_AS_STRING(self.chunk)
+        return 0
+
+    cdef int seal(self) except -1:
+        """The chunk takes no more bytes."""
+        cdef object chunk
+        if self.used:
+            chunk = self.chunk
+            self.chunk = None
+            if self.used * 2 < self.capacity:
+                # Copy what is little, so that a small frame does not hold a large chunk.
+                chunk = PyBytes_FromStringAndSize(<char*>self.start, <Py_ssize_t>self.used)
+            elif self.used < self.capacity:
+                chunk = memoryview(chunk)[:self.used]
+            self.sealed.append(chunk)
+        self.chunk = None
+        self.start = NULL
+        self.used = 0
+        self.capacity = 0
+        return 0
+
+    def append(self, data):
+        """Add bytes as they are: acknowledgements, heartbeats."""
+        cdef const unsigned char[::1] view = data
+        cdef uint64_t length = <uint64_t>view.shape[0]
+        if self.closed or length == 0:
+            return
+        memcpy(reserve(self, length), &view[0], length)
+        self.used += length
+        self.pending_bytes += length
+
+    @property
+    def unpaced_bytes(self):
+        """How many bytes there are, taken ones included, after the last paced message."""
+        return self.taken_bytes + self.pending_bytes - self.paced_until
+
+    def take(self):
+        """What has collected, in order; the outlet is empty afterwards."""
+        cdef list result
+        self.seal()
+        result = self.sealed
+        self.sealed = []
+        self.taken_bytes += self.pending_bytes
+        self.pending_bytes = 0
+        return result
+
+    def close(self):
+        """Drop what has collected, collect nothing any more, and let the owner go: routes may outlive it."""
+        self.closed = True
+        self.on_first = None
+        self.take()
+
+    cdef void begin_bookmarks(self, uint64_t publisher_id) noexcept:
+        cdef uint8_t* at = self.bookmark_start
+        memcpy(at, b',"bm":"', 7)
+        at += 7
+        at += decimal_digits_write(at, publisher_id)
+        at[0] = c'|'
+        at += 1
+        self.bookmark_start_length = <uint32_t>(at - self.bookmark_start)
+        self.publisher_id = publisher_id
+
+    cdef int publish(
+        self, const char* prefix, uint64_t prefix_length, uint32_t flags, const RecordHeader* record, LogCursor cursor
+    ) except -1:
+        """Append one message as a `publish` frame. `prefix` is its header up to and including `sids`."""
+        cdef uint64_t payload_length = record.payload_length
+        # What is held elsewhere than in the mapped file does not outlive this call.
+        cdef bint by_reference = payload_length > COPY_BYTES_MAX and is_in_file(record, cursor.file)
+        cdef uint64_t header_room = (
+            prefix_length + FRAME_EXTRA_BYTES + record.correlation_id_length + record.user_id_length
+        )
+        cdef uint8_t* start
+        cdef uint8_t* at
+        cdef uint32_t length
+        if self.closed:
+            return 0
+        start = reserve(self, header_room + (0 if by_reference else payload_length))
+        at = start + 4
+        memcpy(at, prefix, prefix_length)
+        at += prefix_length
+        if flags & BOOKMARK:
+            if record.publisher_id != self.publisher_id:
+                self.begin_bookmarks(record.publisher_id)
+            memcpy(at, self.bookmark_start, sizeof(self.bookmark_start))
+            at += self.bookmark_start_length
+            at += decimal_digits_write(at, record.sequence)
+            memcpy(at, b'|"', 2)
+            at += 2
+        if flags & LEASE:
+            memcpy(at, b',"lp":"', 7)
+            at += 7
+            if self.lease_until_ns:
+                at += write_timestamp(at, self.lease_until_ns)
+            else:
+                at[0] = c'0'
+                at += 1
+            at[0] = c'"'
+            at += 1
+        if flags & TIMESTAMP:
+            memcpy(at, b',"ts":"', 7)
+            at += 7
+            at += write_timestamp(at, record.timestamp_ns)
+            at[0] = c'"'
+            at += 1
+        if record.correlation_id_length:
+            memcpy(at, b',"x":"', 6)
+            at += 6
+            memcpy(at, record_correlation_id(record), record.correlation_id_length)
+            at += record.correlation_id_length
+            at[0] = c'"'
+            at += 1
+        if record.user_id_length:
+            memcpy(at, b',"user_id":"', 12)
+            at += 12
+            memcpy(at, record_user_id(record), record.user_id_length)
+            at += record.user_id_length
+            at[0] = c'"'
+            at += 1
+        memcpy(at, b',"l":', 5)
+        at += 5
+        at += decimal_digits_write(at, payload_length)
+        at[0] = c'}'
+        at += 1
+        length = <uint32_t>((at - start - 4) + payload_length)
+        start[0] = <uint8_t>(length >> 24)
+        start[1] = <uint8_t>(length >> 16)
+        start[2] = <uint8_t>(length >> 8)
+        start[3] = <uint8_t>length
+        if by_reference:
+            self.used += at - start
+            self.seal()
+            self.sealed.append(
+                cursor.file.memory_view(record_payload(record) - cursor.file.data, payload_length)
+            )
+        else:
+            memcpy(at, record_payload(record), payload_length)
+            self.used += (at - start) + payload_length
+        self.pending_bytes += (at - start) + payload_length
+        if flags & IS_PACED:
+            self.paced_until = self.taken_bytes + self.pending_bytes
+        return 0
+
+
+cdef inline bint is_in_file(const RecordHeader* record, LogFile file) noexcept:
+    return file.data <= <const uint8_t*>record < file.data + file.size
+
+
+cdef inline uint8_t* reserve(Outlet outlet, uint64_t length) except NULL:
+    """Room for `length` more bytes."""
+    if outlet.pending_bytes == 0:
+        outlet.tell()
+    if outlet.capacity - outlet.used < length:
+        outlet.begin_chunk(length)
+    return outlet.start + outlet.used

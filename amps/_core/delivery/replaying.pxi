@@ -1,0 +1,208 @@
+# Replays on terms: with a beginning or an end, a pace, conflation, or a number of messages.
+#
+# A plain replay is a JournalTailer, and pays for nothing of this. A ReplayTailer looks at every record on its way: is
+# it in the range? does anybody want it? may it go now? Where the answer to the last is no, it stays at that record,
+# and the caller comes back when the pace says. It serves one outlet.
+#
+# Invariant: a record is passed only when it was delivered, held, or is wanted by nobody; so position and bookmark of
+# the tailer are always a place from which nothing is lost (for what is held: `safe_bookmark`).
+
+from libc.stdint cimport uint64_t
+
+from amps._core.journal.reader cimport LogCursor, LogFile, begin_reading, next_record, skip_record, topic_of
+from amps._core.delivery.output cimport Outlet
+from amps._core.journal.record cimport KIND_DELTA_PUBLISH, KIND_PUBLISH, RecordHeader
+from amps._core.wire.topics cimport TopicEntry
+
+# How a run ended.
+REPLAY_REACHED = 0                 # at the limit
+REPLAY_UNFINISHED = 1              # there is more to do at once, or when the outlet has been emptied
+REPLAY_DUE_LATER = 2               # the next message may not go yet: the pace's `due_ns` says when
+REPLAY_ENDED = 3                   # nothing can follow
+
+cdef enum:
+    REACHED = 0
+    UNFINISHED = 1
+    DUE_LATER = 2
+    ENDED = 3
+
+cdef uint64_t EVER = <uint64_t>-1
+
+
+cdef class ReplayTailer(JournalTailer):
+    """A JournalTailer on terms, each of which may be None."""
+
+    cdef readonly ReplayBounds bounds
+    cdef readonly Pace pace
+    cdef readonly Conflation conflation
+    cdef readonly uint64_t messages_left   # which may still be delivered
+    cdef bint flushing                     # the range has ended, what is held goes out
+
+    def __init__(
+        self,
+        LogCursor cursor,
+        Group group,
+        uint64_t last_publisher_id,
+        uint64_t last_sequence,
+        ReplayBounds bounds=None,
+        Pace pace=None,
+        Conflation conflation=None,
+        messages_max=None,
+    ):
+        JournalTailer.__init__(self, cursor, group, last_publisher_id, last_sequence)
+        self.bounds = bounds
+        self.pace = pace
+        self.conflation = conflation
+        self.messages_left = EVER if messages_max is None else messages_max
+        self.flushing = False
+
+    @property
+    def safe_bookmark(self):
+        """Bookmark of the last record behind which nothing is held."""
+        if self.conflation is not None and self.conflation.before_first is not None:
+            return self.conflation.before_first
+        return self.last_publisher_id, self.last_sequence
+
+    def run_on_terms(
+        self,
+        uint64_t limit,
+        uint64_t log_bytes_max,
+        Outlet outlet,
+        uint64_t output_bytes_max,
+        uint64_t now_ns,
+        uint64_t clock_ns,
+    ):
+        """Go on up to `limit`, at most about `log_bytes_max` bytes of log, until the outlet holds `output_bytes_max`.
+
+        now_ns: of the monotonic clock; clock_ns: UNIX time. Returns one of the constants above.
+        """
+        cdef const RecordHeader* record
+        cdef LogCursor cursor = self.cursor
+        cdef LogFile file = cursor.file
+        cdef Group group = self.group
+        cdef uint64_t begin = cursor.position - self.stepped_bytes
+        cdef uint64_t work = group.work
+        cdef bint steps = self.begin_steps()
+        cdef int state
+        begin_reading(cursor)
+        if self.pace is not None:
+            self.pace.begin_turn(now_ns)
+        while True:
+            if self.messages_left == 0:
+                return ENDED
+            if steps and not self.step_over(limit):
+                return UNFINISHED
+            record = next_record(cursor, limit)
+            if cursor.file is not file:
+                if self.enter_file():
+                    return UNFINISHED
+                file = cursor.file
+                steps = False
+            if record == NULL:
+                if cursor.position < limit:
+                    return UNFINISHED  # the record at the cursor is not in memory
+                # What is held is due by the clock now: nothing is left to tell the time otherwise.
+                state = self.release(clock_ns, outlet, output_bytes_max)
+                return state
+            if cursor.position - self.stepped_bytes - begin + (group.work - work) > log_bytes_max:
+                return UNFINISHED
+            if outlet.pending_bytes >= output_bytes_max:
+                return UNFINISHED
+            state = self.step(record, outlet, output_bytes_max)
+            if state != REACHED:
+                return state
+            if record.publisher_id:
+                self.last_publisher_id = record.publisher_id
+                self.last_sequence = record.sequence
+                self.stepped = False
+            skip_record(cursor, record)
+
+    def flush(self, Outlet outlet, uint64_t output_bytes_max, uint64_t now_ns):
+        """The range ends here: let everything that is held go. Returns as `run_on_terms`."""
+        if self.pace is not None:
+            self.pace.begin_turn(now_ns)
+        self.flushing = True
+        return self.release(EVER, outlet, output_bytes_max)
+
+    def release_all(self, Outlet outlet):
+        """Deliver what is held, whatever the pace; the terms are about to change."""
+        cdef Pace pace = self.pace
+        self.pace = None
+        try:
+            self.release(EVER, outlet, EVER)
+        finally:
+            self.pace = pace
+
+    cdef bint may_step(self) noexcept:
+        """Not while any record may be the one at which something begins or ends: these are looked at one by one. With
+        conflation any record tells the time, and so lets the last one of a number of messages go.
+        """
+        if self.conflation is not None and self.messages_left != EVER:
+            return False
+        return self.bounds is None or (self.bounds.begin_us == 0 and self.bounds.awaited_count == 0)
+
+    cdef int step(self, const RecordHeader* record, Outlet outlet, uint64_t output_bytes_max) except -1:
+        """Deal with the record at the cursor. REACHED: it may be passed."""
+        cdef TopicEntry entry
+        cdef TopicRoutes routes
+        cdef uint64_t cost
+        cdef int state
+        cdef int verdict = VERDICT_WITHIN
+        cdef bint wanted
+        if self.bounds is not None:
+            verdict = self.bounds.judge(record)
+            if verdict == VERDICT_BEHIND:
+                self.flushing = True
+        if self.conflation is not None:
+            state = self.release(EVER if self.flushing else record.timestamp_ns, outlet, output_bytes_max)
+            if state != REACHED:
+                return state
+        if verdict != VERDICT_WITHIN:
+            return ENDED if verdict == VERDICT_BEHIND else REACHED
+        if record.kind != KIND_PUBLISH and record.kind != KIND_DELTA_PUBLISH:
+            return REACHED
+        entry = <TopicEntry?>topic_of(self.cursor.file, record.topic_id)
+        routes = routes_of(self.group, entry)
+        wanted = routes.wants(record, &cost)
+        self.group.work += cost
+        if not wanted:
+            return REACHED
+        if self.conflation is not None and self.conflation.hold(
+            record, entry, self.last_publisher_id, self.last_sequence, self.stepped
+        ):
+            return REACHED
+        if self.pace is not None and not self.pace.allows(record):
+            return DUE_LATER
+        # Reading a key, to find that there is none, has made values of the message; who gets it is still known.
+        routes.send_wanted(record, self.cursor)
+        self.went(record)
+        return REACHED
+
+    cdef int release(self, uint64_t until_ns, Outlet outlet, uint64_t output_bytes_max) except -1:
+        """Deliver what is held and due by that time. REACHED: that was all of it."""
+        cdef Conflation conflation = self.conflation
+        cdef TopicRoutes routes
+        cdef Held held
+        if conflation is None:
+            return REACHED
+        while True:
+            held = conflation.first()
+            if held is None or not conflation.is_due(held, until_ns):
+                return REACHED
+            if self.messages_left == 0:
+                return ENDED
+            if outlet.pending_bytes >= output_bytes_max:
+                return UNFINISHED
+            if self.pace is not None and not self.pace.allows(held.record):
+                return DUE_LATER
+            routes = routes_of(self.group, held.entry)
+            routes.send_to_all(held.record, self.cursor)
+            self.went(held.record)
+            conflation.release(held)
+
+    cdef void went(self, const RecordHeader* record) noexcept:
+        """A message has gone out."""
+        if self.pace is not None:
+            self.pace.took(record)
+        if self.messages_left != EVER:
+            self.messages_left -= 1

@@ -1,1 +1,0 @@
-"""Sums of numbers without any rounding, for compiled modules only; see exact_sum.pyx."""

@@ -1,1 +1,0 @@
-"""Nothing of expression_operators.pyx is for Python."""

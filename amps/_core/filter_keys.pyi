@@ -1,3 +1,0 @@
-"""Types of what filters are filed under; see filter_keys.pyx."""
-
-class FilterKeys: ...

@@ -1,1 +1,0 @@
-"""Nothing here for Python; see header_pattern.pyx."""

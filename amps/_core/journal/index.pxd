@@ -1,0 +1,52 @@
+# The index of one journal file: in shared memory while its journal is written, then beside it. See
+# journal/bookmark_index.pxi.
+
+from libc.stdint cimport uint32_t, uint64_t
+
+
+cdef enum:
+    INDEX_BLOCK_BYTES = 65536          # journal bytes per block of the index
+    INDEX_ENTRIES_PER_BLOCK_MAX = 32   # publishers listed per block; with more the block says overflow
+    INDEX_HEADER_BYTES = 128
+
+
+cdef packed struct IndexHeader:
+    char magic[8]                  # "AMPSOIDX"
+    uint32_t version               # 1
+    uint32_t checksum              # of everything after the header, and 0 while the file is being written
+    uint64_t file_number           # of the journal
+    uint64_t start_position
+    uint64_t block_capacity
+    uint64_t entry_capacity
+    uint64_t block_count           # published last: readers look only below it
+    uint64_t entry_count
+    uint64_t last_topic_offset     # file offset of the newest topic record, 0 = none; they are chained backwards
+    uint64_t end_offset            # file offset up to which records are indexed
+    uint64_t first_txid
+    uint64_t last_txid
+    uint64_t first_timestamp_ns
+    uint64_t last_timestamp_ns
+    uint64_t publisher_count       # summary entries after the entries (closed files only)
+
+
+cdef packed struct IndexBlock:
+    uint64_t offset                # file offset of the first record that starts in the block
+    uint64_t txid                  # of that record
+    uint64_t timestamp_ns          # of that record
+    uint32_t first_entry           # number of its first publisher entry
+    uint32_t overflow              # 1: more publishers than entries, read the block itself
+
+
+cdef packed struct IndexEntry:
+    uint64_t publisher_id
+    uint64_t first_sequence        # lowest and highest sequence of that publisher in that block
+    uint64_t last_sequence
+    uint32_t block
+    uint32_t unused
+
+
+cdef packed struct PublisherSummary:
+    uint64_t publisher_id
+    uint64_t first_sequence        # 0: it began anew in this file, the sequences are not in order
+    uint64_t last_sequence
+    uint64_t last_timestamp_ns

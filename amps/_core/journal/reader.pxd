@@ -1,0 +1,131 @@
+# See journal/compressed_file.pxi.
+
+cimport cython
+from cpython.list cimport PyList_GET_SIZE
+from libc.stdint cimport uint32_t, uint64_t, uint8_t
+
+from amps._core.journal.record cimport KIND_TOPIC, TOPIC_PREFIX_BYTES, RecordHeader, align8, record_payload
+
+
+cdef class FrameMap:
+    cdef object __weakref__
+    cdef readonly object path
+    cdef readonly uint64_t size            # bytes of the content
+    cdef uint8_t* data                     # the mapping: content where `present` says so
+    cdef uint8_t* present                  # by frame: whether its content is in the mapping
+    cdef uint64_t* offsets                 # by frame: where it begins in the file; one more for the end of the last
+    cdef uint64_t count                    # frames
+    cdef uint64_t serial                   # its number in the cache
+    cdef int descriptor
+    cdef object decompress
+    cdef FrameCache cache
+
+    cdef int read_table(self) except -1
+    cdef uint64_t need(self, uint64_t offset, uint64_t length) except? 0
+    cdef int load(self, uint64_t frame) except -1
+    cdef int drop(self, uint64_t frame) except -1
+
+
+cdef class FrameCache:
+    cdef readonly uint64_t limit_bytes
+    cdef object order                      # OrderedDict: (serial, frame) -> None, longest unused first
+    cdef dict maps                         # serial -> weak reference to the FrameMap
+    cdef uint64_t next_serial
+
+
+# See journal/file.pxi.
+
+
+cdef class LogFile:
+    """One mapped file of a log, with the meaning of the topic ids that its records use."""
+
+    cdef object __weakref__
+    cdef readonly object path
+    cdef int descriptor            # of a file that is not compressed
+    cdef readonly FrameMap frames  # of a compressed file, else None
+    cdef const uint8_t* data
+    cdef readonly uint64_t number
+    cdef readonly uint64_t size
+    cdef readonly uint64_t start_position
+    cdef readonly object instance_name
+    cdef list topics               # by topic id: what the resolver made of the topic record, or None
+
+    cdef int learn_topic(self, const RecordHeader* record, object resolver) except -1
+    cpdef int need(self, uint64_t offset, uint64_t length) except -1
+    cdef int check_readable(self, uint64_t offset, uint64_t length, uint64_t readable) except -1
+    cpdef uint64_t readable_bytes(self) except? 0
+    cdef const RecordHeader* record_at(self, uint64_t offset) except NULL
+    cdef uint64_t ready_at(self, uint64_t offset) except? 0
+
+
+cdef inline object topic_of(LogFile file, uint32_t topic_id):
+    return file.topics[topic_id] if topic_id < <uint32_t>PyList_GET_SIZE(file.topics) else None
+
+
+# Whether the parts of a topic record's payload add up to its length.
+cdef inline bint topic_record_fits(const RecordHeader* record) noexcept nogil:
+    cdef const uint8_t* payload = record_payload(record)
+    return record.payload_length >= TOPIC_PREFIX_BYTES and record.payload_length == (
+        <uint64_t>TOPIC_PREFIX_BYTES + (<const uint32_t*>(payload + 16))[0] + (<const uint32_t*>(payload + 20))[0]
+    )
+
+
+cdef tuple topic_of_record(const RecordHeader* record)
+
+
+# See journal/cursor.pxi.
+
+
+@cython.final
+cdef class LogCursor:
+    """A place in a log, moving forward record by record."""
+
+    cdef object directory          # LogDirectory
+    cdef readonly LogFile file
+    cdef readonly uint64_t position
+    cdef readonly bint verify      # check every record's checksum
+    # File offset: records that end there or before, and one header behind it, are in memory. Of a compressed file
+    # only until somebody else reads one: see begin_reading.
+    cdef uint64_t ready
+    cdef uint64_t allowed          # file offset up to which it may look at the file, if that is not compressed
+    cdef bint fetches              # beyond that it waits for the disk itself
+    cdef uint64_t wanted           # of the record at `wanted_at`: how many bytes it may not look at yet, or has not
+    cdef uint64_t wanted_at        # log position at which it stopped for them
+    # A long record is checked in parts: of the one at this log position, so many bytes were, and this is their sum.
+    cdef uint64_t checked_at
+    cdef uint64_t checked_bytes
+    cdef uint32_t checked_sum
+
+    cdef const RecordHeader* next(self, uint64_t limit) except? NULL
+    cdef int use_file(self, uint64_t number) except -1
+    cdef void set_ready(self) noexcept
+    cdef const RecordHeader* stop_for(self, uint64_t length) noexcept
+    cdef bint is_checked(self, const RecordHeader* record) except -1
+
+
+# Before a run of `next_record`: other cursors may have read since the last one, and memory of compressed files may
+# have been given back for them.
+cdef inline void begin_reading(LogCursor cursor) noexcept:
+    if cursor.file.frames is not None:
+        cursor.ready = 0
+
+
+# The record at a cursor, or NULL at the limit. Most of them are found without a call.
+cdef inline const RecordHeader* next_record(LogCursor cursor, uint64_t limit) except? NULL:
+    cdef const RecordHeader* record
+    cdef LogFile file = cursor.file
+    cdef uint64_t offset = cursor.position - file.start_position
+    if cursor.position < limit and offset < cursor.ready and not cursor.verify:
+        record = <const RecordHeader*>(file.data + offset)
+        if (
+            record.kind < KIND_TOPIC
+            and record.position == cursor.position
+            and record.length <= cursor.ready - offset
+        ):
+            return record
+    return cursor.next(limit)
+
+
+# Move past the record that was found.
+cdef inline void skip_record(LogCursor cursor, const RecordHeader* record) noexcept:
+    cursor.position += align8(record.length)

@@ -1,0 +1,86 @@
+# Finding in the log what has left queues: read on, step over everything else.
+#
+# Whoever watches queues (actions on messages that expired or were acknowledged) tails the log with one of these. All
+# messages of the instance pass by; so nothing is made of a record before it is known to be about a queue that is
+# watched.
+
+from libc.stdint cimport uint32_t, uint64_t
+
+from amps._core.journal.reader import LogDamaged
+from amps._core.journal.reader cimport LogCursor, begin_reading, next_record, skip_record, topic_of
+from amps._core.journal.queue_records cimport (
+    QUEUE_ACKNOWLEDGE,
+    QUEUE_EXPIRE,
+    QueueAcknowledgementHeader,
+    QueueEntry,
+)
+from amps._core.journal.record cimport (
+    KIND_QUEUE_ACKNOWLEDGEMENT,
+    KIND_QUEUE_EXPIRY,
+    RecordHeader,
+    record_payload,
+)
+
+ENTRY_BYTES = sizeof(QueueEntry)
+
+
+cdef class RemovalScan:
+
+    cdef LogCursor cursor
+
+    def __init__(self, LogCursor cursor not None):
+        """cursor: its directory resolves a topic to what `next` is to hand out for it, None for one nobody watches."""
+        self.cursor = cursor
+
+    @property
+    def position(self):
+        """Log position up to which it has read."""
+        return self.cursor.position
+
+    def next(self, uint64_t limit, uint64_t bytes_max):
+        """The next record of removals from a watched queue: (its log position, what its topic is resolved to, whether
+        they expired, [(log position of the message, reasons)]). None: the limit is reached; False: it has read
+        `bytes_max`, and there may be more.
+
+        Entries keep their places in the record; one without a log position is of a message that had not come. What left
+        an at-most-once queue because it was sent, and barriers that were released, are no removals here. Raises
+        LogDamaged.
+        """
+        cdef const RecordHeader* record
+        cdef LogCursor cursor = self.cursor
+        cdef uint64_t begin = cursor.position
+        begin_reading(cursor)
+        while True:
+            record = next_record(cursor, limit)
+            if record == NULL:
+                return None
+            if cursor.position - begin > bytes_max:
+                return False
+            if record.kind == KIND_QUEUE_EXPIRY or record.kind == KIND_QUEUE_ACKNOWLEDGEMENT:
+                watched = topic_of(cursor.file, record.topic_id)
+                found = None if watched is None else self.removals(record, watched)
+                skip_record(cursor, record)
+                if found is not None:
+                    return found
+            else:
+                skip_record(cursor, record)
+
+    cdef tuple removals(self, const RecordHeader* record, object watched):
+        """What `next` hands out for a record; None if it removes nothing."""
+        cdef const QueueAcknowledgementHeader* header = <const QueueAcknowledgementHeader*>record_payload(record)
+        cdef const QueueEntry* entries = <const QueueEntry*>(header + 1)
+        cdef uint32_t at
+        if (
+            record.payload_length < sizeof(QueueAcknowledgementHeader)
+            or record.payload_length != sizeof(QueueAcknowledgementHeader) + <uint64_t>header.count * sizeof(QueueEntry)
+        ):
+            raise LogDamaged(
+                self.cursor.file.path, record.position - self.cursor.file.start_position,
+                "the entries of a queue's record do not add up to its length",
+            )
+        if header.action != QUEUE_EXPIRE and header.action != QUEUE_ACKNOWLEDGE:
+            return None
+        found = []
+        for at in range(header.count):
+            found.append((entries[at].position, entries[at].reasons))
+        return record.position, watched, header.action == QUEUE_EXPIRE, found

@@ -1,0 +1,302 @@
+# Going through a whole file of a log without trusting it: what recovery, verifying and compressing do.
+#
+# Unlike a cursor (journal/cursor.pxi) a scan stops at what is not intact instead of raising, and tells what it has
+# found up to there and beyond. It can build the file's index on its way.
+
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport memset
+
+from amps._core.journal.reader cimport LogFile, topic_of_record, topic_record_fits
+from amps._core.journal.record cimport (
+    FILE_HEADER_BYTES,
+    KIND_END_OF_FILE,
+    KIND_TOPIC,
+    RECORD_HEADER_BYTES,
+    RecordHeader,
+    align8,
+    record_checksum,
+    record_plausible,
+)
+
+cdef enum:
+    PROGRESS_BYTES = 1 << 24
+    COMPRESSED_PROGRESS_BYTES = 1 << 20
+    ZERO_BLOCK_BYTES = 256
+
+
+class ScanResult:
+    """What a scan of one file found.
+
+    end_offset: file offset after the last intact record. finished: the file ended with an end-of-file record.
+    damaged: intact records are followed by something that is neither a record nor zeros. durable_position: the
+    highest watermark any intact record carries, those beyond the damage included. last_txid, last_bookmark: of the
+    last message. record_count. valid_after: file offset of the first intact record beyond the damage, 0 = none.
+    topics: [(topic, message type)] by topic id.
+    """
+
+    __slots__ = (
+        "damaged", "durable_position", "end_offset", "finished", "last_bookmark", "last_txid", "record_count", "topics",
+        "valid_after",
+    )
+
+
+def scan_file(source, uint64_t start_position, IndexBuilder index=None, progress=None):
+    """Read a file from its first record to its last intact one, checking everything; optionally build its index.
+
+    source: a LogFile, or the whole content of a file as a buffer. `progress(offset)` is called about every 16 MiB, and
+    every MiB of a compressed file, with offsets that rise; what it raises ends the scan. Unless an index is built,
+    other threads run meanwhile. Raises LogDamaged where a compressed file cannot be decompressed, LogUnreadable.
+    """
+    cdef const unsigned char[::1] view
+    cdef LogFile file = None
+    cdef uint64_t size
+    cdef const uint8_t* data
+    cdef uint64_t step = PROGRESS_BYTES
+    cdef uint64_t report_at
+    cdef uint64_t end
+    cdef uint64_t ready            # up to where the content is in memory
+    cdef const RecordHeader* record
+    cdef Scan scan
+    cdef Found found
+    if isinstance(source, LogFile):
+        file = source
+        size = file.size
+        data = file.data
+        if file.frames is not None:
+            step = COMPRESSED_PROGRESS_BYTES
+    else:
+        view = source
+        size = <uint64_t>view.shape[0]
+        data = &view[0]
+    ready = size if file is None else 0
+    result = ScanResult()
+    result.finished = False
+    result.damaged = False
+    result.valid_after = 0
+    result.topics = []
+    memset(&scan, 0, sizeof(Scan))
+    scan.offset = FILE_HEADER_BYTES
+    report_at = step
+    while True:
+        # What an index is to learn of, it is shown one by one.
+        end = report_at if index is None else scan.offset + 1
+        with nogil:
+            found = scan_records(&scan, data, start_position, size, ready, end)
+        if found == FOUND_MISSING:
+            ready = file.ready_at(scan.offset)
+            continue
+        if found == FOUND_DAMAGE:
+            break
+        record = <const RecordHeader*>(data + scan.record_offset)
+        if found == FOUND_TOPIC:
+            # Topic ids are dense. What breaks that was not written by this program, whatever its checksum says.
+            if record.topic_id != <uint32_t>len(result.topics) or not topic_record_fits(record):
+                break
+            message_type, topic = topic_of_record(record)
+            result.topics.append((topic, message_type))
+            take_record(&scan, record)
+        if found == FOUND_END_OF_FILE:
+            result.finished = True
+            break
+        if index is not None:
+            index.add(record, scan.record_offset)
+        if scan.offset >= report_at:
+            report_at = scan.offset + step
+            if progress is not None:
+                progress(scan.offset)
+    result.end_offset = scan.offset
+    result.record_count = scan.count
+    if not result.finished:
+        scan_beyond(&scan, result, file, data, start_position, size, progress)
+    result.durable_position = scan.durable_position
+    result.last_txid = scan.last_txid
+    result.last_bookmark = (scan.publisher_id, scan.sequence)
+    return result
+
+
+cdef int scan_beyond(
+    Scan* scan, result, LogFile file, const uint8_t* data, uint64_t start_position, uint64_t size, progress
+) except -1:
+    """Look at what follows the last intact record: zeros, or else damage, and what lies intact behind it."""
+    cdef uint64_t step = PROGRESS_BYTES if file is None or file.frames is None else COMPRESSED_PROGRESS_BYTES
+    cdef uint64_t ready = size if file is None else 0
+    cdef uint64_t end
+    cdef Found found = FOUND_RECORDS
+    while scan.offset < size:
+        end = min(size, scan.offset + step)
+        if file is not None:
+            file.need(scan.offset, end - scan.offset)
+        with nogil:
+            scan.offset += zeros_at(data + scan.offset, end - scan.offset)
+        if scan.offset < end:
+            break
+        if progress is not None:
+            progress(scan.offset)
+    if scan.offset >= size:
+        return 0
+    result.damaged = True
+    # Records are aligned to 8 bytes and begin with their length, which is not zero.
+    scan.offset = scan.offset // 8 * 8
+    scan.record_offset = 0
+    while found != FOUND_DAMAGE:
+        end = scan.offset + step
+        with nogil:
+            found = search_records(scan, data, start_position, size, ready, end)
+        if found == FOUND_MISSING:
+            ready = file.ready_at(scan.offset)
+        elif progress is not None:
+            progress(scan.offset)
+    result.valid_after = scan.record_offset
+    return 0
+
+
+# How far a scan has come, and what it has learnt of the records before that.
+cdef struct Scan:
+    uint64_t offset                # file offset of the next record
+    uint64_t record_offset         # of the last one that was looked at; beyond damage, of the first intact one
+    uint64_t durable_position
+    uint64_t last_txid
+    uint64_t publisher_id
+    uint64_t sequence
+    uint64_t count
+
+
+cdef enum Found:
+    FOUND_RECORDS                  # nothing but records
+    FOUND_TOPIC                    # a topic record: the caller takes it, or does not
+    FOUND_END_OF_FILE
+    FOUND_DAMAGE                   # no intact record
+    FOUND_MISSING                  # a record that is not in memory as a whole
+
+
+cdef Found scan_records(
+    Scan* scan, const uint8_t* data, uint64_t start_position, uint64_t size, uint64_t ready, uint64_t end
+) noexcept nogil:
+    """Take the records that begin before `end`, up to one that the caller has to look at."""
+    cdef const RecordHeader* record
+    cdef uint64_t room
+    while scan.offset < end:
+        if scan.offset > size or size - scan.offset < RECORD_HEADER_BYTES:
+            return FOUND_DAMAGE
+        room = size - scan.offset
+        if ready < scan.offset + RECORD_HEADER_BYTES:
+            return FOUND_MISSING
+        record = <const RecordHeader*>(data + scan.offset)
+        scan.record_offset = scan.offset
+        if not record_plausible(record, start_position + scan.offset, room):
+            return FOUND_DAMAGE
+        if ready < scan.offset + record.length:
+            return FOUND_MISSING
+        if record.checksum != record_checksum(record):
+            return FOUND_DAMAGE
+        if record.kind == KIND_TOPIC:
+            return FOUND_TOPIC
+        take_record(scan, record)
+        if record.kind == KIND_END_OF_FILE:
+            return FOUND_END_OF_FILE
+    return FOUND_RECORDS
+
+
+cdef Found search_records(
+    Scan* scan, const uint8_t* data, uint64_t start_position, uint64_t size, uint64_t ready, uint64_t end
+) noexcept nogil:
+    """Look for intact records up to `end`, beyond damage. FOUND_DAMAGE: the file is over."""
+    cdef const RecordHeader* record
+    while scan.offset < end:
+        if scan.offset > size or size - scan.offset < RECORD_HEADER_BYTES:
+            return FOUND_DAMAGE
+        if ready < scan.offset + RECORD_HEADER_BYTES:
+            return FOUND_MISSING
+        record = <const RecordHeader*>(data + scan.offset)
+        if record_plausible(record, start_position + scan.offset, size - scan.offset):
+            if ready < scan.offset + record.length:
+                return FOUND_MISSING
+            if record.checksum == record_checksum(record):
+                if not scan.record_offset:
+                    scan.record_offset = scan.offset
+                scan.durable_position = max(scan.durable_position, record.durable_position)
+                scan.offset += align8(record.length)
+                continue
+        scan.offset += 8
+    return FOUND_RECORDS
+
+
+cdef inline void take_record(Scan* scan, const RecordHeader* record) noexcept nogil:
+    scan.durable_position = max(scan.durable_position, record.durable_position)
+    scan.last_txid = max(scan.last_txid, record.txid)
+    if record.publisher_id:
+        scan.publisher_id = record.publisher_id
+        scan.sequence = record.sequence
+    scan.count += 1
+    scan.offset += align8(record.length)
+
+
+cdef uint64_t zeros_at(const uint8_t* data, uint64_t length) noexcept nogil:
+    """How many of the bytes are zero before the first that is not."""
+    cdef uint64_t offset = 0
+    cdef uint64_t at
+    cdef uint8_t seen
+    while length - offset >= ZERO_BLOCK_BYTES:
+        seen = 0
+        for at in range(offset, offset + ZERO_BLOCK_BYTES):
+            seen |= data[at]
+        if seen:
+            break
+        offset += ZERO_BLOCK_BYTES
+    while offset < length and data[offset] == 0:
+        offset += 1
+    return offset
+
+
+cdef inline bint record_intact(const RecordHeader* record, uint64_t position, uint64_t room) noexcept nogil:
+    return record_plausible(record, position, room) and record.checksum == record_checksum(record)
+
+
+def check_records(LogFile file, uint64_t offset, uint64_t bytes_max):
+    """Check the records of a file that is not compressed, from that file offset on, about `bytes_max` bytes of them.
+
+    Returns (file offset after the last intact one, whether that was the end-of-file record). Other threads run
+    meanwhile. Raises LogUnreadable.
+    """
+    cdef uint64_t size = file.size
+    cdef uint64_t end = min(size, offset + bytes_max)
+    cdef uint64_t ready = 0
+    cdef Scan scan
+    cdef Found found
+    if file.frames is not None:
+        raise ValueError("the file is compressed")
+    memset(&scan, 0, sizeof(Scan))
+    scan.offset = offset
+    while True:
+        with nogil:
+            found = scan_records(&scan, file.data, file.start_position, size, ready, end)
+        if found == FOUND_MISSING:
+            ready = file.ready_at(scan.offset)
+        elif found == FOUND_TOPIC:
+            take_record(&scan, <const RecordHeader*>(file.data + scan.record_offset))
+        else:
+            return scan.offset, found == FOUND_END_OF_FILE
+
+
+def intact_record(source, uint64_t start_position, uint64_t offset):
+    """(kind, transaction id) of the record at a file offset, None if no intact one is there.
+
+    source: a LogFile, or the whole content of a file as a buffer.
+    """
+    cdef const unsigned char[::1] view
+    cdef uint64_t size
+    cdef const RecordHeader* record
+    if isinstance(source, LogFile):
+        size = (<LogFile>source).size
+    else:
+        view = source
+        size = <uint64_t>view.shape[0]
+    if offset > size or size - offset < RECORD_HEADER_BYTES:
+        return None
+    if isinstance(source, LogFile):
+        record = (<LogFile>source).record_at(offset)
+    else:
+        record = <const RecordHeader*>(&view[0] + offset)
+    if not record_intact(record, start_position + offset, size - offset):
+        return None
+    return record.kind, record.txid

@@ -1,0 +1,8 @@
+from collections.abc import Iterable
+
+from amps._core.values.fields import Extractor, MessageBuilder
+
+class BflatExtractor(Extractor): ...
+
+class BflatBuilder(MessageBuilder):
+    def __init__(self, paths: Iterable[tuple[bytes, ...]]) -> None: ...

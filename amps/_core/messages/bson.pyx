@@ -1,0 +1,4 @@
+"""BSON: reading fields, writing messages, merging."""
+
+include "bson_scan.pxi"
+include "bson_build.pxi"

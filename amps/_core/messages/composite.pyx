@@ -1,0 +1,4 @@
+"""Composite messages: several messages in one."""
+
+include "composite_scan.pxi"
+include "composite_build.pxi"

@@ -1,0 +1,180 @@
+# Fields of composite messages: several messages in one (expressions.md §12.6).
+#
+# On the wire each declared part is its length, in 4 bytes, the most significant one first, and then its bytes. What
+# follows the last part is the unparsed payload, which nobody looks into.
+#
+# Parts are extracted by the extractors of their own types. Kept apart (composite-local), the fields of part n are below
+# the step `n`; merged (composite-global), all parts are looked at for the same fields, and what several of them have at
+# one path is an array. An empty part is an empty message of its type; an empty message has no parts. A part that is
+# missing, cut off or cannot be parsed makes the message one that cannot be parsed, if anything is wanted of it or of a
+# later one.
+#
+# A part that is kept apart is a container itself, if there is any field in it (§14.4). No extractor is asked for
+# that, as none knows of a node above its message; here it is looked at as closely as the type needs.
+
+from libc.stdint cimport UINT64_MAX, int32_t, uint8_t, uint32_t, uint64_t
+
+from amps._core.messages.bflat_wire cimport bflat_field, bflat_head, bflat_values_end
+from amps._core.messages.bson_wire cimport bson_document_end, bson_leaf
+from amps._core.values.fields cimport Extractor, FieldSet, FieldValues, wanted_child
+from amps._core.messages.msgpack_wire cimport (
+    MSGPACK_LEAF_DEPTH_MAX,
+    MSGPACK_MAP,
+    msgpack_find_leaf,
+    msgpack_item,
+    msgpack_leaf,
+    msgpack_read,
+)
+from amps._core.values.value cimport VALUE_CONTAINER
+
+from amps._core.messages.bflat import BflatExtractor
+from amps._core.messages.bson import BsonExtractor
+from amps._core.messages.fix import FixExtractor
+from amps._core.messages.json import JsonExtractor
+from amps._core.messages.msgpack import MsgpackExtractor
+from amps._core.messages.protobuf import ProtobufExtractor
+from amps._core.messages.struct import StructExtractor
+from amps._core.messages.xml import XmlExtractor
+
+
+cdef extern from "json_text.h" nogil:
+    const uint8_t* json_skip_space(const uint8_t* at, const uint8_t* end)
+    bint json_has_leaf(const uint8_t* at, const uint8_t* end)
+
+
+cdef extern from "xml_text.h" nogil:
+    const uint8_t* xml_skip_space(const uint8_t* at, const uint8_t* end)
+
+
+# What shows that there is a field in a part of a type.
+cdef enum Evidence:
+    IN_BYTES                       # that there are so many bytes of it
+    IN_JSON
+    IN_XML
+    IN_MSGPACK
+    IN_BSON
+    IN_BFLAT
+    IN_PARTS
+
+_EVIDENCE = {
+    FixExtractor: IN_BYTES,
+    JsonExtractor: IN_JSON,
+    XmlExtractor: IN_XML,
+    MsgpackExtractor: IN_MSGPACK,
+    BsonExtractor: IN_BSON,
+    BflatExtractor: IN_BFLAT,
+}
+_NEVER = (IN_BYTES, UINT64_MAX)
+
+
+cdef class CompositeExtractor(Extractor):
+
+    cdef tuple parts
+    cdef tuple names               # steps to the parts
+    cdef tuple evidence            # by part: Evidence, and how many bytes there must be
+    cdef bint merged
+
+    def __init__(self, parts, merged):
+        """parts: an extractor for each, which nobody else uses. merged: composite-global."""
+        self.parts = tuple([<Extractor?>part for part in parts])
+        self.names = tuple(b"%d" % number for number in range(len(self.parts)))
+        self.evidence = tuple([_evidence(part) for part in self.parts])
+        self.merged = merged
+
+    cdef bint extract(
+        self, const uint8_t* data, uint64_t length, FieldSet fields, int32_t root, FieldValues values
+    ) except -1:
+        cdef const uint8_t* at = data
+        cdef const uint8_t* end = data + length
+        cdef uint32_t wanted = fields.nodes[root].wanted_below - (fields.nodes[root].slot >= 0)
+        cdef int32_t node = root
+        cdef Part part
+        cdef bytes name
+        cdef uint32_t number
+        if length == 0:
+            return True
+        for number in range(<uint32_t>len(self.parts)):
+            if wanted == 0:
+                return True
+            if not next_part(&at, end, &part):
+                return False
+            if not self.merged:
+                name = <bytes>self.names[number]
+                node = wanted_child(fields, root, <const uint8_t*><const char*>name, <uint32_t>len(name))
+                if node < 0:
+                    continue
+                wanted -= fields.nodes[node].wanted_below
+                if fields.nodes[node].slot >= 0 and self.has_field(number, part.data, part.length):
+                    values.add(fields.nodes[node].slot).kind = VALUE_CONTAINER
+            if not (<Extractor>self.parts[number]).extract(part.data, part.length, fields, node, values):
+                return False
+        return True
+
+    def messages_cut_short(self):
+        return sum([part.messages_cut_short() for part in self.parts])
+
+    cdef bint has_field(self, uint32_t number, const uint8_t* data, uint64_t length) except -1:
+        """Whether there is a field in a part. What is malformed is for the part's extractor to find."""
+        cdef const uint8_t* at = data
+        cdef const uint8_t* end = data + length
+        cdef msgpack_item item
+        cdef bflat_field field
+        cdef msgpack_leaf leaf
+        cdef const uint8_t* scalar
+        cdef int evidence
+        cdef uint64_t bytes_min
+        evidence, bytes_min = self.evidence[number]
+        if length < bytes_min:
+            return False
+        if evidence == IN_JSON:
+            at = json_skip_space(data, end)
+            return at < end and at[0] == c"{" and json_has_leaf(at + 1, end)
+        if evidence == IN_XML:
+            return xml_skip_space(data, end) < end  # a root element
+        if evidence == IN_MSGPACK:
+            at = msgpack_read(data, end, &item)
+            if at != NULL and item.kind == MSGPACK_MAP:
+                msgpack_find_leaf(at, end, item.length, True, MSGPACK_LEAF_DEPTH_MAX, &leaf)
+                return leaf.place != NULL
+            return False
+        if evidence == IN_BSON:
+            at = bson_document_end(data, end)
+            if at == NULL:
+                return False
+            scalar = bson_leaf(data + 4, at - 1)
+            return scalar != NULL and scalar < at - 1
+        if evidence == IN_BFLAT:
+            while at != NULL and at < end:
+                at = bflat_head(at, end, &field)
+                if at != NULL:
+                    if field.count:
+                        return True
+                    at = bflat_values_end(&field, at, end)
+            return False
+        if evidence == IN_PARTS:
+            return (<CompositeExtractor>self.parts[number]).has_any_field(data, end)
+        return True
+
+    cdef bint has_any_field(self, const uint8_t* at, const uint8_t* end) except -1:
+        """Whether there is a field in any part."""
+        cdef Part part
+        cdef uint32_t number
+        for number in range(<uint32_t>len(self.parts)):
+            if not next_part(&at, end, &part):
+                return False
+            if self.has_field(number, part.data, part.length):
+                return True
+        return False
+
+
+def _evidence(extractor):
+    """What shows that there is a field, and how many bytes it takes at least."""
+    if isinstance(extractor, CompositeExtractor):
+        return IN_PARTS, 1
+    if isinstance(extractor, ProtobufExtractor):
+        return IN_BYTES, 0  # defaults take none
+    if isinstance(extractor, StructExtractor):
+        return IN_BYTES, extractor.first_field_end
+    if type(extractor) in _EVIDENCE:
+        return _EVIDENCE[type(extractor)], 1
+    return _NEVER

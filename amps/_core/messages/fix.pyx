@@ -1,0 +1,4 @@
+"""FIX and NVFIX: reading fields, writing messages, merging."""
+
+include "fix_scan.pxi"
+include "fix_build.pxi"

@@ -1,0 +1,4 @@
+"""JSON: reading fields, writing messages, merging."""
+
+include "json_scan.pxi"
+include "json_build.pxi"

@@ -1,0 +1,409 @@
+# All queues of an instance: who subscribes to what, acknowledgements, and the turn in which everything is decided.
+#
+# A subscription has one backlog over all the queues that it is for. Replacing it changes queues, filter and limit; what
+# it holds, it holds (queues.md §5.5). Its end, and that of its connection or transport, gives everything back.
+#
+# A turn begins with `pass_time`, for the queues whose timer rings; then comes what clients do; then `serve`, for
+# those in which anything changed, in the order of the configuration. What is decided lies in `output`.
+
+from libc.stdint cimport uint32_t, uint64_t
+
+from amps._core.queues.engine cimport (
+    NEVER,
+    NO_PUBLISHER,
+    OUTCOME_DEFERRED,
+    OUTCOME_EXPIRED,
+    OUTCOME_NOT_FOUND,
+    OUTCOME_REMOVED,
+    OUTCOME_RETURNED,
+    HeapEntry,
+    NewMessage,
+    QueueArena,
+    heap_pop,
+)
+from amps._core.queues.slots cimport NO_SLOT, SLOT_AVAILABLE, SLOT_BARRIER, SLOT_GONE, QueueCounters
+from amps._core.journal.queue_records cimport (
+    QUEUE_EXPIRE,
+    REASON_FORCED_EXPIRE,
+    QueueMatch,
+    QueueMatchesHeader,
+)
+from amps._core.journal.record cimport NO_EXPIRATION
+
+TIME_NEVER = NEVER
+
+
+cdef class QueueBook:
+
+    def __init__(self, QueueArena arena not None, counters, settings, uint32_t transports):
+        """settings: as in the stub, in the order of the configuration. counters: writable, a QueueCounters for each."""
+        cdef uint32_t number
+        rows = memoryview(counters)
+        self.arena = arena
+        self.output = QueueOutput(transports)
+        self.shared = QueueShared(self.output)
+        for number, of_queue in enumerate(settings):
+            row = rows[number * sizeof(QueueCounters) : (number + 1) * sizeof(QueueCounters)]
+            self.shared.queues.append(Queue(arena, number, row, of_queue, self.shared))
+        self.subscribers = {}
+        self.by_client = {}
+        self.cursors = {}
+        self.next_order = 1
+        self.next_cursor = 1
+        self.was_frozen = False
+        self.cursor_news = []
+
+    @property
+    def queues(self):
+        """The queues by number."""
+        return self.shared.queues
+
+    # --- subscriptions --------------------------------------------------------------------------------
+
+    def subscribe(
+        self, uint32_t transport, uint32_t number, uint64_t client, wanted, uint64_t max_backlog, shown=None
+    ):
+        """Enter a subscription, or replace the one of that number. Returns its effective backlog.
+
+        wanted: {number of a queue: key of the filter, None = everything}. Subscriptions with the same key on the same
+        queue and transport share the evaluation of their filter. shown: subscription id, topic and filter as
+        texts, for those who look at it.
+        """
+        cdef Subscriber subscriber = self.subscribers.get((transport, number))
+        cdef Membership member
+        cdef Queue queue
+        cdef uint64_t limit = max_backlog
+        cdef dict held
+        if subscriber is None:
+            subscriber = Subscriber(transport, number, client, self.next_order)
+            self.next_order += 1
+            self.subscribers[transport, number] = subscriber
+            self.by_client.setdefault(client, {})[transport, number] = None
+        else:
+            self._leave_queues(subscriber)
+        for queue_number in wanted:
+            limit = min(limit, (<Queue>self.shared.queues[queue_number]).member_limit)
+        subscriber.limit = limit
+        subscriber.shown = shown or ("", "", "")
+        held = {member.queue: member for member in subscriber.alive}
+        for queue_number, key in wanted.items():
+            queue = self.shared.queues[queue_number]
+            cursor = self._cursor(queue, transport, key)
+            member = held.get(queue_number)
+            if member is None:
+                member = Membership(self._membership_number(), subscriber, queue_number, cursor)
+                self.shared.memberships[member.number] = member
+            member.cursor = cursor
+            subscriber.memberships.append(member)
+            queue.add_member(member)
+        return limit
+
+    def _membership_number(self):
+        if self.shared.free_memberships:
+            return self.shared.free_memberships.pop()
+        self.shared.memberships.append(None)
+        return len(self.shared.memberships) - 1
+
+    def _cursor(self, Queue queue, uint32_t transport, key):
+        cdef Cursor cursor
+        if key is None:
+            return queue.everything
+        for cursor in queue.cursors:
+            if cursor.key == (transport, key):
+                return cursor
+        cursor = Cursor(self.arena, (transport, key), self.next_cursor)
+        self.next_cursor += 1
+        queue.cursors.append(cursor)
+        self.cursors[cursor.number] = (queue, cursor)
+        self.cursor_news.append((transport, cursor.number, queue.number, key))
+        return cursor
+
+    def _leave_queues(self, Subscriber subscriber):
+        cdef Membership member
+        cdef Queue queue
+        memberships = subscriber.memberships
+        subscriber.memberships = []
+        for member in memberships:
+            queue = self.shared.queues[member.queue]
+            queue.drop_member(member)
+            if member.cursor.members == 0:
+                if self.cursors.pop(member.cursor.number, None) is not None:
+                    self.cursor_news.append((subscriber.transport, member.cursor.number, None, None))
+
+    def unsubscribe(self, uint32_t transport, uint32_t number, uint64_t now_ns):
+        """End a subscription; what it holds is given back. False: there is none of that number."""
+        cdef Subscriber subscriber = self.subscribers.pop((transport, number), None)
+        cdef Membership member
+        if subscriber is None:
+            return False
+        of_client = self.by_client[subscriber.client]
+        del of_client[transport, number]
+        if not of_client:
+            del self.by_client[subscriber.client]
+        self._leave_queues(subscriber)
+        for member in list(subscriber.alive):
+            (<Queue>self.shared.queues[member.queue]).return_all(member, now_ns)
+        return True
+
+    def end_client(self, uint64_t client, uint64_t now_ns):
+        """A connection has ended, and all its subscriptions with it."""
+        self.shared.forget_deferring(client)
+        for key in list(self.by_client.get(client, ())):
+            self.unsubscribe(key[0], key[1], now_ns)
+
+    def end_transport(self, uint32_t transport, uint64_t now_ns):
+        """A transport has died, and all its connections with it."""
+        for client in [client for client in self.shared.deferred_by_client if client >> TRANSPORT_SHIFT == transport]:
+            self.shared.forget_deferring(client)
+        for key in [key for key in self.subscribers if key[0] == transport]:
+            self.unsubscribe(key[0], key[1], now_ns)
+
+    # --- filters --------------------------------------------------------------------------------------
+
+    @property
+    def filters(self):
+        """{cursor number: (queue number, transport, key, log position up to which it is evaluated)}."""
+        return {
+            number: (queue.number, cursor.key[0], cursor.key[1], cursor.evaluated_until)
+            for number, (queue, cursor) in self.cursors.items()
+        }
+
+    def take_cursor_news(self):
+        """[(transport, cursor number, queue number, key)] since the last call, in this order: which filters are to be
+        evaluated; queue number None: that one need not be any more.
+        """
+        news = self.cursor_news
+        self.cursor_news = []
+        return news
+
+    cdef int hear_section(self, const QueueMatchesHeader* section, uint64_t now_ns) except -1:
+        """The same as `hear`, from a section of a record, whose matches follow it."""
+        cdef const QueueMatch* matches = <const QueueMatch*>(section + 1)
+        cdef Queue queue
+        cdef Cursor cursor
+        cdef uint32_t at
+        found = self.cursors.get(section.cursor)
+        if found is None:
+            return 0
+        queue, cursor = found
+        for at in range(section.count):
+            queue.hear_match(cursor, matches[at].position, matches[at].slot)
+        queue.heard(cursor, section.evaluated_until, now_ns)
+        return 0
+
+    def hear(self, uint32_t cursor_number, matching, uint64_t evaluated_until, uint64_t now_ns):
+        """A transport tells which messages match a filter, [(log position, slot)], and up to where it has looked."""
+        cdef Queue queue
+        cdef Cursor cursor
+        found = self.cursors.get(cursor_number)
+        if found is None:
+            return
+        queue, cursor = found
+        for position, slot in matching:
+            queue.hear_match(cursor, position, slot)
+        queue.heard(cursor, evaluated_until, now_ns)
+
+    # --- acknowledgements -----------------------------------------------------------------------------
+
+    def limit_deferred(self, uint64_t of_all, uint64_t per_client):
+        """So many acknowledgements may wait for their messages."""
+        self.shared.deferred_max = of_all
+        self.shared.deferred_per_client_max = per_client
+
+    cdef bint may_defer(
+        self, Queue queue, uint64_t client, const QueueAcknowledgementHeader* header, const QueueEntry* entries,
+        object last_sequence
+    ) except -1:
+        """Whether there is room for those of an acknowledgement that will wait for their messages."""
+        cdef uint32_t at
+        cdef set found = None
+        if not queue.defers(header.action):
+            return True
+        for at in range(header.count):
+            if entries[at].position or entries[at].sequence <= <uint64_t>last_sequence(entries[at].publisher_id):
+                continue
+            bookmark = (entries[at].publisher_id, entries[at].sequence)
+            if bookmark not in queue.deferred:
+                if found is None:
+                    found = set()
+                found.add(bookmark)
+        return found is None or self.shared.may_defer(client, <uint64_t>len(found))
+
+    cdef int acknowledge_entries(
+        self, Queue queue, uint64_t client, const QueueAcknowledgementHeader* header, QueueEntry* entries,
+        object last_sequence, uint64_t now_ns, AcknowledgedCounts* counts
+    ) except -1:
+        """Apply an acknowledgement of several messages; the entries that the journal must know come to the front.
+
+        last_sequence(publisher id): the highest sequence in the log; asked for entries without a position.
+        """
+        cdef QueueEntry* entry
+        cdef uint32_t at
+        cdef uint32_t slot
+        cdef uint32_t publisher
+        cdef uint32_t deliveries
+        cdef int outcome
+        counts.matches = 0
+        counts.removed = 0
+        counts.kept = 0
+        for at in range(header.count):
+            entry = &entries[at]
+            if entry.position:
+                slot = queue.find(entry.position, entry.slot)
+            else:
+                # It may have come while the transport was looking for it.
+                publisher = self.shared.known_publisher(entry.publisher_id)
+                slot = NO_SLOT
+                if publisher != NO_PUBLISHER:
+                    slot = queue.find_since(publisher, entry.sequence, header.searched_until)
+            if slot != NO_SLOT:
+                entry.position = queue.slots[slot].position
+                deliveries = queue.slots[slot].deliveries
+                outcome = queue.acknowledge_slot(client, slot, header.action, header.extension_ns, now_ns)
+            else:
+                deliveries = 0
+                outcome = OUTCOME_NOT_FOUND
+                if (
+                    entry.position == 0 and queue.defers(header.action)
+                    and entry.sequence > <uint64_t>last_sequence(entry.publisher_id)
+                ):
+                    queue.defer(entry.publisher_id, entry.sequence, now_ns, client)
+                    outcome = OUTCOME_DEFERRED
+            if outcome >= OUTCOME_RETURNED and outcome != OUTCOME_DEFERRED:
+                counts.matches += 1
+            if outcome == OUTCOME_REMOVED or outcome == OUTCOME_EXPIRED:
+                counts.removed += 1
+            if outcome == OUTCOME_REMOVED or outcome == OUTCOME_DEFERRED:
+                entry.slot = deliveries
+                entry.reasons = REASON_FORCED_EXPIRE if header.action == QUEUE_EXPIRE else 0
+                entries[counts.kept] = entry[0]
+                counts.kept += 1
+        return 0
+
+    def acknowledge(
+        self, uint32_t queue_number, uint64_t client, bookmarks, uint32_t action, uint64_t extension_ns,
+        uint64_t now_ns, uint64_t last_sequence=0
+    ):
+        """The same from Python: bookmarks are (publisher id, sequence, log position or 0, slot); `last_sequence` is
+        that of all publishers. Returns matches, removed, and what the journal must know: [(publisher id, sequence,
+        log position)].
+        """
+        cdef QueueAcknowledgementHeader header
+        cdef AcknowledgedCounts counts
+        cdef uint32_t at
+        cdef bytearray memory = bytearray(len(bookmarks) * sizeof(QueueEntry) + 8)
+        cdef QueueEntry* entries = <QueueEntry*><char*>memory
+        for at in range(<uint32_t>len(bookmarks)):
+            entries[at].publisher_id, entries[at].sequence, entries[at].position, entries[at].slot = bookmarks[at]
+        header.action = action
+        header.count = <uint32_t>len(bookmarks)
+        header.extension_ns = extension_ns
+        header.searched_until = 0
+        self.acknowledge_entries(
+            self.shared.queues[queue_number], client, &header, entries, lambda _: last_sequence, now_ns, &counts
+        )
+        kept = [(entries[at].publisher_id, entries[at].sequence, entries[at].position) for at in range(counts.kept)]
+        return counts.matches, counts.removed, kept
+
+    # --- messages, from Python ------------------------------------------------------------------------
+
+    def enqueue(
+        self, uint32_t queue_number, uint64_t position, bookmark, uint64_t timestamp_ns, expiration_s, uint64_t now_ns,
+        priority=None, is_barrier=False
+    ):
+        """Let a message enter a queue; expiration_s None: none was given."""
+        cdef NewMessage message
+        message.position = position
+        message.publisher_id, message.sequence = bookmark
+        message.publisher = self.shared.publisher(message.publisher_id)
+        message.timestamp_ns = timestamp_ns
+        message.expiration_s = NO_EXPIRATION if expiration_s is None else expiration_s
+        message.has_priority = priority is not None
+        message.priority = priority or 0
+        message.is_barrier = is_barrier
+        (<Queue>self.shared.queues[queue_number]).enqueue(&message, now_ns)
+
+    def remove_recorded(self, uint32_t queue_number, uint64_t position):
+        """The journal says that a message has left the queue. False: it was not there."""
+        return (<Queue>self.shared.queues[queue_number]).remove_recorded(position) == 1
+
+    def available(self, uint32_t queue_number):
+        """Log positions of what a query shows: active, not leased, in the order of the log (queues.md §14.1)."""
+        cdef Queue queue = self.shared.queues[queue_number]
+        cdef uint32_t slot = queue.head
+        found = []
+        while slot != NO_SLOT:
+            if queue.slots[slot].state == SLOT_AVAILABLE or queue.slots[slot].state == SLOT_BARRIER:
+                found.append(queue.slots[slot].position)
+            slot = queue.next_slot(slot)
+        return found
+
+    def states(self, uint32_t queue_number):
+        """[(log position, SlotState)] of all messages, in the order of the log."""
+        cdef Queue queue = self.shared.queues[queue_number]
+        cdef uint32_t slot = queue.head
+        found = []
+        while slot != NO_SLOT:
+            if queue.slots[slot].state != SLOT_GONE:
+                found.append((queue.slots[slot].position, queue.slots[slot].state))
+            slot = queue.next_slot(slot)
+        return found
+
+    def subscriber(self, uint32_t transport, uint32_t number):
+        """The subscription of that number, or None."""
+        return self.subscribers.get((transport, number))
+
+    @property
+    def undelivered_from(self):
+        """Log position before which no queue holds anything that it has not delivered yet; None: none holds any."""
+        cdef Queue queue
+        cdef uint64_t lowest = NEVER
+        for queue in self.shared.queues:
+            lowest = min(lowest, queue.undelivered_from())
+        return None if lowest == NEVER else lowest
+
+    # --- the turn -------------------------------------------------------------------------------------
+
+    @property
+    def due_ns(self):
+        """When `pass_time` has something to do at the latest, if nothing else happens; TIME_NEVER: it has not."""
+        return self.shared.timers.entries[0].rank if self.shared.timers.count else NEVER
+
+    @property
+    def has_work(self):
+        """Whether anything has changed since `serve`."""
+        return bool(self.shared.dirty)
+
+    def pass_time(self, uint64_t now_ns):
+        """Leases end and messages expire. To be called before anything else happens at that time."""
+        cdef Queue queue
+        cdef HeapEntry entry
+        while self.shared.timers.count and self.shared.timers.entries[0].rank <= now_ns:
+            entry = self.shared.timers.entries[0]
+            heap_pop(&self.shared.timers)
+            queue = self.shared.queues[entry.slot]
+            if queue.expected_ns == entry.rank:
+                queue.expected_ns = NEVER
+                queue.pass_time(now_ns)
+                self.shared.expects(queue, queue.due_ns())
+
+    def serve(self, uint64_t now_ns):
+        """Deliver what can be delivered since something changed."""
+        cdef Queue queue
+        if self.was_frozen and not self.output.frozen:
+            # What the journal could not be told of was not delivered, and nothing else may happen to these queues.
+            for queue in self.shared.queues:
+                queue.mark_dirty()
+        self.was_frozen = self.output.frozen
+        while self.shared.dirty:
+            dirty = self.shared.dirty
+            self.shared.dirty = []
+            if len(dirty) > 1:
+                dirty.sort(key=number_of)
+            for queue in dirty:
+                queue.serve(now_ns)
+
+
+def number_of(Queue queue):
+    """The place of a queue in the configuration."""
+    return queue.number

@@ -1,0 +1,382 @@
+# See queues/slots.pxi.
+
+cimport cython
+from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t, uint8_t
+
+from amps._core.journal.queue_records cimport QueueDelivery, QueueEntry
+from amps._core.journal.writer cimport PublisherMap
+from amps._core.queues.slots cimport NO_BLOCK, QueueBlock, QueueCounters, QueueSlot
+
+
+cdef uint64_t NEVER                # as a time: it does not come
+
+
+cdef class QueueArena:
+    cdef object memory
+    cdef QueueSlot* slots
+    cdef QueueBlock* blocks
+    cdef readonly uint32_t block_capacity
+    cdef readonly uint32_t blocks_used     # were ever taken
+    cdef uint32_t blocks_ready             # have their memory
+    cdef uint32_t first_free               # list of blocks that were given back
+    cdef uint32_t free_count
+    cdef object make_room
+    cdef readonly object obstacle          # why a block could not be had, the last time that happened; None = never
+    cdef readonly uint64_t refusals        # how often
+
+    cdef bint ensure(self, uint32_t count) except -1
+    cdef uint32_t take_block(self, uint32_t queue) except? NO_BLOCK
+    cdef void give_back(self, uint32_t block) noexcept nogil
+
+
+# A heap of slots in the order in which they are to be delivered, or to expire: see queues/heap.pxi.
+
+
+cdef struct HeapEntry:
+    uint64_t rank                  # lower ones come first,
+    uint64_t position              # then earlier ones
+    uint32_t slot
+    uint32_t last                  # 1: after all that have 0
+
+
+cdef struct Heap:
+    HeapEntry* entries
+    uint64_t count
+    uint64_t capacity
+
+
+cdef inline bint comes_before(const HeapEntry* one, const HeapEntry* other) noexcept nogil:
+    if one.last != other.last:
+        return one.last < other.last
+    if one.rank != other.rank:
+        return one.rank < other.rank
+    return one.position < other.position
+
+
+cdef int heap_push(Heap* heap, uint64_t rank, uint64_t position, uint32_t slot, uint32_t last) except -1
+cdef void heap_pop(Heap* heap) noexcept nogil
+cdef void heap_free(Heap* heap) noexcept nogil
+
+
+# See queues/queue.pxi.
+
+
+# See queues/members.pxi.
+
+
+cdef class Subscriber:
+    """A subscription, as the core knows it: one backlog over all the queues that it is for."""
+
+    cdef readonly uint32_t transport
+    cdef readonly uint32_t number          # the transport's number of it
+    cdef readonly uint64_t client          # whose it is: the same for all of a connection
+    cdef readonly uint64_t order           # of creation; replacing it does not change that
+    cdef readonly uint64_t limit           # effective backlog
+    cdef readonly uint64_t outstanding     # delivered and not acknowledged
+    cdef readonly object shown             # subscription id, topic, filter: texts for those who look at it
+    cdef list memberships                  # in queues that it gets messages from now
+    cdef list alive                        # these, and those in queues from which it only holds messages
+
+
+cdef class Membership:
+    """A subscription in one queue. It lives as long as it is current, or holds messages."""
+
+    cdef readonly uint32_t number          # its place in the book's list, what slots call their holder
+    cdef readonly Subscriber subscriber
+    cdef readonly uint32_t queue
+    cdef Cursor cursor
+    cdef bint current                      # it gets messages; not if a replacement moved on to other queues
+    cdef uint32_t first                    # what it holds: slots, in the order in which their leases end
+    cdef uint32_t last
+    cdef uint64_t held
+
+
+cdef class Cursor:
+    """What the subscriptions of one queue with the same filter may get next."""
+
+    cdef readonly object key               # None: without a filter
+    cdef readonly uint32_t number
+    cdef QueueArena arena
+    cdef bint takes_all                    # there is no filter: all that is available matches
+    cdef uint64_t members                  # subscriptions that share it
+    cdef uint64_t ready                    # of these, how many may get a message
+    cdef Heap heap                         # slots that match and were available when they were entered
+    cdef uint32_t fresh                    # takes_all: the first slot that was not looked at; NO_SLOT = none
+    cdef readonly uint64_t evaluated_until  # log position up to which it is known what matches
+    cdef dict matches                      # by block: a bit per slot, whether it matches
+    cdef uint32_t top                      # the slot that it would deliver next
+    cdef uint64_t last_delivered_position  # log position of what it delivered last; 0 = nothing yet
+    cdef uint64_t heard_ns                 # when it last heard what matches, or began to wait for that
+
+    cdef bint has_match(self, uint32_t slot)
+    cdef int note_match(self, uint32_t slot) except -1
+    cdef int forget_block(self, uint32_t block) except -1
+
+
+# See queues/lease_order.pxi.
+
+
+# A lease that was given: which message, and when. Stale as soon as that lease is over.
+cdef struct GivenLease:
+    uint64_t began_ns
+    uint32_t slot
+    uint32_t unused
+
+
+cdef class LeaseOrder:
+    cdef QueueSlot* slots                  # of the arena
+    cdef readonly uint64_t oldest_ns       # UNIX time at which the oldest lease began; NEVER = there is none
+    cdef uint64_t period_ns                # of the queue; 0 = leases do not end
+    cdef GivenLease* given                 # in the order in which they began: given[first .. first + count]
+    cdef uint64_t first
+    cdef readonly uint64_t count           # stale ones included; the first one never is
+    cdef readonly uint64_t capacity
+    cdef dict extended                     # slot -> UNIX time at which its lease began; of those that were extended
+
+    cdef uint64_t began_ns(self, uint32_t slot) except? 0
+    cdef int give(self, uint32_t slot, uint64_t now_ns, uint64_t leased) except -1
+    cdef int extend(self, uint32_t slot) except -1
+    cdef int end(self, uint32_t slot) except -1
+    cdef bint lasts(self, const GivenLease* lease) except -1
+    cdef int make_room(self, uint64_t leased) except -1
+
+
+# See queues/output.pxi.
+
+
+cdef struct DeliveryBuffer:
+    QueueDelivery* items
+    uint64_t count
+    uint64_t capacity
+
+
+cdef packed struct Removal:
+    uint32_t queue
+    uint32_t action                # QueueAction: QUEUE_EXPIRE or QUEUE_DELIVERED
+    QueueEntry entry
+
+
+cdef class QueueOutput:
+    cdef DeliveryBuffer* deliveries        # by transport
+    cdef uint32_t transport_count
+    cdef Removal* removals
+    cdef readonly uint64_t removal_count
+    cdef uint64_t removal_capacity
+    cdef public bint frozen
+
+    cdef int deliver(
+        self, uint32_t transport, uint32_t subscription, uint32_t queue, uint32_t slot, uint64_t position,
+        uint64_t lease_until_ns, uint32_t flags
+    ) except -1
+    cdef int remove(
+        self, uint32_t queue, uint32_t action, uint64_t publisher_id, uint64_t sequence, uint64_t position,
+        uint32_t deliveries, uint32_t reasons
+    ) except -1
+
+
+# See queues/queue.pxi.
+
+
+cdef enum:
+    NO_PUBLISHER = 0xFFFFFFFF
+    STALE_MAX = 64                 # stale entries of a heap that are put up with, whatever its size
+
+
+cdef enum ExpirationModel:
+    EXPIRATION_DEFAULT = 0
+    EXPIRATION_QUEUE = 1
+    EXPIRATION_LATEST = 2
+    EXPIRATION_EARLIEST = 3
+
+
+# A message that enters a queue.
+cdef struct NewMessage:
+    uint64_t position
+    uint64_t publisher_id
+    uint64_t sequence
+    uint64_t timestamp_ns          # UNIX time at which this instance processed it
+    uint64_t priority
+    uint32_t publisher             # number of the publisher id
+    uint32_t expiration_s          # as published; 0 = never, NO_EXPIRATION = none given
+    bint has_priority
+    bint is_barrier
+
+
+cdef class Queue
+
+
+cdef class QueueShared:
+    """What all queues of an instance share."""
+
+    cdef QueueOutput output
+    cdef readonly list queues              # Queue, by number
+    cdef list memberships                  # by number; None = not in use
+    cdef list free_memberships
+    cdef list dirty                        # queues that have to be served
+    cdef Heap timers                       # of queues, by the time at which they have something to do
+    cdef PublisherMap publisher_numbers
+    cdef uint64_t* publisher_ids
+    cdef uint32_t publisher_count
+    cdef uint32_t publisher_capacity
+    # Acknowledgements that wait for their messages, of all queues, and how many may. What the core reads in its log is
+    # taken in any case.
+    cdef uint64_t deferred
+    cdef dict deferred_by_client           # client -> how many; of those whose connections stand
+    cdef uint64_t deferred_max
+    cdef uint64_t deferred_per_client_max
+
+    cdef uint32_t publisher(self, uint64_t publisher_id) except? 0xFFFFFFFF
+    cdef uint32_t known_publisher(self, uint64_t publisher_id) noexcept
+    cdef uint64_t publisher_id(self, uint32_t number) noexcept nogil
+    cdef int expects(self, Queue queue, uint64_t due_ns) except -1
+    cdef int forget_membership(self, Membership member) except -1
+    cdef int note_deferred(self, client) except -1
+    cdef int note_undeferred(self, client) except -1
+    cdef int forget_deferring(self, client) except -1
+    cdef bint may_defer(self, client, uint64_t count) except -1
+
+
+# See queues/queue.pxi.
+
+
+# What an acknowledgement did with one message.
+cdef enum Outcome:
+    OUTCOME_NOT_FOUND = 0          # it is not in the queue
+    OUTCOME_REFUSED = 1            # leased to somebody else, and leasing is strict
+    OUTCOME_NOTHING = 2            # found; there was nothing to do
+    OUTCOME_RETURNED = 3           # it is available again
+    OUTCOME_FREED = 4              # delivered at most once: it counts in no backlog any more
+    OUTCOME_REMOVED = 5            # it has left the queue; the journal must know
+    OUTCOME_EXPIRED = 6            # a cancel has met a limit: removed, and the output has noted that
+    OUTCOME_DEFERRED = 7           # beyond the target depth: remembered until it is reached
+    OUTCOME_EXTENDED = 8
+
+
+# See queues/queue.pxi.
+
+
+cdef enum Fairness:
+    FAIRNESS_FAST = 0
+    FAIRNESS_ROUND_ROBIN = 1
+    FAIRNESS_PROPORTIONAL = 2
+
+
+@cython.final
+cdef class Queue:
+    # the messages in the order of the log
+    cdef readonly uint32_t number
+    cdef QueueArena arena
+    cdef QueueSlot* slots                  # of the arena
+    cdef QueueCounters* counters
+    cdef object counters_memory
+    cdef uint32_t* blocks                  # in the order of the log: blocks[first_block .. first_block + block_count]
+    cdef uint64_t first_block
+    cdef readonly uint64_t block_count
+    cdef uint64_t block_capacity
+    cdef readonly uint64_t live            # slots that are not gone
+    cdef uint32_t head                     # the oldest of them; NO_SLOT = none
+    # messages enter, wait, run out of time, and leave
+    cdef readonly object settings
+    cdef bint at_least_once
+    cdef int expiration_model
+    cdef uint64_t expiration_ns            # NEVER = no default
+    cdef uint64_t target_depth
+    cdef uint64_t deferred_ns
+    cdef QueueShared shared
+    cdef QueueOutput output
+    cdef uint64_t now_ns                   # as it was told last
+    cdef uint64_t expected_ns              # when its timer rings; NEVER = it has none
+    cdef Heap barriers
+    cdef Heap expiries                     # of messages whose time does not pass in the order of the log
+    cdef uint32_t expiry_next              # the first slot whose time may pass next, of those in the order of the log
+    cdef uint32_t inactive_next
+    cdef dict deferred                     # (publisher id, sequence) -> (UNIX time when it is forgotten, client)
+    cdef bint dirty                        # it has to be served
+    cdef public uint64_t start_position    # records before it are none of its business when the log is read
+    # who holds which messages
+    cdef bint strict
+    cdef uint64_t lease_period_ns          # 0 = leases do not end
+    cdef readonly uint64_t member_limit
+    cdef uint64_t max_deliveries           # 0 = no limit
+    cdef uint64_t max_cancels
+    cdef readonly list members             # Membership, in the order in which their subscriptions were made
+    cdef list holders                      # all that hold something or are current
+    cdef uint64_t ready                    # members that may get a message
+    cdef uint64_t lease_due_ns             # no lease ends before
+    cdef readonly LeaseOrder leases        # by when they began
+    # which message goes to which subscription
+    cdef bint has_priority
+    cdef int fairness
+    cdef uint64_t max_backlog              # over all subscriptions
+    cdef list cursors
+    cdef Cursor everything                 # for subscriptions without a filter
+    cdef uint64_t last_order               # of the subscription that got a message last
+    cdef uint64_t wait_until_ns            # for filters to be evaluated
+
+    # the messages in the order of the log
+    cdef uint32_t append(self, uint64_t position) except? 0xFFFFFFFF
+    cdef uint32_t next_slot(self, uint32_t slot) noexcept nogil
+    cdef uint32_t find(self, uint64_t position, uint32_t hint) noexcept nogil
+    cdef int gone(self, uint32_t slot) except -1
+    cdef int drop_block(self, uint64_t place) except -1
+    cdef int block_dropped(self, uint32_t block, uint32_t next_slot) except -1
+    cdef uint64_t place_of_block(self, uint64_t position) noexcept nogil
+
+    # messages enter, wait, run out of time, and leave
+    cdef int mark_dirty(self) except -1
+    cdef int enqueue(self, const NewMessage* message, uint64_t now_ns) except -1
+    cdef int place(self, uint32_t number, bint is_barrier) except -1
+    cdef uint64_t expiry(self, const NewMessage* message, bint* own) noexcept
+    cdef int remember_expiry(self, uint32_t slot) except -1
+    cdef int set_available(self, uint32_t slot) except -1
+    cdef int offer(self, uint32_t slot) except -1
+    cdef int activate(self) except -1
+    cdef int leave(self, uint32_t slot) except -1
+    cdef int expire(self, uint32_t slot, uint32_t reasons) except -1
+    cdef int note_removal(self, uint32_t slot, uint32_t action, uint32_t reasons) except -1
+    cdef int remove_recorded(self, uint64_t position) except -1
+    cdef bint defers(self, uint32_t action) noexcept nogil
+    cdef int defer(self, uint64_t publisher_id, uint64_t sequence, uint64_t now_ns, client) except -1
+    cdef int remember(self, tuple bookmark, until, client) except -1
+    cdef tuple recall(self, tuple bookmark)
+    cdef tuple bookmark(self, uint32_t slot)
+    cdef uint32_t find_since(self, uint32_t publisher, uint64_t sequence, uint64_t position) noexcept nogil
+    cdef uint64_t due_ns(self) noexcept
+    cdef int pass_time(self, uint64_t now_ns) except -1
+    cdef int expire_own(self) except -1
+    cdef int expire_in_order(self) except -1
+
+    # who holds which messages
+    cdef int acknowledge_slot(
+        self, uint64_t client, uint32_t slot, uint32_t action, uint64_t extension_ns, uint64_t now_ns
+    ) except -1
+    cdef uint64_t begin_lease(self, uint32_t slot) except? 0xFFFFFFFFFFFFFFFF
+    cdef int extend(self, Membership member, uint32_t slot, uint64_t end_ns) except -1
+    cdef Membership holder_of(self, uint32_t slot)
+    cdef int hold(self, Membership member, uint32_t slot) except -1
+    cdef uint64_t lease_end(self, uint32_t slot) noexcept nogil
+    cdef int unhold(self, Membership member, uint32_t slot) except -1
+    cdef int let_go(self, uint32_t slot) except -1
+    cdef int free_delivered(self, uint32_t slot) except -1
+    cdef int freed(self, Membership member) except -1
+    cdef int count_backlog(self, Subscriber subscriber, int change) except -1
+    cdef int give_back(self, uint32_t slot, bint cancelled) except -1
+    cdef int return_all(self, Membership member, uint64_t now_ns) except -1
+    cdef int add_member(self, Membership member) except -1
+    cdef int drop_member(self, Membership member) except -1
+    cdef int member_became(self, Membership member, bint ready) except -1
+    cdef int end_leases(self) except -1
+
+    # which message goes to which subscription
+    cdef int offer_to(self, Cursor cursor, uint32_t slot) except -1
+    cdef int gather(self, Cursor cursor) except -1
+    cdef uint64_t undelivered_from(self) noexcept
+    cdef int serve(self, uint64_t now_ns) except -1
+    cdef bint release_barrier(self) except -1
+    cdef bint look(self, Cursor cursor) except -1
+    cdef bint precedes(self, uint32_t one, uint32_t other) noexcept nogil
+    cdef int64_t choose(self) except -2
+    cdef Membership pick(self, uint32_t slot)
+    cdef int deliver(self, uint32_t slot, Membership member) except -1
+    cdef int hear_match(self, Cursor cursor, uint64_t position, uint32_t hint) except -1
+    cdef int heard(self, Cursor cursor, uint64_t evaluated_until, uint64_t now_ns) except -1

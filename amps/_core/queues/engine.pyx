@@ -1,0 +1,10 @@
+"""One queue, and the memory that all queues share."""
+
+include "../shm/layout.pxi"
+include "slots.pxi"
+include "heap.pxi"
+include "members.pxi"
+include "lease_order.pxi"
+include "output.pxi"
+include "queue_shared.pxi"
+include "queue.pxi"

@@ -1,0 +1,260 @@
+# Where the sequencer meets the queues: from records to queues, and from what queues decide to records.
+#
+# Everything that changes a queue for good is a record of the journal: the messages themselves, acknowledgements, and
+# what left without a client's doing. What the sequencer does with these here (`enqueue`, `acknowledge`,
+# `removal_record`), the recovery does again with what it reads (`enqueue`, `apply_recorded`), and comes to the same
+# queues.
+
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memmove, memset
+
+from amps._core.queues.engine cimport NewMessage, Queue, Removal
+from amps._core.journal.queue_records cimport (
+    QUEUE_EXPIRE,
+    QueueAcknowledgementHeader,
+    QueueDeliveriesHeader,
+    QueueDelivery,
+    QueueEntry,
+    QueueMatch,
+    QueueMatchesHeader,
+)
+from amps._core.journal.record cimport (
+    KIND_QUEUE_ACKNOWLEDGEMENT,
+    KIND_QUEUE_DELIVERIES,
+    KIND_QUEUE_EXPIRY,
+    NO_EXPIRATION,
+    RECORD_HEADER_BYTES,
+    RecordHeader,
+    align8,
+    record_payload,
+)
+
+cdef enum:
+    ENTRIES_MAX = 4096             # in one removal record
+    DELIVERIES_MAX = 4096          # in one deliveries record
+
+
+cdef class QueueDesk:
+
+    def __init__(self, QueueBook book not None, names, rules=()):
+        """names: (name, message type) of each queue. rules: QueueRules of each, None for one without expressions; or
+        nothing if no queue has any. Who uses it sets `last_sequence` first.
+        """
+        cdef QueueRules of_queue
+        given = []
+        self.book = book
+        self.names = [(message_type.encode(), name.encode("utf-8", "surrogatepass")) for name, message_type in names]
+        for of_queue in rules:
+            given.append(of_queue)
+        if given and len(given) != len(self.names):
+            raise ValueError("rules are given for each queue, or for none")
+        self.rules = tuple(given) if any(given) else None
+        self.last_sequence = None
+        self.durable_awaited = 0
+
+    cdef int enqueue(self, const RecordHeader* record, bytes topic, tuple queues, uint64_t now_ns) except -1:
+        """A message was placed in the journal: it enters the queues of its topic whose filters it matches."""
+        cdef NewMessage message
+        cdef Queue queue
+        cdef QueueRules rules
+        message.position = record.position
+        message.publisher_id = record.publisher_id
+        message.sequence = record.sequence
+        message.publisher = self.book.shared.publisher(record.publisher_id)
+        message.timestamp_ns = record.timestamp_ns
+        message.expiration_s = record.expiration_s
+        message.has_priority = False
+        message.priority = 0
+        message.is_barrier = False
+        if self.rules is None:
+            for queue in queues:
+                queue.enqueue(&message, now_ns)
+            return 0
+        for queue in queues:
+            rules = <QueueRules>self.rules[queue.number]
+            if rules is None:
+                message.has_priority = False
+                message.priority = 0
+                message.is_barrier = False
+            elif not rules.judge(record, topic, &message):
+                continue
+            queue.enqueue(&message, now_ns)
+        return 0
+
+    cdef bint may_acknowledge(self, const RecordHeader* record, uint32_t queue, uint64_t client) except -1:
+        """Whether there is room for those of a client's acknowledgement that will wait for their messages."""
+        cdef const QueueAcknowledgementHeader* header = <const QueueAcknowledgementHeader*>record_payload(record)
+        if (
+            record.payload_length < sizeof(QueueAcknowledgementHeader)
+            or record.payload_length != sizeof(QueueAcknowledgementHeader) + <uint64_t>header.count * sizeof(QueueEntry)
+        ):
+            raise ValueError("a transport pushed an acknowledgement whose entries do not add up to its length")
+        return self.book.may_defer(
+            <Queue>self.book.shared.queues[queue], client, header, <const QueueEntry*>(header + 1), self.last_sequence
+        )
+
+    cdef uint32_t acknowledge(
+        self, RecordHeader* record, uint32_t queue, uint64_t client, uint64_t now_ns, uint32_t* token,
+        uint32_t* matches, uint32_t* removed
+    ) except? 0xFFFFFFFF:
+        """Apply a client's acknowledgement, which it may make, where its record lies. Returns how many entries the
+        journal must know; the record has become one of these only.
+        """
+        cdef QueueAcknowledgementHeader* header = <QueueAcknowledgementHeader*>record_payload(record)
+        cdef QueueEntry* entries = <QueueEntry*>(header + 1)
+        cdef AcknowledgedCounts counts
+        cdef uint32_t dropped
+        self.book.acknowledge_entries(
+            <Queue>self.book.shared.queues[queue], client, header, entries, self.last_sequence, now_ns, &counts
+        )
+        token[0] = header.token
+        matches[0] = counts.matches
+        removed[0] = counts.removed
+        dropped = (header.count - counts.kept) * <uint32_t>sizeof(QueueEntry)
+        header.count = counts.kept
+        header.token = 0
+        header.searched_until = 0
+        if dropped:
+            record.length -= dropped
+            record.payload_length -= dropped
+            memset(<uint8_t*>record + record.length, 0, align8(record.length) - record.length)
+        return counts.kept
+
+    cdef uint32_t token_of(self, const RecordHeader* record) noexcept:
+        """The token of a client's acknowledgement; 0 = nobody wants to hear what it did."""
+        if record.payload_length < sizeof(QueueAcknowledgementHeader):
+            return 0
+        return (<const QueueAcknowledgementHeader*>record_payload(record)).token
+
+    cdef int hear(self, const RecordHeader* record, uint64_t now_ns) except -1:
+        """A transport tells which messages match filters. Raises ValueError for a record that is malformed."""
+        cdef const uint8_t* at = record_payload(record)
+        cdef const uint8_t* end = at + record.payload_length
+        cdef const QueueMatchesHeader* section
+        while at < end:
+            section = <const QueueMatchesHeader*>at
+            if <uint64_t>(end - at) < sizeof(QueueMatchesHeader):
+                raise ValueError("a transport pushed a record of matches that is cut off")
+            at += sizeof(QueueMatchesHeader)
+            if <uint64_t>(end - at) < section.count * <uint64_t>sizeof(QueueMatch):
+                raise ValueError("a transport pushed a record of matches that is cut off")
+            at += section.count * <uint64_t>sizeof(QueueMatch)
+            self.book.hear_section(section, now_ns)
+        return 0
+
+    cdef int apply_recorded(self, const RecordHeader* record, uint32_t queue) except -1:
+        """The recovery has come to a record of a queue. Raises ValueError for one that is malformed."""
+        cdef const QueueAcknowledgementHeader* header = <const QueueAcknowledgementHeader*>record_payload(record)
+        cdef const QueueEntry* entries = <const QueueEntry*>(header + 1)
+        cdef Queue tracked = self.book.shared.queues[queue]
+        cdef uint32_t at
+        if (
+            record.payload_length < sizeof(QueueAcknowledgementHeader)
+            or record.payload_length != sizeof(QueueAcknowledgementHeader) + <uint64_t>header.count * sizeof(QueueEntry)
+        ):
+            raise ValueError("its entries do not add up to its length")
+        if record.position < tracked.start_position:
+            return 0
+        for at in range(header.count):
+            if entries[at].position:
+                tracked.remove_recorded(entries[at].position)
+            else:
+                tracked.defer(entries[at].publisher_id, entries[at].sequence, record.timestamp_ns, None)
+        return 0
+
+    def begin(self):
+        """The queues are made: from now on is counted."""
+        cdef Queue queue
+        for queue in self.book.queues:
+            queue.counters.insert_count = queue.counters.depth
+            queue.counters.delete_count = 0
+
+    # --- what the queues have decided -----------------------------------------------------------------
+
+    cdef bytearray removal_record(self, uint32_t* queue, uint64_t* count):
+        """A record of the first removals that the journal does not have, up to those of another queue or kind, and how
+        many they are. There must be one.
+        """
+        cdef Removal* removals = self.book.output.removals
+        cdef uint64_t limit = min(self.book.output.removal_count, <uint64_t>ENTRIES_MAX)
+        cdef uint64_t found = 0
+        cdef uint32_t length
+        cdef RecordHeader* record
+        cdef QueueAcknowledgementHeader* header
+        cdef QueueEntry* entries
+        while (
+            found < limit and removals[found].queue == removals[0].queue
+            and removals[found].action == removals[0].action
+        ):
+            found += 1
+        length = <uint32_t>(RECORD_HEADER_BYTES + sizeof(QueueAcknowledgementHeader) + found * sizeof(QueueEntry))
+        memory = bytearray(align8(length))
+        record = <RecordHeader*><char*>memory
+        record.length = length
+        record.kind = (
+            <int>KIND_QUEUE_EXPIRY if removals[0].action == QUEUE_EXPIRE else <int>KIND_QUEUE_ACKNOWLEDGEMENT
+        )
+        record.expiration_s = NO_EXPIRATION
+        record.payload_length = length - RECORD_HEADER_BYTES
+        header = <QueueAcknowledgementHeader*>record_payload(record)
+        header.action = removals[0].action
+        header.count = <uint32_t>found
+        entries = <QueueEntry*>(header + 1)
+        for at in range(found):
+            memcpy(&entries[at], &removals[at].entry, sizeof(QueueEntry))
+        queue[0] = removals[0].queue
+        count[0] = found
+        return memory
+
+    cdef int removals_written(self, uint64_t count) except -1:
+        """The journal has the first of them."""
+        cdef Removal* removals = self.book.output.removals
+        self.book.output.removal_count -= count
+        if self.book.output.removal_count:
+            memmove(removals, removals + count, self.book.output.removal_count * sizeof(Removal))
+        return 0
+
+    def take_deliveries(self, uint64_t removed_until):
+        """[(transport, record)] of all that is to be delivered: when its messages are durable, and the journal is
+        durable up to `removed_until`, behind the record of what is delivered at most once.
+        """
+        cdef const QueueDelivery* delivery
+        cdef uint32_t at
+        cdef uint32_t length
+        cdef RecordHeader* record
+        cdef QueueDeliveriesHeader* header
+        cdef uint32_t count
+        cdef bytes taken
+        records = []
+        for transport in self.book.output.transports:
+            while True:
+                taken = self.book.output.take_deliveries(transport, DELIVERIES_MAX)
+                if not taken:
+                    break
+                count = <uint32_t>(len(taken) // sizeof(QueueDelivery))
+                length = <uint32_t>(RECORD_HEADER_BYTES + sizeof(QueueDeliveriesHeader) + len(taken))
+                memory = bytearray(length)
+                record = <RecordHeader*><char*>memory
+                record.length = length
+                record.kind = KIND_QUEUE_DELIVERIES
+                record.payload_length = length - RECORD_HEADER_BYTES
+                header = <QueueDeliveriesHeader*>record_payload(record)
+                header.durable_needed = removed_until
+                header.count = count
+                memcpy(header + 1, <char*>taken, len(taken))
+                delivery = <const QueueDelivery*>(header + 1)
+                for at in range(count):
+                    # The durable position is always the end of a record.
+                    header.durable_needed = max(header.durable_needed, delivery[at].position + 1)
+                self.durable_awaited = max(self.durable_awaited, header.durable_needed)
+                records.append((transport, bytes(memory)))
+        return records
+
+
+cdef enum:
+    SLOT_SHIFT = 32
+
+
+def client_key(uint64_t transport, uint64_t slot, uint64_t serial):
+    """What the queues call a connection."""
+    return transport << TRANSPORT_SHIFT | slot << SLOT_SHIFT | serial

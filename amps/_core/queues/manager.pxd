@@ -1,0 +1,151 @@
+# The expressions of one queue. See queues/rules.pxi.
+
+cimport cython
+from libc.stdint cimport uint32_t, uint64_t
+
+from amps._core.expressions.machine cimport BoundProgram, FilterBench, Program
+from amps._core.journal.queue_records cimport QueueAcknowledgementHeader, QueueEntry, QueueMatchesHeader
+from amps._core.journal.record cimport RecordHeader
+from amps._core.queues.engine cimport (
+    Cursor,
+    Membership,
+    NewMessage,
+    Queue,
+    QueueArena,
+    QueueOutput,
+    QueueShared,
+    Subscriber,
+)
+from amps._core.queues.slots cimport QueueBlock, QueueCounters, QueueSlot
+from amps._core.values.fields cimport FieldSet
+from amps._core.values.value cimport Value
+
+
+cdef class Rule:
+    """One expression, for messages that can be read for all that the queue asks, and for others."""
+
+    cdef BoundProgram together
+    cdef FieldSet fields           # that this expression asks for
+    cdef BoundProgram apart
+
+
+cdef class QueueRules:
+    cdef readonly FilterBench bench
+    cdef FieldSet fields           # that the expressions ask for, all together
+    cdef Rule filter               # each is None if the queue has no such expression
+    cdef Rule barrier
+    cdef Rule priority
+    cdef bint asks_message         # facts besides the fields
+
+    cdef bint judge(self, const RecordHeader* record, bytes topic, NewMessage* message) except -1
+    cdef bint _judge(self, const RecordHeader* record, bytes topic, NewMessage* message) except -1
+    cdef bint _read(self, const RecordHeader* record, FieldSet fields) except -1
+    cdef BoundProgram _ready(self, Rule rule, const RecordHeader* record, bint together)
+    cdef bint _holds(self, Rule rule, const RecordHeader* record, bint together) except -1
+    cdef bint _rank(self, Rule rule, const RecordHeader* record, bint together, uint64_t* priority) except -1
+
+
+cdef bint priority_of(const Value* number, uint64_t* priority) noexcept nogil
+
+
+# See queues/book.pxi.
+
+
+cdef enum:
+    TRANSPORT_SHIFT = 56           # of the number of a client
+
+
+# What an acknowledgement of several messages did (queues.md D-10).
+cdef struct AcknowledgedCounts:
+    uint32_t matches               # found and permitted
+    uint32_t removed               # have left the queue
+    uint32_t kept                  # entries that the journal must know, moved to the front
+
+
+cdef class QueueBook:
+    cdef QueueArena arena
+    cdef QueueShared shared
+    cdef readonly QueueOutput output
+    cdef dict subscribers                  # (transport, number) -> Subscriber
+    cdef dict by_client                    # client -> {(transport, number): None}
+    cdef dict cursors                      # by number: filters that a transport evaluates
+    cdef uint64_t next_order
+    cdef uint32_t next_cursor
+    cdef list cursor_news                  # what `take_cursor_news` has to tell
+    cdef bint was_frozen                   # in the last `serve`
+
+    cdef int hear_section(self, const QueueMatchesHeader* section, uint64_t now_ns) except -1
+    cdef bint may_defer(
+        self, Queue queue, uint64_t client, const QueueAcknowledgementHeader* header, const QueueEntry* entries,
+        object last_sequence
+    ) except -1
+    cdef int acknowledge_entries(
+        self, Queue queue, uint64_t client, const QueueAcknowledgementHeader* header, QueueEntry* entries,
+        object last_sequence, uint64_t now_ns, AcknowledgedCounts* counts
+    ) except -1
+
+
+# The messages of queues, as other processes than the core see them. See queues/walk.pxi.
+
+
+cdef class SlotMemory:
+    """What the core shares of its queues, to be read only."""
+
+    cdef object slots_memory
+    cdef object counters_memory
+    cdef const QueueBlock* blocks
+    cdef const QueueSlot* slots
+    cdef const QueueCounters* counters
+    cdef readonly uint32_t queue_count
+
+
+# What a step of a walk has come to.
+cdef enum WalkStep:
+    WALK_FOUND = 0
+    WALK_END = 1                   # there is nothing further below the limit
+    WALK_LOST = 2                  # the core gives back blocks so fast that another turn is better
+
+
+@cython.final
+cdef class QueueWalk:
+    """A place in a queue, moving forward from message to message."""
+
+    cdef SlotMemory memory
+    cdef readonly uint32_t queue
+    cdef readonly uint64_t passed          # log position of the last message that was passed, alive or not
+    cdef uint32_t block                    # in which the walk is; NO_BLOCK = to be found by `passed`
+    cdef uint64_t first                    # log position of the block's first message: which tells it from a later use
+    cdef uint32_t at                       # the next slot in the block
+    # of the message that was found
+    cdef uint64_t position
+    cdef uint32_t slot
+    cdef int state                         # SlotState
+
+    cdef WalkStep step(self, uint64_t limit) noexcept nogil
+    cdef bint is_alive(self) noexcept nogil
+    cdef WalkStep enter(self) noexcept nogil
+    cdef WalkStep hop(self) noexcept nogil
+    cdef bint is_there(self, uint32_t block, uint64_t first) noexcept nogil
+
+
+# See queues/log_adapter.pxi.
+
+
+cdef class QueueDesk:
+    cdef readonly QueueBook book
+    cdef readonly list names               # by queue: (message type, name), both as bytes
+    cdef tuple rules                       # by queue: QueueRules, None if it has no expression; None = no queue has any
+    cdef public object last_sequence       # publisher id -> the highest sequence in the log
+    cdef readonly uint64_t durable_awaited  # log position up to which the journal must be durable for deliveries
+
+    cdef int enqueue(self, const RecordHeader* record, bytes topic, tuple queues, uint64_t now_ns) except -1
+    cdef bint may_acknowledge(self, const RecordHeader* record, uint32_t queue, uint64_t client) except -1
+    cdef uint32_t acknowledge(
+        self, RecordHeader* record, uint32_t queue, uint64_t client, uint64_t now_ns, uint32_t* token,
+        uint32_t* matches, uint32_t* removed
+    ) except? 0xFFFFFFFF
+    cdef uint32_t token_of(self, const RecordHeader* record) noexcept
+    cdef int hear(self, const RecordHeader* record, uint64_t now_ns) except -1
+    cdef int apply_recorded(self, const RecordHeader* record, uint32_t queue) except -1
+    cdef bytearray removal_record(self, uint32_t* queue, uint64_t* count)
+    cdef int removals_written(self, uint64_t count) except -1

@@ -1,0 +1,10 @@
+"""All queues of the core: rules, subscriptions, turns, checkpoints, and the way from and to the log."""
+
+include "../shm/layout.pxi"
+include "rules.pxi"
+include "book.pxi"
+include "walk.pxi"
+include "details.pxi"
+include "checkpoint.pxi"
+include "log_adapter.pxi"
+include "rebuild.pxi"

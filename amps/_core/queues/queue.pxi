@@ -1,0 +1,1081 @@
+# One queue: messages come in, go to subscriptions, come back, and leave (queues.md §19, §20).
+#
+# A state machine without I/O and without a clock. Messages, acknowledgements, members and time are handed in; what is
+# decided goes to a QueueOutput. One class, in four parts, each with its invariants: the messages in the order of the
+# log; messages enter, wait, run out of time, and leave; who holds which messages; which message goes to which
+# subscription.
+#
+# Order of things: time passes (`pass_time`: leases end, then messages expire), then the queue is served, if it is
+# dirty.
+
+cimport cython
+from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memmove
+
+from amps._core.journal.queue_records cimport (
+    DELIVERY_BARRIER,
+    NO_SUBSCRIPTION,
+    QUEUE_ACKNOWLEDGE,
+    QUEUE_ANSWERED,
+    QUEUE_CANCEL,
+    QUEUE_DELIVERED,
+    QUEUE_EXPIRE,
+    QUEUE_EXTEND_LEASE,
+    REASON_BARRIER_SENT,
+    REASON_MAX_CANCELS,
+    REASON_MAX_DELIVERIES,
+    REASON_TIME_LIMIT,
+)
+from amps._core.journal.record cimport NO_EXPIRATION
+from amps._core.journal.writer cimport PublisherMap
+from amps._core.shm.platform cimport debug_assert
+
+COUNTERS_BYTES = sizeof(QueueCounters)
+COUNTER_NAMES = (
+    "depth", "inactive", "leased", "delivered", "insert_count", "delete_count", "expired_leases", "deferred",
+    "transferred_in", "transferred_out", "oldest_position", "last_queued_position", "last_acked_position",
+    "first_block_plus_one", "members", "oldest_lease_ns",
+)
+
+cdef enum:
+    COUNT_MAX = 65535              # deliveries and cancels of one message
+
+# How long a message waits for a filter to be evaluated, before it goes to others.
+cdef uint64_t EVALUATION_WAIT_NS = 50_000_000
+
+
+@cython.final
+cdef class Queue:
+
+    def __cinit__(self):
+        self.blocks = NULL
+        self.barriers.entries = NULL
+        self.barriers.count = 0
+        self.barriers.capacity = 0
+        self.expiries.entries = NULL
+        self.expiries.count = 0
+        self.expiries.capacity = 0
+
+    def __init__(self, QueueArena arena not None, uint32_t number, counters, settings, QueueShared shared not None):
+        """counters: writable memory of COUNTERS_BYTES that other processes read; it is cleared. settings: see
+        _QueueSettings in manager.pyi.
+        """
+        cdef unsigned char[::1] view = counters
+        cdef Py_ssize_t at
+        if view.shape[0] < <Py_ssize_t>sizeof(QueueCounters):
+            raise ValueError("no room for the counters")
+        for at in range(<Py_ssize_t>sizeof(QueueCounters)):
+            view[at] = 0
+        self.number = number
+        self.arena = arena
+        self.slots = arena.slots
+        self.counters = <QueueCounters*>&view[0]
+        self.counters_memory = counters
+        self.counters.oldest_position = NEVER
+        self.counters.oldest_lease_ns = NEVER
+        self.first_block = 0
+        self.block_count = 0
+        self.block_capacity = 0
+        self.live = 0
+        self.head = NO_SLOT
+        self.settings = settings
+        self.at_least_once = settings.at_least_once
+        self.expiration_model = ("default", "queue", "latest", "earliest").index(settings.expiration_model)
+        self.expiration_ns = NEVER if settings.expiration_ns is None else settings.expiration_ns
+        self.target_depth = NEVER if settings.target_queue_depth is None else settings.target_queue_depth
+        self.deferred_ns = settings.deferred_ack_expiration_ns
+        self.shared = shared
+        self.output = shared.output
+        self.expiry_next = NO_SLOT
+        self.inactive_next = NO_SLOT
+        self.expected_ns = NEVER
+        self.deferred = {}
+        self.dirty = False
+        self.now_ns = 0
+        self.start_position = 0
+        self.strict = settings.strict_leasing
+        self.lease_period_ns = settings.lease_period_ns or 0
+        self.member_limit = settings.max_per_subscription_backlog
+        self.max_deliveries = settings.max_deliveries
+        self.max_cancels = settings.max_cancels
+        self.members = []
+        self.holders = []
+        self.ready = 0
+        self.lease_due_ns = NEVER
+        self.leases = LeaseOrder(arena, self.lease_period_ns)
+        self.has_priority = settings.has_priority
+        self.fairness = ("fast", "round-robin", "proportional").index(settings.fairness_model)
+        self.max_backlog = NEVER if settings.max_backlog is None else settings.max_backlog
+        self.everything = Cursor(arena, None, 0)
+        self.cursors = [self.everything]
+        self.last_order = 0
+        self.wait_until_ns = NEVER
+
+    def __dealloc__(self):
+        free(self.blocks)
+        heap_free(&self.barriers)
+        heap_free(&self.expiries)
+
+    # --- time -----------------------------------------------------------------------------------------
+
+    cdef uint64_t due_ns(self) noexcept:
+        """When `pass_time` has something to do at the earliest."""
+        cdef uint64_t due = min(self.lease_due_ns, self.wait_until_ns)
+        if self.expiries.count:
+            due = min(due, self.expiries.entries[0].rank)
+        if self.expiry_next != NO_SLOT:
+            due = min(due, self.slots[self.expiry_next].expires_ns)
+        for until, _ in self.deferred.values():
+            due = min(due, <uint64_t>until)
+            break  # they are in the order in which they end
+        return due
+
+    cdef int pass_time(self, uint64_t now_ns) except -1:
+        """Leases end, then messages expire, then acknowledgements that came early are forgotten, then waiting for
+        filters ends.
+        """
+        self.now_ns = now_ns
+        if self.lease_due_ns <= now_ns:
+            self.end_leases()
+        self.expire_own()
+        self.expire_in_order()
+        while self.deferred:
+            bookmark, (until, _) = next(iter(self.deferred.items()))
+            if until > now_ns:
+                break
+            self.recall(bookmark)
+        if self.counters.inactive:
+            self.activate()
+        if self.wait_until_ns <= now_ns:
+            self.wait_until_ns = NEVER
+            self.mark_dirty()
+        return 0
+
+    # --- what all parts remember of slots -----------------------------------------------------------------
+
+    cdef int block_dropped(self, uint32_t block, uint32_t next_slot) except -1:
+        """Nobody may remember a slot of that block: what follows it begins at `next_slot`."""
+        cdef Cursor cursor
+        for cursor in self.cursors:
+            if cursor.fresh != NO_SLOT and cursor.fresh // BLOCK_SLOTS == block:
+                cursor.fresh = next_slot
+            cursor.forget_block(block)
+        if self.expiry_next != NO_SLOT and self.expiry_next // BLOCK_SLOTS == block:
+            self.expiry_next = next_slot
+        if self.inactive_next != NO_SLOT and self.inactive_next // BLOCK_SLOTS == block:
+            self.inactive_next = next_slot
+        return 0
+
+    # === the messages in the order of the log ====================================================================
+    #
+    # Appending, finding by log position and taking one out cost the same however many there are. A message keeps its
+    # slot for as long as it is in the queue, so its number can be given away as a hint; a slot that belongs to
+    # another message by then is recognised by its log position.
+    #
+    # Invariants: positions rise from slot to slot; a slot that is gone keeps its position until its block is given
+    # back, so that a search can go by it; a block is given back when nothing in it is alive and it is full, or the
+    # queue is empty.
+
+    cdef uint32_t append(self, uint64_t position) except? 0xFFFFFFFF:
+        """A slot for the message at that position, behind all others. Its state is the caller's to set, to something
+        alive.
+        """
+        cdef uint32_t block = NO_BLOCK
+        cdef uint32_t last
+        cdef uint32_t slot
+        if self.block_count:
+            block = self.blocks[self.first_block + self.block_count - 1]
+        if block == NO_BLOCK or self.arena.blocks[block].used == BLOCK_SLOTS:
+            last = block
+            self._make_room()
+            block = self.arena.take_block(self.number)
+            self.blocks[self.first_block + self.block_count] = block
+            self.block_count += 1
+            if last != NO_BLOCK:
+                self.arena.blocks[last].next = block
+            else:
+                self.counters.first_block_plus_one = block + 1
+        slot = block * BLOCK_SLOTS + self.arena.blocks[block].used
+        self.slots[slot].position = position
+        self.arena.blocks[block].used += 1
+        self.arena.blocks[block].live += 1
+        self.live += 1
+        if self.head == NO_SLOT:
+            self.head = slot
+            self.counters.oldest_position = position
+        return slot
+
+    def _make_room(self):
+        """For one more block in the list."""
+        cdef uint32_t* grown
+        cdef uint64_t capacity
+        if self.first_block + self.block_count < self.block_capacity:
+            return
+        if self.first_block > self.block_capacity // 2:
+            memmove(self.blocks, self.blocks + self.first_block, self.block_count * sizeof(uint32_t))
+        else:
+            capacity = max(<uint64_t>4, 2 * self.block_capacity)
+            grown = <uint32_t*>malloc(capacity * sizeof(uint32_t))
+            if grown == NULL:
+                raise MemoryError()
+            if self.block_count:
+                memmove(grown, self.blocks + self.first_block, self.block_count * sizeof(uint32_t))
+            free(self.blocks)
+            self.blocks = grown
+            self.block_capacity = capacity
+        self.first_block = 0
+
+    def begins_at(self, uint64_t position):
+        """Log position from which on the log is needed to make this queue, of a log that ends at `position`."""
+        return min(position, self.counters.oldest_position)
+
+    cdef uint32_t next_slot(self, uint32_t slot) noexcept nogil:
+        """The slot behind one, alive or not; NO_SLOT: that was the newest."""
+        cdef uint32_t block = slot // BLOCK_SLOTS
+        if slot % BLOCK_SLOTS + 1 < self.arena.blocks[block].used:
+            return slot + 1
+        block = self.arena.blocks[block].next
+        return NO_SLOT if block == NO_BLOCK else block * BLOCK_SLOTS
+
+    cdef uint64_t place_of_block(self, uint64_t position) noexcept nogil:
+        """Place in the list of the last block that begins at a position or before it; there must be one."""
+        cdef uint64_t low = self.first_block
+        cdef uint64_t high = self.first_block + self.block_count
+        cdef uint64_t middle
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self.slots[<uint64_t>self.blocks[middle] * BLOCK_SLOTS].position <= position:
+                low = middle
+            else:
+                high = middle
+        return low
+
+    cdef uint32_t find(self, uint64_t position, uint32_t hint) noexcept nogil:
+        """The slot of the message at a log position, NO_SLOT if it is not in the queue. hint: where it was once."""
+        cdef uint32_t block
+        cdef uint32_t low
+        cdef uint32_t high
+        cdef uint32_t middle
+        if hint != NO_SLOT and hint // BLOCK_SLOTS < self.arena.blocks_used:
+            block = hint // BLOCK_SLOTS
+            if (
+                self.arena.blocks[block].queue_plus_one == self.number + 1
+                and hint % BLOCK_SLOTS < self.arena.blocks[block].used
+                and self.slots[hint].position == position
+            ):
+                return hint if self.slots[hint].state != SLOT_GONE else NO_SLOT
+        if self.block_count == 0:
+            return NO_SLOT
+        block = self.blocks[self.place_of_block(position)]
+        low = block * BLOCK_SLOTS
+        high = low + self.arena.blocks[block].used
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self.slots[middle].position <= position:
+                low = middle
+            else:
+                high = middle
+        if self.slots[low].position != position or self.slots[low].state == SLOT_GONE:
+            return NO_SLOT
+        return low
+
+    cdef int gone(self, uint32_t slot) except -1:
+        """A message has left the queue for good."""
+        cdef uint32_t block = slot // BLOCK_SLOTS
+        cdef uint64_t position = self.slots[slot].position
+        self.slots[slot].state = SLOT_GONE
+        self.arena.blocks[block].live -= 1
+        self.live -= 1
+        if position > self.counters.last_acked_position:
+            self.counters.last_acked_position = position
+        if slot == self.head:
+            while self.head != NO_SLOT and self.slots[self.head].state == SLOT_GONE:
+                self.head = self.next_slot(self.head)
+            self.counters.oldest_position = NEVER if self.head == NO_SLOT else self.slots[self.head].position
+        if self.arena.blocks[block].live == 0 and (self.arena.blocks[block].used == BLOCK_SLOTS or self.live == 0):
+            self.drop_block(self.place_of_block(position))
+            if self.live == 0:
+                while self.block_count:
+                    self.drop_block(self.first_block)
+        return 0
+
+    cdef int drop_block(self, uint64_t place) except -1:
+        """Give back a block in which nothing is alive."""
+        cdef uint32_t block = self.blocks[place]
+        cdef uint32_t next_block = self.arena.blocks[block].next
+        debug_assert(self.arena.blocks[block].live == 0)
+        self.block_dropped(block, NO_SLOT if next_block == NO_BLOCK else next_block * BLOCK_SLOTS)
+        if place == self.first_block:
+            self.first_block += 1
+            self.counters.first_block_plus_one = 0 if next_block == NO_BLOCK else next_block + 1
+        else:
+            self.arena.blocks[self.blocks[place - 1]].next = next_block
+            memmove(
+                self.blocks + place, self.blocks + place + 1,
+                (self.first_block + self.block_count - place - 1) * sizeof(uint32_t),
+            )
+        self.block_count -= 1
+        self.arena.give_back(block)
+        return 0
+
+    # === messages enter, wait, run out of time, and leave ========================================================
+    #
+    # A message enters once (`enqueue`; its log position says whether it is known), and is available, a barrier, or
+    # inactive, if the queue is as deep as it may be. It leaves when it is acknowledged, delivered at most once, or
+    # its time is over. Time passes for most messages in the order of the log (`expiry_next`), for others by a heap
+    # (`expiries`). An acknowledgement may come before its message is active, or is there at all: it is remembered for
+    # a while (`deferred`). Of messages that are not there so many may be, per client and in all queues
+    # (`QueueShared.may_defer`).
+    #
+    # Whoever changes something that may let a message go marks the queue dirty, and the book serves it.
+    #
+    # Invariants
+    # - A message has one state. `depth` counts those that are active (available, leased, barriers), `inactive` the
+    #   others, the first of which is at or behind `inactive_next`.
+    # - A message that waits and whose time will be over is at or behind `expiry_next`, or in `expiries`. What is
+    #   leased or inactive is looked at when it comes back, or becomes active.
+    # - `expected_ns` is when the queue's timer rings; nothing is due before that.
+    # - Heaps may hold more than they should, which is dropped when it comes to the top.
+
+    cdef int mark_dirty(self) except -1:
+        if not self.dirty:
+            self.dirty = True
+            self.shared.dirty.append(self)
+        return 0
+
+    # --- entering -------------------------------------------------------------------------------------
+
+    cdef int enqueue(self, const NewMessage* message, uint64_t now_ns) except -1:
+        """A message enters, unless it is known already. Raises QueueMemoryFull."""
+        cdef uint32_t number
+        cdef QueueSlot* slot
+        cdef bint own = False
+        if message.position <= self.counters.last_queued_position:
+            # Only when the log is read again: its acknowledgement came first, and has done what it had to do.
+            if self.deferred:
+                self.recall((message.publisher_id, message.sequence))
+            return 0
+        self.counters.last_queued_position = message.position
+        self.now_ns = now_ns
+        if self.deferred:
+            found = self.recall((message.publisher_id, message.sequence))
+            if found is not None and found[0] > now_ns:
+                # The acknowledgement may lie before all that will be read of the log one day.
+                return self.output.remove(
+                    self.number, QUEUE_ANSWERED, message.publisher_id, message.sequence, message.position, 0, 0
+                )
+        number = self.append(message.position)
+        slot = &self.slots[number]
+        slot.sequence = message.sequence
+        slot.publisher = message.publisher
+        slot.expires_ns = self.expiry(message, &own)
+        if message.has_priority:
+            slot.flags |= SLOT_HAS_PRIORITY
+            slot.priority = message.priority
+        if own:
+            slot.flags |= SLOT_OWN_EXPIRY
+        return self.place(number, message.is_barrier)
+
+    cdef int place(self, uint32_t number, bint is_barrier) except -1:
+        """A message has its slot, all of it but its state: it is one of the queue's from now on."""
+        cdef QueueSlot* slot = &self.slots[number]
+        if self.everything.fresh == NO_SLOT and not self.has_priority:
+            self.everything.fresh = number
+        if slot.flags & SLOT_OWN_EXPIRY:
+            if slot.expires_ns != NEVER:
+                self.remember_expiry(number)
+        elif self.expiry_next == NO_SLOT and slot.expires_ns != NEVER:
+            self.expiry_next = number
+        if slot.expires_ns < self.expected_ns:
+            self.shared.expects(self, slot.expires_ns)
+        if is_barrier:
+            slot.state = SLOT_BARRIER
+            self.counters.depth += 1
+            self.counters.insert_count += 1
+            heap_push(&self.barriers, 0, slot.position, number, 0)
+            self.mark_dirty()
+        elif self.counters.inactive or self.counters.depth >= self.target_depth:
+            slot.state = SLOT_INACTIVE
+            self.counters.inactive += 1
+            if self.inactive_next == NO_SLOT:
+                self.inactive_next = number
+        else:
+            self.set_available(number)
+        return 0
+
+    cdef uint64_t expiry(self, const NewMessage* message, bint* own) noexcept:
+        """When a message's time is over (queues.md §10, D-13). own: not in the order of the log."""
+        cdef uint64_t of_queue = NEVER
+        cdef uint64_t of_message = NEVER
+        cdef uint64_t chosen
+        if self.expiration_ns != NEVER:
+            of_queue = message.timestamp_ns + self.expiration_ns
+        own[0] = self.expiration_ns == NEVER
+        if message.expiration_s == NO_EXPIRATION:
+            return of_queue
+        if message.expiration_s:
+            of_message = message.timestamp_ns + <uint64_t>message.expiration_s * 1_000_000_000
+        if self.expiration_model == EXPIRATION_DEFAULT:
+            chosen = of_message
+        elif self.expiration_model == EXPIRATION_QUEUE:
+            chosen = of_queue
+        elif self.expiration_model == EXPIRATION_LATEST:
+            chosen = max(of_message, of_queue)
+        else:
+            chosen = min(of_message, of_queue)
+        own[0] = own[0] or chosen != of_queue
+        return chosen
+
+    cdef int remember_expiry(self, uint32_t slot) except -1:
+        cdef Heap kept
+        cdef HeapEntry* entry
+        cdef uint64_t at
+        if self.expiries.count > 2 * self.live + STALE_MAX:
+            kept.entries = NULL
+            kept.count = 0
+            kept.capacity = 0
+            for at in range(self.expiries.count):
+                entry = &self.expiries.entries[at]
+                if self.slots[entry.slot].position == entry.position and self.slots[entry.slot].state != SLOT_GONE:
+                    heap_push(&kept, entry.rank, entry.position, entry.slot, 0)
+            heap_free(&self.expiries)
+            self.expiries = kept
+        return heap_push(&self.expiries, self.slots[slot].expires_ns, self.slots[slot].position, slot, 0)
+
+    cdef int set_available(self, uint32_t slot) except -1:
+        self.slots[slot].state = SLOT_AVAILABLE
+        self.counters.depth += 1
+        self.counters.insert_count += 1
+        return self.offer(slot)
+
+    cdef int activate(self) except -1:
+        """While there is room for active messages, make them out of those beyond the target depth."""
+        cdef uint32_t slot
+        while self.counters.inactive and self.counters.depth < self.target_depth:
+            slot = self.inactive_next
+            while self.slots[slot].state != SLOT_INACTIVE:
+                slot = self.next_slot(slot)
+            self.inactive_next = self.next_slot(slot)
+            self.counters.inactive -= 1
+            if self.deferred and self.recall(self.bookmark(slot)) is not None:
+                self.gone(slot)
+            elif self.slots[slot].expires_ns <= self.now_ns:
+                self.note_removal(slot, QUEUE_EXPIRE, REASON_TIME_LIMIT)
+                self.counters.insert_count += 1
+                self.counters.delete_count += 1
+                self.gone(slot)
+            else:
+                self.set_available(slot)
+        return 0
+
+    # --- leaving --------------------------------------------------------------------------------------
+
+    cdef int leave(self, uint32_t slot) except -1:
+        """An active message that nobody holds leaves the queue."""
+        self.counters.depth -= 1
+        self.counters.delete_count += 1
+        self.gone(slot)
+        if self.barriers.count or self.counters.inactive:
+            self.mark_dirty()
+        return 0
+
+    cdef int expire(self, uint32_t slot, uint32_t reasons) except -1:
+        """An active message that nobody holds leaves the queue, and not because somebody worked on it."""
+        self.note_removal(slot, QUEUE_EXPIRE, reasons)
+        return self.leave(slot)
+
+    cdef int note_removal(self, uint32_t slot, uint32_t action, uint32_t reasons) except -1:
+        return self.output.remove(
+            self.number, action, self.shared.publisher_id(self.slots[slot].publisher), self.slots[slot].sequence,
+            self.slots[slot].position, self.slots[slot].deliveries, reasons,
+        )
+
+    cdef int remove_recorded(self, uint64_t position) except -1:
+        """The journal says that a message has left. 1: it was here."""
+        cdef uint32_t slot = self.find(position, NO_SLOT)
+        if slot == NO_SLOT:
+            return 0
+        if self.slots[slot].state == SLOT_INACTIVE:
+            self.counters.inactive -= 1
+            self.gone(slot)
+        else:
+            self.leave(slot)
+        return 1
+
+    # --- acknowledgements that come early -------------------------------------------------------------
+
+    cdef bint defers(self, uint32_t action) noexcept nogil:
+        """Whether an acknowledgement takes a message away that nobody has got yet (D-06)."""
+        return action == QUEUE_ACKNOWLEDGE or (action == QUEUE_EXPIRE and self.at_least_once)
+
+    cdef int defer(self, uint64_t publisher_id, uint64_t sequence, uint64_t now_ns, client) except -1:
+        """Remember an acknowledgement until its message comes (queues.md §8.5), or anew if it is remembered already."""
+        self.remember((publisher_id, sequence), now_ns + self.deferred_ns, client)
+        return self.shared.expects(self, self.due_ns())
+
+    cdef int remember(self, tuple bookmark, until, client) except -1:
+        self.recall(bookmark)  # they are in the order in which they end
+        self.deferred[bookmark] = until, client
+        self.counters.deferred = len(self.deferred)
+        return self.shared.note_deferred(client)
+
+    cdef tuple recall(self, tuple bookmark):
+        """Take an acknowledgement out that was remembered: (until when, of which client). None: there is none."""
+        cdef tuple found = self.deferred.pop(bookmark, None)
+        if found is not None:
+            self.counters.deferred = len(self.deferred)
+            self.shared.note_undeferred(found[1])
+        return found
+
+    cdef tuple bookmark(self, uint32_t slot):
+        return self.shared.publisher_id(self.slots[slot].publisher), self.slots[slot].sequence
+
+    cdef uint32_t find_since(self, uint32_t publisher, uint64_t sequence, uint64_t position) noexcept nogil:
+        """The slot of a bookmark that came at a log position or behind it; NO_SLOT: it did not."""
+        cdef uint64_t at = self.block_count
+        cdef uint32_t slot
+        cdef uint32_t first
+        while at:
+            at -= 1
+            first = self.blocks[self.first_block + at] * BLOCK_SLOTS
+            slot = first + self.arena.blocks[first // BLOCK_SLOTS].used
+            while slot > first:
+                slot -= 1
+                if self.slots[slot].position < position:
+                    return NO_SLOT
+                if self.slots[slot].sequence == sequence and self.slots[slot].publisher == publisher:
+                    return slot if self.slots[slot].state != SLOT_GONE else NO_SLOT
+        return NO_SLOT
+
+    # --- time -----------------------------------------------------------------------------------------
+
+    cdef int expire_own(self) except -1:
+        cdef HeapEntry entry
+        cdef int state
+        while self.expiries.count and self.expiries.entries[0].rank <= self.now_ns:
+            entry = self.expiries.entries[0]
+            heap_pop(&self.expiries)
+            state = self.slots[entry.slot].state
+            # What is leased or inactive is looked at when it comes back, or is activated.
+            if self.slots[entry.slot].position == entry.position and (
+                state == SLOT_AVAILABLE or state == SLOT_BARRIER
+            ):
+                self.expire(entry.slot, REASON_TIME_LIMIT)
+        return 0
+
+    cdef int expire_in_order(self) except -1:
+        cdef uint32_t slot
+        cdef int state
+        while self.expiry_next != NO_SLOT:
+            slot = self.expiry_next
+            state = self.slots[slot].state
+            if state != SLOT_GONE and not self.slots[slot].flags & SLOT_OWN_EXPIRY:
+                if self.slots[slot].expires_ns > self.now_ns:
+                    return 0
+            self.expiry_next = self.next_slot(slot)
+            if state == SLOT_AVAILABLE or state == SLOT_BARRIER:
+                if not self.slots[slot].flags & SLOT_OWN_EXPIRY:
+                    self.expire(slot, REASON_TIME_LIMIT)
+        return 0
+
+    # === who holds which messages, and how they come back ========================================================
+    #
+    # A message that was delivered is held by a member, a subscription's place in this queue, until it is
+    # acknowledged, cancelled, or its lease or the subscription ends. It then leaves the queue or comes back to it;
+    # one that comes back too often, or too late, expires. What is delivered at most once has left already, and is
+    # held only to count in its subscription's backlog.
+    #
+    # Invariants
+    # - Only a message that is LEASED or DELIVERED has a holder; it is in that member's list, in the order in which
+    #   leases end, and counts once in the subscription's `outstanding`.
+    # - `ready` counts the members whose subscription may get one more; the same for each cursor.
+    # - No lease ends before `lease_due_ns`.
+    # - A membership lives as long as it is current, or holds messages; until then it is in `holders`.
+
+    # --- acknowledgements -----------------------------------------------------------------------------
+
+    cdef int acknowledge_slot(
+        self, uint64_t client, uint32_t slot, uint32_t action, uint64_t extension_ns, uint64_t now_ns
+    ) except -1:
+        """Apply an acknowledgement to a message. Returns an Outcome."""
+        cdef int state = self.slots[slot].state
+        cdef Membership holder
+        self.now_ns = now_ns
+        if state == SLOT_INACTIVE:
+            if not self.defers(action):
+                return OUTCOME_NOTHING
+            publisher_id, sequence = self.bookmark(slot)
+            # Who tells of removals reads them in the journal: it knows of each once.
+            known = (publisher_id, sequence) in self.deferred
+            self.defer(publisher_id, sequence, now_ns, client)
+            return OUTCOME_NOTHING if known else OUTCOME_DEFERRED
+        if state == SLOT_LEASED or state == SLOT_DELIVERED:
+            holder = self.holder_of(slot)
+            if holder.subscriber.client != client and (self.strict or action == QUEUE_EXTEND_LEASE):
+                return OUTCOME_REFUSED
+            if action == QUEUE_EXTEND_LEASE:
+                if state == SLOT_DELIVERED:
+                    return OUTCOME_NOTHING
+                self.extend(holder, slot, now_ns + extension_ns)
+                return OUTCOME_EXTENDED
+            if state == SLOT_DELIVERED:
+                self.free_delivered(slot)
+                return OUTCOME_FREED
+            if action == QUEUE_CANCEL:
+                if self.slots[slot].cancels < COUNT_MAX:
+                    self.slots[slot].cancels += 1
+                self.let_go(slot)
+                return OUTCOME_EXPIRED if self.give_back(slot, True) else OUTCOME_RETURNED
+            self.let_go(slot)
+        elif not self.defers(action):
+            return OUTCOME_NOTHING
+        self.leave(slot)
+        return OUTCOME_REMOVED
+
+    # --- holding --------------------------------------------------------------------------------------
+
+    cdef uint64_t begin_lease(self, uint32_t slot) except? 0xFFFFFFFFFFFFFFFF:
+        """A message is leased from now on; `hold` says to whom. Returns when that ends, 0 = it does not."""
+        cdef QueueSlot* message = &self.slots[slot]
+        cdef uint64_t lease_until_ns = 0
+        message.state = SLOT_LEASED
+        message.lease_ns = self.now_ns
+        if message.deliveries < COUNT_MAX:
+            message.deliveries += 1
+        if self.lease_period_ns:
+            lease_until_ns = message.lease_ns = self.now_ns + self.lease_period_ns
+            message.flags |= SLOT_LEASE_ENDS
+            if lease_until_ns < self.lease_due_ns:
+                self.lease_due_ns = lease_until_ns
+                self.shared.expects(self, lease_until_ns)
+        self.leases.give(slot, self.now_ns, self.counters.leased)
+        self.counters.oldest_lease_ns = self.leases.oldest_ns
+        self.counters.leased += 1
+        return lease_until_ns
+
+    cdef int extend(self, Membership member, uint32_t slot, uint64_t end_ns) except -1:
+        self.unhold(member, slot)
+        self.leases.extend(slot)
+        self.slots[slot].lease_ns = end_ns
+        self.slots[slot].flags |= SLOT_LEASE_ENDS
+        self.hold(member, slot)
+        self.lease_due_ns = min(self.lease_due_ns, end_ns)
+        return self.shared.expects(self, end_ns)
+
+    cdef Membership holder_of(self, uint32_t slot):
+        return <Membership>self.shared.memberships[self.slots[slot].holder]
+
+    cdef int hold(self, Membership member, uint32_t slot) except -1:
+        """Enter a slot in the list of what a member holds, by the end of its lease."""
+        cdef uint32_t before = member.last
+        cdef uint64_t end = self.lease_end(slot)
+        while before != NO_SLOT and self.lease_end(before) > end:
+            before = self.slots[before].previous
+        self.slots[slot].previous = before
+        if before == NO_SLOT:
+            self.slots[slot].next = member.first
+            member.first = slot
+        else:
+            self.slots[slot].next = self.slots[before].next
+            self.slots[before].next = slot
+        if self.slots[slot].next == NO_SLOT:
+            member.last = slot
+        else:
+            self.slots[self.slots[slot].next].previous = slot
+        self.slots[slot].holder = member.number
+        member.held += 1
+        return 0
+
+    cdef uint64_t lease_end(self, uint32_t slot) noexcept nogil:
+        return self.slots[slot].lease_ns if self.slots[slot].flags & SLOT_LEASE_ENDS else NEVER
+
+    cdef int unhold(self, Membership member, uint32_t slot) except -1:
+        cdef uint32_t previous = self.slots[slot].previous
+        cdef uint32_t following = self.slots[slot].next
+        if previous == NO_SLOT:
+            member.first = following
+        else:
+            self.slots[previous].next = following
+        if following == NO_SLOT:
+            member.last = previous
+        else:
+            self.slots[following].previous = previous
+        member.held -= 1
+        return 0
+
+    cdef int let_go(self, uint32_t slot) except -1:
+        """A leased message has no holder any more; its state is the caller's to set."""
+        cdef Membership member = self.holder_of(slot)
+        self.unhold(member, slot)
+        self.leases.end(slot)
+        self.counters.oldest_lease_ns = self.leases.oldest_ns
+        self.slots[slot].flags &= <unsigned char>~SLOT_LEASE_ENDS
+        self.counters.leased -= 1
+        self.freed(member)
+        return 0
+
+    cdef int free_delivered(self, uint32_t slot) except -1:
+        """A message delivered at most once counts in no backlog any more."""
+        cdef Membership member = self.holder_of(slot)
+        self.unhold(member, slot)
+        self.counters.delivered -= 1
+        self.gone(slot)
+        self.freed(member)
+        return 0
+
+    cdef int freed(self, Membership member) except -1:
+        """A member holds one message less."""
+        self.count_backlog(member.subscriber, -1)
+        if not member.current and member.held == 0:
+            self.holders.remove(member)
+            self.shared.forget_membership(member)
+        if self.ready or self.barriers.count:
+            self.mark_dirty()
+        return 0
+
+    cdef int count_backlog(self, Subscriber subscriber, int change) except -1:
+        """A subscription holds more or fewer messages: it may have room now, in all its queues, or none any more."""
+        cdef bint before = subscriber.outstanding < subscriber.limit
+        cdef bint after
+        cdef Membership member
+        subscriber.outstanding += change
+        after = subscriber.outstanding < subscriber.limit
+        if before != after:
+            for member in subscriber.memberships:
+                (<Queue>self.shared.queues[member.queue]).member_became(member, after)
+        return 0
+
+    cdef int give_back(self, uint32_t slot, bint cancelled) except -1:
+        """A message that was leased comes back, or expires (queues.md §11, `ret`). 1: it has expired."""
+        cdef uint32_t reasons = 0
+        if self.slots[slot].expires_ns <= self.now_ns:
+            reasons |= REASON_TIME_LIMIT
+        if cancelled and self.max_cancels and self.slots[slot].cancels >= self.max_cancels:
+            reasons |= REASON_MAX_CANCELS
+        if self.max_deliveries and self.slots[slot].deliveries >= self.max_deliveries:
+            reasons |= REASON_MAX_DELIVERIES
+        self.slots[slot].state = SLOT_AVAILABLE
+        if reasons:
+            self.expire(slot, reasons)
+            return 1
+        self.offer(slot)
+        return 0
+
+    cdef int return_all(self, Membership member, uint64_t now_ns) except -1:
+        """A subscription has ended: what it held comes back, or is free."""
+        cdef uint32_t slot
+        self.now_ns = now_ns
+        while member.first != NO_SLOT:
+            slot = member.first
+            if self.slots[slot].state == SLOT_DELIVERED:
+                self.free_delivered(slot)
+            else:
+                self.let_go(slot)
+                self.give_back(slot, False)
+        return 0
+
+    # --- members --------------------------------------------------------------------------------------
+
+    cdef int add_member(self, Membership member) except -1:
+        """A subscription gets messages from now on."""
+        cdef uint64_t at = <uint64_t>len(self.members)
+        while at and (<Membership>self.members[at - 1]).subscriber.order > member.subscriber.order:
+            at -= 1
+        self.members.insert(at, member)
+        if member not in self.holders:
+            self.holders.append(member)
+        member.current = True
+        member.cursor.members += 1
+        self.counters.members += 1
+        if member.subscriber.outstanding < member.subscriber.limit:
+            self.member_became(member, True)
+        return self.mark_dirty()
+
+    cdef int drop_member(self, Membership member) except -1:
+        """A subscription gets nothing more; what it holds, it holds. A filter that nobody has any more is forgotten."""
+        self.members.remove(member)
+        member.current = False
+        member.cursor.members -= 1
+        self.counters.members -= 1
+        if member.subscriber.outstanding < member.subscriber.limit:
+            self.member_became(member, False)
+        if member.held == 0:
+            self.holders.remove(member)
+            self.shared.forget_membership(member)
+        if member.cursor.members == 0 and member.cursor is not self.everything:
+            self.cursors.remove(member.cursor)
+        return self.mark_dirty()
+
+    cdef int member_became(self, Membership member, bint ready) except -1:
+        """A current member may get a message now, or may not any more."""
+        if ready:
+            self.ready += 1
+            member.cursor.ready += 1
+            return self.mark_dirty()
+        self.ready -= 1
+        member.cursor.ready -= 1
+        return 0
+
+    # --- time -----------------------------------------------------------------------------------------
+
+    cdef int end_leases(self) except -1:
+        cdef Membership member
+        cdef uint32_t slot
+        self.lease_due_ns = NEVER
+        for member in list(self.holders):
+            while member.first != NO_SLOT and self.lease_end(member.first) <= self.now_ns:
+                slot = member.first
+                self.counters.expired_leases += 1
+                self.let_go(slot)
+                self.give_back(slot, False)
+            if member.first != NO_SLOT:
+                self.lease_due_ns = min(self.lease_due_ns, self.lease_end(member.first))
+        return 0
+
+    # === which message goes to which subscription ================================================================
+    #
+    # Nothing here costs more with more messages in the queue: what is available is found
+    # from the first slot that nobody has looked at (`fresh`), and from heaps of what came back or has a priority.
+    #
+    # Invariants
+    # - What is AVAILABLE is at or behind `fresh` of the cursor without a filter, or in its heap; for a cursor with a
+    #   filter it is in the heap if it is known to match. Heaps may hold more than that, which is dropped when it
+    #   comes to the top.
+    # - Nothing behind a barrier is delivered before the barrier.
+
+    @property
+    def heap_entries(self):
+        """Entries of all its heaps, stale ones included: memory besides the slots."""
+        cdef Cursor cursor
+        count = self.barriers.count + self.expiries.count
+        for cursor in self.cursors:
+            count += cursor.heap.count
+        return count
+
+    # --- what may be delivered ------------------------------------------------------------------------
+
+    cdef int offer(self, uint32_t slot) except -1:
+        """A message may be delivered: see that every cursor will meet it."""
+        cdef Cursor cursor
+        for cursor in self.cursors:
+            self.offer_to(cursor, slot)
+        if self.ready:
+            self.mark_dirty()
+        return 0
+
+    cdef int offer_to(self, Cursor cursor, uint32_t slot) except -1:
+        cdef QueueSlot* message = &self.slots[slot]
+        if cursor.takes_all:
+            if (
+                not self.has_priority and cursor.fresh != NO_SLOT
+                and message.position >= self.slots[cursor.fresh].position
+            ):
+                return 0
+        elif message.position >= cursor.evaluated_until or not cursor.has_match(slot):
+            return 0
+        if cursor.heap.count > 2 * self.live + STALE_MAX:
+            return self.gather(cursor)
+        return heap_push(
+            &cursor.heap, ~message.priority, message.position, slot, not message.flags & SLOT_HAS_PRIORITY
+        )
+
+    cdef int gather(self, Cursor cursor) except -1:
+        """Make a cursor's heap anew, without what is stale."""
+        cdef uint32_t slot = self.head
+        heap_free(&cursor.heap)
+        if cursor.takes_all and not self.has_priority:
+            cursor.fresh = self.head
+            return 0
+        while slot != NO_SLOT:
+            if self.slots[slot].state == SLOT_AVAILABLE:
+                self.offer_to(cursor, slot)
+            slot = self.next_slot(slot)
+        return 0
+
+    cdef uint64_t undelivered_from(self) noexcept:
+        """Log position before which nothing is delivered for the first time any more, or an earlier one; NEVER: all
+        that is here was delivered.
+        """
+        cdef uint32_t slot = self.everything.fresh  # in the order of the log; with priorities there is none
+        if self.counters.depth + self.counters.inactive == self.counters.leased:
+            return NEVER
+        return self.slots[self.head if slot == NO_SLOT else slot].position
+
+    # --- delivery -------------------------------------------------------------------------------------
+
+    cdef int serve(self, uint64_t now_ns) except -1:
+        """Deliver what can be delivered."""
+        cdef int64_t slot
+        self.dirty = False
+        self.now_ns = now_ns
+        while True:
+            if self.counters.inactive:
+                self.activate()
+            if self.barriers.count and self.release_barrier():
+                continue
+            if self.ready == 0 or self.counters.leased + self.counters.delivered >= self.max_backlog:
+                break
+            if self.output.frozen and not self.at_least_once:
+                break
+            slot = self.choose()
+            if slot < 0:
+                break
+            self.deliver(<uint32_t>slot, self.pick(<uint32_t>slot))
+        return 0
+
+    cdef bint release_barrier(self) except -1:
+        """Send the first barrier to everybody, if nothing before it is left. False: it has to wait."""
+        cdef HeapEntry* entry = &self.barriers.entries[0]
+        cdef Membership member
+        cdef uint32_t slot = entry.slot
+        if self.slots[slot].position != entry.position or self.slots[slot].state != SLOT_BARRIER:
+            heap_pop(&self.barriers)
+            return self.barriers.count > 0 and self.release_barrier()
+        # What was delivered at most once and is not acknowledged is before it, too.
+        if self.head != slot or not self.members or self.output.frozen:
+            return False
+        heap_pop(&self.barriers)
+        for transport in sorted({(<Membership>member).subscriber.transport for member in self.members}):
+            self.output.deliver(
+                transport, NO_SUBSCRIPTION, self.number, slot, self.slots[slot].position, 0, DELIVERY_BARRIER
+            )
+        self.note_removal(slot, QUEUE_DELIVERED, REASON_BARRIER_SENT)
+        self.leave(slot)
+        return True
+
+    cdef bint look(self, Cursor cursor) except -1:
+        """Find what a cursor would deliver next: `top`. False: nothing."""
+        cdef HeapEntry* entry
+        cdef uint32_t slot = NO_SLOT
+        cdef int state
+        while cursor.heap.count:
+            entry = &cursor.heap.entries[0]
+            if (
+                self.slots[entry.slot].position == entry.position
+                and self.slots[entry.slot].state == SLOT_AVAILABLE
+            ):
+                slot = entry.slot
+                break
+            heap_pop(&cursor.heap)
+        while cursor.fresh != NO_SLOT:
+            state = self.slots[cursor.fresh].state
+            if state == SLOT_AVAILABLE:
+                if slot == NO_SLOT or self.slots[cursor.fresh].position < self.slots[slot].position:
+                    slot = cursor.fresh
+                break
+            if state == SLOT_BARRIER or state == SLOT_INACTIVE:
+                break
+            cursor.fresh = self.next_slot(cursor.fresh)
+        if (
+            slot != NO_SLOT and self.barriers.count
+            and self.slots[slot].position > self.barriers.entries[0].position
+        ):
+            slot = NO_SLOT
+        cursor.top = slot
+        return slot != NO_SLOT
+
+    cdef bint precedes(self, uint32_t one, uint32_t other) noexcept nogil:
+        """Whether a message is to be delivered before another one."""
+        cdef QueueSlot* a = &self.slots[one]
+        cdef QueueSlot* b = &self.slots[other]
+        if self.has_priority:
+            if (a.flags ^ b.flags) & SLOT_HAS_PRIORITY:
+                return a.flags & SLOT_HAS_PRIORITY != 0
+            if a.priority != b.priority:
+                return a.priority > b.priority
+        return a.position < b.position
+
+    cdef int64_t choose(self) except -2:
+        """The next message that somebody can get. -1: none, or it is not known yet."""
+        cdef Cursor cursor
+        cdef uint32_t best = NO_SLOT
+        cdef uint64_t needed
+        for cursor in self.cursors:
+            cursor.top = NO_SLOT
+            if cursor.ready and self.look(cursor):
+                if best == NO_SLOT or self.precedes(cursor.top, best):
+                    best = cursor.top
+        if best == NO_SLOT:
+            return -1
+        if PyList_GET_SIZE(self.cursors) > 1:
+            needed = self.counters.last_queued_position if self.has_priority else self.slots[best].position
+            for cursor in self.cursors:
+                if cursor.ready and not cursor.takes_all and cursor.evaluated_until <= needed:
+                    if cursor.heard_ns == 0:
+                        cursor.heard_ns = self.now_ns
+                    if cursor.heard_ns + EVALUATION_WAIT_NS > self.now_ns:
+                        self.wait_until_ns = min(self.wait_until_ns, cursor.heard_ns + EVALUATION_WAIT_NS)
+                        self.shared.expects(self, self.wait_until_ns)
+                        return -1
+        return best
+
+    cdef Membership pick(self, uint32_t slot):
+        """Who gets a message: among those with room whose next message it is (queues.md §7, §20)."""
+        cdef Membership member
+        cdef Membership best = None
+        cdef Membership first = None
+        cdef Subscriber subscriber
+        cdef Py_ssize_t at
+        for at in range(PyList_GET_SIZE(self.members)):
+            member = <Membership>PyList_GET_ITEM(self.members, at)
+            subscriber = member.subscriber
+            if member.cursor.top != slot or subscriber.outstanding >= subscriber.limit:
+                continue
+            if self.fairness == FAIRNESS_FAST:
+                return member
+            if self.fairness == FAIRNESS_ROUND_ROBIN:
+                if subscriber.order > self.last_order:
+                    return member
+                if first is None:
+                    first = member
+            elif (
+                best is None
+                or subscriber.outstanding * best.subscriber.limit < best.subscriber.outstanding * subscriber.limit
+            ):
+                best = member
+        return first if best is None else best
+
+    cdef int deliver(self, uint32_t slot, Membership member) except -1:
+        cdef QueueSlot* message = &self.slots[slot]
+        cdef Subscriber subscriber = member.subscriber
+        cdef uint64_t lease_until_ns = 0
+        self.last_order = subscriber.order
+        if self.at_least_once:
+            lease_until_ns = self.begin_lease(slot)
+        else:
+            message.state = SLOT_DELIVERED
+            self.note_removal(slot, QUEUE_DELIVERED, 0)
+            self.counters.depth -= 1
+            self.counters.delivered += 1
+            self.counters.delete_count += 1
+        self.hold(member, slot)
+        member.cursor.last_delivered_position = message.position
+        self.count_backlog(subscriber, 1)
+        self.output.deliver(
+            subscriber.transport, subscriber.number, self.number, slot, message.position, lease_until_ns, 0
+        )
+        return 0
+
+    # --- filters --------------------------------------------------------------------------------------
+
+    cdef int hear_match(self, Cursor cursor, uint64_t position, uint32_t hint) except -1:
+        """A message matches a cursor's filter."""
+        cdef uint32_t slot = self.find(position, hint)
+        if slot == NO_SLOT or position < cursor.evaluated_until:
+            return 0
+        cursor.note_match(slot)
+        if self.slots[slot].state == SLOT_AVAILABLE:
+            heap_push(
+                &cursor.heap, ~self.slots[slot].priority, position, slot,
+                not self.slots[slot].flags & SLOT_HAS_PRIORITY,
+            )
+        return 0
+
+    cdef int heard(self, Cursor cursor, uint64_t evaluated_until, uint64_t now_ns) except -1:
+        """All that matches up to a log position has been told."""
+        cursor.evaluated_until = max(cursor.evaluated_until, evaluated_until)
+        cursor.heard_ns = 0 if cursor.evaluated_until > self.counters.last_queued_position else now_ns
+        self.wait_until_ns = NEVER
+        return self.mark_dirty()

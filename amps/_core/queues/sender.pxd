@@ -1,0 +1,181 @@
+# Messages of queues, read from the log. See queues/messages.pxi.
+
+cimport cython
+from libc.stdint cimport uint32_t, uint64_t
+
+from amps._core.delivery.output cimport Outlet
+from amps._core.expressions.machine cimport Filter, FilterSet
+from amps._core.journal.queue_records cimport QueueDelivery, QueueMatch
+from amps._core.journal.reader cimport LogCursor, LogFile
+from amps._core.journal.record cimport RecordHeader
+from amps._core.queues.manager cimport QueueWalk, SlotMemory
+from amps._core.shm.memory cimport ControlPage
+from amps._core.wire.ingress cimport AckList, LeaseTable
+from amps._core.wire.topics cimport TopicEntry
+
+
+@cython.final
+cdef class MessageReader:
+    cdef object directory          # LogDirectory
+    cdef ControlPage control
+    cdef list cursors              # in files that were read last, the last one first
+    cdef LogCursor cursor          # in the file of the message that was read last
+    cdef LogFile looked_at         # of which a part is known to be in memory, in this turn
+    cdef uint64_t resident_from
+    cdef uint64_t resident_until
+    cdef LogFile missing_file      # of the record that was not in memory
+    cdef uint64_t missing_offset
+    cdef uint64_t missing_bytes
+    cdef uint64_t needed_until     # file offset: what lies behind is asked for with it, because it may be wanted next
+    cdef bint idle                 # nothing was read since `release` was called last
+
+    cdef void begin_turn(self) noexcept
+    cdef const RecordHeader* read(self, uint64_t position) except? NULL
+    cdef uint64_t cost(self, const RecordHeader* record) noexcept
+    cdef LogCursor cursor_for(self, uint64_t position)
+    cdef bint is_resident(self, LogFile file, uint64_t offset) except -1
+    cdef bint look(self, LogFile file, uint64_t offset, uint64_t length) noexcept
+
+
+cdef uint64_t match_message(
+    FilterSet filters, const RecordHeader* record, TopicEntry entry
+) except? 0xFFFFFFFFFFFFFFFF
+
+
+# Filters of queue subscriptions, as a transport evaluates them. See queues/filtering.pxi.
+
+
+@cython.final
+cdef class FilterCursor:
+    """One filter on one queue, and what matches it that the core has not been told."""
+
+    cdef readonly uint32_t number          # the core's number of it
+    cdef Filter filter
+    cdef Scan scan
+    cdef QueueMatch* matches
+    cdef uint32_t count
+    cdef uint32_t capacity
+
+    cdef int note(self, uint64_t position, uint32_t slot) except -1
+
+
+@cython.final
+cdef class Scan:
+    """Filters that have been evaluated up to the same message of a queue."""
+
+    cdef QueueWalk walk
+    cdef TopicEntry entry                  # of the queue
+    cdef FilterSet filters                 # members: FilterCursor
+    cdef dict cursors                      # by number
+    cdef uint64_t evaluated_until          # log position
+    cdef bint caught_up                    # there was nothing further when it was looked at last
+    cdef bint has_message                  # the walk has found one that was not evaluated yet
+    cdef bint waits                        # for it to be read from the disk
+
+
+@cython.final
+cdef class QueueFiltering:
+    cdef SlotMemory memory
+    cdef MessageReader reader
+    cdef object read_ahead
+    cdef object schedule
+    cdef object damaged
+    cdef object push
+    cdef dict cursors                      # by number
+    cdef list scans
+    cdef uint64_t turn                     # counts, so that everybody comes first once
+    cdef uint64_t used                     # what the turn has cost, in bytes of log
+    cdef uint64_t idle_at                  # the limit up to which there is nothing to do; 0 = there may be
+    cdef bytearray sections                # of the record that is being made
+
+    cdef int run_scan(self, Scan scan, uint64_t limit, uint64_t bytes_max) except -1
+    cdef bint evaluate(self, Scan scan) except -1
+    cdef int tell(self, Scan scan) except -1
+    cdef int add_section(self, FilterCursor cursor, uint32_t first, uint32_t count, uint64_t until) except -1
+    cdef int join(self, Scan scan) except -1
+
+
+# Looking for messages in queues. See queues/search.pxi.
+
+
+@cython.final
+cdef class QueueSearch:
+    cdef QueueWalk walk
+    cdef MessageReader reader
+    cdef TopicEntry entry                  # of the queue
+    cdef FilterSet filters                 # the one filter; None: everything matches
+    cdef frozenset keys                    # transaction ids of what may match; None: any
+    cdef uint64_t limit                    # log position below which is searched
+    cdef bint has_message                  # the walk has found one that was not evaluated yet
+    cdef readonly AckList found            # what matches
+    cdef readonly uint64_t compared
+    cdef readonly uint64_t matched
+    cdef bint shows                        # what matches is shown, not acknowledged
+    cdef uint64_t skip_count               # of what matches, so many are not shown yet
+    cdef uint64_t row_limit                # and then so many at most
+    cdef list rows
+
+    cdef uint64_t look(self) except? 0
+
+
+# From the core's deliveries to frames. See queues/sender.pxi.
+
+
+@cython.final
+cdef class QueueReceiver:
+    """One queue subscription."""
+
+    cdef readonly uint32_t number
+    cdef readonly object owner
+    cdef Outlet outlet
+    cdef LeaseTable leases         # of its connection
+    cdef uint32_t flags            # of delivery/output.pyx
+    cdef bytes ids                 # the end of a frame's beginning: `,"sids":"…"`, or nothing
+    cdef dict beginnings           # by queue: a frame's header up to and including `sids`
+    cdef uint32_t last_queue       # and the one that was used last
+    cdef bytes last_beginning
+    # Deliveries that wait for the disk, and those behind them.
+    cdef QueueDelivery* parked
+    cdef uint64_t parked_first
+    cdef uint64_t parked_end
+    cdef uint64_t parked_capacity
+    cdef bint is_ready             # what it waited for was read
+    cdef FilterSet filters         # with its filter alone, for barriers; None: it has none
+    cdef dict entries              # by queue: TopicEntry
+
+    cdef bytes beginning_of(self, uint32_t queue)
+    cdef int park(self, const QueueDelivery* delivery) except -1
+
+
+cdef class Batch:
+    cdef bytes record
+    cdef uint64_t durable_needed
+    cdef uint32_t count
+    cdef uint32_t at
+    cdef dict barriers             # number of a barrier's delivery -> receivers; None if there is none
+    cdef object action             # None, or what is to be done at this place instead
+
+
+@cython.final
+cdef class QueueSender:
+    cdef MessageReader reader
+    cdef object read_ahead
+    cdef object schedule
+    cdef object damaged
+    cdef dict receivers            # by number: keeps alive what `places` points to
+    cdef dict by_queue             # queue -> {number: receiver}
+    cdef void** places             # by number, open addressing: QueueReceiver, borrowed
+    cdef uint64_t place_count      # a power of two
+    cdef object batches            # deque of Batch
+    cdef object woken              # deque of receivers whose pages were read
+    cdef uint64_t used             # what the turn has cost, in bytes of log
+
+    cdef QueueReceiver find(self, uint32_t number)
+    cdef void place(self, QueueReceiver receiver) noexcept
+    cdef int rehash(self, uint64_t count) except -1
+    cdef int run_batch(self, Batch batch, uint64_t bytes_max) except -1
+    cdef int run_parked(self, QueueReceiver receiver, uint64_t bytes_max) except -1
+    cdef int deliver(self, QueueReceiver receiver, const QueueDelivery* delivery) except -1
+    cdef bint send(self, QueueReceiver receiver, const QueueDelivery* delivery) except -1
+    cdef int wake(self, QueueReceiver receiver) except -1
+    cdef bint is_for(self, QueueReceiver receiver, uint32_t queue, const RecordHeader* record) except -1

@@ -1,0 +1,71 @@
+# What queues keep in memory that other processes read: slots, blocks of them, and counters. See queues/slots.pxi.
+
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+
+
+cdef enum:
+    BLOCK_SLOTS = 1024
+    NO_SLOT = 0xFFFFFFFF
+    NO_BLOCK = 0xFFFFFFFF
+
+# What has become of a message in a queue (queues.md §19).
+cdef enum SlotState:
+    SLOT_FREE = 0
+    SLOT_INACTIVE = 1              # beyond the target depth
+    SLOT_AVAILABLE = 2
+    SLOT_LEASED = 3
+    SLOT_BARRIER = 4               # waits for everything before it to leave
+    SLOT_DELIVERED = 5             # left an at-most-once queue, and still counts in a backlog
+    SLOT_GONE = 6
+
+
+cdef enum SlotFlag:
+    SLOT_HAS_PRIORITY = 1          # else it comes after all that have one
+    SLOT_OWN_EXPIRY = 2            # it does not expire in the order of the log
+    SLOT_LEASE_ENDS = 4            # `lease_ns` is the end of the lease, not its beginning
+
+
+# 64 bytes. One message in one queue.
+cdef packed struct QueueSlot:
+    uint64_t position              # log position of the message's record; rises from slot to slot of a queue
+    uint64_t sequence              # second part of its bookmark
+    uint64_t expires_ns            # UNIX time from which on it may not be delivered; NEVER
+    uint64_t lease_ns              # while leased: UNIX time at which the lease ends, or began if it has no end
+    uint64_t priority
+    uint32_t publisher             # number of the first part of its bookmark
+    uint32_t holder                # number of the membership that holds it, while leased or delivered
+    uint32_t previous              # in the list of what the holder holds, in the order of delivery
+    uint32_t next
+    uint16_t deliveries
+    uint16_t cancels
+    uint8_t state                  # SlotState
+    uint8_t flags                  # SlotFlag
+    uint16_t unused
+
+
+# One block of slots, all of one queue.
+cdef packed struct QueueBlock:
+    uint32_t queue_plus_one        # whose it is; 0 = nobody's
+    uint32_t used                  # slots that were ever filled since it was taken
+    uint32_t live                  # slots that are not gone
+    uint32_t next                  # block of the queue with the messages that follow
+
+
+# What a queue says of itself to other processes: one row of a table in shared memory. All fields are the core's.
+cdef packed struct QueueCounters:
+    uint64_t depth                 # active messages: available, leased, barriers
+    uint64_t inactive              # beyond the target depth
+    uint64_t leased
+    uint64_t delivered             # left an at-most-once queue and count in a backlog
+    uint64_t insert_count          # entered, since the instance started
+    uint64_t delete_count          # acknowledged, expired or delivered at most once, since then
+    uint64_t expired_leases
+    uint64_t deferred              # acknowledgements that wait for their message
+    uint64_t transferred_in
+    uint64_t transferred_out
+    uint64_t oldest_position       # log position of the oldest message; NEVER = it is empty
+    uint64_t last_queued_position  # of the newest message that entered
+    uint64_t last_acked_position   # of the newest message that left
+    uint64_t first_block_plus_one  # of the arena, to walk from; 0 = none
+    uint64_t members               # subscriptions
+    uint64_t oldest_lease_ns       # UNIX time at which the oldest lease began; NEVER = there is none

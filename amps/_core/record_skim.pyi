@@ -1,6 +1,0 @@
-"""Types of skimming through journal files; see record_skim.pyx."""
-
-from amps._core.log_file import LogFile
-
-def places(file: LogFile, end: int, step: int) -> list[tuple[int, int]]: ...
-def find_message(file: LogFile, first: int, end: int, publisher_id: int, sequence: int) -> int | None: ...

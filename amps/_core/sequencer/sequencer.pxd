@@ -1,0 +1,49 @@
+# See sequencer/sequencer.pxi.
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+from amps._core.journal.writer cimport LogWriter, PublisherMap
+from amps._core.queues.manager cimport QueueDesk
+from amps._core.shm.memory cimport Ring
+
+
+cdef enum:
+    NO_PUBLISHER = 0xFFFFFFFF
+
+
+cdef struct Publisher:
+    uint64_t publisher_id
+    uint64_t last_sequence         # highest seen, logged or not
+
+
+cdef struct Session:
+    uint32_t serial                # of the connection in that slot
+    uint32_t publisher             # number of its Publisher
+    uint32_t state                 # SessionState
+
+
+cdef enum SessionState:
+    SESSION_NONE = 0
+    SESSION_ACTIVE = 1
+    SESSION_FENCED = 2             # its name was taken over: nothing more is accepted from it
+
+
+cdef class Topic:
+    cdef readonly uint32_t number
+    cdef readonly bytes name
+    cdef readonly bytes message_type
+    cdef readonly uint64_t hash
+    cdef readonly bint logged
+    cdef tuple feeds               # queues that its messages enter
+    cdef int64_t queue             # number of the queue with this name, -1 = there is none
+
+
+cdef class TransportState:
+    cdef int index
+    cdef Ring ring
+    cdef Session* sessions
+    cdef uint32_t session_capacity
+    cdef list topics               # by the transport's number: Topic
+    cdef uint64_t taken            # bytes taken from the ring and not released yet
+
+    cdef Session* session(self, uint32_t slot) except NULL

@@ -1,0 +1,673 @@
+# The core's logic: order and duplicates. No I/O, no clock.
+#
+# The sequencer takes the records that transports pushed into their rings, in ring order, and gives each accepted
+# message its place: position, transaction id and time are filled in where the record lies, and whole runs of records
+# go to the log in one write. Where it writes to (journal/append.pxi) and what time it is it is told. So the same code
+# runs in the server and, with a simulated storage and clock, in the simulation.
+#
+# Invariants
+# - A publisher's sequences only rise in the log. What is not higher than the highest seen is dropped.
+# - What is in a ring of a session that has lost its client name is dropped (sequencer/sequencer.pxi).
+# - Transaction ids rise over both logs together: merging them by transaction id gives the order of the instance.
+# - A message that the journal cannot take (no further file can be made) is refused, and its session with it: what a
+#   publisher sends next must not come into the log before it, or it would be a duplicate when it is sent again.
+# - The watermarks are published after the bytes are there, the ring's tail after the watermarks. So a transport that
+#   sees its record consumed and then reads the watermarks has an upper bound of the record's position.
+
+cimport cython
+import msgpack
+from cpython.tuple cimport PyTuple_GET_SIZE
+from libc.stdint cimport uint32_t, uint64_t, uint8_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memset
+
+from amps._core.journal.queue_records cimport QueueEntry
+from amps._core.journal.record cimport (
+    FLAG_DERIVED_PUBLISHER,
+    FLAG_UNRECORDED,
+    KIND_DECLARE_TOPIC,
+    KIND_DISCONNECT,
+    KIND_FIRST_CONTROL,
+    KIND_LOGON,
+    KIND_QUEUE_ACKNOWLEDGEMENT,
+    KIND_QUEUE_MATCHES,
+    KIND_QUEUE_SUBSCRIBE,
+    KIND_QUEUE_UNSUBSCRIBE,
+    KIND_SPILLED_PUBLISH,
+    RECORD_HEADER_BYTES,
+    TOPIC_PREFIX_BYTES,
+    RecordHeader,
+    align8,
+    record_checksum,
+    record_parts_fit,
+    record_payload,
+)
+from amps._core.journal.writer cimport LogWriter
+from amps._core.shm.memory cimport NOTHING_REFUSED, ControlPage, Ring, Watermarks
+from amps._core.shm.platform cimport load_acquire, store_release
+from amps._core.queues.manager import client_key
+from amps._core.values.value import publisher_id as publisher_id_of, topic_hash
+
+cdef enum:
+    # Acknowledgements of more messages of queues, or about as many, wait for the next turn: who acknowledged first is
+    # sent new ones while the others are dealt with.
+    ACKNOWLEDGED_PER_TURN = 256
+
+
+@cython.final
+cdef class Sequencer:
+    """Orders everything. One per core; not thread-safe.
+
+    journal: LogWriter of the journal, None without a transaction log. transient: LogWriter for topics that are not
+    recorded. is_logged(topic, message_type) tells which topics the journal takes. open_spill(token) maps the file of a
+    message that was too large for its ring. next_txid: the first transaction id to be given. publishers: {publisher id:
+    highest sequence} from recovery. queues: a QueueDesk, and `feeds` and `queue` of amps.config.queue_topics; None: no
+    queues.
+    """
+
+    # sessions, client names, topics, publishers
+    cdef readonly LogWriter journal
+    cdef object is_logged
+    cdef readonly QueueDesk desk
+    cdef object queue_topics
+    cdef readonly uint64_t now_ns
+    cdef list transports           # TransportState by number
+    cdef dict topics_by_key
+    cdef list topics
+    cdef PublisherMap publisher_map
+    cdef Publisher* publishers
+    cdef uint32_t publisher_count
+    cdef uint32_t publisher_capacity
+    cdef dict owners               # client name -> (transport, slot, serial, user id)
+    cdef readonly set client_names  # of all who ever logged on
+    cdef readonly dict names       # (transport, slot) -> client name whose owner that session is
+    cdef readonly list replies     # [(transport, msgpack-able tuple)], taken by the process
+    # order
+    cdef readonly LogWriter transient
+    cdef object open_spill
+    cdef readonly uint64_t next_txid
+    cdef readonly uint64_t durable
+    cdef readonly uint64_t accepted
+    cdef readonly uint64_t duplicates
+    cdef readonly uint64_t fenced
+    cdef uint64_t _refused_from_bytes  # records of that length or more are refused by the journal
+    cdef uint64_t acknowledged     # messages of queues, of the ring that is processed, in this turn
+    cdef bint removals_recorded    # since deliveries were handed over last
+    # the run of records, contiguous in a ring, not written yet
+    cdef LogWriter run_writer
+    cdef const uint8_t* run_data
+    cdef uint64_t run_length
+
+    def __cinit__(self):
+        self.publishers = NULL
+
+    def __init__(
+        self, journal, transient, is_logged, open_spill, uint64_t next_txid, publishers, uint64_t now_ns, queues=None
+    ):
+        self.transient = transient
+        self.open_spill = open_spill
+        self.next_txid = next_txid
+        self.durable = 0
+        self.accepted = 0
+        self.duplicates = 0
+        self.fenced = 0
+        self._refused_from_bytes = NOTHING_REFUSED
+        self.acknowledged = 0
+        self.removals_recorded = False
+        self.run_writer = None
+        self.run_data = NULL
+        self.run_length = 0
+        self.journal = journal
+        self.is_logged = is_logged
+        self.desk, self.queue_topics = queues or (None, None)
+        if self.desk is not None:
+            self.desk.last_sequence = self.last_sequence
+        self.now_ns = now_ns
+        self.transports = []
+        self.topics_by_key = {}
+        self.topics = []
+        self.publisher_map = PublisherMap()
+        self.publisher_count = 0
+        self.publisher_capacity = 0
+        self.owners = {}
+        self.names = {}
+        self.client_names = set()
+        self.replies = []
+        for publisher, sequence in publishers.items():
+            self.publishers[self._publisher(publisher)].last_sequence = sequence
+
+    def __dealloc__(self):
+        free(self.publishers)
+
+    # === sessions, client names, topics, publishers ==============================================================
+    #
+    # A session is a connection that has logged on; it has a slot of its transport,
+    # which is used again, and a serial number, which is not.
+    #
+    # Invariants
+    # - A client name belongs to one session. When another one takes it over, what the old session still has in its
+    #   ring is dropped: it was not acknowledged, and the number may already be promised to the new session.
+    # - Topics and publishers have numbers as long as the core lives. A publisher's highest sequence only rises.
+
+    def attach_transport(self, int index, Ring ring):
+        """(Re)start transport `index` with that ring; sessions of its predecessor end here."""
+        cdef TransportState state = TransportState()
+        while len(self.transports) <= index:
+            self.transports.append(None)
+        state.index = index
+        state.ring = ring
+        state.topics = []
+        state.taken = 0
+        self.transports[index] = state
+        for key in [key for key in self.names if key[0] == index]:
+            self._give_up_name(key)
+        if self.desk is not None:
+            self.desk.book.end_transport(index, self.now_ns)
+            self.desk.book.take_cursor_news()  # who would evaluate these filters is gone
+
+    def topic_number(self, str topic, str message_type):
+        """The core's number of a topic; made when first asked for."""
+        return self._topic(topic.encode("utf-8", "surrogatepass"), message_type.encode()).number
+
+    cdef Topic _topic(self, bytes name, bytes message_type):
+        cdef Topic topic
+        key = (name, message_type)
+        topic = self.topics_by_key.get(key)
+        if topic is None:
+            topic = Topic()
+            topic.number = <uint32_t>len(self.topics)
+            topic.name = name
+            topic.message_type = message_type
+            text = name.decode("utf-8", "surrogatepass")
+            type_text = message_type.decode()
+            topic.hash = topic_hash(text, type_text)
+            topic.logged = self.journal is not None and self.is_logged(text, type_text)
+            topic.feeds = ()
+            topic.queue = -1
+            if self.desk is not None:
+                if topic.logged:
+                    topic.feeds = tuple([
+                        self.desk.book.queues[number] for number in self.queue_topics.feeds(text, type_text)
+                    ])
+                number = self.queue_topics.queue(text, type_text)
+                topic.queue = -1 if number is None else number
+            self.topics.append(topic)
+            self.topics_by_key[key] = topic
+        return topic
+
+    cdef uint32_t _publisher(self, uint64_t publisher_id) except? NO_PUBLISHER:
+        cdef uint64_t* place = self.publisher_map.find(publisher_id)
+        cdef Publisher* grown
+        if place != NULL:
+            return <uint32_t>place[0]
+        if self.publisher_count == self.publisher_capacity:
+            self.publisher_capacity = max(64, self.publisher_capacity * 2)
+            grown = <Publisher*>realloc(self.publishers, self.publisher_capacity * sizeof(Publisher))
+            if grown == NULL:
+                raise MemoryError()
+            self.publishers = grown
+        self.publishers[self.publisher_count].publisher_id = publisher_id
+        self.publishers[self.publisher_count].last_sequence = 0
+        place = self.publisher_map.insert(publisher_id)
+        place[0] = self.publisher_count
+        self.publisher_count += 1
+        return self.publisher_count - 1
+
+    def last_sequence(self, uint64_t publisher_id):
+        """Highest sequence seen of a publisher, 0 = none."""
+        cdef uint64_t* place = self.publisher_map.find(publisher_id)
+        return self.publishers[place[0]].last_sequence if place != NULL else 0
+
+    # --- sessions -------------------------------------------------------------------------------------
+
+    cdef int _logon(
+        self, int index, TransportState state, uint32_t slot, uint32_t serial, str name, str user_id
+    ) except -1:
+        cdef Session* session = state.session(slot)
+        cdef Session* old
+        cdef uint64_t publisher_id = publisher_id_of(name)
+        cdef uint64_t last_sequence = 0
+        if self.journal is not None:
+            owner = self.owners.get(name)
+            if owner is not None:
+                if owner[3] != user_id:
+                    self.replies.append((index, ("logon", slot, serial, False, 0, 0)))
+                    return 0
+                old = (<TransportState>self.transports[owner[0]]).session(owner[1])
+                if old.serial == owner[2]:
+                    old.state = SESSION_FENCED
+                self.names.pop(owner[:2], None)
+                self.replies.append((owner[0], ("kick", owner[1], owner[2], name, user_id)))
+            self.client_names.add(name)
+            self.owners[name] = (index, slot, serial, user_id)
+            self.names[index, slot] = name
+        session.serial = serial
+        session.publisher = self._publisher(publisher_id)
+        session.state = SESSION_ACTIVE
+        if self.journal is not None:
+            last_sequence = self.publishers[session.publisher].last_sequence
+        self.replies.append(
+            (index, ("logon", slot, serial, True, last_sequence,
+                     self.journal.position if self.journal is not None else 0))
+        )
+        return 0
+
+    cdef int _disconnect(self, int index, TransportState state, uint32_t slot, uint32_t serial) except -1:
+        cdef Session* session = state.session(slot)
+        if session.serial == serial:
+            session.state = SESSION_NONE
+            self._give_up_name((index, slot))
+        if self.desk is not None:
+            self.desk.book.end_client(client_key(index, slot, serial), self.now_ns)
+            self._tell_cursors()
+        return 0
+
+    cdef int _give_up_name(self, tuple key) except -1:
+        """The session in that slot ended; its client name, if it still is its owner, is free."""
+        name = self.names.pop(key, None)
+        if name is not None:
+            del self.owners[name]
+        return 0
+
+    cdef int _tell_cursors(self) except -1:
+        """Tell transports which filters they have to evaluate from now on, and which not any more."""
+        for transport, cursor, queue, key in self.desk.book.take_cursor_news():
+            if queue is None:
+                self.replies.append((transport, ("queue_evaluated_enough", 0, 0, cursor)))
+            else:
+                self.replies.append((transport, ("queue_evaluate", 0, 0, cursor, queue, key)))
+        return 0
+
+    # --- the turn -------------------------------------------------------------------------------------
+
+    def turn(self, ControlPage control, uint64_t now_ns, uint64_t durable, uint64_t bytes_max):
+        """Take at most about `bytes_max` bytes from each ring and publish the watermarks. True: there was something.
+
+        What was taken is not released yet: a transport may see its records as consumed only when the answers to them
+        are on their way. A ring that still waits for that is passed over.
+        """
+        cdef bint worked = False
+        cdef TransportState state
+        cdef int index
+        if now_ns > self.now_ns:
+            self.now_ns = now_ns
+        self.durable = durable
+        if self.desk is not None:
+            self.desk.book.pass_time(self.now_ns)
+        for index in range(len(self.transports)):
+            state = <TransportState>self.transports[index]
+            if state.taken == 0:
+                state.taken = self._process(index, state, bytes_max)
+                worked = worked or state.taken > 0
+        if self.desk is not None and self._serve_queues():
+            worked = True
+        if worked:
+            self.publish_watermarks(control)
+        return worked
+
+    def release(self, blocked):
+        """Free what was taken, except from transports in `blocked` (their answers still wait). True: something was."""
+        cdef bint released = False
+        cdef TransportState state
+        cdef int index
+        for index in range(len(self.transports)):
+            state = <TransportState>self.transports[index]
+            if state.taken and index not in blocked:
+                store_release(&state.ring.data.tail, state.ring.data.tail + state.taken)
+                state.taken = 0
+                released = True
+        return released
+
+    def pending(self):
+        """Whether any ring holds something that the next turn would take."""
+        cdef TransportState state
+        for state in self.transports:
+            if state.taken == 0 and load_acquire(&state.ring.data.head) != state.ring.data.tail:
+                return True
+        return False
+
+    def ring_is_empty(self, int index):
+        """Whether everything that a transport has published is taken and released."""
+        cdef TransportState state = self.transports[index]
+        return state.taken == 0 and load_acquire(&state.ring.data.head) == state.ring.data.tail
+
+    cdef uint64_t _process(self, int index, TransportState state, uint64_t bytes_max) except? 0xFFFFFFFFFFFFFFFF:
+        cdef Ring ring = state.ring
+        cdef uint64_t start = ring.data.tail
+        cdef uint64_t at = start
+        cdef uint64_t limit = load_acquire(&ring.data.head)
+        cdef uint64_t head = limit
+        cdef RecordHeader* record
+        cdef uint64_t length
+        if limit == start:
+            return 0
+        if limit - start > bytes_max:
+            limit = start + bytes_max
+        self.acknowledged = 0
+        while at < limit and self.acknowledged < ACKNOWLEDGED_PER_TURN:
+            # A record is published whole, so the one at `at` may be read to its end whatever the limit says.
+            record = <RecordHeader*>ring.peek(&at, head)
+            if record == NULL:
+                break
+            length = align8(record.length)  # an acknowledgement gets shorter when it is applied
+            if record.kind < KIND_FIRST_CONTROL:
+                self.take(record, state)
+            else:
+                self.flush_run()
+                self.control(record, index, state)
+            at += length
+        self.flush_run()
+        return at - start
+
+    def publish_watermarks(self, ControlPage control):
+        """Let readers see what was written."""
+        cdef Watermarks values
+        values.journal_written = self.journal.position if self.journal is not None else 0
+        values.journal_number = self.journal.number if self.journal is not None else 0
+        values.transient_written = self.transient.position
+        values.transient_number = self.transient.number
+        values.next_txid = self.next_txid
+        if control.data.refused_from_bytes != self._refused_from_bytes:
+            store_release(&control.data.refused_from_bytes, self._refused_from_bytes)
+        control.write_watermarks(&values)
+
+    cdef int flush_run(self) except -1:
+        if self.run_length:
+            self.run_writer.write(self.run_data, self.run_length)
+            self.run_length = 0
+            self.run_writer = None
+        return 0
+
+    cdef int take(self, RecordHeader* record, TransportState state) except -1:
+        """Accept, or drop, one message."""
+        cdef uint32_t slot = <uint32_t>record.position
+        cdef uint32_t serial = <uint32_t>(record.position >> 32)
+        cdef Session* session = state.session(slot)
+        cdef Topic topic = state.topics[record.topic_id]
+        cdef LogWriter writer
+        cdef Publisher* publisher = NULL
+        cdef uint64_t need
+        cdef uint64_t offset
+        cdef bint new_topic
+        cdef bint enters
+        if not record_parts_fit(record):
+            # Written down it would be taken for damage by every reader; better no core than an unreadable log.
+            raise ValueError("a transport pushed a record whose parts do not add up to its length")
+        if session.serial != serial or session.state != SESSION_ACTIVE:
+            self.fenced += 1
+            return 0
+        if self.journal is not None and not record.flags & FLAG_DERIVED_PUBLISHER:
+            publisher = &self.publishers[session.publisher]
+            if record.sequence <= publisher.last_sequence:
+                self.duplicates += 1
+                # Who wants to hear what an acknowledgement did hears that it did nothing.
+                return self._answer_acknowledgement(record, state.index, False)
+        if record.kind == KIND_QUEUE_ACKNOWLEDGEMENT:
+            if topic.queue < 0:
+                raise ValueError("a transport pushed an acknowledgement of messages of no queue")
+            writer = self.journal
+            if self.desk.book.output.removal_count:
+                # It may be about something that has left: nobody may be told so before the journal is.
+                self._write_removals()
+                if self.desk.book.output.removal_count:
+                    return self._refuse(session, slot, state)
+            client = client_key(state.index, slot, session.serial)
+            if not self.desk.may_acknowledge(record, <uint32_t>topic.queue, client):
+                return self._answer_acknowledgement(record, state.index, True)
+        else:
+            writer = self.journal if topic.logged and not record.flags & FLAG_UNRECORDED else self.transient
+        if record.length >= self._refused_from_bytes and writer is self.journal:
+            return self._refuse(session, slot, state)
+        enters = topic.feeds and writer is self.journal and record.kind != KIND_QUEUE_ACKNOWLEDGEMENT
+        if enters and not self.desk.book.arena.ensure(<uint32_t>PyTuple_GET_SIZE(topic.feeds)):
+            return self._refuse(session, slot, state)
+        if self.run_writer is not writer:
+            self.flush_run()
+        new_topic = (
+            topic.number >= writer.place_capacity
+            or writer.places[topic.number].file_plus_one != writer.number + 1
+        )
+        need = align8(record.length)
+        if new_topic:
+            need += topic_record_bytes(topic)
+        offset = writer.position + self.run_length - writer.start_position
+        if offset + need + RECORD_HEADER_BYTES > writer.size:
+            self.flush_run()
+            need = align8(record.length) + topic_record_bytes(topic)
+            if not writer.may_rotate(need):
+                # A file for a large message may not be had where an ordinary one is.
+                self._refused_from_bytes = record.length if writer.lacks_large else 0
+                return self._refuse(session, slot, state)
+            writer.rotate(need, self.next_txid, self.now_ns, self.durable)
+            new_topic = True
+        if publisher != NULL:
+            publisher.last_sequence = record.sequence
+        if record.kind == KIND_QUEUE_ACKNOWLEDGEMENT and not self._acknowledge(record, topic, state.index):
+            return 0
+        if new_topic:
+            self.flush_run()
+            writer.name_topic(
+                topic.number, topic.message_type, topic.name, topic.hash, self.next_txid, self.now_ns, self.durable
+            )
+        if self.run_length and self.run_data + self.run_length != <const uint8_t*>record:
+            self.flush_run()
+        if not self.run_length:
+            self.run_writer = writer
+            self.run_data = <const uint8_t*>record
+        record.position = writer.position + self.run_length
+        record.txid = self.next_txid
+        record.timestamp_ns = self.now_ns
+        record.durable_position = self.durable
+        record.topic_id = writer.places[topic.number].topic_id
+        if record.flags & FLAG_DERIVED_PUBLISHER:
+            record.sequence = record.txid
+        record.checksum = record_checksum(record)
+        self.next_txid += 1
+        self.accepted += 1
+        if writer.index is not None:
+            writer.index.add(record, record.position - writer.start_position)
+        self.run_length += align8(record.length)
+        if enters:
+            self.desk.enqueue(record, topic.name, topic.feeds, self.now_ns)
+        return 0
+
+    # --- queues ---------------------------------------------------------------------------------------
+
+    cdef bint _acknowledge(self, RecordHeader* record, Topic topic, int index) except -1:
+        """Apply an acknowledgement. False: the journal need not know."""
+        cdef uint32_t slot = <uint32_t>record.position
+        cdef uint32_t serial = <uint32_t>(record.position >> 32)
+        cdef uint32_t token = 0
+        cdef uint32_t matches = 0
+        cdef uint32_t removed = 0
+        self.acknowledged += record.payload_length // <uint32_t>sizeof(QueueEntry)
+        cdef uint32_t kept = self.desk.acknowledge(
+            record, <uint32_t>topic.queue, client_key(index, slot, serial), self.now_ns, &token, &matches, &removed
+        )
+        if token:
+            self.replies.append((index, ("queue_acknowledged", slot, serial, token, matches, removed, False)))
+        return kept > 0
+
+    cdef int _answer_acknowledgement(self, RecordHeader* record, int index, bint refused) except -1:
+        """Something does nothing: it came a second time, or too many acknowledgements wait for their messages."""
+        if record.kind == KIND_QUEUE_ACKNOWLEDGEMENT:
+            token = self.desk.token_of(record)
+            if token:
+                slot, serial = <uint32_t>record.position, record.position >> 32
+                self.replies.append((index, ("queue_acknowledged", slot, serial, token, 0, 0, refused)))
+        return 0
+
+    cdef bint _serve_queues(self) except -1:
+        """Decide what is delivered, write down what has left, hand the deliveries over. True: there were any."""
+        cdef bint worked = self._write_removals()  # what time and clients have taken out
+        if self.desk.book.output.has_unwritten_deliveries:
+            # Nobody would hear now of what is decided, and leases would run meanwhile.
+            return worked
+        self.desk.book.output.frozen = self.refuses or self.desk.book.output.removal_count > 0
+        self.desk.book.serve(self.now_ns)
+        worked = self._write_removals() or worked
+        if self.desk.book.output.has_unwritten_deliveries:
+            return worked
+        for transport, record in self.desk.take_deliveries(self.journal.position if self.removals_recorded else 0):
+            self.replies.append((transport, record))
+            worked = True
+        self.removals_recorded = False
+        return worked
+
+    cdef bint _write_removals(self) except -1:
+        """Give the journal what has left the queues without a client's doing. True: it took some of it."""
+        cdef bytearray memory
+        cdef uint32_t queue = 0
+        cdef uint64_t count = 0
+        cdef bint written = False
+        while self.desk.book.output.removal_count:
+            memory = self.desk.removal_record(&queue, &count)
+            message_type, name = self.desk.names[queue]
+            if not self._append(<RecordHeader*><char*>memory, self._topic(name, message_type)):
+                break
+            self.desk.removals_written(count)
+            self.removals_recorded = written = True
+        return written
+
+    cdef bint _append(self, RecordHeader* record, Topic topic) except -1:
+        """Write a record of the core's own to the journal, under a topic. False: the journal cannot take it."""
+        cdef LogWriter writer = self.journal
+        cdef uint64_t need = align8(record.length) + topic_record_bytes(topic)
+        self.flush_run()
+        if self.refuses:
+            return False
+        if writer.position - writer.start_position + need + RECORD_HEADER_BYTES > writer.size:
+            if not writer.may_rotate(need):
+                self._refused_from_bytes = 0
+                return False
+            writer.rotate(need, self.next_txid, self.now_ns, self.durable)
+        if (
+            topic.number >= writer.place_capacity
+            or writer.places[topic.number].file_plus_one != writer.number + 1
+        ):
+            writer.name_topic(
+                topic.number, topic.message_type, topic.name, topic.hash, self.next_txid, self.now_ns, self.durable
+            )
+        record.position = writer.position
+        record.txid = self.next_txid
+        record.timestamp_ns = self.now_ns
+        record.durable_position = self.durable
+        record.topic_id = writer.places[topic.number].topic_id
+        record.checksum = record_checksum(record)
+        self.next_txid += 1
+        if writer.index is not None:
+            writer.index.add(record, record.position - writer.start_position)
+        writer.write(<const uint8_t*>record, align8(record.length))
+        return True
+
+    cdef int _subscribe(self, int index, TransportState state, uint32_t slot, uint32_t serial, tuple wanted) except -1:
+        """A subscription to queues begins, or changes; one of a connection that is no more does nothing."""
+        cdef Session* session = state.session(slot)
+        number, queues, max_backlog, filter_key, *shown = wanted
+        if session.serial == serial and session.state == SESSION_ACTIVE:
+            backlog = self.desk.book.subscribe(
+                index, number, client_key(index, slot, serial), dict.fromkeys(queues, filter_key), max_backlog,
+                *shown,
+            )
+            self.replies.append((index, ("queue_entered", slot, serial, number, backlog)))
+            self._tell_cursors()
+        return 0
+
+    cdef int _refuse(self, Session* session, uint32_t slot, TransportState state) except -1:
+        """A message that the journal cannot take: nothing more is accepted from its session."""
+        session.state = SESSION_FENCED
+        self.fenced += 1
+        self.replies.append((state.index, ("refused", slot, session.serial)))
+        return 0
+
+    @property
+    def refuses(self):
+        """Whether the journal refuses messages, all of them or large ones."""
+        return self._refused_from_bytes != NOTHING_REFUSED
+
+    def try_next_journal(self):
+        """Refuse no longer if the next journal can be had. False: it still cannot; all messages are refused then."""
+        self._refused_from_bytes = NOTHING_REFUSED if self.journal.may_rotate(0) else 0
+        return not self.refuses
+
+    def change_journal(self):
+        """Go on in the next journal although the one in use is not full. False: it cannot be had."""
+        if self.try_next_journal():
+            self.journal.rotate(0, self.next_txid, self.now_ns, self.durable)
+        return not self.refuses
+
+    # --- control records ------------------------------------------------------------------------------
+
+    cdef int control(self, RecordHeader* record, int index, TransportState state) except -1:
+        cdef uint32_t slot = <uint32_t>record.position
+        cdef uint32_t serial = <uint32_t>(record.position >> 32)
+        cdef bytes payload
+        if record.kind == KIND_QUEUE_MATCHES:
+            return self.desk.hear(record, self.now_ns)
+        payload = (<const char*>record_payload(record))[: record.payload_length]
+        if record.kind == KIND_DECLARE_TOPIC:
+            name, message_type = msgpack.unpackb(payload)
+            number = record.topic_id
+            while <uint32_t>len(state.topics) <= number:
+                state.topics.append(None)
+            state.topics[number] = self._topic(name, message_type)
+        elif record.kind == KIND_LOGON:
+            name, user_id = msgpack.unpackb(payload)
+            self._logon(index, state, slot, serial, name, user_id)
+        elif record.kind == KIND_DISCONNECT:
+            self._disconnect(index, state, slot, serial)
+        elif record.kind == KIND_SPILLED_PUBLISH:
+            self._take_spill(payload, state)
+        elif record.kind == KIND_QUEUE_SUBSCRIBE:
+            self._subscribe(index, state, slot, serial, tuple(msgpack.unpackb(payload)))
+        elif record.kind == KIND_QUEUE_UNSUBSCRIBE:
+            (number,) = msgpack.unpackb(payload)
+            self.desk.book.unsubscribe(index, number, self.now_ns)
+            self.replies.append((index, ("queue_ended", slot, serial, number)))
+            self._tell_cursors()
+        else:
+            raise ValueError(f"transport {index} pushed a record of unknown kind {record.kind}")
+        return 0
+
+    cdef int _take_spill(self, bytes token, TransportState state) except -1:
+        """A message too large for the ring: its record lies in a file, which `open_spill` maps and then removes."""
+        cdef unsigned char[::1] view
+        memory = self.open_spill(token)
+        view = memory
+        try:
+            self.take(<RecordHeader*>&view[0], state)
+            self.flush_run()
+        finally:
+            view = None
+            memory.close()
+        return 0
+
+    @property
+    def durable_awaited(self):
+        """Log position up to which the journal must be durable for what is delivered; 0: nothing waits, or ever did."""
+        return 0 if self.desk is None else self.desk.durable_awaited
+
+    @property
+    def queues_due_ns(self):
+        """UNIX time at which a queue has something to do at the latest; None: there are no queues."""
+        return None if self.desk is None else self.desk.book.due_ns
+
+    @property
+    def undelivered_from(self):
+        """Log position before which no queue holds anything that it has not delivered yet; None: none holds any."""
+        return None if self.desk is None else self.desk.book.undelivered_from
+
+    @property
+    def has_replies(self):
+        """Whether `take_replies` has anything."""
+        return len(self.replies) > 0
+
+    def take_replies(self):
+        """[(transport index, tuple or whole record)] since the last call: answers, connections to close, deliveries."""
+        replies = self.replies
+        self.replies = []
+        return replies
+
+
+cdef inline uint64_t topic_record_bytes(Topic topic):
+    return align8(RECORD_HEADER_BYTES + TOPIC_PREFIX_BYTES + len(topic.message_type) + len(topic.name))

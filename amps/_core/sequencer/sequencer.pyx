@@ -1,0 +1,6 @@
+"""The register of sessions, the sequencer, and the turns of the core."""
+
+include "../shm/layout.pxi"
+include "transport_state.pxi"
+include "sequencer.pxi"
+include "turns.pxi"

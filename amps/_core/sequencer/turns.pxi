@@ -1,0 +1,208 @@
+# The core's turns: what goes in and out around the sequencer, thousands of times a second.
+#
+# A turn lets the sequencer take what the transports pushed and decide, tells the flusher, hands answers and deliveries
+# to the transports, frees their rings, and wakes who sleeps. Between turns the core waits here. Nothing is decided
+# here; recovery, the supervisor and everything rare are in amps/server/core/process.py.
+#
+# Invariants
+# - A ring is released only when the answers to what was taken from it are in the egress ring of its transport
+#   (`blocked`: those of which some have found no room yet).
+# - Before the core waits it says that it sleeps and looks once more, so that nobody's push goes unnoticed.
+
+from libc.errno cimport EINTR, errno
+from libc.stdint cimport uint64_t
+from posix.unistd cimport read, write
+
+from amps._core.shm.platform cimport full_fence, load_relaxed, monotonic_ns, store_release
+from amps._core.shm.memory cimport TRANSPORTS_MAX, ControlPage, Ring
+
+cdef extern from "<poll.h>" nogil:
+    struct pollfd:
+        int fd
+        short events
+        short revents
+    int poll(pollfd* entries, unsigned long count, int timeout)
+    enum:
+        POLLIN
+        POLLOUT
+
+cdef extern from "<sched.h>" nogil:
+    int sched_yield()
+
+cdef enum:
+    BELL_PLACE = 0
+    SUPERVISOR_PLACE = 1
+    REQUESTS_PLACE = 2
+    PLACES = 3
+
+WOKEN_BY_BELL = 1 << BELL_PLACE
+
+
+cdef class CoreTurns:
+
+    cdef ControlPage control
+    cdef public object sequencer   # may be replaced by one that observes it
+    cdef object journal
+    cdef object may_take
+    cdef object written
+    cdef object after
+    cdef object as_record
+    cdef list egress               # Ring by transport
+    cdef list waiting              # by transport: records that its ring has no room for
+    cdef readonly object blocked   # transports of which some wait
+    cdef readonly set replacing    # transports that died and whose rings are not empty yet; the owner's to change
+    cdef int transports
+    cdef int[TRANSPORTS_MAX] bells
+    cdef int bell
+    cdef int supervisor
+    cdef int requests
+    cdef uint64_t bytes_max
+
+    def __init__(
+        self, ControlPage control not None, egress, bells, int bell, int supervisor, int requests, uint64_t bytes_max,
+        as_record
+    ):
+        """egress, bells: the ring and the doorbell's descriptor of each transport. bell, supervisor, requests: the
+        descriptors that the core waits for. bytes_max: taken from each ring in one turn, about. as_record(answer): the
+        record that tells a transport.
+        """
+        if len(egress) > TRANSPORTS_MAX or len(egress) != len(bells):
+            raise ValueError("one ring and one doorbell for each transport")
+        self.control = control
+        self.egress = list(egress)
+        self.waiting = [[] for _ in self.egress]
+        self.transports = <int>len(self.egress)
+        for index, descriptor in enumerate(bells):
+            self.bells[index] = descriptor
+        self.bell = bell
+        self.supervisor = supervisor
+        self.requests = requests
+        self.bytes_max = bytes_max
+        self.as_record = as_record
+        self.blocked = frozenset()
+        self.replacing = set()
+
+    def begin(self, sequencer, may_take, written, after):
+        """The log is open. may_take(): whether there is room for what is not recorded. written(position, wanted): the
+        journal ends there, and somebody waits for its being durable up to there; None: there is none. after(): called
+        in each turn when the sequencer has had its.
+        """
+        self.sequencer = sequencer
+        self.journal = sequencer.journal
+        self.may_take = may_take
+        self.written = written
+        self.after = after
+
+    def turn(self, uint64_t now_ns):
+        """One batch from every transport. True: there was something to do. Raises what the journal raises."""
+        cdef bint worked = False
+        if self.may_take():
+            worked = self.sequencer.turn(self.control, now_ns, self.control.data.flush.durable, self.bytes_max)
+            if worked and self.written is not None:
+                # What is delivered is waited for: no transport has to say so first.
+                wanted = max(self.sequencer.durable_awaited, self.control.durable_wanted(self.transports))
+                self.written(self.journal.position, wanted)
+            self.after()
+        if self.blocked or self.sequencer.has_replies:
+            # An answer that finds room late goes to a transport that may sleep, and from which nothing was taken now.
+            worked = self._send_replies() or worked
+        if self.sequencer.release(self.blocked):
+            worked = True
+        if worked:
+            self._wake_transports()
+        return worked
+
+    cdef bint _send_replies(self) except -1:
+        """True: some are in the rings now."""
+        cdef bint sent = False
+        cdef int index
+        cdef list waiting
+        cdef Ring ring
+        for index, reply in self.sequencer.take_replies():
+            record = reply if type(reply) is bytes else self.as_record(reply)
+            waiting = <list>self.waiting[index]
+            if waiting or index in self.replacing or not (<Ring>self.egress[index]).push(record):
+                waiting.append(record)
+            else:
+                sent = True
+        blocked = None
+        for index in range(self.transports):
+            waiting = <list>self.waiting[index]
+            if not waiting:
+                continue
+            if index in self.replacing:
+                waiting.clear()
+                continue
+            ring = <Ring>self.egress[index]
+            while waiting and ring.push(waiting[0]):
+                del waiting[0]
+                sent = True
+            if waiting:
+                if blocked is None:
+                    blocked = set()
+                blocked.add(index)
+        self.blocked = frozenset() if blocked is None else blocked
+        return sent
+
+    cdef int _wake_transports(self) except -1:
+        cdef int index
+        cdef uint64_t one = 1
+        full_fence()
+        for index in range(self.transports):
+            if load_relaxed(&self.control.data.transport[index].sleeping):
+                # A bell that cannot take another ring has been rung.
+                write(self.bells[index], &one, sizeof(one))
+        return 0
+
+    def linger(self, uint64_t limit_ns):
+        """Look for work for so long, leaving the processor to whoever wants it. True: there is some.
+
+        Whoever brings it then has nobody to wake, which costs both sides more than some looks do.
+        """
+        cdef uint64_t end_ns = monotonic_ns() + limit_ns
+        while not self.sequencer.pending():
+            if monotonic_ns() > end_ns:
+                return False
+            with nogil:
+                sched_yield()
+        return True
+
+    def sleeps(self):
+        """Say that the bell must be rung from now on."""
+        store_release(&self.control.data.core.sleeping, 1)
+        full_fence()
+
+    def wakes(self):
+        """No bell is needed for now."""
+        store_release(&self.control.data.core.sleeping, 0)
+
+    def wait(self, int timeout_ms, bint orphaned, bint answers_wait):
+        """Wait for the bell, the supervisor or a request. Returns WOKEN_BY_BELL if it was the bell alone.
+
+        orphaned: there is no supervisor any more, and only the bell counts. answers_wait: for room for answers instead
+        of for requests, which must not wake us over and over.
+        """
+        cdef pollfd[PLACES] places
+        cdef uint64_t rings
+        cdef int ready
+        cdef int woken = 0
+        cdef int place
+        cdef int count = 1 if orphaned else PLACES
+        places[BELL_PLACE].fd = self.bell
+        places[BELL_PLACE].events = POLLIN
+        places[SUPERVISOR_PLACE].fd = self.supervisor
+        places[SUPERVISOR_PLACE].events = POLLIN
+        places[REQUESTS_PLACE].fd = self.requests
+        places[REQUESTS_PLACE].events = POLLOUT if answers_wait else POLLIN
+        with nogil:
+            ready = poll(places, count, timeout_ms)
+        if ready < 0:
+            if errno != EINTR:
+                raise OSError(errno, "poll")
+            return 0
+        for place in range(count):
+            if places[place].revents:
+                woken |= 1 << place
+        if woken & 1 << BELL_PLACE:
+            read(self.bell, &rings, sizeof(rings))
+        return woken

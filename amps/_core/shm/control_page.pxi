@@ -1,0 +1,460 @@
+# Shared memory between the processes of one instance: the control page and the rings.
+#
+# The supervisor makes both before it forks, so that every process sees them at once and a restarted worker finds
+# them again. The control page carries the watermarks (what is written, what is durable), who sleeps, and
+# heartbeats. A ring carries records one way between exactly one producer and one consumer.
+#
+# Invariants: each word has one writer. A producer publishes by a release store of `head` after the bytes are
+# there, a consumer frees by a release store of `tail` after it is done with them. A record never wraps: where it
+# would, a pad record fills the rest of the ring. Sleeping: a process says that it sleeps, looks once more, and only
+# then waits for its doorbell; the other side pushes, fences, and rings if the other says that it sleeps.
+
+import mmap
+
+from libc.string cimport memcpy, memset
+
+from amps._core.shm.platform cimport (
+    acquire_fence,
+    align8,
+    debug_assert,
+    full_fence,
+    load_acquire,
+    load_relaxed,
+    release_fence,
+    store_relaxed,
+    store_release,
+)
+from amps._core.shm.processors cimport processor_mark
+
+cdef extern from "layout_mark.h":
+    const unsigned long long AMPS_LAYOUT
+
+cdef enum:
+    CONTROL_MAGIC = 0x414D5053
+    RING_ENTRY_BYTES_MIN = 8       # the length and what it is aligned to
+
+# CoreState: what the supervisor waits for.
+CORE_STARTING = 0
+CORE_RECOVERING = 1
+CORE_RUNNING = 2
+CORE_DRAINED = 3
+CORE_FAILED = 4
+
+# A journal number that no journal has.
+NO_JOURNAL = 0xFFFFFFFFFFFFFFFF
+
+cdef uint64_t NOTHING_REFUSED = 0xFFFFFFFFFFFFFFFF
+
+
+def require_layout(module, unsigned long long layout):
+    """Called by each module that relies on a layout, as it is imported. ImportError: it was built from another one."""
+    if layout != AMPS_LAYOUT:
+        raise ImportError(
+            f"{module} and {__name__} were built from different versions of amps (layouts {layout:016x} and "
+            f"{<unsigned long long>AMPS_LAYOUT:016x} of shared memory); build or install the whole package again"
+        )
+
+
+cdef class ControlPage:
+    """The instance's watermarks, sleep flags and heartbeats in one shared mapping."""
+
+    def __init__(self):
+        self._memory = mmap.mmap(-1, CONTROL_PAGE_BYTES)
+        cdef unsigned char[::1] view = self._memory
+        self.data = <ControlData*>&view[0]
+        self.reset()
+
+    def reset(self):
+        """Forget everything: before the tree is started anew. Nobody else may be using the page."""
+        memset(self.data, 0, sizeof(ControlData))
+        self.data.magic = CONTROL_MAGIC
+        self.data.refused_from_bytes = NOTHING_REFUSED
+
+    cdef void read_watermarks(self, Watermarks* out) noexcept nogil:
+        cdef CoreLine* line = &self.data.core
+        cdef uint64_t version
+        while True:
+            version = load_acquire(&line.version)
+            if version & 1:
+                continue
+            out.journal_written = load_relaxed(&line.journal_written)
+            out.transient_written = load_relaxed(&line.transient_written)
+            out.next_txid = load_relaxed(&line.next_txid)
+            out.journal_number = load_relaxed(&line.journal_number)
+            out.transient_number = load_relaxed(&line.transient_number)
+            acquire_fence()
+            if load_relaxed(&line.version) == version:
+                return
+
+    cdef void write_watermarks(self, const Watermarks* values) noexcept nogil:
+        cdef CoreLine* line = &self.data.core
+        cdef uint64_t version = line.version
+        store_relaxed(&line.version, version + 1)
+        release_fence()
+        store_relaxed(&line.journal_written, values.journal_written)
+        store_relaxed(&line.transient_written, values.transient_written)
+        store_relaxed(&line.next_txid, values.next_txid)
+        store_relaxed(&line.journal_number, values.journal_number)
+        store_relaxed(&line.transient_number, values.transient_number)
+        store_release(&line.version, version + 2)
+
+    def watermarks(self):
+        """(journal_written, transient_written, next_txid, journal_number, transient_number), one consistent reading."""
+        cdef Watermarks values
+        self.read_watermarks(&values)
+        return (values.journal_written, values.transient_written, values.next_txid, values.journal_number,
+                values.transient_number)
+
+    def set_watermarks(self, journal_written, transient_written, next_txid, journal_number, transient_number):
+        """The core's: publish what may be read."""
+        cdef Watermarks values
+        values.journal_written = journal_written
+        values.transient_written = transient_written
+        values.next_txid = next_txid
+        values.journal_number = journal_number
+        values.transient_number = transient_number
+        self.write_watermarks(&values)
+
+    @property
+    def durable(self):
+        """Log position up to which everything is on the device."""
+        return load_acquire(&self.data.flush.durable)
+
+    @durable.setter
+    def durable(self, uint64_t position):
+        store_release(&self.data.flush.durable, position)
+
+    @property
+    def flush_failed(self):
+        """errno of a failed sync, 0 = none."""
+        return load_acquire(&self.data.flush.failed)
+
+    @flush_failed.setter
+    def flush_failed(self, uint64_t value):
+        store_release(&self.data.flush.failed, value)
+
+    @property
+    def refused_from_bytes(self):
+        """The core's: the journal takes no records of that many bytes or more now; None = it takes all."""
+        cdef uint64_t value = load_acquire(&self.data.refused_from_bytes)
+        return None if value == NOTHING_REFUSED else value
+
+    @property
+    def first_journal_number(self):
+        return load_acquire(&self.data.flush.first_journal_number)
+
+    @first_journal_number.setter
+    def first_journal_number(self, uint64_t value):
+        store_release(&self.data.flush.first_journal_number, value)
+        full_fence()
+
+    def set_journal_floor(self, int index, uint64_t number):
+        """Transport: the oldest journal that it may read. Whoever lowers it reads `first_journal_number` afterwards."""
+        store_release(&self.data.transport[index].journal_floor, number)
+        full_fence()
+
+    def lowest_journal_floor(self):
+        """Core, after raising `first_journal_number`: the oldest journal that any living transport may read."""
+        cdef uint64_t lowest = NO_JOURNAL
+        cdef int index
+        for index in range(TRANSPORTS_MAX):
+            if load_acquire(&self.data.transport[index].alive):
+                lowest = min(lowest, load_acquire(&self.data.transport[index].journal_floor))
+        return lowest
+
+    def set_pages_done(self, int index, uint64_t position):
+        """Transport: it has nothing of the journal mapped before that log position, and is not about to read it."""
+        store_release(&self.data.transport[index].pages_done, position)
+
+    def pages_done(self, int index):
+        return load_acquire(&self.data.transport[index].pages_done)
+
+    @property
+    def transient_first_number(self):
+        return load_acquire(&self.data.flush.transient_first_number)
+
+    @transient_first_number.setter
+    def transient_first_number(self, uint64_t value):
+        store_release(&self.data.flush.transient_first_number, value)
+
+    @property
+    def state(self):
+        """CORE_STARTING … CORE_FAILED, written by the core."""
+        return load_acquire(&self.data.flush.state)
+
+    @state.setter
+    def state(self, uint64_t value):
+        store_release(&self.data.flush.state, value)
+
+    # --- sleep flags and heartbeats -------------------------------------------------------------------
+
+    @property
+    def core_sleeping(self):
+        """True: the core waits for its doorbell. Read it only after `fence`."""
+        return load_acquire(&self.data.core.sleeping) != 0
+
+    def set_core_sleeping(self, bint sleeping):
+        store_release(&self.data.core.sleeping, sleeping)
+        full_fence()
+
+    def core_needs_bell(self):
+        """Producer, after publishing: whether the core must be woken."""
+        full_fence()
+        return load_relaxed(&self.data.core.sleeping) != 0
+
+    def transport_sleeping(self, int index):
+        """Core, after publishing watermarks: whether that transport must be woken."""
+        full_fence()
+        return load_relaxed(&self.data.transport[index].sleeping) != 0
+
+    def set_transport_sleeping(self, int index, bint sleeping):
+        store_release(&self.data.transport[index].sleeping, sleeping)
+        full_fence()
+
+    def core_beat(self, uint64_t now_ns):
+        store_release(&self.data.core.heartbeat_ns, now_ns)
+
+    def transport_beat(self, int index, uint64_t now_ns):
+        store_release(&self.data.transport[index].heartbeat_ns, now_ns)
+
+    @property
+    def core_heartbeat_ns(self):
+        return load_acquire(&self.data.core.heartbeat_ns)
+
+    def transport_heartbeat_ns(self, int index):
+        return load_acquire(&self.data.transport[index].heartbeat_ns)
+
+    def set_transport_alive(self, int index, bint alive):
+        store_release(&self.data.transport[index].alive, alive)
+        full_fence()
+
+    def transport_alive(self, int index):
+        return load_acquire(&self.data.transport[index].alive) != 0
+
+    def set_transient_read(self, int index, uint64_t position):
+        store_release(&self.data.transport[index].transient_read, position)
+
+    def transient_read(self, int index):
+        return load_acquire(&self.data.transport[index].transient_read)
+
+    def durable_wanted(self, int transports):
+        """Core: log position up to which any of the first `transports` waits for durability."""
+        cdef uint64_t wanted = 0
+        cdef int index
+        for index in range(transports):
+            wanted = max(wanted, load_acquire(&self.data.transport[index].durable_wanted))
+        return wanted
+
+    def set_connections(self, int index, uint64_t count):
+        store_release(&self.data.transport[index].connections, count)
+
+    def connections(self, int index):
+        return load_acquire(&self.data.transport[index].connections)
+
+
+cdef class Ring:
+    """A byte ring of records for one producer and one consumer.
+
+    `capacity` is a power of two. A record may take at most half of it (`record_limit`): larger ones go by a spill
+    file. Positions are counts of bytes ever pushed; the place in memory is the position modulo capacity.
+    """
+
+    def __init__(self, uint64_t capacity):
+        if capacity < 4096 or capacity & (capacity - 1):
+            raise ValueError(f"ring capacity must be a power of two of at least 4096, not {capacity}")
+        self.capacity = capacity
+        self._memory = mmap.mmap(-1, sizeof(RingData) + capacity)
+        cdef unsigned char[::1] view = self._memory
+        self.data = <RingData*>&view[0]
+        self.bytes_ = <uint8_t*>&view[0] + sizeof(RingData)
+        self.pending_head = 0
+        self.known_tail = 0
+
+    @property
+    def record_limit(self):
+        """Most bytes one record may have."""
+        return self.capacity // 2
+
+    @property
+    def head(self):
+        """Bytes ever published by the producer."""
+        return load_acquire(&self.data.head)
+
+    @property
+    def tail(self):
+        """Bytes ever taken by the consumer."""
+        return load_acquire(&self.data.tail)
+
+    @property
+    def pushed(self):
+        """Producer: position after the last record pushed, published or not."""
+        return self.pending_head
+
+    def publish_pushed(self):
+        """Producer: make everything pushed visible. True: there was something."""
+        if self.pending_head == load_relaxed(&self.data.head):
+            return False
+        self.publish()
+        return True
+
+    def attach_producer(self):
+        """Start producing at the published head, dropping what a dead producer left unpublished."""
+        self.pending_head = load_acquire(&self.data.head)
+        self.known_tail = load_acquire(&self.data.tail)
+
+    cdef uint8_t* reserve(self, uint32_t length) noexcept nogil:
+        """Room for a record of `length` bytes, or NULL while the ring is too full (or the record too large)."""
+        cdef uint64_t need = align8(length)
+        cdef uint64_t offset = self.pending_head & (self.capacity - 1)
+        cdef uint64_t pad = 0
+        if need > self.capacity // 2:
+            return NULL
+        if offset + need > self.capacity:
+            pad = self.capacity - offset
+        if self.pending_head + pad + need - self.known_tail > self.capacity:
+            self.known_tail = load_acquire(&self.data.tail)
+            if self.pending_head + pad + need - self.known_tail > self.capacity:
+                return NULL
+        if pad:
+            (<RingEntry*>(self.bytes_ + offset)).length = RING_PAD | <uint32_t>pad
+            self.pending_head += pad
+            offset = 0
+        return self.bytes_ + offset
+
+    cdef bint backlog_reaches(self, uint64_t limit) noexcept nogil:
+        """Producer: whether at least so many bytes wait for the consumer."""
+        if self.pending_head - self.known_tail < limit:
+            return False
+        self.known_tail = load_acquire(&self.data.tail)
+        return self.pending_head - self.known_tail >= limit
+
+    cdef void commit(self, uint32_t length) noexcept nogil:
+        """Take the record laid out in the reserved room into the ring; not yet visible."""
+        self.pending_head += align8(length)
+
+    cdef void publish(self) noexcept nogil:
+        """Make everything committed visible to the consumer."""
+        store_release(&self.data.head, self.pending_head)
+
+    cdef RingEntry* peek(self, uint64_t* at, uint64_t limit) noexcept nogil:
+        """The record at position at[0] (pads skipped, at[0] moved), or NULL at `limit`."""
+        cdef RingEntry* entry
+        while at[0] < limit:
+            entry = <RingEntry*>(self.bytes_ + (at[0] & (self.capacity - 1)))
+            if entry.length & RING_PAD:
+                at[0] += entry.length & ~(<uint32_t>RING_PAD)
+                continue
+            debug_assert(entry.length >= RING_ENTRY_BYTES_MIN and entry.length <= limit - at[0])
+            return entry
+        return NULL
+
+    # --- Python face: control records, tests, simulation ----------------------------------------------
+
+    def push(self, record):
+        """Push one whole record (bytes, header included). False while there is no room."""
+        cdef const unsigned char[::1] view = record
+        cdef uint32_t length = <uint32_t>view.shape[0]
+        if length < RING_ENTRY_BYTES_MIN or (<const RingEntry*>&view[0]).length != length:
+            raise ValueError("a record's length field must state its size")
+        if align8(length) > self.capacity // 2:
+            raise ValueError(f"a record of {length} bytes is over the ring's limit of {self.capacity // 2}")
+        cdef uint8_t* room = self.reserve(length)
+        if room == NULL:
+            return False
+        memcpy(room, &view[0], length)
+        self.commit(length)
+        self.publish()
+        return True
+
+    def pop_all(self):
+        """Every published record as bytes, freeing the ring: for control traffic and tests."""
+        cdef uint64_t at = self.data.tail
+        cdef uint64_t limit = load_acquire(&self.data.head)
+        cdef RingEntry* record
+        cdef list records = []
+        while True:
+            record = self.peek(&at, limit)
+            if record == NULL:
+                break
+            records.append((<const char*>record)[:record.length])
+            at += align8(record.length)
+        store_release(&self.data.tail, at)
+        return records
+
+
+cdef class InstanceView:
+    """One transport's reading of the shared state, and its word that it sleeps.
+
+    `read` takes what was consumed before the watermarks, so that whatever was consumed lies below them.
+    """
+
+    def __init__(self, ControlPage control, Ring ingress, Ring egress, int index):
+        self.control = control
+        self.ingress = ingress
+        self.egress = egress
+        self.line = &control.data.transport[index]
+        self.asleep = False
+        self.read()
+
+    def read(self):
+        """Take one reading."""
+        cdef Watermarks now
+        store_relaxed(&self.line.processor, processor_mark())
+        cdef uint64_t consumed = load_acquire(&self.ingress.data.tail)
+        if not self.has_answers():
+            # The core answers before it releases: with answers waiting (a name taken over, whose records were
+            # dropped) what was consumed must not count yet.
+            self.consumed = consumed
+        self.control.read_watermarks(&now)
+        self.journal_written = now.journal_written
+        self.transient_written = now.transient_written
+        self.next_txid = now.next_txid
+        self.journal_number = now.journal_number
+        self.transient_number = now.transient_number
+        self.durable = load_acquire(&self.control.data.flush.durable)
+
+    cpdef bint moved(self):
+        """Whether the core has done something since the last reading."""
+        cdef Watermarks now
+        self.control.read_watermarks(&now)
+        return (
+            now.next_txid != self.next_txid
+            or now.journal_written != self.journal_written
+            or now.transient_written != self.transient_written
+            or load_acquire(&self.ingress.data.tail) != self.consumed
+            or load_acquire(&self.control.data.flush.durable) != self.durable
+            or self.has_answers()
+        )
+
+    cpdef bint has_answers(self):
+        """Whether the core has sent something."""
+        return load_acquire(&self.egress.data.head) != load_relaxed(&self.egress.data.tail)
+
+    def fall_asleep(self):
+        """Say that the doorbell must be rung from now on. False: something has moved since the last reading."""
+        if not self.asleep:
+            self.asleep = True
+            store_release(&self.line.sleeping, 1)
+            full_fence()
+        if self.moved():
+            self.wake()
+            return False
+        return True
+
+    cpdef wake(self):
+        """No doorbell is needed for now."""
+        if self.asleep:
+            self.asleep = False
+            store_release(&self.line.sleeping, 0)
+
+    def want_durable(self, uint64_t position):
+        """Somebody waits for durability up to `position`. True: the core must be woken to see to it."""
+        if position <= load_relaxed(&self.line.durable_wanted):
+            return False
+        store_release(&self.line.durable_wanted, position)
+        return self.control.core_needs_bell()
+
+    def set_transient_read(self, uint64_t position):
+        """Say how far the transient log was read; mostly unchanged."""
+        if load_relaxed(&self.line.transient_read) != position:
+            store_release(&self.line.transient_read, position)

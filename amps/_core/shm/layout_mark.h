@@ -1,0 +1,1 @@
+#define AMPS_LAYOUT 0x1d41add13d178e3aULL

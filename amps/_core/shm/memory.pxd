@@ -1,0 +1,132 @@
+# Shared memory between the processes of one instance: the control page and the rings.
+
+from libc.stdint cimport int32_t, uint32_t, uint64_t, uint8_t
+
+
+cdef enum:
+    CACHE_LINE_BYTES = 64
+    TRANSPORTS_MAX = 64
+    CONTROL_PAGE_BYTES = 16384
+
+cdef uint64_t NOTHING_REFUSED
+
+
+# Lines of its own for each writer, so that no two processes write the same cache line.
+cdef struct CoreLine:
+    uint64_t version               # seqlock of the four below: odd while the core changes them
+    uint64_t journal_written       # log position up to which records may be read
+    uint64_t transient_written      # the same of the transient log
+    uint64_t next_txid             # every record below these two watermarks has a lower transaction id
+    uint64_t journal_number        # number of the journal file in use
+    uint64_t transient_number       # number of the transient segment in use
+    uint64_t sleeping              # 1: ring the core's doorbell after pushing
+    uint64_t heartbeat_ns          # monotonic clock at the core's last turn
+
+
+cdef struct FlushLine:
+    uint64_t durable               # log position up to which everything is on the device
+    uint64_t failed                # errno of a failed sync; the core must stop
+    uint64_t first_journal_number  # oldest journal file there is
+    uint64_t transient_first_number  # oldest transient segment a reader may still need
+    uint64_t state                 # CoreState
+    uint64_t unused[3]
+
+
+cdef struct TransportLine:
+    uint64_t sleeping              # 1: ring this transport's doorbell when anything moves
+    uint64_t transient_read         # position in the transient log up to which it has read
+    uint64_t heartbeat_ns
+    uint64_t alive                 # 0: nobody reads; the core ignores transient_read
+    uint64_t connections           # open client connections
+    uint64_t durable_wanted        # log position up to which somebody waits for durability
+    uint64_t journal_floor         # number of the oldest journal it may read; NO_JOURNAL = none
+    uint64_t pages_done            # log position: nothing before is mapped or about to be read (page_release.pxi)
+    uint64_t processor             # where it ran last, and one more; 0 = not known (shm/placement.pxi)
+    uint64_t unused[7]
+
+
+cdef struct ControlData:
+    uint64_t magic
+    # Rarely written, so it may share its line with nothing that is: every publish looks at it.
+    uint64_t refused_from_bytes    # the journal takes no records of that many bytes or more; NOTHING_REFUSED = it does
+    uint64_t unused[6]
+    CoreLine core
+    FlushLine flush
+    TransportLine transport[TRANSPORTS_MAX]
+
+
+cdef struct RingData:
+    uint64_t head                  # bytes ever pushed: written by the producer
+    uint64_t unused_head[7]
+    uint64_t tail                  # bytes ever taken: written by the consumer
+    uint64_t unused_tail[7]
+    # then the bytes
+
+
+cdef enum:
+    RING_PAD = 0x80000000          # in an entry's length: skip so many bytes, to the start of the ring
+
+
+# What stands in a ring begins with its length, whatever else it is (a record: journal/record.pxd).
+cdef struct RingEntry:
+    uint32_t length
+
+
+cdef struct Watermarks:
+    uint64_t journal_written
+    uint64_t transient_written
+    uint64_t next_txid
+    uint64_t journal_number
+    uint64_t transient_number
+
+
+cdef class ControlPage:
+    cdef object _memory            # the shared mapping
+    cdef ControlData* data
+
+    cdef void read_watermarks(self, Watermarks* out) noexcept nogil
+    cdef void write_watermarks(self, const Watermarks* values) noexcept nogil
+
+
+cdef class Ring:
+    cdef object _memory
+    cdef RingData* data
+    cdef uint8_t* bytes_
+    cdef readonly uint64_t capacity
+    cdef uint64_t pending_head     # producer: pushed but not yet published
+    cdef uint64_t known_tail       # producer: the consumer's tail when last looked at
+
+    cdef uint8_t* reserve(self, uint32_t length) noexcept nogil
+    cdef void commit(self, uint32_t length) noexcept nogil
+    cdef void publish(self) noexcept nogil
+    cdef RingEntry* peek(self, uint64_t* at, uint64_t limit) noexcept nogil
+    cdef bint backlog_reaches(self, uint64_t limit) noexcept nogil
+
+
+cdef class InstanceView:
+    cdef ControlPage control
+    cdef Ring ingress
+    cdef Ring egress
+    cdef TransportLine* line
+    cdef bint asleep
+    cdef readonly uint64_t consumed            # ring position up to which the core has taken records
+    cdef readonly uint64_t journal_written
+    cdef readonly uint64_t transient_written
+    cdef readonly uint64_t next_txid
+    cdef readonly uint64_t journal_number
+    cdef readonly uint64_t transient_number
+    cdef readonly uint64_t durable
+
+    cpdef bint moved(self)
+    cpdef bint has_answers(self)
+    cpdef wake(self)
+
+
+# See shm/placement.pxi.
+
+
+cdef class Placement:
+    cdef ControlPage control
+    cdef int transports
+    cdef uint64_t next_move_ns
+    cdef readonly uint64_t moves

@@ -1,0 +1,86 @@
+# What the extractors of nested binary formats (MessagePack, BSON) share: when a message need not be read further.
+#
+# Keys are single: the first value of a repeated one counts, as in JSON. So a wanted key outside any array is settled
+# with its first value, with all that is wanted below it, and a message is read until everything is settled or it
+# ends. Errors behind that go unnoticed (expressions.md §12.3).
+#
+# A container is a value if there is a scalar in it. What a search for one has gone through need not be gone through
+# again for the containers in it that are wanted, too: it is known where the first scalar is. But a value that is
+# wanted both as itself and as the first element of an array is read twice, and so is what is in it, at every such
+# step of a path; the bound of values/evaluation_budget.pxi ends that.
+#
+# A format's own part is `scan_value`: what stands at a place, for the node of the FieldSet that it belongs to.
+
+from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memset
+
+
+cdef enum:
+    SERIAL_LAST = 0xF0000000       # a message has fewer maps than are left above it
+
+
+cdef class NestedExtractor(Extractor):
+
+    def __cinit__(self):
+        self.met = NULL
+        self.met_capacity = 0
+        self.map_serial = 0
+
+    def __dealloc__(self):
+        free(self.met)
+
+    cdef int start(
+        self, const uint8_t* data, uint64_t length, FieldSet fields, int32_t root, FieldValues values
+    ) except -1:
+        cdef uint32_t* grown
+        self.fields = fields
+        self.values = values
+        self.end = data + length
+        self.done = False
+        self.wanted = fields.nodes[root].wanted_below
+        self.resolved = 0
+        self.arrays = 0
+        self.leaf_from = self.leaf_to = data
+        if fields.node_count > self.met_capacity or self.map_serial > SERIAL_LAST:
+            grown = <uint32_t*>realloc(self.met, fields.node_count * 2 * sizeof(uint32_t))
+            if grown == NULL:
+                raise MemoryError()
+            self.met = grown
+            self.met_capacity = fields.node_count * 2
+            memset(self.met, 0, self.met_capacity * sizeof(uint32_t))
+            self.map_serial = 0
+        return 0
+
+    cdef uint32_t new_map(self) noexcept:
+        """A number for a map, by which its keys are told from those of other maps."""
+        self.map_serial += 1
+        return self.map_serial
+
+    cdef const uint8_t* scan_member(
+        self, const uint8_t* at, uint8_t tag, int32_t node, uint32_t depth
+    ) except? NULL:
+        """A wanted member's value, and whether it was the last thing wanted. tag: what the format says of its type."""
+        cdef int32_t first
+        cdef const uint8_t* behind
+        cdef uint32_t before = self.resolved
+        if self.fields.nodes[node].first_element >= 0 and not self.is_array(tag):
+            first = self.fields.element(node, 0)  # a value by itself is its own first element
+            if first >= 0:
+                behind = self.scan_value(at, tag, first, depth)
+                if behind == NULL or is_overworked(<uint64_t>(behind - at)):
+                    return NULL
+        at = self.scan_value(at, tag, node, depth)
+        if at != NULL and self.arrays == 0 and not self.done:
+            self.resolved = before + self.fields.nodes[node].wanted_below
+            self.done = self.resolved == self.wanted
+        return at
+
+    cdef const uint8_t* scan_value(
+        self, const uint8_t* at, uint8_t tag, int32_t node, uint32_t depth
+    ) except? NULL:
+        """A value that is wanted, or something in it. The place behind it, or NULL: malformed."""
+        raise NotImplementedError
+
+    cdef bint is_array(self, uint8_t tag) noexcept:
+        raise NotImplementedError

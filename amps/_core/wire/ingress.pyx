@@ -1,0 +1,6 @@
+"""One connection's input: receiving, publishes, acknowledgements of queue messages."""
+
+include "../shm/layout.pxi"
+include "leases.pxi"
+include "acknowledgements.pxi"
+include "publishes.pxi"
