@@ -162,7 +162,7 @@ def run(packages: Path, *arguments: object) -> "subprocess.CompletedProcess[str]
 
 
 def test_the_delays_of_the_demo_are_those_of_its_source(spark: "SparkSession", tmp_path: Path) -> None:
-    """README: publish with the demo, aggregate in Spark, compare with pandas."""
+    """docs/guide/journals-in-spark.md: publish with the demo, aggregate in Spark, compare with pandas."""
     pytest.importorskip("pandas", reason="pandas is not installed (pip install 'amps-server[spark]')")
     packages = small_flights(tmp_path)
     flights = tmp_path / "flights"

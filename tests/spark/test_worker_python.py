@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import readme
+from tests.support.documents import GUIDE_TO_SPARK, block
 from tests.support.ports import release_port, reserve_port
 from tests.support.server import wait_until
 from tests.unit.cli.running import COMMAND, run
@@ -53,7 +53,7 @@ def driver(directory: Path, program: str, environment: dict[str, str]) -> "subpr
     )
 
 
-def test_what_readme_shows_of_spark_runs_in_an_environment_that_is_not_activated(tmp_path: Path) -> None:
+def test_what_the_guide_shows_of_spark_runs_in_an_environment_that_is_not_activated(tmp_path: Path) -> None:
     port = reserve_port()
     server = subprocess.Popen(
         [*COMMAND, "serve", "-port", str(port)], cwd=tmp_path, stderr=subprocess.DEVNULL
@@ -63,7 +63,7 @@ def test_what_readme_shows_of_spark_runs_in_an_environment_that_is_not_activated
         wait_until(lambda: run("ping", *where).returncode == 0, 30, "no server answered")
         orders = b'{"id":1,"side":"buy"}\n{"id":2,"side":"sell"}\n{"id":3,"side":"buy"}\n'
         assert run("publish", *where, "-topic", "orders", stdin=orders).returncode == 0
-        program = readme.block("import amps.spark").replace("localhost:9007", f"localhost:{port}")
+        program = block(GUIDE_TO_SPARK, "import amps.spark").replace("localhost:9007", f"localhost:{port}")
         done = driver(tmp_path, program, not_activated(tmp_path))
         assert done.returncode == 0, done.stderr[-4000:]
         assert "|buy |    2|" in done.stdout.replace("| buy|", "|buy |"), done.stdout

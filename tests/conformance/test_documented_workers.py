@@ -1,27 +1,28 @@
-"""README's queue: two workers of its example share the work, and what neither can do becomes a dead letter."""
+"""The guide's queue: two workers of its example share the work, and what neither can do becomes a dead letter."""
 
 import subprocess
 import sys
 from pathlib import Path
 
 from amps.client import Client
-from tests.support import readme
+from tests.support.documents import GUIDE_TO_QUEUES, block
 from tests.support.server import StartServer, package_path, wait_until
 
 WAIT_S = 30.0
 
 
-def test_queues_34_readmes_workers_share_a_queue_and_leave_dead_letters(
+def test_queues_34_the_guides_workers_share_a_queue_and_leave_dead_letters(
     start_server: StartServer, tmp_path: Path
 ) -> None:
-    """queues.md §15, §24 34: the blocks of README as they are, but for the port."""
+    """queues.md §15, §24 34: the blocks of docs/guide/message-queues.md as they are, but for the port."""
     server = start_server(
         log_topics=("^orders",),
-        instance_xml=readme.block("<UnderlyingTopic>", "xml")
-        + readme.block("amps-action-on-sow-expire", "xml"),
+        instance_xml=block(GUIDE_TO_QUEUES, "<UnderlyingTopic>", "xml")
+        + block(GUIDE_TO_QUEUES, "amps-action-on-sow-expire", "xml"),
     )
     uri = f"tcp://127.0.0.1:{server.port()}/amps/json"
-    program = readme.block("max_backlog=100").replace("localhost:9007", f"127.0.0.1:{server.port()}")
+    program = block(GUIDE_TO_QUEUES, "max_backlog=100")
+    program = program.replace("localhost:9007", f"127.0.0.1:{server.port()}")
     outputs = [tmp_path / f"worker-{number}" for number in range(2)]
     workers = []
     try:

@@ -1,0 +1,54 @@
+"""README's first messages: what a newcomer runs from a shell and from Python."""
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support.documents import README, block
+from tests.support.ports import release_port, reserve_port
+from tests.support.server import package_path, wait_until
+from tests.unit.cli.running import COMMAND, environment, run
+
+WAIT_S = 30.0
+STOP_S = 20.0
+
+
+def test_client_17_the_first_messages_of_readme_come_back(tmp_path: Path) -> None:
+    """client.md §17, §7: the blocks of README.md as they are, but for the port and the place of the installation."""
+    port = reserve_port()
+    where = f"localhost:{port}"
+    server = subprocess.Popen(
+        [*COMMAND, "serve", "-port", str(port)], cwd=tmp_path, stderr=subprocess.DEVNULL, env=environment()
+    )
+    output = tmp_path / "output"
+    try:
+        wait_until(lambda: run("ping", "-server", where).returncode == 0, WAIT_S, "no server answered")
+        commands = block(README, "-bookmark epoch", "sh")
+        assert "localhost:9007" in commands
+        commands = commands.replace(".venv/bin/amps", shlex.join(COMMAND)).replace("localhost:9007", where)
+        done = subprocess.run(
+            ["sh", "-ec", commands], capture_output=True, text=True, timeout=60, env=environment(), check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines()[-2:] == ['{"id":1}', '{"id":2}']
+        program = block(README, "MemoryPublishStore").replace("localhost:9007", where)
+        with output.open("wb") as file:
+            reader = subprocess.Popen(
+                [sys.executable, "-P", "-u", "-c", program],
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env={"PYTHONPATH": package_path()},
+            )
+        try:
+            wait_until(lambda: len(output.read_text().splitlines()) >= 3, WAIT_S, output.read_text)
+            assert reader.poll() is None  # it waits for new messages
+        finally:
+            reader.terminate()
+            reader.wait(STOP_S)
+        shown = [line.partition(" ")[2] for line in output.read_text().splitlines()[:3]]
+        assert shown == ["{'id': 1}", "{'id': 2}", "{'id': 3, 'side': 'buy'}"]
+    finally:
+        server.terminate()
+        server.wait(STOP_S)
+        release_port(port)

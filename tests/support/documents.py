@@ -1,0 +1,18 @@
+"""The blocks of README.md and of the guide, as a reader would run them."""
+
+import re
+from pathlib import Path
+
+CHECKOUT = Path(__file__).parents[2]
+README = "README.md"
+GUIDE_TO_QUEUES = "docs/guide/message-queues.md"
+GUIDE_TO_SPARK = "docs/guide/journals-in-spark.md"
+
+
+def block(document: str, containing: str, language: str = "python") -> str:
+    """The one block of this language in a document of the checkout that has the text in it."""
+    text = (CHECKOUT / document).read_text(encoding="utf-8")
+    blocks = re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    found = [text for text in blocks if containing in text]
+    assert len(found) == 1, f"{len(found)} blocks of {document} have {containing!r}"
+    return found[0]
