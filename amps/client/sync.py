@@ -64,27 +64,27 @@ def default_client_name() -> str:
 class Client(Publishing, Subscribing):
     """A connection to a server. Use `with client:`, or `open` and `close`; any thread may call anything.
 
-    name: who publishes; part of bookmarks, and the same from run to run for a publisher that continues a
-        stream. Without one, a name nobody else has.
-    uri: `tcp://user:password@host:port/amps/json`; schemes tcp, tcps (TLS) and unix.
-    authenticator: makes the password; without one, that of the connection string is sent.
-    publish_store: keeps publishes until the server has them for good, and sends them again after a reconnect.
-    bookmark_store: remembers what bookmark subscriptions have processed.
-    codec: turns objects into bodies and back; a name or a Codec, by default that of the message type.
-    timeout: seconds that calls wait for the server, to answer and to read; None = for ever. Calls take a `timeout` of
-        their own. A call that has waited so long raises TimedOutException; the connection stays usable.
-    heartbeat, heartbeat_timeout: seconds between beats, and of silence after which the server counts as gone.
-    auto_ack, ack_batch_size, ack_timeout: how queue messages are acknowledged.
-    batch_size: records in one message of a query's result.
-    max_depth, on_full: how many messages a stream buffers, and what a full one does: `pause` reading,
-        `drop_oldest`, or `raise` (end the stream).
-    dispatch: `inline` runs handlers on the receive thread, where no call may wait for the server; `thread` on
-        a thread of their own, where calls may.
-    logon_options, logon_correlation: sent with the logon.
-    tls: the context for tcps; by default the server is verified against the system's certificates.
-    http_headers: lines, or names and values, of the HTTP request that `http_preflight=true` sends.
-    max_message_size: bytes; larger messages are refused both ways.
-    logger: by default `amps.client`.
+    - name: who publishes; part of bookmarks, and the same from run to run for a publisher that continues a
+      stream. Without one, a name nobody else has.
+    - uri: `tcp://user:password@host:port/amps/json`; schemes tcp, tcps (TLS) and unix.
+    - authenticator: makes the password; without one, that of the connection string is sent.
+    - publish_store: keeps publishes until the server has them for good, and sends them again after a reconnect.
+    - bookmark_store: remembers what bookmark subscriptions have processed.
+    - codec: turns objects into bodies and back; a name or a Codec, by default that of the message type.
+    - timeout: seconds that calls wait for the server, to answer and to read; None = for ever. Calls take a `timeout` of
+      their own. A call that has waited so long raises TimedOutException; the connection stays usable.
+    - heartbeat, heartbeat_timeout: seconds between beats, and of silence after which the server counts as gone.
+    - auto_ack, ack_batch_size, ack_timeout: how queue messages are acknowledged.
+    - batch_size: records in one message of a query's result.
+    - max_depth, on_full: how many messages a stream buffers, and what a full one does: `pause` reading,
+      `drop_oldest`, or `raise` (end the stream).
+    - dispatch: `inline` runs handlers on the receive thread, where no call may wait for the server; `thread` on
+      a thread of their own, where calls may.
+    - logon_options, logon_correlation: sent with the logon.
+    - tls: the context for tcps; by default the server is verified against the system's certificates.
+    - http_headers: lines, or names and values, of the HTTP request that `http_preflight=true` sends.
+    - max_message_size: bytes; larger messages are refused both ways.
+    - logger: by default `amps.client`.
     """
 
     def __init__(
