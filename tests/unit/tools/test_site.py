@@ -1,0 +1,24 @@
+"""The documentation site: its navigation leads to each page, and to no other."""
+
+import re
+from pathlib import Path
+
+CHECKOUT = Path(__file__).parents[3]
+ROOT_DOCUMENTS = {"README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"}
+ELSEWHERE = {"conf/README.md", "perf/README.md"}
+
+
+def test_each_document_is_in_the_navigation_once() -> None:
+    navigation = (CHECKOUT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
+    listed = re.findall(r"([\w./-]+\.md)$", navigation, re.MULTILINE)
+    assert len(listed) == len(set(listed))
+    docs = CHECKOUT / "docs"
+    pages = {path.relative_to(docs).as_posix() for path in docs.rglob("*.md")}
+    assert set(listed) == pages | ROOT_DOCUMENTS | ELSEWHERE
+
+
+def test_each_document_outside_of_docs_is_added_to_the_site() -> None:
+    """mkdocs reads `docs` alone: `tools/site_pages.py` adds the others."""
+    hook = (CHECKOUT / "tools" / "site_pages.py").read_text()
+    for name in ROOT_DOCUMENTS | {"perf/README.md", "conf/*"}:
+        assert f'"{name}",' in hook, name
