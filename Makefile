@@ -10,6 +10,9 @@ BENCH ?= publish-persist --peers amps
 BIN := $(VENV)/bin
 BUILD_EXTENSIONS := $(BIN)/python setup.py build_ext --inplace
 
+# Tools call others, as cython-lint does pycodestyle.
+export PATH := $(abspath $(BIN)):$(PATH)
+
 .DEFAULT_GOAL := help
 .PHONY: help set-up build rebuild release-build debug test test-one lint types check docs docs-serve sdist wheel wheels bench clean
 
