@@ -14,7 +14,7 @@ BUILD_EXTENSIONS := $(BIN)/python setup.py build_ext --inplace
 export PATH := $(abspath $(BIN)):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help set-up build rebuild release-build debug test test-one lint types check docs docs-serve sdist wheel wheels bench clean
+.PHONY: help set-up build release-build debug test test-one lint types check docs docs-serve sdist wheel wheels bench clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -27,14 +27,11 @@ set-up: ## make the environment, install the package in editable form with all t
 build: ## build what has changed in amps/_core, for development
 	AMPS_BUILD=develop $(BUILD_EXTENSIONS)
 
-rebuild: ## build all of amps/_core for development, after another kind of build
-	AMPS_BUILD=develop $(BUILD_EXTENSIONS) --force
+release-build: ## build amps/_core optimized, for measurements
+	AMPS_BUILD=release $(BUILD_EXTENSIONS)
 
-release-build: ## build all of amps/_core optimized, for measurements
-	AMPS_BUILD=release $(BUILD_EXTENSIONS) --force
-
-debug: ## build all of amps/_core with bounds checks, assertions and debugging information
-	AMPS_BUILD=debug $(BUILD_EXTENSIONS) --force
+debug: ## build amps/_core with bounds checks, assertions and debugging information
+	AMPS_BUILD=debug $(BUILD_EXTENSIONS)
 
 test: ## run the tests, or those in TESTS, in WORKERS processes
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal $(TESTS)
@@ -44,7 +41,7 @@ test-one: ## run one test: make test-one TEST=tests/…/test_….py::test_…
 
 lint: ## ruff, cython-lint, citations of the specification, links
 	$(BIN)/ruff check .
-	find amps -name '*.pyx' -o -name '*.pxd' | sort | xargs $(BIN)/cython-lint
+	find amps -name '*.pyx' -o -name '*.pxi' -o -name '*.pxd' | sort | xargs $(BIN)/cython-lint
 	$(BIN)/python tools/check_citations.py
 	$(BIN)/python tools/check_links.py
 

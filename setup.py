@@ -49,6 +49,17 @@ SHARED_UTILITY = "amps._core._cython"
 LAYOUTS = ["shm/memory.pxd", "journal/record.pxd", "journal/queue_records.pxd", "journal/index.pxd", "queues/slots.pxd"]
 LAYOUT_MARK = CORE / "shm" / "layout_mark.h"
 
+# The kind of the last build: all modules depend on it, so that those of another kind are built anew.
+KIND = CORE / "build_kind.txt"
+
+
+def write_if_other(path: Path, text: str) -> str:
+    """Write a file that modules depend on, unless it says so already. What it said before."""
+    before = path.read_text() if path.exists() else ""
+    if before != text:
+        path.write_text(text)
+    return before
+
 
 def write_layout_mark() -> None:
     """Write the C header with a hash of everything that lies in shared memory; modules that include it follow it."""
@@ -57,9 +68,7 @@ def write_layout_mark() -> None:
         text = re.sub(r"#.*", "", (CORE / path).read_text())
         lines += [" ".join(line.split()) for line in text.splitlines() if line.strip()]
     mark = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
-    text = f"#define AMPS_LAYOUT 0x{mark}ULL\n"
-    if not LAYOUT_MARK.exists() or LAYOUT_MARK.read_text() != text:
-        LAYOUT_MARK.write_text(text)
+    write_if_other(LAYOUT_MARK, f"#define AMPS_LAYOUT 0x{mark}ULL\n")
 
 
 @cache
@@ -100,7 +109,7 @@ def extension(source: Path) -> Extension:
         name,
         [str(source)],
         include_dirs=[str(path) for path in sorted(CORE.iterdir()) if path.is_dir()],
-        depends=headers_of(source),
+        depends=[str(KIND), *headers_of(source)],
         extra_compile_args=["-std=c11", "-Wno-unused-function", *flags],
         extra_link_args=["-pthread"],
     )
@@ -136,6 +145,7 @@ def largest_first(modules: list[Extension]) -> list[Extension]:
 def extensions() -> list[Extension]:
     """All extension modules, as C."""
     write_layout_mark()
+    before = write_if_other(KIND, BUILD)
     made = [extension(path) for path in sorted(CORE.glob("*/*.pyx"))]
     made.append(Extension(SHARED_UTILITY, [str(CORE / "_cython.c")], extra_compile_args=["-g0", "-O1"]))
     return largest_first(
@@ -152,7 +162,8 @@ def extensions() -> list[Extension]:
                 "embedsignature": True,
                 "freethreading_compatible": False,
             },
-            force=BUILD == "debug",
+            # Checks are made by Cython: the C code of a debug build is another one.
+            force=before != BUILD and "debug" in (before, BUILD),
         )
     )
 

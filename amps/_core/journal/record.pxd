@@ -1,7 +1,7 @@
 # The record: one entry of a journal, of the transient log, and of an ingress ring.
 #
 # A publish is laid out once, by the transport, in its ring. The core fills in what only the core knows
-# (position, transaction id, time, checksum) in place and writes the same bytes to the log. ARCHITECTURE.md
+# (position, transaction id, time, checksum) in place and writes the same bytes to the log. docs/files.md
 # documents the layout byte by byte; all numbers are little-endian.
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
