@@ -1,4 +1,4 @@
-"""When the package was built (operations.md §1.7): what a build leaves, and what is shown of it.
+"""The build: what is built anew, what a build leaves, and what is shown of its time (operations.md §1.7).
 
 A small package with the project's own setup.py is built: building the project takes minutes.
 """
@@ -50,8 +50,14 @@ def sources(tmp_path: Path) -> Path:
     return directory
 
 
-def setup(sources: Path, *command: str, epoch: str | None = None) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if name != "SOURCE_DATE_EPOCH"}
+def setup(
+    sources: Path, *command: str, epoch: str | None = None, kind: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("SOURCE_DATE_EPOCH", "AMPS_BUILD")
+    }
+    if kind is not None:
+        environment["AMPS_BUILD"] = kind
     if epoch is not None:
         environment["SOURCE_DATE_EPOCH"] = epoch
     return subprocess.run(
@@ -101,6 +107,29 @@ def test_operations_1_7_built_as_a_wheel(sources: Path, tmp_path: Path) -> None:
         os.utime(path, (1_800_000_000, 1_800_000_000))
     assert list(core.glob("shm/*.so"))
     assert host.build_date(core) == "2023-11-14T22:13:20Z"
+
+
+def test_only_what_changed_is_built_and_all_of_it_for_another_kind_of_build(sources: Path) -> None:
+    (sources / "amps" / "_core" / "shm" / "two.pyx").write_text('include "part.pxi"\n')
+    part = sources / "amps" / "_core" / "shm" / "part.pxi"
+    part.write_text("cdef int two = 2\n")
+
+    def built(kind: str) -> set[str]:
+        modules = {path.name.partition(".")[0]: path for path in (sources / "build").rglob("*.o")}
+        before = {name: path.stat().st_mtime_ns for name, path in modules.items()}
+        done = setup(sources, "build_ext", "--inplace", kind=kind)
+        assert done.returncode == 0, done.stderr
+        modules = {path.name.partition(".")[0]: path for path in (sources / "build").rglob("*.o")}
+        return {name for name, path in modules.items() if path.stat().st_mtime_ns != before.get(name)} - {"_cython"}
+
+    assert built("develop") == {"one", "two"}
+    assert built("develop") == set()
+    later = time.time() + 2  # than the C file, whatever the clock of the file system resolves
+    part.write_text("cdef int two = 3\n")
+    os.utime(part, (later, later))
+    assert built("develop") == {"two"}
+    assert built("debug") == {"one", "two"}
+    assert "AMPS_BUILD is 'fast'" in setup(sources, "build_ext", "--inplace", kind="fast").stderr
 
 
 @pytest.mark.parametrize("epoch", ["tomorrow", "1.5", "9" * 30])
