@@ -24,7 +24,6 @@ from amps.client.enums import (
     Bookmark,
     ConnectionState,
     Data,
-    Handler,
     Timeout,
 )
 from amps.client.errors import (
@@ -68,7 +67,7 @@ from amps.client.errors import (
     UnknownException,
     UsageException,
 )
-from amps.client.message import Message
+from amps.client.message import Handler, Message
 from amps.client.options import QueryArgs, SubscribeArgs
 from amps.client.stores import BookmarkStore, MemoryPublishStore, PublishStore
 from amps.client.streams import MessageStream

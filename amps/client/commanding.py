@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from amps.client.codecs import Codec, codec_for
 from amps.client.command import Command, check_text
 from amps.client.engine_types import Route, RouteKind, Ticket
-from amps.client.enums import DEFAULT, AckType, Data, Handler, Timeout
+from amps.client.enums import DEFAULT, AckType, Data, Timeout
 from amps.client.errors import InvalidSubIdException
-from amps.client.message import Message
+from amps.client.message import Handler, Message
 from amps.client.options import OnFull, check_buffer, option_names
 from amps.client.outbound import awaited_by
 from amps.client.runtime import ClientRuntime

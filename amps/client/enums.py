@@ -1,13 +1,9 @@
 """Constants and enumerations shared by the whole client: acknowledgement types, connection states,
 bookmarks."""
 
-from collections.abc import Callable
 from datetime import datetime
 from enum import IntEnum, IntFlag
-from typing import TYPE_CHECKING, Any, Final, Self
-
-if TYPE_CHECKING:
-    from amps.client.message import Message
+from typing import Any, Final, Self
 
 Data = bytes | bytearray | memoryview | str
 """What can be published as it is; str is sent as UTF-8."""
@@ -17,9 +13,6 @@ Timeout = float | None
 
 DEFAULT: Final[Any] = type("_Default", (), {"__repr__": lambda self: "DEFAULT"})()
 """Stands for "use client.timeout"."""
-
-Handler = Callable[["Message"], object]
-"""Any callable that takes a message; its result is ignored."""
 
 Bookmark = str | datetime
 """Where a replay begins: EPOCH, NOW, MOST_RECENT, a bookmark, a time, a list or range of them (client.md §7).

@@ -8,10 +8,7 @@ too. Four exceptions keep a deprecated name as a class in between: catching `Bad
 After a `CommandException` the client stays usable: one command was refused, nothing else.
 """
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from amps.client.message import Message
+from amps.client.message import Message
 
 
 class AMPSException(Exception):
@@ -27,7 +24,7 @@ class AMPSException(Exception):
         *,
         reason: str | None = None,
         command_id: str | None = None,
-        message: "Message | None" = None,
+        message: Message | None = None,
     ) -> None:
         super().__init__(text)
         self.reason = reason
@@ -226,7 +223,7 @@ _BY_REASON: dict[str, type[AMPSException]] = {
 
 
 def exception_for(
-    reason: str | None, command: str, *, command_id: str | None = None, message: "Message | None" = None
+    reason: str | None, command: str, *, command_id: str | None = None, message: Message | None = None
 ) -> AMPSException:
     """The exception for a failure ack. Servers may append details after a colon: `bad filter: at 3`."""
     text = (reason or "").strip().lower()

@@ -19,9 +19,9 @@ from amps.client.engine_types import (
     Route,
     State,
 )
-from amps.client.enums import ConnectionState, Handler
+from amps.client.enums import ConnectionState
 from amps.client.errors import UsageException
-from amps.client.message import Message
+from amps.client.message import Handler, Message
 
 
 class EventHandlers:

@@ -5,16 +5,13 @@ header is parsed when somebody first asks for a field, its body is cut out when 
 it: a handler that reads `data` of a common message never pays for the header.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 from amps._core.wire.framing import parse_header
 from amps.client.codecs import codec_for, convert, json_loads
 from amps.client.enums import AckType
-
-if TYPE_CHECKING:
-    from amps.client.engine_types import Route
 
 T = TypeVar("T")
 
@@ -34,6 +31,15 @@ def body_offset(payload: bytes) -> int:
     return brace + 1
 
 
+class MessageRoute(Protocol):
+    """What a message knows of the route by which it came."""
+
+    owner: Any
+    """The client that takes acknowledgements, and whose codec is used."""
+    sub_id: str | None
+    max_backlog: int | None
+
+
 class Message:
     """One message from the server. Fields the message does not carry are None."""
 
@@ -48,7 +54,7 @@ class Message:
         "_sub_id",
     )
 
-    def __init__(self, payload: bytes, route: "Route | None" = None, command: str | None = None) -> None:
+    def __init__(self, payload: bytes, route: MessageRoute | None = None, command: str | None = None) -> None:
         self._payload = payload
         self._route = route
         self._command = command
@@ -66,7 +72,7 @@ class Message:
         body_at: int,
         *,
         body_end: int | None = None,
-        route: "Route | None" = None,
+        route: MessageRoute | None = None,
         sub_id: str | None = None,
         store_seq: int = 0,
     ) -> Self:
@@ -343,3 +349,7 @@ class Message:
     def to_dict(self) -> dict[str, Any]:
         """Header fields by long name, and the body as `data`."""
         return {**self.header, "data": self.data}
+
+
+Handler = Callable[[Message], object]
+"""Any callable that takes a message; its result is ignored."""

@@ -37,7 +37,7 @@ from amps.client.engine_types import (
     TicketDone,
     TicketFailed,
 )
-from amps.client.enums import ConnectionState, Handler, Timeout
+from amps.client.enums import ConnectionState, Timeout
 from amps.client.errors import (
     AMPSException,
     ConnectionException,
@@ -46,7 +46,7 @@ from amps.client.errors import (
     UsageException,
 )
 from amps.client.forking import RefusingLock, forked, watch
-from amps.client.message import Message
+from amps.client.message import Handler, Message
 from amps.client.sending import Sending, acquire_until, deadline_of, left_until
 from amps.client.streams import StreamBuffer
 from amps.client.threads import receive_loop, send_loop

@@ -7,8 +7,8 @@ from typing import Any, Unpack, overload
 from amps.client.command import Command
 from amps.client.commanding import Commanding
 from amps.client.engine_types import Route, RouteKind
-from amps.client.enums import DEFAULT, MOST_RECENT, AckType, Bookmark, Data, Handler, Timeout
-from amps.client.message import Message
+from amps.client.enums import DEFAULT, MOST_RECENT, AckType, Bookmark, Data, Timeout
+from amps.client.message import Handler, Message
 from amps.client.options import BookmarkSubscribeArgs, QueryArgs, SubscribeArgs, split_keywords
 from amps.client.streams import MessageStream
 

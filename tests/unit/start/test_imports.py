@@ -1,0 +1,76 @@
+"""Which way imports point inside the client and the server: never in a circle, and never to a transport's insides.
+
+Every import counts, inside functions and under TYPE_CHECKING too: a reader follows those as well.
+"""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import amps
+
+ROOT = Path(amps.__file__).parent.parent
+
+Graph = dict[str, set[str]]
+
+
+def import_graph(package: str) -> Graph:
+    """For each module of a package those of the same package that it imports."""
+    files = {}
+    for path in (ROOT / package.replace(".", "/")).rglob("*.py"):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return {
+        name: {target for target in imported_names(path.read_text()) if target in files} - {name}
+        for name, path in files.items()
+    }
+
+
+def imported_names(source: str) -> Iterator[str]:
+    """Everything that may be a module which a source imports."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are written with full names"
+            assert node.module is not None
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def in_circles(graph: Graph) -> Graph:
+    """What is left of a graph when every module is taken away that imports none of the rest, or that none imports."""
+    left = dict(graph)
+    while True:
+        imported = set().union(*left.values())
+        kept = {
+            name: targets & left.keys() for name, targets in left.items() if targets & left.keys() and name in imported
+        }
+        if len(kept) == len(left):
+            return kept
+        left = kept
+
+
+def test_a_circle_is_found() -> None:
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"d", "e"}, "d": {"b"}, "e": set[str]()}
+    assert set(in_circles(graph)) == {"b", "c", "d"}
+    graph["d"] = {"e"}
+    assert not in_circles(graph)
+
+
+def test_imports_are_found_wherever_they_stand() -> None:
+    source = (
+        "if TYPE_CHECKING:\n    from amps.a import B\n"
+        "def f():\n    import amps.c\n"
+        "    from amps import d\n"
+    )
+    assert {"amps.a", "amps.c", "amps.d"} <= set(imported_names(source))
+
+
+@pytest.mark.parametrize("package", ["amps.client"])
+def test_no_module_imports_in_a_circle(package: str) -> None:
+    graph = import_graph(package)
+    assert len(graph) > 20
+    assert in_circles(graph) == {}
