@@ -12,7 +12,7 @@ from pathlib import Path
 
 from amps.config import AdminConfig, ServerConfig
 from amps.server.eventlog import EventLog
-from amps.server.transport.listeners import open_listeners
+from amps.server.shared.listeners import open_listeners
 
 
 class Doors:

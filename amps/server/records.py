@@ -29,6 +29,8 @@ _KIND = struct.Struct("<H")
 _KIND_OFFSET = 64
 HEADER_BYTES = _HEADER.size
 NO_EXPIRATION = 0xFFFFFFFF
+NAME_BYTES_MAX = 60_000
+"""Of a client name, and of a user name: both stand in one record."""
 
 KIND_DECLARE_TOPIC = 257
 KIND_LOGON = 258

@@ -46,10 +46,10 @@ from amps.server.outage import Outage, turn_away
 from amps.server.runtime import Runtime
 from amps.server.service_manager import Watchdog, notify
 from amps.server.services.process import run_services
+from amps.server.shared.listeners import ListenFailure
 from amps.server.signals import SWITCH_SIGNALS, Signals
 from amps.server.startup import log_startup
 from amps.server.stopping import EXIT_FAILED, EXIT_STORAGE, StopFailures
-from amps.server.transport.listeners import ListenFailure
 from amps.server.transport.worker import run_transport
 
 SHUTDOWN_ACTIONS_S = 10.0

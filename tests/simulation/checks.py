@@ -11,8 +11,8 @@ from typing import Any
 from amps._core.journal.reader import FrameCache, LogCursor
 from amps._core.values.value import derived_publisher_id, publisher_id
 from amps.server.runtime import Runtime
-from amps.server.transport.journal_floor import JournalFloor
-from amps.server.transport.journal_view import JournalView, at_once
+from amps.server.shared.journal_floor import JournalFloor
+from amps.server.shared.journal_view import JournalView, at_once
 from tests.simulation.clients import Client
 
 READER = 9

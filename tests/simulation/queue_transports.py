@@ -28,8 +28,8 @@ from amps.server.records import (
     record_kind,
 )
 from amps.server.runtime import Runtime
+from amps.server.shared.journal_view import JournalView, at_once
 from amps.server.transport.failures import TX_STORE_FAILED
-from amps.server.transport.journal_view import JournalView, at_once
 from tests.simulation.consumers import Command, ConsumerWire, Received
 from tests.simulation.queue_log import EXTEND
 from tests.simulation.queue_watch import BARRIER, Delivery, QueueWatch, deliveries_of

@@ -13,7 +13,7 @@ import pytest
 from amps.journal import compression
 from amps.server.core import journal_keeper, recovery
 from amps.server.core.flusher import Flusher
-from amps.server.transport.journal_floor import JournalFloor
+from amps.server.shared.journal_floor import JournalFloor
 from tests.simulation.run import run_every_call, run_seed
 from tests.simulation.transports import Transport
 from tests.simulation.world import World

@@ -23,7 +23,7 @@ from amps.server.core import journal_keeper, refusing, transient_files
 from amps.server.core.journal_files import StorageFailure
 from amps.server.core.journal_keeper import VERBS
 from amps.server.core.older import RecoveryRefused
-from amps.server.transport.journal_view import at_once
+from amps.server.shared.journal_view import at_once
 from tests.simulation.checks import Entry, check_bookmarks, check_contents, check_order
 from tests.simulation.clients import Client, Wire
 from tests.simulation.damage import start_on_damaged_copy

@@ -18,9 +18,9 @@ from amps.journal.names import compressed_path, index_path, journal_path, topic_
 from amps.journal.topic_index import make_topic_index
 from amps.messages import make_message_types, standard_settings
 from amps.server.benches import Benches
+from amps.server.shared.journal_floor import JournalFloor
+from amps.server.shared.journal_view import JournalView, at_once
 from amps.server.topics import topic_predicate
-from amps.server.transport.journal_floor import JournalFloor
-from amps.server.transport.journal_view import JournalView, at_once
 from amps.server.transport.options import Options
 from amps.server.transport.replay import Clocks, Replay
 from amps.server.transport.start_search import Start

@@ -42,7 +42,7 @@ from amps.server.repeats import INTERVAL_S_MIN, Repeats, peer_of
 from amps.server.services.actions.engine import Engine
 from amps.server.services.core_requests import CoreRequests
 from amps.server.services.transport_requests import TransportRequests
-from amps.server.transport.listeners import tls_context
+from amps.server.shared.listeners import tls_context
 from amps.server.write_statistics import WriteStatistics
 
 HANDSHAKE_WAIT_S = 10.0

@@ -12,7 +12,7 @@ Removing goes from the oldest on, without gaps, never the current journal, and o
 3. Then the words of the transports are looked at, each the oldest journal that it may read. What is older than all
    of them is removed; the rest waits.
 
-A reader (transport/journal_floor.py) does it the other way round: it lowers its word, then looks at
+A reader (shared/journal_floor.py) does it the other way round: it lowers its word, then looks at
 `first_journal_number`. Between the store and the load of either side is a full fence. So of a reader and a remover that
 meet, at least one sees the other: the reader sees that it is too late and begins anew, or the remover sees the word and
 waits. A word is raised only to the number of a journal that the transport holds open; that one and those after it

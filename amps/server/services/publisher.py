@@ -30,14 +30,19 @@ from amps.config import ServerConfig
 from amps.messages import make_message_types
 from amps.server.benches import Benches
 from amps.server.eventlog import EventLog
-from amps.server.records import KIND_LOGON, KIND_SPILLED_PUBLISH, control_record, raw_control_record
+from amps.server.records import (
+    KIND_LOGON,
+    KIND_SPILLED_PUBLISH,
+    NAME_BYTES_MAX,
+    control_record,
+    raw_control_record,
+)
 from amps.server.runtime import Runtime
+from amps.server.shared.core_link import CoreLink
+from amps.server.shared.filters import FilterCompiler
+from amps.server.shared.spill_files import write_spill
+from amps.server.shared.topic_classes import make_topic_table, queue_topics
 from amps.server.topics import TopicMatcher
-from amps.server.transport.core_link import CoreLink
-from amps.server.transport.filters import FilterCompiler
-from amps.server.transport.logons import NAME_BYTES_MAX
-from amps.server.transport.spilling import write_spill
-from amps.server.transport.topic_classes import make_topic_table, queue_topics
 
 MESSAGE_BYTES_MAX = 200 * 2**20
 _NO_STORAGE = "the transaction log takes no messages now, its disk is full or takes no new files"

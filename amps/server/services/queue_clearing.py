@@ -18,8 +18,8 @@ from amps.expressions.filters import compile_filter
 from amps.journal.names import reading_places
 from amps.server.runtime import Runtime
 from amps.server.services.publisher import Publisher
-from amps.server.transport.queue_names import QueueNames
-from amps.server.transport.read_ahead import ReadAhead
+from amps.server.shared.queue_names import QueueNames
+from amps.server.shared.read_ahead import ReadAhead
 from amps.topic_expressions import BadTopicExpression
 
 LOG_BYTES_PER_STEP = 1 << 19

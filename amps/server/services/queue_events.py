@@ -27,7 +27,7 @@ from amps.server.services.actions.engine import Engine
 from amps.server.services.publisher import Publisher
 from amps.server.services.queue_follower import Follower, Removals
 from amps.server.services.queue_messages import QueueMessages
-from amps.server.transport.journal_view import JournalView, make_journal_view
+from amps.server.shared.journal_view import JournalView, make_journal_view
 
 POLL_S = 0.02
 STEP_BYTES = 1 << 20

@@ -4,7 +4,7 @@ from collections import OrderedDict
 
 from amps._core.journal.reader import LogCursor, LogDamaged, LogRemoved, Record
 from amps._core.shm.memory import ControlPage
-from amps.server.transport.journal_view import JournalView
+from amps.server.shared.journal_view import JournalView
 
 JOURNALS_OPEN_MAX = 4
 _PUBLISHES = (1, 2)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from amps.server.transport.core_link import CoreLink
+from amps.server.shared.core_link import CoreLink
 
 if TYPE_CHECKING:
     from amps.server.transport.connection import Connection

@@ -32,6 +32,7 @@ from amps._core.wire.ingress import (
     AckList,
 )
 from amps._core.wire.topics import TopicEntry
+from amps.server.shared.journal_view import JournalView, Steps
 from amps.server.transport.answering import Header, refuse, tell_counts, text_of, wanted_acks
 from amps.server.transport.failures import (
     STORE_FAILED_DETAIL,
@@ -39,8 +40,8 @@ from amps.server.transport.failures import (
     TOO_MANY_DEFERRED_DETAIL,
     TX_STORE_FAILED,
     CommandFailure,
+    bad_filter,
 )
-from amps.server.transport.journal_view import JournalView, Steps
 from amps.server.transport.options import Acknowledgement, parse_acknowledgement_options
 from amps.server.transport.queries import topics_with_state
 from amps.server.transport.queue_searches import QueueSearches
@@ -204,7 +205,7 @@ class Acknowledging:
                 refuse(connection, {**accepted.header, "ack_type": unanswered}, failure)
                 connection.release()
 
-        worker.filters.obtain(accepted.filter_text, compiled, failed, worker.loop)
+        worker.filters.obtain(accepted.filter_text, compiled, lambda error: failed(bad_filter(error)), worker.loop)
 
     def _checked(self, header: Header) -> _Accepted | None:
         """None: its topic could not be declared yet, the ring is full. Raises CommandFailure."""

@@ -1,5 +1,7 @@
 """Failures of commands, by the reason text that the client gets (protocol.md §13, D12)."""
 
+from amps.expressions import ExpressionError
+
 TX_STORE_FAILED = "tx store failed"
 """The transaction log takes no messages now: its disk is full, or takes no new files."""
 STORE_FAILED_DETAIL = "the transaction log takes no messages now: send again what was not acknowledged"
@@ -42,6 +44,11 @@ class CommandFailure(Exception):
         if self.position is not None:
             fields["position"] = self.position
         return fields
+
+
+def bad_filter(error: ExpressionError) -> CommandFailure:
+    """A filter that does not parse."""
+    return CommandFailure("bad filter", str(error), error.position)
 
 
 def not_supported_yet(what: str, detail: str = "") -> CommandFailure:

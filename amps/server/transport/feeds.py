@@ -28,12 +28,12 @@ from amps.journal.bookmark_text import format_bookmark
 from amps.server.benches import Benches
 from amps.server.eventlog import EventLog
 from amps.server.runtime import Runtime
+from amps.server.shared.core_link import CoreLink
+from amps.server.shared.journal_view import JournalView, make_journal_view
+from amps.server.shared.read_ahead import ReadAhead
 from amps.server.transport.bookmarks import BookmarkRange
 from amps.server.transport.connection import Connection
-from amps.server.transport.core_link import CoreLink
 from amps.server.transport.journal_pages import JournalPages
-from amps.server.transport.journal_view import JournalView, make_journal_view
-from amps.server.transport.read_ahead import ReadAhead
 from amps.server.transport.replay import Clocks, Replay
 from amps.server.transport.searches import Search, Searches
 from amps.server.transport.settled_time import SettledTime

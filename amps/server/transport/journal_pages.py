@@ -12,7 +12,7 @@ were given back, or will be in a moment. A replay sees to it that what it reads 
 from collections.abc import Iterable
 
 from amps._core.shm.memory import ControlPage
-from amps.server.transport.journal_view import JournalView
+from amps.server.shared.journal_view import JournalView
 
 STEP_BYTES = 4 << 20
 """Less is not worth the trouble."""

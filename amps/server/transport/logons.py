@@ -8,7 +8,7 @@ import json
 from typing import TYPE_CHECKING
 
 from amps._core.values.value import derived_publisher_id, publisher_id
-from amps.server.records import KIND_LOGON, control_record
+from amps.server.records import KIND_LOGON, NAME_BYTES_MAX, control_record
 from amps.server.transport.answering import Header, refuse, text_of, wanted_acks
 from amps.server.transport.failures import CommandFailure
 from amps.server.transport.options import Options, parse_logon_options
@@ -16,9 +16,6 @@ from amps.version import WIRE_VERSION
 
 if TYPE_CHECKING:
     from amps.server.transport.connection import Connection
-
-
-NAME_BYTES_MAX = 60_000
 
 
 class Logon:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from amps._core.expressions.machine import Filter
 from amps.server.topics import BadTopicExpression, may_be_a_name, topic_predicate
 from amps.server.transport.answering import Header, check_batch_size, refuse, text_of, wanted_acks
-from amps.server.transport.failures import CommandFailure, not_supported_yet
+from amps.server.transport.failures import CommandFailure, bad_filter, not_supported_yet
 from amps.server.transport.options import option_text, page_options, parse_options
 from amps.server.transport.queue_queries import make_query
 
@@ -80,6 +80,6 @@ def query(connection: "Connection", header: Header) -> None:
 
     text = text_of(header, "filter")
     if text:
-        worker.filters.obtain(text, compiled, failed, worker.loop)
+        worker.filters.obtain(text, compiled, lambda error: failed(bad_filter(error)), worker.loop)
     else:
         compiled(None)

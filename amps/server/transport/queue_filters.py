@@ -19,9 +19,9 @@ from amps._core.wire.topics import TopicEntry, TopicTable
 from amps.server.benches import Benches
 from amps.server.records import KIND_QUEUE_MATCHES, raw_control_record
 from amps.server.runtime import Runtime
-from amps.server.transport.core_link import CoreLink
+from amps.server.shared.core_link import CoreLink
+from amps.server.shared.queue_names import QueueNames
 from amps.server.transport.feeds import Feeds
-from amps.server.transport.queue_names import QueueNames
 
 LOG_BYTES_PER_TURN = 1 << 20
 IDS_END = 1 << 32

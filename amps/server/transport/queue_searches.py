@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from amps._core.expressions.machine import Filter
 from amps._core.queues.sender import QueueSearch
-from amps.server.transport.journal_view import PagesMissing
+from amps.server.shared.journal_view import PagesMissing
 
 if TYPE_CHECKING:
     from amps.server.transport.queue_filters import QueueFilters

@@ -20,7 +20,7 @@ from amps._core.queues.sender import NUMBERS_END, QueueReceiver, QueueSender
 from amps._core.shm.memory import ControlPage
 from amps._core.wire.ingress import LeaseTable
 from amps.server.records import KIND_QUEUE_SUBSCRIBE, KIND_QUEUE_UNSUBSCRIBE, control_record
-from amps.server.transport.core_link import CoreLink
+from amps.server.shared.core_link import CoreLink
 from amps.server.transport.feeds import Feeds
 from amps.server.transport.queue_filters import QueueFilters
 from amps.server.transport.subscriptions import Subscription, shown_id, shown_text

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from amps._core.journal.reader import LogDamaged, LogUnreadable
+from amps.server.shared.journal_view import PagesMissing
+from amps.server.shared.read_ahead import ReadAhead
 from amps.server.transport.connection import Connection
-from amps.server.transport.journal_view import PagesMissing
-from amps.server.transport.read_ahead import ReadAhead
 
 
 class Search(Protocol):

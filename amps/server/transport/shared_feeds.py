@@ -17,9 +17,9 @@ from typing import ClassVar, Generic, TypeVar
 
 from amps._core.delivery.delivery import JournalTailer, LiveTailer
 from amps._core.journal.reader import LogCursor, LogDirectory
+from amps.server.shared.core_link import CoreLink
+from amps.server.shared.journal_view import JournalView, at_once
 from amps.server.transport.connection import Connection
-from amps.server.transport.core_link import CoreLink
-from amps.server.transport.journal_view import JournalView, at_once
 from amps.server.transport.subscriptions import Place, Subscription, SubscriptionSet
 
 LOG_BYTES_PER_TURN = 4 << 20

@@ -5,13 +5,10 @@ belongs to the connection, and goes with it.
 """
 
 import contextlib
-import mmap
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from amps._core.wire.ingress import Ingress
 from amps.server.records import KIND_SPILLED_PUBLISH, raw_control_record
+from amps.server.shared.spill_files import write_spill
 
 if TYPE_CHECKING:
     from amps.server.transport.connection import Connection
@@ -58,18 +55,3 @@ class Spilling:
         if waiting is not None:
             with contextlib.suppress(OSError):
                 self._connection.worker.runtime.spill_path(waiting[0]).unlink()
-
-
-def write_spill(ingress: Ingress, path: Path) -> None:
-    """Lay the current frame's record out in a file. Raises OSError; then there is no file."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        length = ingress.spill_length()
-        os.posix_fallocate(descriptor, 0, length)
-        with mmap.mmap(descriptor, length) as memory:
-            ingress.write_spill(memory)
-    except OSError:
-        path.unlink()
-        raise
-    finally:
-        os.close(descriptor)

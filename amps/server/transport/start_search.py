@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from amps._core.delivery.delivery import ReplayBounds
 from amps._core.journal.reader import LogCursor
 from amps._core.journal.writer import IndexReader
+from amps.server.shared.journal_view import JournalView, Steps
 from amps.server.transport.bookmarks import BookmarkRange, MessagePoint
 from amps.server.transport.failures import CommandFailure
-from amps.server.transport.journal_view import JournalView, Steps
 
 
 @dataclass(frozen=True, slots=True)

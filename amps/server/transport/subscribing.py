@@ -47,7 +47,7 @@ from amps.server.transport.answering import (
     wanted_acks,
 )
 from amps.server.transport.bookmarks import BookmarkRange, parse_bookmark
-from amps.server.transport.failures import CommandFailure, not_supported_yet
+from amps.server.transport.failures import CommandFailure, bad_filter, not_supported_yet
 from amps.server.transport.options import (
     Options,
     check_queue_options,
@@ -195,7 +195,7 @@ class Subscribing:
 
         text = text_of(header, "filter")
         if text:
-            worker.filters.obtain(text, filtered, failed, worker.loop)
+            worker.filters.obtain(text, filtered, lambda error: failed(bad_filter(error)), worker.loop)
         else:
             worker.core.when_consumed(worker.core.ring.pushed, activate)
 

@@ -26,7 +26,7 @@ from amps.journal.names import topic_index_places
 from amps.journal.topic_index import open_topic_index
 from amps.server.eventlog import EventLog
 from amps.server.runtime import Runtime
-from amps.server.transport.journal_view import JournalView, at_once
+from amps.server.shared.journal_view import JournalView, at_once
 from amps.server.transport.read_window import Unreadable
 
 LOOK_AGAIN_BYTES = 16 << 20

@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable
 
 from amps.server.runtime import Doorbell
-from amps.server.transport.core_link import CoreLink
+from amps.server.shared.core_link import CoreLink
 
 LINGER_NS = 100_000
 

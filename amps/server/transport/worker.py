@@ -33,23 +33,23 @@ from amps.server.security import (
     make_authenticator,
     make_entitlement,
 )
+from amps.server.shared.core_link import CoreLink
+from amps.server.shared.filters import FilterCompiler
+from amps.server.shared.listeners import tls_context
+from amps.server.shared.queue_names import QueueNames
+from amps.server.shared.topic_classes import make_topic_table, queue_topics
 from amps.server.topics import TopicMatcher
 from amps.server.transport.accepting import Acceptor
 from amps.server.transport.ack_schedule import AckSchedule
 from amps.server.transport.allocation import keep_chunk_memory
 from amps.server.transport.connection import Connection, now_name_number
-from amps.server.transport.core_link import CoreLink
 from amps.server.transport.failures import STORE_FAILED_DETAIL, TX_STORE_FAILED
 from amps.server.transport.feeds import Feeds
-from amps.server.transport.filters import FilterCompiler
-from amps.server.transport.listeners import tls_context
 from amps.server.transport.publishers import Publishers
 from amps.server.transport.queue_filters import QueueFilters
-from amps.server.transport.queue_names import QueueNames
 from amps.server.transport.queues import Queues
 from amps.server.transport.slow_clients import MemoryPool
 from amps.server.transport.subscription_list import SubscriptionList
-from amps.server.transport.topic_classes import make_topic_table, queue_topics
 from amps.server.transport.turns import Turns
 
 MESSAGE_BYTES_MAX = 200 * 2**20

@@ -15,7 +15,7 @@ from amps.journal.files import read_header
 from amps.journal.names import clients_ack_path, index_path
 from amps.server.core import journal_keeper
 from amps.server.core.journal_keeper import JournalKeeper
-from amps.server.transport.journal_floor import JournalFloor
+from amps.server.shared.journal_floor import JournalFloor
 from tests.support.feed import Feed, Feeder, directory_of
 from tests.support.records import RecordParts
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from amps._core.journal.reader import LogCursor, LogFile
 from amps._core.journal.search import WINDOW_BYTES_MAX, read, resident_bytes, resident_range
-from amps.server.transport.read_ahead import ReadAhead
+from amps.server.shared.read_ahead import ReadAhead
 from tests.support.feed import Feed, Feeder, directory_of
 from tests.support.page_cache import forget
 from tests.support.records import RecordParts

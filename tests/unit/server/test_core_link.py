@@ -10,7 +10,7 @@ from amps._core.wire import ingress as inbound
 from amps._core.wire.framing import encode_frame
 from amps._core.wire.ingress import PUBLISH_BACKLOG_BYTES, Ingress
 from amps._core.wire.topics import TopicTable
-from amps.server.transport.core_link import CoreLink
+from amps.server.shared.core_link import CoreLink
 from tests.support.records import RecordParts, padded
 
 RING_BYTES = 8 << 20

@@ -11,8 +11,8 @@ from amps._core.values.value import publisher_id
 from amps.journal.compression import compress_journal
 from amps.journal.disk import Disk
 from amps.journal.names import compressed_path, index_path, journal_path
+from amps.server.shared.journal_view import JournalView, PagesMissing, Steps, at_once
 from amps.server.transport.bookmarks import BookmarkRange, MessagePoint, Points
-from amps.server.transport.journal_view import JournalView, PagesMissing, Steps, at_once
 from amps.server.transport.start_search import StartSearch
 from tests.support.feed import Feed, Feeder, directory_of, read_all
 from tests.support.records import RecordParts

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amps.config import LoggedTopic, ServerConfig, TransactionLogConfig
+from amps.server.shared.queue_names import QueueNames
 from amps.server.topics import BadTopicExpression, topic_predicate
-from amps.server.transport.queue_names import QueueNames
 from tests.support.queue_worker import queue
 
 TOPICS = ["T", "T.x", "Tyx", "T_1", "T_2", "Q1", "Q.2", "Q-2", "aa", "ab", "a/a", "größe"]

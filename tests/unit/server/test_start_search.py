@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from amps.server.shared.journal_view import Steps
 from amps.server.transport.bookmarks import BookmarkRange, MessagePoint, Points
 from amps.server.transport.failures import CommandFailure
-from amps.server.transport.journal_view import Steps
 from amps.server.transport.start_search import StartSearch
 
 PUBLISHER = 7

@@ -74,3 +74,15 @@ def test_no_module_imports_in_a_circle(package: str) -> None:
     graph = import_graph(package)
     assert len(graph) > 20
     assert in_circles(graph) == {}
+
+
+@pytest.mark.parametrize("package", ["services", "admin", "core", "shared"])
+def test_nothing_beside_the_transports_uses_their_insides(package: str) -> None:
+    """What transports and other processes have in common lives in `shared`, which uses neither."""
+    graph = import_graph("amps.server")
+    users = {name: targets for name, targets in graph.items() if name.startswith(f"amps.server.{package}")}
+    assert users
+    others = ["transport"] if package != "shared" else ["transport", "services", "admin", "core"]
+    barred = {f"amps.server.{other}" for other in others}
+    for name, targets in users.items():
+        assert not {".".join(target.split(".")[:3]) for target in targets} & barred, name

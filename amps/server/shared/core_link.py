@@ -1,5 +1,7 @@
 """A worker's side of everything it shares with the core: ring, answers, watermarks, and what waits for them.
 
+Transports have one for their clients, the services process for what it publishes itself.
+
 Records go into the ingress ring; control records keep their order even when it is full. A *barrier* is an action that
 waits until the core has consumed the ring up to a position; a *durable waiter* is one that waits for the device. Both
 run in turns, with the watermarks that the turn read: after the ring's tail, so that what was consumed is below them.
@@ -9,7 +11,7 @@ import heapq
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from amps._core.shm.memory import InstanceView
 from amps._core.wire.ingress import PUBLISH_BACKLOG_BYTES
@@ -23,8 +25,24 @@ from amps.server.records import (
 )
 from amps.server.runtime import Runtime
 
-if TYPE_CHECKING:
-    from amps.server.transport.connection import Connection
+
+class Refusals(Protocol):
+    """The refused messages of a publisher that wait to be answered."""
+
+    @property
+    def crowded(self) -> bool:
+        """Whether so many wait that nothing more should be read."""
+
+
+class HeldInput(Protocol):
+    """A connection whose input is held."""
+
+    @property
+    def acks(self) -> Refusals:
+        """What it must be told first."""
+
+    def release(self) -> None:
+        """Go on reading."""
 
 
 class CoreLink:
@@ -43,7 +61,7 @@ class CoreLink:
         self.deliveries: Callable[[bytes], object] | None = None
         """Takes the core's deliveries of queue messages, as they came."""
         self._controls: deque[tuple[bytes, Callable[[], None] | None]] = deque()
-        self._held: dict[Connection, bool] = {}
+        self._held: dict[HeldInput, bool] = {}
         """Whose input is held, in the order in which they go on; True: until there is room."""
         self._barriers: deque[tuple[int, Callable[[], None]]] = deque()
         self._durable_waiters: list[tuple[int, int, Callable[[], None]]] = []
@@ -75,12 +93,12 @@ class CoreLink:
         )
         return not self._controls and self.ring.push(record)
 
-    def release_later(self, connection: "Connection") -> None:
+    def release_later(self, connection: HeldInput) -> None:
         """Release the connection's held input in the next turn."""
         self._held[connection] = False
         self._schedule()
 
-    def release_when_room(self, connection: "Connection") -> None:
+    def release_when_room(self, connection: HeldInput) -> None:
         """Release the connection's held input in a turn that finds room in the ring. The core brings it, by taking
         what is there.
         """
@@ -108,7 +126,7 @@ class CoreLink:
         """
         return not self._controls and any(self._may_go_on(*each) for each in self._held.items())
 
-    def _may_go_on(self, connection: "Connection", for_room: bool) -> bool:
+    def _may_go_on(self, connection: HeldInput, for_room: bool) -> bool:
         return not connection.acks.crowded and (not for_room or self._has_room())
 
     def _has_room(self) -> bool:
@@ -190,6 +208,6 @@ class CoreLink:
         """Whether an action waits for the device."""
         return bool(self._durable_waiters)
 
-    def forget(self, connection: "Connection") -> None:
+    def forget(self, connection: HeldInput) -> None:
         """The connection has ended."""
         self._held.pop(connection, None)

@@ -18,7 +18,6 @@ from amps._core.expressions.machine import Filter
 from amps.expressions import ExpressionError
 from amps.expressions.filters import compile_filter
 from amps.expressions.functions import Functions
-from amps.server.transport.failures import CommandFailure
 
 INLINE_CHARACTERS = 2000
 """Longer texts are parsed beside the event loop: this many take a few milliseconds."""
@@ -40,7 +39,7 @@ class FilterCompiler:
         self,
         text: str,
         then: Callable[[Filter], None],
-        failed: Callable[[CommandFailure], None],
+        failed: Callable[[ExpressionError], None],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         """Compile a text and go on with `then`, at once or later; or with `failed` if it is no filter."""
@@ -53,7 +52,7 @@ class FilterCompiler:
         def finish() -> None:
             made = result[0]
             if isinstance(made, ExpressionError):
-                failed(CommandFailure("bad filter", str(made), made.position))
+                failed(made)
             else:
                 then(self._only(text, made))
 

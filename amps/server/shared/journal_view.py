@@ -35,7 +35,7 @@ from amps.config import ServerConfig
 from amps.journal.names import index_places, reading_places
 from amps.server.eventlog import EventLog
 from amps.server.runtime import Runtime
-from amps.server.transport.journal_floor import JournalFloor
+from amps.server.shared.journal_floor import JournalFloor
 
 COLLECTION_INTERVAL_S = 5.0
 PIECE_BYTES = 256 << 10

@@ -10,8 +10,8 @@ from amps._core.expressions.machine import FilterBench, FilterSet
 from amps._core.wire.topics import TopicTable
 from amps.config import ServerConfig
 from amps.config.queue_topics import QueueTopics
+from amps.server.shared.filters import FilterCompiler
 from amps.server.topics import DISCARDED_TOPIC, RESERVED_PREFIX, TopicMatcher
-from amps.server.transport.filters import FilterCompiler
 
 
 def make_topic_table(

@@ -1,0 +1,25 @@
+"""Files of shared memory that hold one message each, too large for the ring: how they are written.
+
+Such a file belongs to its writer until its name is pushed into the ring; then the core removes it.
+"""
+
+import mmap
+import os
+from pathlib import Path
+
+from amps._core.wire.ingress import Ingress
+
+
+def write_spill(ingress: Ingress, path: Path) -> None:
+    """Lay the current frame's record out in a file. Raises OSError; then there is no file."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        length = ingress.spill_length()
+        os.posix_fallocate(descriptor, 0, length)
+        with mmap.mmap(descriptor, length) as memory:
+            ingress.write_spill(memory)
+    except OSError:
+        path.unlink()
+        raise
+    finally:
+        os.close(descriptor)
