@@ -23,8 +23,8 @@ from amps.server.shared.journal_view import JournalView, at_once
 from amps.server.topics import topic_predicate
 from amps.server.transport.options import Options
 from amps.server.transport.replay import Clocks, Replay
+from amps.server.transport.session import Subscription
 from amps.server.transport.start_search import Start
-from amps.server.transport.subscriptions import Subscription
 from amps.server.transport.topic_indexes import TopicIndexes
 from tests.support.feed import Feed, Feeder
 from tests.support.records import RecordParts

@@ -9,12 +9,9 @@ import heapq
 import itertools
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from amps.server.shared.core_link import CoreLink
-
-if TYPE_CHECKING:
-    from amps.server.transport.connection import Connection
+from amps.server.transport.session import Session
 
 
 class AckSchedule:
@@ -24,9 +21,9 @@ class AckSchedule:
         """`schedule`: has a turn of the worker soon."""
         self._core = core
         self._schedule = schedule
-        self._active: dict[Connection, None] = {}
-        self._due: list[tuple[float, int, Connection]] = []
-        self._scheduled: set[Connection] = set()
+        self._active: dict[Session, None] = {}
+        self._due: list[tuple[float, int, Session]] = []
+        self._scheduled: set[Session] = set()
         self._number = itertools.count()
         self._timer_s = math.inf
 
@@ -38,7 +35,7 @@ class AckSchedule:
         """Whether an acknowledgement waits for the device."""
         return bool(self._active)
 
-    def expect(self, connection: "Connection") -> None:
+    def expect(self, connection: Session) -> None:
         """The connection has acknowledgements to come."""
         if connection.acks.urgent:
             self._scheduled.discard(connection)
@@ -48,7 +45,7 @@ class AckSchedule:
                 # Nothing is on its way to the core that would bring a turn.
                 self._schedule()
 
-    def forget(self, connection: "Connection") -> None:
+    def forget(self, connection: Session) -> None:
         """The connection has ended."""
         self._active.pop(connection, None)
         self._scheduled.discard(connection)

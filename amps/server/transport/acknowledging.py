@@ -19,7 +19,6 @@ succeeds (D-27), and its counts say so (D-10).
 import time
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 from amps._core.expressions.machine import Filter
 from amps._core.journal.writer import IndexReader
@@ -34,6 +33,7 @@ from amps._core.wire.ingress import (
 from amps._core.wire.topics import TopicEntry
 from amps.server.shared.journal_view import JournalView, Steps
 from amps.server.transport.answering import Header, refuse, tell_counts, text_of, wanted_acks
+from amps.server.transport.context import WorkerContext
 from amps.server.transport.failures import (
     STORE_FAILED_DETAIL,
     TOO_MANY_DEFERRED,
@@ -45,9 +45,7 @@ from amps.server.transport.failures import (
 from amps.server.transport.options import Acknowledgement, parse_acknowledgement_options
 from amps.server.transport.queries import topics_with_state
 from amps.server.transport.queue_searches import QueueSearches
-
-if TYPE_CHECKING:
-    from amps.server.transport.connection import Connection
+from amps.server.transport.session import Phase, Session
 
 SELECTORS = ("sow_keys", "filter", "bookmark")
 TOKEN_MASK = 0xFFFFFFFF
@@ -143,9 +141,9 @@ class _Accepted:
 class Acknowledging:
     """The `sow_delete` commands of one connection."""
 
-    def __init__(self, connection: "Connection") -> None:
+    def __init__(self, connection: Session, worker: WorkerContext) -> None:
         self._connection = connection
-        self._worker = connection.worker
+        self._worker = worker
         self._counting: dict[int, _Counting] = {}
         self._token = 0
 
@@ -200,7 +198,7 @@ class Acknowledging:
             core.when_consumed(core.ring.pushed, search)
 
         def failed(failure: CommandFailure) -> None:
-            if connection.phase.value != "closed":
+            if connection.phase is not Phase.CLOSED:
                 unanswered = ",".join(accepted.wanted - {"received"})
                 refuse(connection, {**accepted.header, "ack_type": unanswered}, failure)
                 connection.release()
@@ -222,7 +220,7 @@ class Acknowledging:
             raise CommandFailure("invalid options", "selectors exclude each other: " + ", ".join(selectors))
         options = parse_acknowledgement_options(text_of(header, "opts"))
         queue = names.acknowledged(topic, connection.message_type)
-        matching = topics_with_state(connection, topic, options.non_regex_topic)
+        matching = topics_with_state(connection, self._worker, topic, options.non_regex_topic)
         if selectors[0] == "bookmark" and queue is None and not matching:
             raise CommandFailure("invalid topic", f"{topic!r} is no queue")
         if selectors[0] in ("sow_keys", "body"):
@@ -268,7 +266,7 @@ class Acknowledging:
     def _push(self, accepted: _Accepted) -> None:
         """All positions are known that there are: have the core apply it."""
         connection, core = self._connection, self._worker.core
-        if connection.phase.value == "closed":
+        if connection.phase is Phase.CLOSED:
             return
         # An empty acknowledgement goes to the core, too, for its sequence.
         targets = [target for target in accepted.targets if target.acks.count] or accepted.targets[-1:]
@@ -312,7 +310,7 @@ class Acknowledging:
     def _pushed(self, accepted: _Accepted) -> None:
         """It is in the ring."""
         connection, worker = self._connection, self._worker
-        if connection.phase.value == "closed":
+        if connection.phase is Phase.CLOSED:
             return
         core, header, wanted = worker.core, accepted.header, accepted.wanted
         command_id, sequence = header.get("cmd_id"), accepted.sequence
@@ -384,6 +382,7 @@ class Acknowledging:
         header = counting.header
         tell_counts(
             self._connection,
+            self._worker,
             header,
             **_query_id(header),
             topic_matches=counting.compared,

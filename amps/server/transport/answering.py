@@ -4,12 +4,11 @@ Everything here is the same for all commands: reading a header's fields, the ack
 answer to a command that cannot be carried out, which is always logged.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from amps.server.transport.context import WorkerContext
 from amps.server.transport.failures import CommandFailure
-
-if TYPE_CHECKING:
-    from amps.server.transport.connection import Connection
+from amps.server.transport.session import Session
 
 Header = dict[str, Any]
 
@@ -40,18 +39,18 @@ def check_batch_size(header: Header) -> None:
         raise CommandFailure("invalid options", f"batch size {size}")
 
 
-def tell_counts(connection: "Connection", header: Header, **ids_and_counts: Any) -> None:
+def tell_counts(connection: Session, worker: WorkerContext, header: Header, **ids_and_counts: Any) -> None:
     """Send the `stats` acknowledgement of a command, if it asks for one and its message type has them (D32)."""
-    settings = connection.worker.config.message_types[connection.message_type]
+    settings = worker.config.message_types[connection.message_type]
     if "stats" in wanted_acks(header) and settings.module not in UNCOUNTED_MODULES:
         connection.acknowledge("stats", header.get("cmd_id"), **ids_and_counts)
 
 
-def refuse(connection: "Connection", header: Header, failure: CommandFailure) -> None:
+def refuse(connection: Session, header: Header, failure: CommandFailure) -> None:
     """Answer a command with a failure, and log it."""
     command_id = header.get("cmd_id")
     wanted = wanted_acks(header)
-    connection.worker.log.log(
+    connection.log.log(
         "02-0030", client=connection.shown_name, command=text_of(header, "cmd"), reason=str(failure)
     )
     if "received" in wanted and command_id is not None:

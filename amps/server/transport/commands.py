@@ -9,19 +9,18 @@ A command that is refused answers with a failure if an acknowledgement was asked
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from amps.server.transport import queries
 from amps.server.transport.acknowledging import Acknowledging
 from amps.server.transport.answering import SUBSCRIBE_COMMANDS, Header, refuse, text_of, wanted_acks
+from amps.server.transport.context import WorkerContext
 from amps.server.transport.failures import CommandFailure
 from amps.server.transport.heartbeats import Heartbeat
 from amps.server.transport.logons import Logon
 from amps.server.transport.publishing import Publishing
+from amps.server.transport.session import Phase, Session
+from amps.server.transport.spilling import Spilling
 from amps.server.transport.subscribing import Subscribing
-
-if TYPE_CHECKING:
-    from amps.server.transport.connection import Connection
 
 TRACE_IDS = {
     "publish": "12-0001",
@@ -36,14 +35,14 @@ TRACE_IDS = {
 class Commands:
     """Carries out the commands of one connection."""
 
-    def __init__(self, connection: "Connection") -> None:
+    def __init__(self, connection: Session, worker: WorkerContext, spilling: Spilling) -> None:
         self._connection = connection
-        self._worker = connection.worker
-        self.logon = Logon(connection)
-        self.publishing = Publishing(connection)
-        self.subscribing = Subscribing(connection)
-        self.acknowledging = Acknowledging(connection)
-        self.heartbeat = Heartbeat(connection)
+        self._worker = worker
+        self.logon = Logon(connection, worker)
+        self.publishing = Publishing(connection, worker, spilling)
+        self.subscribing = Subscribing(connection, worker)
+        self.acknowledging = Acknowledging(connection, worker)
+        self.heartbeat = Heartbeat(connection, worker)
         self._handlers: dict[str, Callable[[Header], None]] = {
             "logon": self.logon.do,
             "publish": self.publishing.do,
@@ -51,7 +50,7 @@ class Commands:
             "delta_publish": self.publishing.do,
             "d": self.publishing.do,
             "unsubscribe": self.subscribing.unsubscribe,
-            "sow": lambda header: queries.query(connection, header),
+            "sow": lambda header: queries.query(connection, worker, header),
             "sow_delete": self.acknowledging.do,
             "flush": self._do_flush,
             "heartbeat": self.heartbeat.do,
@@ -72,7 +71,7 @@ class Commands:
             return
         if self._worker.trace:
             self._trace(command)
-        if connection.phase.value == "connected" and command != "logon":
+        if connection.phase is Phase.CONNECTED and command != "logon":
             self.logon.implicit(header)
             return
         try:

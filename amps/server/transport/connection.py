@@ -4,31 +4,25 @@ Commands are carried out by commands.py; this module owns the byte streams. Inpu
 is full or a command waits for the core; then nothing more is read from the socket, which is the back-pressure that
 the client feels. Output collects in the outlet and is handed to the event loop once per turn.
 
-The life of a connection: CONNECTED, LOGGING_ON while authentication and the core answer, READY, CLOSED.
+Other modules see a connection as the `Session` of its client (session.py); they never import this one.
 """
 
 import asyncio
-import enum
 import time
 import traceback
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import Protocol, cast
 
 from amps._core.delivery.output import Outlet
 from amps._core.wire import ingress as inbound
-from amps._core.wire.framing import MAX_HEADER_BYTES, HeaderError, build_header, encode_frame
-from amps._core.wire.ingress import LeaseTable
-from amps.journal.bookmark_text import format_bookmark
+from amps._core.wire.framing import MAX_HEADER_BYTES, HeaderError
 from amps.server.records import KIND_DISCONNECT, control_record
 from amps.server.transport import foreign_protocols, preflight
 from amps.server.transport.commands import Commands
+from amps.server.transport.context import WorkerContext
 from amps.server.transport.failures import STORE_FAILED_DETAIL, TX_STORE_FAILED
 from amps.server.transport.publisher_acks import PublisherAcks
+from amps.server.transport.session import Listener, Phase, Session
 from amps.server.transport.spilling import Spilling
-from amps.server.transport.subscriptions import Place, Subscription
-
-if TYPE_CHECKING:
-    from amps.server.transport.worker import Listener, Worker
 
 OUTPUT_HIGH_BYTES = 1 << 20
 OUTPUT_LOW_BYTES = 256 << 10
@@ -37,67 +31,51 @@ DISMISSED_S = 2.0
 """How long a client that is told why its connection ends has to read that."""
 
 
-class Phase(enum.Enum):
-    """Where a connection is in its life."""
+class Host(WorkerContext, Protocol):
+    """The worker of a connection."""
 
-    CONNECTED = "connected"
-    LOGGING_ON = "logging on"
-    READY = "ready"
-    CLOSED = "closed"
+    message_bytes_max: int
+    dirty: "list[Connection]"
+    """Connections with output that is to be handed to the event loop."""
+
+    def new_slot(self, connection: "Connection") -> tuple[int, int]:
+        """A slot and a serial number for a connection."""
+
+    def connection_name(self, listener: Listener, serial: int) -> str:
+        """A name for it."""
+
+    def input_taken(self) -> None:
+        """A connection has worked through its input."""
+
+    def disconnected(self, connection: "Connection") -> None:
+        """A connection has ended; forget everything about it."""
 
 
-class Connection(asyncio.BufferedProtocol):
+class Connection(Session, asyncio.BufferedProtocol):
     """The protocol object of one client socket."""
 
-    def __init__(self, worker: "Worker", listener: "Listener") -> None:
+    def __init__(self, worker: Host, listener: Listener) -> None:
+        super().__init__(listener, worker.log, worker.trace)
         self.worker = worker
-        self.listener = listener
-        self.phase = Phase.CONNECTED
         self.transport: asyncio.Transport | None = None
 
     def _set_up(self) -> None:
         """Take part in the worker. Not before the connection is made: a failed TLS handshake is never reported."""
-        worker, listener = self.worker, self.listener
-        self.slot, self.serial = worker.new_slot(self)
-        self.name = worker.connection_name(listener, self.serial)
-        self.client_name = ""
-        self.identity = ""
-        self.message_type = ""
-        self.client_version = ""
-        self.correlation_id = ""
-        self.address = ""
-        self.publisher_id = 0
-        self.subscriptions: dict[str, Subscription] = {}
-        self.leases: LeaseTable | None = None  # what it was given of queues; none yet
-        self.ingress = inbound.Ingress(
-            self.slot,
-            self.serial,
-            worker.core.ring,
-            worker.runtime.control,
-            worker.topics,
-            worker.message_bytes_max,
+        worker = self.worker
+        slot, serial = worker.new_slot(self)
+        ingress = inbound.Ingress(
+            slot, serial, worker.core.ring, worker.runtime.control, worker.topics, worker.message_bytes_max
         )
-        self.outlet = Outlet(self._output_waits)
-        self.acks = PublisherAcks(self.ingress, self, 1.0)
-        self.spilling = Spilling(self)
-        self.commands = Commands(self)
-        self.writable = True
-        self.held = False
-        self.last_input_s = worker.now_s()
-        self.last_output_s = self.last_input_s
+        name = worker.connection_name(self.listener, serial)
+        self.begin(slot, serial, name, ingress, Outlet(self._output_waits), worker.now_s())
+        self.spilling = Spilling(self, worker)
+        self.commands = Commands(self, worker, self.spilling)
         self.close_reason: str | None = None
-        self._permissions: dict[tuple[str, str], bool] = {}
         self._oldest_unsent_s: float | None = None
         self._started = False
         self._pumping = False
         self._input_stopped = False
         self._paused = False
-
-    def __hash__(self) -> int:
-        return id(self)
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
 
     # --- asyncio ------------------------------------------------------------------------------------------
 
@@ -295,44 +273,6 @@ class Connection(asyncio.BufferedProtocol):
 
     # --- output -------------------------------------------------------------------------------------------
 
-    @property
-    def shown_name(self) -> str:
-        """What log messages call the client: the connection's name until the logon."""
-        return self.client_name or self.name
-
-    def send(self, header: Mapping[str, Any], body: bytes = b"") -> None:
-        """Append one frame to the output."""
-        if self.phase is not Phase.CLOSED:
-            self.outlet.append(encode_frame(header, body))
-
-    def acknowledge(
-        self, kind: str, command_id: str | None, failure: str | None = None, **extra: Any
-    ) -> None:
-        """Send one acknowledgement; `failure` is the reason of one."""
-        header: dict[str, Any] = {"cmd": "ack", "cmd_id": command_id, "ack_type": kind}
-        header["status"] = "failure" if failure is not None else "success"
-        header["reason"] = failure
-        header.update(extra)
-        self.send(header)
-        if self.worker.trace:
-            self.worker.log.log("17-0002", client=self.shown_name, data=build_header(header))
-
-    def persisted(self, sequence: int, reason: str | None) -> None:
-        """A persisted acknowledgement for this publisher, conflated: without a command id."""
-        bookmark = f"{self.publisher_id}|{sequence}|"
-        self.acknowledge("persisted", None, reason, seq=sequence, bookmark=bookmark)
-
-    def send_completed(
-        self, subscription: Subscription, command_id: str | None, bookmark: tuple[int, int]
-    ) -> None:
-        """The replay of a subscription has reached the point where that command arrived."""
-        self.acknowledge(
-            "completed",
-            command_id,
-            sub_id=subscription.sub_id,
-            bookmark=format_bookmark(*bookmark),
-        )
-
     def _output_waits(self) -> None:
         self.worker.dirty.append(self)
 
@@ -361,14 +301,6 @@ class Connection(asyncio.BufferedProtocol):
         waiting = self.transport.get_write_buffer_size() + self.outlet.pending_bytes
         return min(waiting, self.outlet.unpaced_bytes)
 
-    @property
-    def has_live_subscriptions(self) -> bool:
-        """Whether messages come whatever the client's pace is."""
-        return any(
-            subscription.place is Place.LIVE or subscription.queues
-            for subscription in self.subscriptions.values()
-        )
-
     def unsent_age_s(self, now_s: float) -> float:
         """How long messages have waited for the client; 0 while it keeps up, or sets the pace itself."""
         if not self.has_live_subscriptions:
@@ -376,11 +308,6 @@ class Connection(asyncio.BufferedProtocol):
         return 0.0 if self._oldest_unsent_s is None else now_s - self._oldest_unsent_s
 
     # --- logon --------------------------------------------------------------------------------------------
-
-    def logging_on(self, client_name: str) -> None:
-        """Credentials are accepted; the core is being asked for the name."""
-        self.phase = Phase.LOGGING_ON
-        self.client_name = client_name
 
     def ready(self, derived_id: int, user: bytes, interval_s: float) -> None:
         """Logged on. `user`: the identity as it stands inside the quotes of a header."""
@@ -397,33 +324,6 @@ class Connection(asyncio.BufferedProtocol):
             not self.listener.entitlement.allows_all,
             not self.worker.trace,
         )
-
-    # --- permissions --------------------------------------------------------------------------------------
-
-    def may(self, permission: str, topic: str) -> bool:
-        """Whether this connection may read or write a topic; cached."""
-        if self.listener.entitlement.allows_all:
-            return True
-        key = (permission, topic)
-        answer = self._permissions.get(key)
-        if answer is None:
-            answer = self._permissions[key] = self.listener.entitlement.allows(
-                self.identity, permission, topic
-            )
-            if not answer:
-                self.worker.log.log(
-                    "25-0002",
-                    client=self.shown_name,
-                    user=self.identity,
-                    permission=permission,
-                    resource=topic,
-                )
-        return answer
-
-    def forget_permissions(self) -> None:
-        """Ask for every permission anew, when it is next needed; subscriptions stay as they are."""
-        self._permissions.clear()
-        self.ingress.forget_permissions()
 
     # --- the end ------------------------------------------------------------------------------------------
 

@@ -32,14 +32,14 @@ from amps.server.shared.core_link import CoreLink
 from amps.server.shared.journal_view import JournalView, make_journal_view
 from amps.server.shared.read_ahead import ReadAhead
 from amps.server.transport.bookmarks import BookmarkRange
-from amps.server.transport.connection import Connection
 from amps.server.transport.journal_pages import JournalPages
 from amps.server.transport.replay import Clocks, Replay
 from amps.server.transport.searches import Search, Searches
+from amps.server.transport.session import Place, Session, Subscription
 from amps.server.transport.settled_time import SettledTime
 from amps.server.transport.shared_feeds import DurableFeed, LiveFeed
 from amps.server.transport.start_search import Start, StartSearch
-from amps.server.transport.subscriptions import Place, Subscription, SubscriptionSet
+from amps.server.transport.subscriptions import SubscriptionSet
 from amps.server.transport.topic_indexes import make_topic_indexes
 
 PERSISTED_INTERVAL_S = 1.0
@@ -79,10 +79,11 @@ class Feeds:
         self._live = LiveFeed(members, core, schedule, flush)
         members = SubscriptionSet(topics, benches, combine=False, live=False)
         self._durable = DurableFeed(members, core, schedule, flush)
+        self._replay_of: dict[Subscription, Replay] = {}
         self._replays: deque[tuple[Replay, int]] = deque()
         self._at_watermark: list[tuple[Replay, int]] = []
         self._watermark = 0, 0  # that they are at
-        self._unread: dict[Connection, list[tuple[Replay, int]]] = {}
+        self._unread: dict[Session, list[tuple[Replay, int]]] = {}
         self._later: list[tuple[int, int, Replay]] = []  # by monotonic time, ns
         self._number = itertools.count()
         self._held: list[
@@ -111,7 +112,7 @@ class Feeds:
         """Whether anybody here gets messages when they are durable."""
         return self._durable.tailer is not None or bool(self._replays or self._at_watermark)
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, connection: Session) -> None:
         """The connection has ended."""
         self._unread.pop(connection, None)
 
@@ -287,8 +288,7 @@ class Feeds:
         else:
             self._durable.begin(replay.tailer)
         for subscription in list(replay.members):
-            replay.leave(subscription)
-            subscription.replay = None
+            self._leave_replay(subscription)
             feed.add(subscription)
             self._log.log("21-0002", client=subscription.connection.shown_name, sub_id=subscription.sub_id)
         return True
@@ -327,7 +327,7 @@ class Feeds:
         self._searches.begin(search, subscription.connection, lambda: then(search))
 
     def look_up(
-        self, make: Callable[[JournalView], Search], connection: Connection, then: Callable[[], None]
+        self, make: Callable[[JournalView], Search], connection: Session, then: Callable[[], None]
     ) -> None:
         """Look something else up in the journal for a connection, if there is a journal; `then` is run after that."""
         if self.journal is None:
@@ -360,8 +360,14 @@ class Feeds:
         """Give a subscription a replay of its own; who calls sees to it that it is run."""
         replay = Replay([subscription], start, self._benches, self._topic_indexes)
         subscription.place = Place.REPLAY
-        subscription.replay = replay
+        self._replay_of[subscription] = replay
         return replay
+
+    def _leave_replay(self, subscription: Subscription) -> None:
+        """A subscription is not served by a replay any more, if it was."""
+        replay = self._replay_of.pop(subscription, None)
+        if replay is not None:
+            replay.leave(subscription)
 
     def _leave_to_replay(self, subscription: Subscription) -> Replay:
         """Take a bookmark subscription out of what it shares with others, to where it stands now."""
@@ -372,7 +378,7 @@ class Feeds:
         if subscription.paused:
             return
         subscription.paused = True
-        replay = subscription.replay
+        replay = self._replay_of.get(subscription)
         if replay is None and subscription.place is Place.REPLAY:
             return  # one that never gets anything: there is no journal
         if replay is None or len(replay.members) > 1:
@@ -385,21 +391,19 @@ class Feeds:
         """
         together: dict[object, list[Subscription]] = {}
         for subscription in subscriptions:
-            replay = subscription.replay
+            replay = self._replay_of.get(subscription)
             if not subscription.paused or replay is None:
                 continue
             subscription.paused = False
             key = (replay.tailer.position, replay.rate) if replay.may_combine else replay
             together.setdefault(key, []).append(subscription)
         for members in together.values():
-            first = members[0].replay
-            assert first is not None
+            first = self._replay_of[members[0]]
             if len(members) > 1:
                 shared = Replay(members, first.place(), self._benches, self._topic_indexes)
                 for subscription in members:
-                    if subscription.replay is not None:
-                        subscription.replay.leave(subscription)
-                    subscription.replay = shared
+                    self._leave_replay(subscription)
+                    self._replay_of[subscription] = shared
                 first = shared
             first.resume()
             self._queue(first)
@@ -472,12 +476,11 @@ class Feeds:
 
     def _leave(self, subscription: Subscription) -> Start:
         """Take a subscription out of what serves it, together with others or not. Returns where that stands."""
-        replay = subscription.replay
+        replay = self._replay_of.get(subscription)
         if replay is not None:
             replay.release_held()
             start = replay.place()
-            replay.leave(subscription)
-            subscription.replay = None
+            self._leave_replay(subscription)
         elif subscription.place is Place.DURABLE:
             start = Start(*self._durable.where())
             self._durable.remove(subscription)
@@ -497,26 +500,24 @@ class Feeds:
     def remove(self, subscription: Subscription) -> None:
         """Nothing more is sent for it."""
         subscription.connection.subscriptions.pop(subscription.sub_id, None)
-        if subscription.replay is not None:
-            subscription.replay.leave(subscription)
-            subscription.replay = None
+        self._leave_replay(subscription)
         feed = self._feed_of(subscription)
         if feed is not None:
             feed.remove(subscription)
 
-    def stopped_reading(self, connection: Connection) -> None:
+    def stopped_reading(self, connection: Session) -> None:
         """The client's output is full: its bookmark subscriptions leave the shared tailer and wait as replays."""
         for subscription in connection.subscriptions.values():
             if subscription.place is Place.DURABLE:
                 replay = self._leave_to_replay(subscription)
                 self._unread.setdefault(connection, []).append((replay, replay.ticket))
 
-    def reads_again(self, connection: Connection) -> None:
+    def reads_again(self, connection: Session) -> None:
         """The client has taken its output."""
         self._replays.extend(self._unread.pop(connection, ()))
         self._schedule()
 
-    def journal_damaged(self, connection: Connection, damage: LogDamaged) -> None:
+    def journal_damaged(self, connection: Session, damage: LogDamaged) -> None:
         """A replay met damage: it must not skip it, so the client is disconnected and the damage logged."""
         self.log_damage(damage)
         connection.dismiss(
@@ -532,7 +533,7 @@ class Feeds:
             reason=damage.detail + "; run 'amps journal verify'",
         )
 
-    def send_persisted(self, connections: Iterable[Connection], now_s: float) -> None:
+    def send_persisted(self, connections: Iterable[Session], now_s: float) -> None:
         """Periodic persisted acknowledgements of bookmark subscriptions (protocol.md §5.4, D10)."""
         if now_s < self._next_persisted_s:
             return
@@ -544,8 +545,9 @@ class Feeds:
 
     def _send_persisted_of(self, subscription: Subscription) -> None:
         bookmark = None
-        if subscription.replay is not None:
-            bookmark = subscription.replay.last_bookmark
+        replay = self._replay_of.get(subscription)
+        if replay is not None:
+            bookmark = replay.last_bookmark
         elif subscription.place is Place.DURABLE:
             bookmark = self._durable.last_bookmark
         if bookmark is not None and bookmark != subscription.persisted_sent and bookmark[0]:

@@ -5,14 +5,12 @@ Only a heartbeat asks for an answer. A client that gets messages all the time is
 """
 
 import asyncio
-from typing import TYPE_CHECKING
 
 from amps.server.transport.answering import Header, text_of, wanted_acks
+from amps.server.transport.context import WorkerContext
 from amps.server.transport.failures import CommandFailure
 from amps.server.transport.options import parse_interval
-
-if TYPE_CHECKING:
-    from amps.server.transport.connection import Connection
+from amps.server.transport.session import Session
 
 CLOCK_S = 0.001  # the event loop's timers may be that early
 
@@ -20,9 +18,9 @@ CLOCK_S = 0.001  # the event loop's timers may be that early
 class Heartbeat:
     """The heartbeat of one connection."""
 
-    def __init__(self, connection: "Connection") -> None:
+    def __init__(self, connection: Session, worker: WorkerContext) -> None:
         self._connection = connection
-        self._worker = connection.worker
+        self._worker = worker
         self._interval_s = 0.0
         self._asked_s: float | None = None  # when the first heartbeat was sent that is not answered
         self._timer: asyncio.TimerHandle | None = None

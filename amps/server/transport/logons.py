@@ -5,25 +5,23 @@ says of the client's last sequence is durable: a publisher forgets what the serv
 """
 
 import json
-from typing import TYPE_CHECKING
 
 from amps._core.values.value import derived_publisher_id, publisher_id
 from amps.server.records import KIND_LOGON, NAME_BYTES_MAX, control_record
 from amps.server.transport.answering import Header, refuse, text_of, wanted_acks
+from amps.server.transport.context import WorkerContext
 from amps.server.transport.failures import CommandFailure
 from amps.server.transport.options import Options, parse_logon_options
+from amps.server.transport.session import Phase, Session
 from amps.version import WIRE_VERSION
-
-if TYPE_CHECKING:
-    from amps.server.transport.connection import Connection
 
 
 class Logon:
     """The logon of one connection."""
 
-    def __init__(self, connection: "Connection") -> None:
+    def __init__(self, connection: Session, worker: WorkerContext) -> None:
         self._connection = connection
-        self._worker = connection.worker
+        self._worker = worker
         self.known_to_core = False
         self._header: Header | None = None
         self._decision_reason: str | None = None
@@ -47,7 +45,7 @@ class Logon:
     def do(self, header: Header) -> None:
         """The command `logon`. Raises CommandFailure."""
         connection = self._connection
-        if connection.phase.value != "connected":
+        if connection.phase is not Phase.CONNECTED:
             raise CommandFailure("duplicate logon")
         if "received" in wanted_acks(header):
             connection.acknowledge("received", header.get("cmd_id"))
@@ -125,7 +123,7 @@ class Logon:
 
     def _complete(self, last_sequence: int) -> None:
         connection, worker, header = self._connection, self._worker, self._header
-        if connection.phase.value == "closed" or header is None:
+        if connection.phase is Phase.CLOSED or header is None:
             return
         name = connection.client_name
         connection.publisher_id = publisher_id(name)

@@ -10,12 +10,9 @@ Generations make the work incremental: a pattern knows when it was added, and a 
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from amps.expression_index import ExpressionIndex, Keys
-
-if TYPE_CHECKING:
-    from amps.server.transport.subscriptions import Membership
+from amps.server.transport.session import Membership
 
 LEAVERS_MIN = 64
 
@@ -33,16 +30,16 @@ class Pattern:
     added: int
     changed: int
     keys: Keys = field(init=False)
-    members: "dict[Membership, int]" = field(default_factory=dict)
-    left: "list[tuple[int, Membership]]" = field(default_factory=list)
+    members: dict[Membership, int] = field(default_factory=dict)
+    left: list[tuple[int, Membership]] = field(default_factory=list)
     forgotten: int = 0
 
-    def came_since(self, since: int) -> "list[Membership]":
+    def came_since(self, since: int) -> list[Membership]:
         """Members that came after a generation and are still there, in the order of coming."""
         newest = itertools.takewhile(lambda item: item[1] > since, reversed(self.members.items()))
         return [member for member, _ in newest][::-1]
 
-    def left_since(self, since: int) -> "list[Membership] | None":
+    def left_since(self, since: int) -> list[Membership] | None:
         """Who left after a generation; None if that is not known any more."""
         if since < self.forgotten:
             return None
@@ -50,7 +47,7 @@ class Pattern:
             member for _, member in itertools.takewhile(lambda item: item[0] > since, reversed(self.left))
         ]
 
-    def note_left(self, member: "Membership", generation: int) -> None:
+    def note_left(self, member: Membership, generation: int) -> None:
         """A member left. Leavers are remembered in proportion to members: then a new search costs no more."""
         self.left.append((generation, member))
         if len(self.left) > LEAVERS_MIN + 2 * len(self.members):
@@ -69,7 +66,7 @@ class PatternIndex:
     def __bool__(self) -> bool:
         return bool(self._by_text)
 
-    def add(self, member: "Membership", matches: Callable[[str], bool], generation: int) -> None:
+    def add(self, member: Membership, matches: Callable[[str], bool], generation: int) -> None:
         """A subscription came; `generation` is higher than all before."""
         text = member.topic
         pattern = self._by_text.get(text)
@@ -79,7 +76,7 @@ class PatternIndex:
         pattern.members[member] = generation
         pattern.changed = generation
 
-    def remove(self, member: "Membership", generation: int) -> None:
+    def remove(self, member: Membership, generation: int) -> None:
         """A subscription left."""
         pattern = self._by_text.get(member.topic)
         if pattern is None or member not in pattern.members:

@@ -11,10 +11,9 @@ A refused publish splits the stream: what went before it is acknowledged, then t
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from amps._core.wire.ingress import Ingress
+from amps._core.wire.ingress import Ingress
 
 
 class Clock(Protocol):
@@ -65,7 +64,7 @@ class PublisherAcks:
     # More refused publishes than this wait for their turn only if the publisher stops sending.
     FAILURES_MAX = 1000
 
-    def __init__(self, ingress: "Ingress", emitter: Emitter, interval_s: float) -> None:
+    def __init__(self, ingress: Ingress, emitter: Emitter, interval_s: float) -> None:
         self._ingress = ingress
         self._emitter = emitter
         self._interval_s = interval_s

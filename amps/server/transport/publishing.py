@@ -3,24 +3,24 @@
 Persisted acknowledgements of numbered messages are conflated (publisher_acks.py); all others answer one command.
 """
 
-from typing import TYPE_CHECKING
 
 from amps._core.wire import ingress as inbound
 from amps._core.wire.topics import TopicEntry
 from amps.server.topics import RESERVED_PREFIX
 from amps.server.transport.answering import Header, wanted_acks
+from amps.server.transport.context import WorkerContext
 from amps.server.transport.failures import STORE_FAILED_DETAIL, TX_STORE_FAILED, CommandFailure
-
-if TYPE_CHECKING:
-    from amps.server.transport.connection import Connection
+from amps.server.transport.session import Session
+from amps.server.transport.spilling import Spilling
 
 
 class Publishing:
     """The publishes of one connection."""
 
-    def __init__(self, connection: "Connection") -> None:
+    def __init__(self, connection: Session, worker: WorkerContext, spilling: Spilling) -> None:
         self._connection = connection
-        self._worker = connection.worker
+        self._worker = worker
+        self._spilling = spilling
 
     def do(self, header: Header) -> None:
         """A publish that the ingress does not take by itself: acks of its own, unusual headers."""
@@ -58,7 +58,7 @@ class Publishing:
             return
         if result == inbound.SPILL:
             ingress.unread()
-            if not connection.spilling.spill():
+            if not self._spilling.spill():
                 return
         self._acknowledge(header, wanted, sequence, conflated, (entry.target or entry).logged)
 
@@ -121,7 +121,7 @@ class Publishing:
         A publisher that asked for no acknowledgement which could say so is told by the end of its connection.
         """
         connection = self._connection
-        connection.spilling.discard()
+        self._spilling.discard()
         if wanted_acks(header) & {"processed", "persisted"}:
             self._answer_failure(header, CommandFailure(TX_STORE_FAILED))
         else:

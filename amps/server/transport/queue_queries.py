@@ -13,19 +13,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from amps._core.expressions.machine import Filter
 from amps._core.queues.sender import QueueSearch
 from amps.journal.layout import iso8601
 from amps.server.transport.answering import Header, refuse, tell_counts, text_of, wanted_acks
+from amps.server.transport.context import WorkerContext
 from amps.server.transport.failures import CommandFailure
 from amps.server.transport.options import Options, option_text, page_options
 from amps.server.transport.ordering import Ordering, ResultTooLarge, Row, parse_order
 from amps.server.transport.queue_searches import LOG_BYTES_PER_STEP, QueueSearches
-
-if TYPE_CHECKING:
-    from amps.server.transport.connection import Connection
+from amps.server.transport.session import Session
 
 ROWS_ALL = (1 << 64) - 1
 LOG_BYTES_PER_ORDERED_STEP = LOG_BYTES_PER_STEP // 4
@@ -38,7 +37,7 @@ ROWS_PER_STEP = 256
 class _Answer:
     """The frames that hold records."""
 
-    connection: "Connection"
+    connection: Session
     query_id: str | None
     batch_size: int
     timestamp: bool
@@ -85,7 +84,8 @@ class QueueQuery(QueueSearches):
 
     def __init__(
         self,
-        connection: "Connection",
+        connection: Session,
+        worker: WorkerContext,
         header: Header,
         queues: Sequence[int],
         page: tuple[int, int],
@@ -97,13 +97,14 @@ class QueueQuery(QueueSearches):
         order; None: they stay in that of the log. `keys`: transaction ids of what is wanted; None: any.
         """
         super().__init__(
-            connection.worker.queues.filters,
+            worker.queues.filters,
             queues,
             None,
             shows=True,
             keys=keys,
             bytes_per_step=LOG_BYTES_PER_STEP if ordering is None else LOG_BYTES_PER_ORDERED_STEP,
         )
+        self._worker = worker
         self._header = header
         self._skip, self._limit = page
         self._ordering = ordering
@@ -117,7 +118,7 @@ class QueueQuery(QueueSearches):
     def start(self, filter_: Filter | None, limit: int) -> None:
         """The first part begins. `limit`: log position up to which the journal is written."""
         self._filter = filter_
-        worker = self._answer.connection.worker
+        worker = self._worker
         for queue in self._queues:
             worker.runtime.queue_statistics.count_query(worker.index, queue)
         self.begin(limit)
@@ -180,6 +181,7 @@ class QueueQuery(QueueSearches):
             self._acknowledge("completed")
         tell_counts(
             self._answer.connection,
+            self._worker,
             self._header,
             **self._ids,
             topic_matches=self.compared,
@@ -205,7 +207,7 @@ def _keys_of(header: Header) -> frozenset[int] | None:
 
 
 def make_query(
-    connection: "Connection", header: Header, queues: Sequence[int], options: Options
+    connection: Session, worker: WorkerContext, header: Header, queues: Sequence[int], options: Options
 ) -> QueueQuery:
     """Check what concerns queues only. Raises CommandFailure."""
     fields = parse_order(text_of(header, "orderby"))
@@ -217,12 +219,14 @@ def make_query(
     elif not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
         raise CommandFailure("invalid options", f"top_n is {limit!r}")
     limit = min(limit, ROWS_ALL)
-    names = connection.worker.queues.names
+    names = worker.queues.names
     readable = [number for number in queues if connection.may("read", names.queues[number].name)]
     if not readable and [names.queues[number].name for number in queues] == [text_of(header, "topic")]:
         raise CommandFailure("not entitled", f"to read {text_of(header, 'topic')!r}")
     ordering = None
     if fields:
-        extractor = connection.worker.queues.filters.extractor(connection.message_type)
+        extractor = worker.queues.filters.extractor(connection.message_type)
         ordering = Ordering(fields, extractor, min(skip + limit, ROWS_ALL) if limit else 0)
-    return QueueQuery(connection, header, readable, (skip, limit), ordering, options, _keys_of(header))
+    return QueueQuery(
+        connection, worker, header, readable, (skip, limit), ordering, options, _keys_of(header)
+    )

@@ -1,14 +1,11 @@
 """Looking for the messages of queues that match a filter, a few at a time (queues.md §8.1, §14.1)."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from amps._core.expressions.machine import Filter
 from amps._core.queues.sender import QueueSearch
 from amps.server.shared.journal_view import PagesMissing
-
-if TYPE_CHECKING:
-    from amps.server.transport.queue_filters import QueueFilters
+from amps.server.transport.queue_filters import QueueFilters
 
 LOG_BYTES_PER_STEP = 1 << 19
 
@@ -18,7 +15,7 @@ class QueueSearches:
 
     def __init__(
         self,
-        filters: "QueueFilters",
+        filters: QueueFilters,
         queues: Sequence[int],
         filter_: Filter | None,
         *,

@@ -12,7 +12,6 @@ one to no queue at all keeps its number: what it holds may still be acknowledged
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from amps._core.delivery.output import WANT_TIMESTAMP
 from amps._core.journal.reader import LogDamaged
@@ -23,10 +22,8 @@ from amps.server.records import KIND_QUEUE_SUBSCRIBE, KIND_QUEUE_UNSUBSCRIBE, co
 from amps.server.shared.core_link import CoreLink
 from amps.server.transport.feeds import Feeds
 from amps.server.transport.queue_filters import QueueFilters
-from amps.server.transport.subscriptions import Subscription, shown_id, shown_text
-
-if TYPE_CHECKING:
-    from amps.server.transport.connection import Connection
+from amps.server.transport.session import Session, Subscription
+from amps.server.transport.subscriptions import shown_id, shown_text
 
 LOG_BYTES_PER_TURN = 1 << 20
 LEASES_MIN = 1024
@@ -50,7 +47,7 @@ class Queues:
         self.filters = filters
         self._core = core
         self._next_number = time.monotonic_ns() // 1000 % NUMBERS_END
-        self._backlogs: dict[Connection, dict[int, int]] = {}
+        self._backlogs: dict[Session, dict[int, int]] = {}
         self._entering: dict[int, tuple[Subscription, Callable[[int], None]]] = {}
         self._receivers: dict[int, QueueReceiver] = {}
         self._sender: QueueSender | None = None
@@ -58,7 +55,7 @@ class Queues:
         if self.names.queues and journal is not None:
 
             def damaged(owner: object, damage: LogDamaged) -> None:
-                connection: Connection = owner  # type: ignore[assignment]
+                connection: Session = owner  # type: ignore[assignment]
                 feeds.journal_damaged(connection, damage)
 
             self._sender = QueueSender(journal.directory, control, feeds.read_ahead.ask, schedule, damaged)
@@ -143,7 +140,7 @@ class Queues:
 
         self._sender.when_sent(sent)
 
-    def _leases_of(self, connection: "Connection", backlog: int) -> LeaseTable:
+    def _leases_of(self, connection: Session, backlog: int) -> LeaseTable:
         leases = connection.leases
         if leases is None:
             leases = connection.leases = LeaseTable()
@@ -163,7 +160,7 @@ class Queues:
         self._forget([number])
         self._backlogs.get(connection, {}).pop(number, None)
 
-    def forget(self, connection: "Connection") -> None:
+    def forget(self, connection: Session) -> None:
         """The connection has ended; the core is told of that, and ends all its subscriptions."""
         numbers = [*self._backlogs.pop(connection, ())]
         numbers += [

@@ -33,8 +33,9 @@ from amps._core.wire.topics import TopicEntry
 from amps.server.benches import Benches
 from amps.server.transport.options import Rate
 from amps.server.transport.read_window import ReadWindow
+from amps.server.transport.session import Subscription
 from amps.server.transport.start_search import Start
-from amps.server.transport.subscriptions import NO_ROUTES, Subscription, enter_routes
+from amps.server.transport.subscriptions import NO_ROUTES, enter_routes
 from amps.server.transport.topic_indexes import Stepping, TopicIndexes
 
 

@@ -11,7 +11,7 @@ from typing import Protocol
 from amps._core.journal.reader import LogDamaged, LogUnreadable
 from amps.server.shared.journal_view import PagesMissing
 from amps.server.shared.read_ahead import ReadAhead
-from amps.server.transport.connection import Connection
+from amps.server.transport.session import Phase, Session
 
 
 class Search(Protocol):
@@ -28,20 +28,20 @@ class Searches:
         self,
         read_ahead: ReadAhead,
         schedule: Callable[[], None],
-        damaged: Callable[[Connection, LogDamaged], None],
+        damaged: Callable[[Session, LogDamaged], None],
     ) -> None:
         """`schedule`: has a turn of the worker soon. `damaged`: a search met damage, and is given up."""
         self._read_ahead = read_ahead
         self._schedule = schedule
         self._damaged = damaged
-        self._waiting: deque[tuple[Search, Connection, Callable[[], None]]] = deque()
+        self._waiting: deque[tuple[Search, Session, Callable[[], None]]] = deque()
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
-    def begin(self, search: Search, connection: Connection, then: Callable[[], None]) -> None:
+    def begin(self, search: Search, connection: Session, then: Callable[[], None]) -> None:
         """Begin one for a connection. `then` is run when it has ended, perhaps at once; not if the connection ends."""
-        if connection.phase.value == "closed":
+        if connection.phase is Phase.CLOSED:
             return
         try:
             finished = search.step()
@@ -70,7 +70,7 @@ class Searches:
     def _was_read(
         self,
         search: Search,
-        connection: Connection,
+        connection: Session,
         then: Callable[[], None],
         missing: PagesMissing,
         problem: LogUnreadable | None,
@@ -81,6 +81,6 @@ class Searches:
         else:
             self._go_on_later(search, connection, then)
 
-    def _go_on_later(self, search: Search, connection: Connection, then: Callable[[], None]) -> None:
+    def _go_on_later(self, search: Search, connection: Session, then: Callable[[], None]) -> None:
         self._waiting.append((search, connection, then))
         self._schedule()

@@ -19,8 +19,8 @@ from amps._core.delivery.delivery import JournalTailer, LiveTailer
 from amps._core.journal.reader import LogCursor, LogDirectory
 from amps.server.shared.core_link import CoreLink
 from amps.server.shared.journal_view import JournalView, at_once
-from amps.server.transport.connection import Connection
-from amps.server.transport.subscriptions import Place, Subscription, SubscriptionSet
+from amps.server.transport.session import Phase, Place, Session, Subscription
+from amps.server.transport.subscriptions import SubscriptionSet
 
 LOG_BYTES_PER_TURN = 4 << 20
 TURN_S = 0.02  # a step that has begun is ended: its last message may take longer than that
@@ -47,7 +47,7 @@ class SharedFeed(ABC, Generic[TailerT]):
         self._core = core
         self._schedule = schedule
         self._flush = flush
-        self._entries: deque[tuple[tuple[int, ...], Connection, Callable[[], None]]] = deque()
+        self._entries: deque[tuple[tuple[int, ...], Session, Callable[[], None]]] = deque()
         self._spare_s = TURN_S  # for steps until the next turn
 
     @abstractmethod
@@ -76,7 +76,7 @@ class SharedFeed(ABC, Generic[TailerT]):
         existing.become(replacement)
         self._members.add(existing)
 
-    def enter(self, connection: Connection, action: Callable[[], None]) -> None:
+    def enter(self, connection: Session, action: Callable[[], None]) -> None:
         """Run `action` when the tailer stands where the watermark stands now: at once or in a later turn. It is not
         run if the connection ends before.
         """
@@ -117,7 +117,7 @@ class SharedFeed(ABC, Generic[TailerT]):
 
     def _carry_out(self) -> None:
         _, connection, action = self._entries.popleft()
-        if connection.phase.value != "closed":
+        if connection.phase is not Phase.CLOSED:
             action()
         self._end_if_idle()
 

@@ -15,13 +15,10 @@ of connection.py, which do not count. A worker that does not answer, and has the
 is waited for up to PATIENCE_S; after that the others disconnect their own clients until the pool has room.
 """
 
-from typing import TYPE_CHECKING
 
 from amps.server.memory_use import Deciding
-
-if TYPE_CHECKING:
-    from amps.server.transport.connection import Connection
-    from amps.server.transport.worker import Worker
+from amps.server.transport.context import WorkerContext
+from amps.server.transport.session import Phase, Session
 
 PATIENCE_S = 1.0
 
@@ -29,21 +26,21 @@ PATIENCE_S = 1.0
 class MemoryPool:
     """Output memory of slow clients: one worker's part in a pool."""
 
-    def __init__(self, worker: "Worker", number: int, limit_bytes: int, deciding: Deciding) -> None:
+    def __init__(self, worker: WorkerContext, number: int, limit_bytes: int, deciding: Deciding) -> None:
         self._worker = worker
         self._number = number
         self._limit_bytes = limit_bytes
         self._deciding = deciding
         self._shared = worker.runtime.memory_use
-        self._slow: dict[Connection, int] = {}  # what waits for each, when it was last looked at
+        self._slow: dict[Session, int] = {}  # what waits for each, when it was last looked at
         self._used_bytes = 0  # their sum
         self._largest_bytes = 0  # of them; too much after that one took some, until the next `_look`
         self._published = 0, 0
         self._full_since_s: float | None = None
 
-    def check(self, connection: "Connection") -> None:
+    def check(self, connection: Session) -> None:
         """Look at a client that does not keep up, after more output was given to it."""
-        if connection.phase.value == "closed":
+        if connection.phase is Phase.CLOSED:
             return
         unsent_bytes = connection.unsent_bytes
         known_bytes = self._slow.get(connection)
@@ -60,7 +57,7 @@ class MemoryPool:
         self._used_bytes += unsent_bytes - (known_bytes or 0)
         self._largest_bytes = max(self._largest_bytes, unsent_bytes)
 
-    def forget(self, connection: "Connection") -> None:
+    def forget(self, connection: Session) -> None:
         """A client has caught up, or has left."""
         known_bytes = self._slow.pop(connection, None)
         if known_bytes is not None:
@@ -128,7 +125,7 @@ class MemoryPool:
             if limit_s is not None and connection.unsent_age_s(now_s) > limit_s:
                 self._disconnect(connection)
 
-    def _disconnect(self, connection: "Connection") -> None:
+    def _disconnect(self, connection: Session) -> None:
         self._worker.log.log("70-0004", client=connection.shown_name)
         connection.abort("slow client")
         self.forget(connection)

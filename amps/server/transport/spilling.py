@@ -5,25 +5,24 @@ belongs to the connection, and goes with it.
 """
 
 import contextlib
-from typing import TYPE_CHECKING
 
 from amps.server.records import KIND_SPILLED_PUBLISH, raw_control_record
 from amps.server.shared.spill_files import write_spill
-
-if TYPE_CHECKING:
-    from amps.server.transport.connection import Connection
+from amps.server.transport.context import WorkerContext
+from amps.server.transport.session import Session
 
 
 class Spilling:
     """The large messages of one connection, one at a time."""
 
-    def __init__(self, connection: "Connection") -> None:
+    def __init__(self, connection: Session, worker: WorkerContext) -> None:
         self._connection = connection
+        self._worker = worker
         self._waiting: tuple[str, bytes] | None = None  # name of the file and the record that is to carry it
 
     def spill(self) -> bool:
         """Pass the current frame in a file. False: the ring is full and input is held, or there is no room at all."""
-        connection, worker = self._connection, self._connection.worker
+        connection, worker = self._connection, self._worker
         if self._waiting is None:
             token = worker.spill_token()
             try:
@@ -54,4 +53,4 @@ class Spilling:
         waiting, self._waiting = self._waiting, None
         if waiting is not None:
             with contextlib.suppress(OSError):
-                self._connection.worker.runtime.spill_path(waiting[0]).unlink()
+                self._worker.runtime.spill_path(waiting[0]).unlink()

@@ -24,7 +24,6 @@ given anything; then that begins as any other (§22, D-18). Pages (`top_n`, `ski
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from amps._core.expressions.machine import Filter
 from amps._core.journal.reader import LogDamaged
@@ -47,6 +46,7 @@ from amps.server.transport.answering import (
     wanted_acks,
 )
 from amps.server.transport.bookmarks import BookmarkRange, parse_bookmark
+from amps.server.transport.context import WorkerContext
 from amps.server.transport.failures import CommandFailure, bad_filter, not_supported_yet
 from amps.server.transport.options import (
     Options,
@@ -58,12 +58,8 @@ from amps.server.transport.options import (
 )
 from amps.server.transport.queue_queries import QueueQuery, make_query
 from amps.server.transport.replay import Replay
+from amps.server.transport.session import Phase, Place, Session, Subscription
 from amps.server.transport.start_search import StartSearch
-from amps.server.transport.subscriptions import Place, Subscription
-
-if TYPE_CHECKING:
-    from amps.server.transport.connection import Connection
-
 
 AT_THE_END = (1 << 64) - 1
 """A log position that is never reached: the end of a range sends `completed` then."""
@@ -80,9 +76,9 @@ def ids_of(header: Header) -> list[str]:
 class Subscribing:
     """The subscribe commands of one connection."""
 
-    def __init__(self, connection: "Connection") -> None:
+    def __init__(self, connection: Session, worker: WorkerContext) -> None:
         self._connection = connection
-        self._worker = connection.worker
+        self._worker = worker
         self._generated_ids = 0
 
     def subscribe(self, header: Header) -> None:
@@ -101,7 +97,7 @@ class Subscribing:
         subscription, start = self._checked_subscription(header, command, options)
         query: QueueQuery | None = None
         if command.startswith("sow_and"):
-            query = make_query(connection, header, subscription.queues, options)
+            query = make_query(connection, worker, header, subscription.queues, options)
         wanted = wanted_acks(header)
         if "received" in wanted:
             connection.acknowledge("received", header.get("cmd_id"))
@@ -110,12 +106,12 @@ class Subscribing:
         completes = "completed" in wanted and query is None
 
         def failed(failure: CommandFailure) -> None:
-            if connection.phase.value != "closed":
+            if connection.phase is not Phase.CLOSED:
                 refuse(connection, unanswered, failure)
                 connection.release()
 
         def enter(search: StartSearch | None = None) -> None:
-            if connection.phase.value == "closed":
+            if connection.phase is Phase.CLOSED:
                 return
             try:
                 self._enter(subscription, start, search, completes, entered)
@@ -125,7 +121,7 @@ class Subscribing:
                 worker.feeds.journal_damaged(connection, damage)
 
         def entered(replay: Replay | None) -> None:
-            if connection.phase.value == "closed":
+            if connection.phase is Phase.CLOSED:
                 return
             if query is not None:
                 # Before anything is leased to it. Ordinary topics that match have no records.
@@ -150,7 +146,7 @@ class Subscribing:
                 announced(replay, None)
 
         def announced(replay: Replay | None, backlog: int | None) -> None:
-            if connection.phase.value != "closed":
+            if connection.phase is not Phase.CLOSED:
                 if query is None:
                     self._answer(header, command, subscription, replay, wanted, backlog)
                 if replay is not None:
@@ -167,7 +163,7 @@ class Subscribing:
                 enter(search)
 
         def activate() -> None:
-            if connection.phase.value == "closed":
+            if connection.phase is Phase.CLOSED:
                 return
             if query is not None:
                 query.start(subscription.filter, worker.core.written())
@@ -407,7 +403,7 @@ class Subscribing:
             elif subscription.bookmark is not None:
                 connection.acknowledge("completed", command_id, **sub_id, bookmark=format_bookmark(0, 0))
         if command == "delta_subscribe":
-            tell_counts(connection, header, **sub_id, **NOTHING_QUERIED)
+            tell_counts(connection, worker, header, **sub_id, **NOTHING_QUERIED)
 
     def _log(self, header: Header, subscription: Subscription) -> None:
         self._worker.log.log(

@@ -11,15 +11,13 @@ import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgpack
 
 from amps.server.request_answers import packed_rows
-from amps.server.transport.subscriptions import Subscription, shown_text
-
-if TYPE_CHECKING:
-    from amps.server.transport.connection import Connection
+from amps.server.transport.session import Phase, Session, Subscription
+from amps.server.transport.subscriptions import shown_text
 
 SUBSCRIPTIONS = "subscriptions"
 REQUEST_BYTES_MAX = 65_536
@@ -29,7 +27,7 @@ ROWS_PER_STEP = 500
 class SubscriptionList:
     """A worker's end of its channel with the services process."""
 
-    def __init__(self, channel: socket.socket, connections: Callable[[], Iterable["Connection"]]) -> None:
+    def __init__(self, channel: socket.socket, connections: Callable[[], Iterable[Session]]) -> None:
         """`connections`: all that there are."""
         self._channel = channel
         self._connections = connections
@@ -112,13 +110,13 @@ def subscription_row(subscription: Subscription) -> tuple[Any, ...]:
     return subscription.number, subscription.queue_number, *(shown_text(text) for text in texts)
 
 
-def _living(connections: Iterable["Connection"]) -> Iterator[Subscription]:
+def _living(connections: Iterable[Session]) -> Iterator[Subscription]:
     """The subscriptions of these connections, as far as they are still there when it is their turn."""
     for connection in connections:
-        if connection.phase.value == "closed":
+        if connection.phase is Phase.CLOSED:
             continue
         for known in list(connection.subscriptions.values()):
-            # Who was replaced may be another object by now, of the same number.
+            # Who was replaced may be another object by now, of the same number; a closed session has none.
             now = connection.subscriptions.get(known.sub_id)
-            if now is not None and now.number == known.number and connection.phase.value != "closed":
+            if now is not None and now.number == known.number:
                 yield now

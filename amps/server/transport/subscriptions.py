@@ -1,148 +1,20 @@
 """Subscriptions of one worker: who gets messages of which topic.
 
-A Subscription is one entry of one connection. Where it stands:
-    LIVE     in the live group: ordinary subscriptions, and bookmark subscriptions with `live` after their replay
-    DURABLE  in the durable group: bookmark subscriptions that have caught up
-    REPLAY   with a tailer of its own, or one that it shares with few others (replay.py)
-    QUEUE    nowhere here: it is to queues only, whose messages the core hands out (queues.py)
 A SubscriptionSet holds the members of one group, literal topics by name and expressions as patterns (patterns.py), and
 works out the routes of a topic when a tailer meets it first. From then on they only change by who comes and goes: a
 literal subscription enters the routes of its topic and leaves them at once, an expression starts a new generation, in
 which each topic asks, when it is met, who came and went since it asked last.
 """
 
-import enum
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from amps._core.delivery.delivery import Conflation, Group, LiveConflation, TopicRoutes
 from amps._core.delivery.output import PACED, WANT_BOOKMARK, WANT_TIMESTAMP
-from amps._core.expressions.machine import Filter
 from amps._core.wire.topics import TopicEntry, TopicTable
 from amps.server.benches import Benches
-from amps.server.transport.options import Options, RateKind
 from amps.server.transport.patterns import Pattern, PatternIndex
-
-if TYPE_CHECKING:
-    from amps.server.transport.connection import Connection
-    from amps.server.transport.replay import Replay
-
-
-class Place(enum.Enum):
-    """Which tailer serves a subscription."""
-
-    LIVE = "live"
-    DURABLE = "durable"
-    REPLAY = "replay"
-    QUEUE = "queue"
-
-
-@dataclass(slots=True, eq=False)
-class Subscription:
-    """One subscription. `predicate`, a function of `topic`, is None for a literal topic.
-
-    `permitted`: False after a replacement by a topic that the client may not read; it gets nothing then.
-    `bookmark`: None for an ordinary one; a replacement without a bookmark has that of what it replaces.
-    `messages_max`: how many messages it gets at most (header `top_n`). `completions`: `completed` acknowledgements
-    that are due, in the order of the log: at which log position, and for which command. `queues`: those that it gets
-    messages of, besides what its place says. `queue_number`: by which the core knows it; None: it never had queues.
-    `number`: by which those who look at the instance know it, through all replacements. `options_text`: of what was
-    asked for, that which says what it is.
-    """
-
-    connection: "Connection"
-    sub_id: str
-    topic: str
-    predicate: Callable[[str], bool] | None
-    options: Options
-    bookmark: str | None = None
-    send_ids: bool = True
-    permitted: bool = True
-    place: Place = Place.LIVE
-    replay: "Replay | None" = None
-    filter: Filter | None = None
-    membership: "Membership | None" = None
-    messages_max: int | None = None
-    completions: list[tuple[int, str | None]] = field(default_factory=list)
-    paused: bool = False
-    # periodic persisted acknowledgements of bookmark subscriptions
-    wants_persisted: bool = False
-    persisted_sent: tuple[int, int] = (0, 0)
-    queues: tuple[int, ...] = ()
-    queue_number: int | None = None
-    number: int = 0
-    options_text: str = ""
-    conflation: LiveConflation | None = None
-    """What holds its messages back in the live group; that is its own only as long as it is a member there."""
-
-    def matches(self, entry: TopicEntry) -> bool:
-        """Whether it gets messages of that topic."""
-        named = entry.name == self.topic if self.predicate is None else self.predicate(entry.name)
-        return named and self.takes(entry)
-
-    def takes(self, entry: TopicEntry) -> bool:
-        """Whether it gets messages of a topic whose name matches: type, permission; recorded topics only, if by
-        bookmark; if not, none of a topic that is a queue (queues.md §1.6).
-        """
-        if self.bookmark is None and entry.is_own_topic:
-            return False
-        if entry.message_type != self.connection.message_type or (
-            self.bookmark is not None and not entry.logged
-        ):
-            return False
-        # A literal topic was checked when the command came.
-        return self.permitted and (self.predicate is None or self.connection.may("read", entry.name))
-
-    def flags(self, entry: TopicEntry) -> int:
-        """Route flags for that topic."""
-        bookmark = entry.logged and (self.options.bookmark or self.bookmark is not None)
-        return (WANT_BOOKMARK if bookmark else 0) | (WANT_TIMESTAMP if self.options.timestamp else 0)
-
-    @property
-    def may_pause(self) -> bool:
-        """Whether it can be paused: by bookmark, and not served before messages are durable."""
-        return self.bookmark is not None and not self.options.live
-
-    @property
-    def has_own_terms(self) -> bool:
-        """Whether it never joins those who have caught up: it is held back, conflated or counted there, too."""
-        rate = self.options.rate
-        return (
-            (rate is not None and rate.kind is not RateKind.SPEED)
-            or self.options.conflating is not None
-            or self.messages_max is not None
-        )
-
-    @property
-    def completed_at(self) -> int | None:
-        """Log position at which its next `completed` acknowledgement is due; None: no one is."""
-        return self.completions[0][0] if self.completions else None
-
-    def become(self, other: "Subscription") -> None:
-        """Take over topic and options of a replacing command. Place and acknowledgements that are due stay."""
-        self.topic = other.topic
-        self.predicate = other.predicate
-        self.options = other.options
-        self.options_text = other.options_text
-        self.bookmark = other.bookmark
-        self.send_ids = other.send_ids
-        self.permitted = other.permitted
-        self.filter = other.filter
-        self.messages_max = other.messages_max
-        self.paused = other.paused
-        self.queues = other.queues
-        self.wants_persisted |= other.wants_persisted
-
-
-@dataclass(slots=True, eq=False)
-class Membership:
-    """One stay of a subscription in a set. Who is replaced comes back with another one."""
-
-    subscription: Subscription
-    topic: str
-
+from amps.server.transport.session import Membership, Subscription
 
 SHOWN_CHARACTERS = 500
 """Of a filter, so much is shown to those who look at a subscription; of names, too."""

@@ -14,7 +14,6 @@ import signal
 import socket
 import time
 import traceback
-from dataclasses import dataclass
 from typing import Any
 
 import msgpack
@@ -48,6 +47,7 @@ from amps.server.transport.feeds import Feeds
 from amps.server.transport.publishers import Publishers
 from amps.server.transport.queue_filters import QueueFilters
 from amps.server.transport.queues import Queues
+from amps.server.transport.session import Listener
 from amps.server.transport.slow_clients import MemoryPool
 from amps.server.transport.subscription_list import SubscriptionList
 from amps.server.transport.turns import Turns
@@ -60,25 +60,6 @@ TIMER_S_MIN = 0.001
 TIMER_S_MAX = 60.0
 EXIT_FAILED_TURN = 70
 SERIAL_MASK = 0xFFFFFFFF
-
-
-@dataclass(slots=True)
-class Listener:
-    """One configured transport, as connections see it."""
-
-    name: str
-    config: TransportConfig
-    message_type: str | None
-    authenticator: SwitchableAuthenticator
-    entitlement: SwitchableEntitlement
-    pool: MemoryPool
-
-    @property
-    def uri_scheme(self) -> str:
-        """What connection strings of its clients begin with (protocol.md §17)."""
-        if self.config.file_name is not None:
-            return "unix"
-        return "tcp" if self.config.tls is None else "tcps"
 
 
 class Worker:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from amps.server.transport import shared_feeds
+from amps.server.transport.session import Phase
 from amps.server.transport.shared_feeds import DurableFeed
 
 
@@ -60,7 +61,7 @@ class Stage:
         self.feed.tailer = tailer
 
     def enter(self, name: str, also: Callable[[], None] = lambda: None) -> Any:
-        connection: Any = SimpleNamespace(phase=SimpleNamespace(value="ready"))
+        connection: Any = SimpleNamespace(phase=Phase.READY)
 
         def action() -> None:
             self.done.append((name, self.tailer.position))
@@ -169,7 +170,7 @@ def test_shared_feed_what_entering_takes_counts_against_the_turn(stage: Stage) -
 def test_shared_feed_who_has_gone_does_not_enter(stage: Stage) -> None:
     stage.view.durable = 3
     gone, _ = stage.enter("gone"), stage.enter("b")
-    gone.phase.value = "closed"
+    gone.phase = Phase.CLOSED
     stage.run_to_the_end()
     assert stage.done == [("b", 3)]
 
@@ -192,7 +193,7 @@ def test_shared_feed_the_tailer_goes_when_all_have_gone(stage: Stage) -> None:
     stage.view.durable = 3
     connection = stage.enter("a")
     stage.leave("costly")
-    connection.phase.value = "closed"
+    connection.phase = Phase.CLOSED
     stage.run_to_the_end()
     assert stage.feed.tailer is None
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from amps.server.memory_use import MemoryUse
+from amps.server.transport.session import Phase
 from amps.server.transport.slow_clients import PATIENCE_S, MemoryPool
 
 LIMIT_BYTES = 1000
@@ -22,11 +23,11 @@ class FakeConnection:
     writable: bool = False
     unsent_since_s: float | None = None
     aborted: list[str] = field(default_factory=list)
-    phase: Any = field(default_factory=lambda: SimpleNamespace(value="ready"))
+    phase: Phase = Phase.READY
 
     def abort(self, reason: str) -> None:
         self.aborted.append(reason)
-        self.phase = SimpleNamespace(value="closed")
+        self.phase = Phase.CLOSED
 
     def unsent_age_s(self, now_s: float) -> float:
         return 0.0 if self.unsent_since_s is None else now_s - self.unsent_since_s
@@ -131,7 +132,7 @@ def test_clients_that_have_caught_up_or_left_do_not_count() -> None:
         clients.check(client)
     caught_up.writable = True
     clients.pool.forget(cast(Any, caught_up))
-    left.phase = SimpleNamespace(value="closed")
+    left.phase = Phase.CLOSED
     clients.pool.forget(cast(Any, left))
     clients.check(left)
     slow = clients.client("slow", 450)

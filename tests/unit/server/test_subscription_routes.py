@@ -26,7 +26,8 @@ from amps.messages import make_message_types, standard_settings
 from amps.server.benches import Benches
 from amps.server.topics import topic_predicate
 from amps.server.transport.options import Options
-from amps.server.transport.subscriptions import Subscription, SubscriptionSet
+from amps.server.transport.session import Subscription
+from amps.server.transport.subscriptions import SubscriptionSet
 from tests.support.feed import Feed, Feeder
 from tests.support.records import RecordParts
 

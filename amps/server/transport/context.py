@@ -1,0 +1,52 @@
+"""What commands use of the worker that carries them out."""
+
+import asyncio
+from typing import Protocol
+
+from amps._core.wire.topics import TopicTable
+from amps.config import ServerConfig
+from amps.server.eventlog import EventLog
+from amps.server.runtime import Runtime
+from amps.server.shared.core_link import CoreLink
+from amps.server.shared.filters import FilterCompiler
+from amps.server.topics import TopicMatcher
+from amps.server.transport.ack_schedule import AckSchedule
+from amps.server.transport.feeds import Feeds
+from amps.server.transport.publishers import Publishers
+from amps.server.transport.queues import Queues
+
+
+class WorkerContext(Protocol):
+    """A worker, for those who work on one of its sessions.
+
+    `trace`: commands and answers are logged. `conflated`: persisted acknowledgements of numbered messages are.
+    """
+
+    config: ServerConfig
+    runtime: Runtime
+    index: int
+    log: EventLog
+    loop: asyncio.AbstractEventLoop
+    trace: bool
+    has_journal: bool
+    conflated: bool
+    matcher: TopicMatcher
+    topics: TopicTable
+    filters: FilterCompiler
+    core: CoreLink
+    ack_schedule: AckSchedule
+    publishers: Publishers
+    feeds: Feeds
+    queues: Queues
+
+    def now_s(self) -> float:
+        """The event loop's clock."""
+
+    def schedule(self) -> None:
+        """Have a turn soon."""
+
+    def spill_token(self) -> str:
+        """Name of a new spill file."""
+
+    def new_subscription_number(self) -> int:
+        """For a subscription, as those who look at the instance know it."""
