@@ -38,11 +38,10 @@ class FilterCompiler:
     def obtain(
         self,
         text: str,
-        then: Callable[[Filter], None],
-        failed: Callable[[ExpressionError], None],
+        then: Callable[[Filter | ExpressionError], None],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        """Compile a text and go on with `then`, at once or later; or with `failed` if it is no filter."""
+        """Compile a text and tell `then` the filter, or what is wrong with the text: at once or later."""
         known = self._by_text.get(text)
         if known is not None:
             then(known)
@@ -51,10 +50,7 @@ class FilterCompiler:
 
         def finish() -> None:
             made = result[0]
-            if isinstance(made, ExpressionError):
-                failed(made)
-            else:
-                then(self._only(text, made))
+            then(made if isinstance(made, ExpressionError) else self._only(text, made))
 
         if len(text) <= INLINE_CHARACTERS:
             self._compile_into(text, result)

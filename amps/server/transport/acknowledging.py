@@ -17,10 +17,10 @@ succeeds (D-27), and its counts say so (D-10).
 """
 
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from amps._core.expressions.machine import Filter
 from amps._core.journal.writer import IndexReader
 from amps._core.wire import ingress as inbound
 from amps._core.wire.ingress import (
@@ -32,7 +32,8 @@ from amps._core.wire.ingress import (
 )
 from amps._core.wire.topics import TopicEntry
 from amps.server.shared.journal_view import JournalView, Steps
-from amps.server.transport.answering import Header, refuse, tell_counts, text_of, wanted_acks
+from amps.server.transport.answering import Header, tell_counts, text_of, wanted_acks
+from amps.server.transport.command import Command, until
 from amps.server.transport.context import WorkerContext
 from amps.server.transport.failures import (
     STORE_FAILED_DETAIL,
@@ -40,12 +41,11 @@ from amps.server.transport.failures import (
     TOO_MANY_DEFERRED_DETAIL,
     TX_STORE_FAILED,
     CommandFailure,
-    bad_filter,
 )
 from amps.server.transport.options import Acknowledgement, parse_acknowledgement_options
 from amps.server.transport.queries import topics_with_state
 from amps.server.transport.queue_searches import QueueSearches
-from amps.server.transport.session import Phase, Session
+from amps.server.transport.session import Session
 
 SELECTORS = ("sow_keys", "filter", "bookmark")
 TOKEN_MASK = 0xFFFFFFFF
@@ -101,16 +101,18 @@ class PositionSearch:
 class _Counting:
     """An acknowledgement of which the core tells something: `parts` records have not been answered."""
 
-    header: Header
-    compared: int
-    matching: int | None
-    """None: what the core has found."""
     parts: int
-    awaits: "_Accepted | None" = None
-    """It is answered when the core has said that there was room for it."""
     matches: int = 0
     deleted: int = 0
     refused: bool = False
+    answered: Callable[[], None] | None = None
+
+    def wait(self, answered: Callable[[], None]) -> None:
+        """Call `answered` when the core has answered all."""
+        if self.parts:
+            self.answered = answered
+        else:
+            answered()
 
 
 @dataclass(slots=True)
@@ -156,54 +158,72 @@ class Acknowledging:
         connection, worker = self._connection, self._worker
         if "received" in accepted.wanted:
             connection.acknowledge("received", header.get("cmd_id"), **_query_id(header))
-        connection.hold()
+        command = Command(connection, worker, header)
+        command.run(self._carry_out(command, accepted))
+
+    async def _carry_out(self, command: Command, accepted: _Accepted) -> None:
+        core = self._worker.core
         if accepted.filter_text:
-            self._begin_filter(accepted)
+            await self._find_matching(command, accepted)
+        else:
+            await self._find_positions(command, accepted)
+        # An empty acknowledgement goes to the core, too, for its sequence.
+        targets = [target for target in accepted.targets if target.acks.count] or accepted.targets[-1:]
+        awaits = accepted.acknowledgement in _DEFERRABLE and any(target.acks.unknown for target in targets)
+        token = 0
+        if targets and (awaits or "stats" in accepted.wanted):
+            token = self._token = self._token % TOKEN_MASK + 1
+        records = self._records(accepted, targets, token)
+        if isinstance(records, int):
+            self._refuse(accepted, _STORE_FAILED, may_be_told=records != inbound.AFTER_REFUSAL)
             return
+        counting = _Counting(len(records))
+        if token:
+            self._counting[token] = counting
+        for record in records[:-1]:
+            core.push_control(record)
+        if awaits:
+            core.push_control(records[-1])
+            await until(counting.wait)
+            if counting.refused:
+                self._refuse_deferred(accepted)
+                return
+        elif records:
+            await until(partial(core.push_control, records[-1]))
+        self._answer(accepted)
+        if token:
+            command.release()
+            await until(counting.wait)
+            self._tell_counts(accepted, counting)
+
+    async def _find_positions(self, command: Command, accepted: _Accepted) -> None:
+        """Look up the bookmarks of which it is not known where in the log they are."""
         (target,) = accepted.targets
         accepted.compared = target.acks.count
-        if target.acks.unknown:
+        if not target.acks.unknown:
+            return
 
-            def search(journal: JournalView) -> PositionSearch:
-                positions = PositionSearch(journal, target.acks)
-                accepted.searched_until = positions.searched_until
-                return positions
+        def search(journal: JournalView) -> PositionSearch:
+            positions = PositionSearch(journal, target.acks)
+            accepted.searched_until = positions.searched_until
+            return positions
 
-            worker.feeds.look_up(search, connection, partial(self._push, accepted))
-        else:
-            self._push(accepted)
+        await command.looked_up(search)
 
-    def _begin_filter(self, accepted: _Accepted) -> None:
+    async def _find_matching(self, command: Command, accepted: _Accepted) -> None:
         """Compile its filter, and look for what matches."""
-        connection, worker = self._connection, self._worker
-        core = worker.core
-
-        def compiled(filter_: Filter) -> None:
-            searches = QueueSearches(
-                worker.queues.filters, [target.queue for target in accepted.targets], filter_
-            )
-
-            def found() -> None:
-                accepted.compared = searches.compared
-                accepted.matching = 0
-                for target, search in zip(accepted.targets, searches.done, strict=True):
-                    target.acks = search.found
-                    accepted.matching += search.found.count
-                self._push(accepted)
-
-            def search() -> None:
-                searches.begin(core.written())
-                worker.feeds.look_up(lambda _: searches, connection, found)
-
-            core.when_consumed(core.ring.pushed, search)
-
-        def failed(failure: CommandFailure) -> None:
-            if connection.phase is not Phase.CLOSED:
-                unanswered = ",".join(accepted.wanted - {"received"})
-                refuse(connection, {**accepted.header, "ack_type": unanswered}, failure)
-                connection.release()
-
-        worker.filters.obtain(accepted.filter_text, compiled, lambda error: failed(bad_filter(error)), worker.loop)
+        worker = self._worker
+        filter_ = await command.filter(accepted.filter_text)
+        await command.consumed()
+        queues = [target.queue for target in accepted.targets]
+        searches = QueueSearches(worker.queues.filters, queues, filter_)
+        searches.begin(worker.core.written())
+        await command.looked_up(lambda _: searches)
+        accepted.compared = searches.compared
+        accepted.matching = 0
+        for target, search in zip(accepted.targets, searches.done, strict=True):
+            target.acks = search.found
+            accepted.matching += search.found.count
 
     def _checked(self, header: Header) -> _Accepted | None:
         """None: its topic could not be declared yet, the ring is full. Raises CommandFailure."""
@@ -263,17 +283,11 @@ class Acknowledging:
             text_of(header, "filter") if selectors[0] == "filter" else "",
         )
 
-    def _push(self, accepted: _Accepted) -> None:
-        """All positions are known that there are: have the core apply it."""
-        connection, core = self._connection, self._worker.core
-        if connection.phase is Phase.CLOSED:
-            return
-        # An empty acknowledgement goes to the core, too, for its sequence.
-        targets = [target for target in accepted.targets if target.acks.count] or accepted.targets[-1:]
-        token = 0
-        awaits = accepted.acknowledgement in _DEFERRABLE and any(target.acks.unknown for target in targets)
-        if targets and (awaits or "stats" in accepted.wanted):
-            token = self._token = self._token % TOKEN_MASK + 1
+    def _records(self, accepted: _Accepted, targets: Sequence[_Target], token: int) -> list[bytes] | int:
+        """What the core is to be told, now that all positions are known that there are. A constant of
+        `amps._core.wire.ingress`: it cannot be taken now.
+        """
+        connection = self._connection
         records: list[bytes] = []
         for target in targets:
             made = connection.ingress.acknowledgement_records(
@@ -286,33 +300,17 @@ class Acknowledging:
                 accepted.sequence if target is targets[-1] else 0,
             )
             if isinstance(made, int):
-                self._refuse(accepted, _STORE_FAILED, may_be_told=made != inbound.AFTER_REFUSAL)
-                return
+                return made
             records += made
         for target in targets:
             if connection.leases is not None and accepted.acknowledgement is not Acknowledgement.EXTEND_LEASE:
                 target.acks.end_leases_of(connection.leases, target.queue)
-        if token:
-            self._counting[token] = _Counting(
-                accepted.header,
-                accepted.compared,
-                accepted.matching,
-                len(records),
-                accepted if awaits else None,
-            )
-        if not records:
-            self._pushed(accepted)
-            return
-        for record in records[:-1]:
-            core.push_control(record)
-        core.push_control(records[-1], None if awaits else partial(self._pushed, accepted))
+        return records
 
-    def _pushed(self, accepted: _Accepted) -> None:
+    def _answer(self, accepted: _Accepted) -> None:
         """It is in the ring."""
         connection, worker = self._connection, self._worker
-        if connection.phase is Phase.CLOSED:
-            return
-        core, header, wanted = worker.core, accepted.header, accepted.wanted
+        header, wanted = accepted.header, accepted.wanted
         command_id, sequence = header.get("cmd_id"), accepted.sequence
         conflated = "persisted" in wanted and sequence > 0 and worker.conflated
         connection.ingress.note_acknowledgement(sequence, conflated)
@@ -321,16 +319,30 @@ class Acknowledging:
         if "processed" in wanted:
             connection.acknowledge("processed", command_id, **_query_id(header))
         if "persisted" in wanted and not conflated:
-
-            def stored() -> None:
-                connection.acknowledge("persisted", command_id, seq=sequence or None, **_query_id(header))
-
-            core.when_consumed(core.ring.pushed, lambda: core.when_durable(core.written(), stored))
+            stored = Command(connection, worker, header)
+            stored.run(self._tell_persisted(stored, accepted), holds=False)
         if "completed" in wanted and accepted.filter_text:
             connection.acknowledge("completed", command_id, **_query_id(header))
         if "stats" in wanted and not accepted.targets:
-            self._tell_counts(_Counting(header, 0, 0, 0))
-        connection.release()
+            self._tell_counts(accepted, _Counting(0))
+
+    async def _tell_persisted(self, command: Command, accepted: _Accepted) -> None:
+        header = accepted.header
+        await command.consumed()
+        await command.durable(self._worker.core.written())
+        self._connection.acknowledge(
+            "persisted", header.get("cmd_id"), seq=accepted.sequence or None, **_query_id(header)
+        )
+
+    def _refuse_deferred(self, accepted: _Accepted) -> None:
+        """The core has no room for what waits for its messages."""
+        self._worker.log.log(
+            "02-0030",
+            client=self._connection.shown_name,
+            command="sow_delete",
+            reason=str(_TOO_MANY_DEFERRED),
+        )
+        self._refuse(accepted, _TOO_MANY_DEFERRED)
 
     def _refuse(self, accepted: _Accepted, failure: CommandFailure, *, may_be_told: bool = True) -> None:
         """It cannot be taken now, as a publish may be: who cannot be told is disconnected."""
@@ -349,10 +361,6 @@ class Acknowledging:
             self._worker.ack_schedule.expect(connection)
         elif "persisted" in wanted:
             connection.acknowledge("persisted", command_id, reason, seq=sequence or None, **failure.fields)
-        if connection.acks.crowded:
-            self._worker.core.release_later(connection)
-        else:
-            connection.release()
 
     def counted(self, token: int, matches: int, deleted: int, refused: bool) -> None:
         """The core's answer `queue_acknowledged` to one record."""
@@ -364,29 +372,18 @@ class Acknowledging:
         if counting.parts:
             return
         del self._counting[token]
-        if counting.refused:
-            assert counting.awaits is not None
-            self._worker.log.log(
-                "02-0030",
-                client=self._connection.shown_name,
-                command="sow_delete",
-                reason=str(_TOO_MANY_DEFERRED),
-            )
-            self._refuse(counting.awaits, _TOO_MANY_DEFERRED)
-            return
-        if counting.awaits is not None:
-            self._pushed(counting.awaits)
-        self._tell_counts(counting)
+        if counting.answered is not None:
+            counting.answered()
 
-    def _tell_counts(self, counting: _Counting) -> None:
-        header = counting.header
+    def _tell_counts(self, accepted: _Accepted, counting: _Counting) -> None:
+        header = accepted.header
         tell_counts(
             self._connection,
             self._worker,
             header,
             **_query_id(header),
-            topic_matches=counting.compared,
-            matches=counting.matches if counting.matching is None else counting.matching,
+            topic_matches=accepted.compared,
+            matches=counting.matches if accepted.matching is None else accepted.matching,
             records_deleted=counting.deleted,
         )
 

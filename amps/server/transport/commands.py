@@ -13,6 +13,7 @@ from collections.abc import Callable
 from amps.server.transport import queries
 from amps.server.transport.acknowledging import Acknowledging
 from amps.server.transport.answering import SUBSCRIBE_COMMANDS, Header, refuse, text_of, wanted_acks
+from amps.server.transport.command import Command
 from amps.server.transport.context import WorkerContext
 from amps.server.transport.failures import CommandFailure
 from amps.server.transport.heartbeats import Heartbeat
@@ -94,21 +95,21 @@ class Commands:
         for kind in ("received", "processed"):
             if kind in wanted:
                 connection.acknowledge(kind, command_id)
-        if not wanted & {"completed", "persisted"}:
-            return
+        if wanted & {"completed", "persisted"}:
+            command = Command(connection, worker, header)
+            command.run(self._flush(command, wanted), holds=False)
 
-        def persisted() -> None:
+    async def _flush(self, command: Command, wanted: set[str]) -> None:
+        connection, worker = self._connection, self._worker
+        command_id = command.header.get("cmd_id")
+        await command.consumed()
+        if "completed" in wanted:
+            connection.acknowledge("completed", command_id)
+        if "persisted" in wanted:
+            await command.durable(worker.core.written())
             # The publishes' own acknowledgements come first, whatever their interval.
             connection.acks.advance(worker.core, worker.now_s(), force=True)
             connection.acknowledge("persisted", command_id)
-
-        def consumed() -> None:
-            if "completed" in wanted:
-                connection.acknowledge("completed", command_id)
-            if "persisted" in wanted:
-                worker.core.when_durable(worker.core.written(), persisted)
-
-        worker.core.when_consumed(worker.core.ring.pushed, consumed)
 
     def _do_timer(self, header: Header) -> None:
         """start_timer and stop_timer are only named in the documents: accepted, without effect (D25)."""

@@ -368,6 +368,8 @@ class Connection(Session, asyncio.BufferedProtocol):
         known_to_core = self.commands.logon.known_to_core
         self.phase = Phase.CLOSED
         self.outlet.close()
+        for command in list(self.under_way):
+            command.cancel()
         for subscription in list(self.subscriptions.values()):
             self.worker.feeds.remove(subscription)
         self.subscriptions.clear()

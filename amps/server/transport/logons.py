@@ -5,10 +5,12 @@ says of the client's last sequence is durable: a publisher forgets what the serv
 """
 
 import json
+from collections.abc import Callable
 
 from amps._core.values.value import derived_publisher_id, publisher_id
 from amps.server.records import KIND_LOGON, NAME_BYTES_MAX, control_record
 from amps.server.transport.answering import Header, refuse, text_of, wanted_acks
+from amps.server.transport.command import Command, Wait
 from amps.server.transport.context import WorkerContext
 from amps.server.transport.failures import CommandFailure
 from amps.server.transport.options import Options, parse_logon_options
@@ -23,9 +25,7 @@ class Logon:
         self._connection = connection
         self._worker = worker
         self.known_to_core = False
-        self._header: Header | None = None
-        self._decision_reason: str | None = None
-        self._options = Options()
+        self._answered: Callable[[tuple[bool, int, int]], None] | None = None
 
     def implicit(self, header: Header) -> None:
         """A command before the logon: an implicit one with empty user and password (protocol.md §6, rule 1)."""
@@ -79,7 +79,7 @@ class Logon:
             listener.message_type is not None and message_type != listener.message_type
         ):
             raise CommandFailure("invalid message type", self._expected(message_type))
-        self._options = parse_logon_options(text_of(header, "opts"))
+        options = parse_logon_options(text_of(header, "opts"))
         user = text_of(header, "user_id")
         decision = listener.authenticator.authenticate(user, text_of(header, "password"))
         if not decision.accepted:
@@ -93,42 +93,28 @@ class Logon:
         connection.message_type = message_type
         connection.client_version = text_of(header, "version")
         connection.correlation_id = text_of(header, "correlation_id")
-        self._header = header
-        self._decision_reason = decision.reason
         connection.logging_on(client_name)
-        connection.hold()
         self.known_to_core = True
-        self._worker.core.push_control(
-            control_record((client_name, decision.identity), KIND_LOGON, connection.slot, connection.serial)
-        )
+        command = Command(connection, self._worker, header)
+        command.run(self._log_on(command, options, decision.reason))
 
-    def _expected(self, message_type: str) -> str:
-        """What is wrong with a message type, and which there are."""
-        only = self._connection.listener.message_type
-        known = (
-            f"this transport takes {only}"
-            if only
-            else f"there are {', '.join(self._worker.config.message_types)}"
-        )
-        return f"{message_type[:100]!r}, and {known}" if message_type else f"none is named, and {known}"
-
-    def answered(self, accepted: bool, last_sequence: int, journal_position: int) -> None:
-        """The core's answer. What it says of the last sequence is only promised once that is durable."""
-        if not accepted:
-            assert self._header is not None
-            self.known_to_core = False
-            self._refuse(self._header, CommandFailure("name in use", "by another user"))
-            return
-        self._worker.core.when_durable(journal_position, lambda: self._complete(last_sequence))
-
-    def _complete(self, last_sequence: int) -> None:
-        connection, worker, header = self._connection, self._worker, self._header
-        if connection.phase is Phase.CLOSED or header is None:
-            return
+    async def _log_on(self, command: Command, options: Options, accepted_because: str | None) -> None:
+        """Have the core decide about the name. `accepted_because`: what the authentication says of its decision."""
+        connection, worker, header = self._connection, self._worker, command.header
         name = connection.client_name
+        record = control_record((name, connection.identity), KIND_LOGON, connection.slot, connection.serial)
+        worker.core.push_control(record)
+        answer: tuple[bool, int, int] = await Wait(self._expect_answer)
+        accepted, last_sequence, journal_position = answer
+        if not accepted:
+            self.known_to_core = False
+            self._refuse(header, CommandFailure("name in use", "by another user"))
+            return
+        # What the core says of the last sequence is only promised once that is durable.
+        await command.durable(journal_position)
         connection.publisher_id = publisher_id(name)
         user = json.dumps(connection.identity, ensure_ascii=False)[1:-1].encode("utf-8", "surrogatepass")
-        connection.ready(derived_publisher_id(name, worker.config.name), user, self._options.ack_conflation_s)
+        connection.ready(derived_publisher_id(name, worker.config.name), user, options.ack_conflation_s)
         self._tell_others(name)
         worker.log.log(
             "1F-0004",
@@ -149,10 +135,26 @@ class Logon:
                 seq=last_sequence,
                 bookmark=f"{connection.publisher_id}|{last_sequence}|",
                 version=WIRE_VERSION,
-                reason=self._decision_reason,
+                reason=accepted_because,
             )
-        self._header = None
-        connection.release()
+
+    def _expect_answer(self, answered: Callable[[tuple[bool, int, int]], None]) -> None:
+        self._answered = answered
+
+    def answered(self, accepted: bool, last_sequence: int, journal_position: int) -> None:
+        """The core's answer."""
+        assert self._answered is not None
+        self._answered((accepted, last_sequence, journal_position))
+
+    def _expected(self, message_type: str) -> str:
+        """What is wrong with a message type, and which there are."""
+        only = self._connection.listener.message_type
+        known = (
+            f"this transport takes {only}"
+            if only
+            else f"there are {', '.join(self._worker.config.message_types)}"
+        )
+        return f"{message_type[:100]!r}, and {known}" if message_type else f"none is named, and {known}"
 
     def _tell_others(self, name: str) -> None:
         """Let filters in all workers know who this client is."""

@@ -6,14 +6,14 @@ result (D15).
 """
 
 
-from amps._core.expressions.machine import Filter
 from amps.server.topics import BadTopicExpression, may_be_a_name, topic_predicate
-from amps.server.transport.answering import Header, check_batch_size, refuse, text_of, wanted_acks
+from amps.server.transport.answering import Header, check_batch_size, text_of, wanted_acks
+from amps.server.transport.command import Command
 from amps.server.transport.context import WorkerContext
-from amps.server.transport.failures import CommandFailure, bad_filter, not_supported_yet
+from amps.server.transport.failures import CommandFailure, not_supported_yet
 from amps.server.transport.options import option_text, page_options, parse_options
-from amps.server.transport.queue_queries import make_query
-from amps.server.transport.session import Phase, Session
+from amps.server.transport.queue_queries import QueueQuery, make_query
+from amps.server.transport.session import Session
 
 
 def topics_with_state(
@@ -47,38 +47,19 @@ def query(connection: Session, worker: WorkerContext, header: Header) -> None:
         raise not_supported_yet("pagination")
     query = make_query(connection, worker, header, queues, options)
     sent_id = {"query_id": header.get("query_id")}
-    wanted = wanted_acks(header)
-    if "received" in wanted:
+    if "received" in wanted_acks(header):
         connection.acknowledge("received", header.get("cmd_id"), **sent_id)
-    connection.hold()
+    command = Command(connection, worker, header)
+    command.run(_show(command, worker, query))
 
-    def compiled(filter_: Filter | None) -> None:
-        worker.core.when_consumed(worker.core.ring.pushed, lambda: begin(filter_))
 
-    def begin(filter_: Filter | None) -> None:
-        if connection.phase is not Phase.CLOSED:
-            query.start(filter_, worker.core.written())
-            worker.feeds.look_up(lambda _: query, connection, found)
-
-    def found() -> None:
-        if query.failed:
-            connection.release()
-            return
-        query.show()
-        worker.feeds.look_up(lambda _: query, connection, shown)
-
-    def shown() -> None:
-        query.end()
-        connection.release()
-
-    def failed(failure: CommandFailure) -> None:
-        if connection.phase is not Phase.CLOSED:
-            unanswered = ",".join(wanted - {"received"})
-            refuse(connection, {**header, "ack_type": unanswered}, failure)
-            connection.release()
-
-    text = text_of(header, "filter")
-    if text:
-        worker.filters.obtain(text, compiled, lambda error: failed(bad_filter(error)), worker.loop)
-    else:
-        compiled(None)
+async def _show(command: Command, worker: WorkerContext, query: QueueQuery) -> None:
+    text = text_of(command.header, "filter")
+    filter_ = await command.filter(text) if text else None
+    await command.consumed()
+    query.start(filter_, worker.core.written())
+    await command.looked_up(lambda _: query)
+    query.check()
+    query.show()
+    await command.looked_up(lambda _: query)
+    query.end()

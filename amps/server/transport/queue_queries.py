@@ -18,7 +18,7 @@ from typing import Any
 from amps._core.expressions.machine import Filter
 from amps._core.queues.sender import QueueSearch
 from amps.journal.layout import iso8601
-from amps.server.transport.answering import Header, refuse, tell_counts, text_of, wanted_acks
+from amps.server.transport.answering import Header, tell_counts, text_of, wanted_acks
 from amps.server.transport.context import WorkerContext
 from amps.server.transport.failures import CommandFailure
 from amps.server.transport.options import Options, option_text, page_options
@@ -112,8 +112,7 @@ class QueueQuery(QueueSearches):
         self._sub_id: Header = {}
         query_id = header.get("query_id") or header.get("cmd_id")
         self._answer = _Answer(connection, query_id, header.get("batch_size") or 1, options.timestamp)
-        self.failed = False
-        """Whether the query was refused, as its result is too large."""
+        self._too_large = False
 
     def start(self, filter_: Filter | None, limit: int) -> None:
         """The first part begins. `limit`: log position up to which the journal is written."""
@@ -122,6 +121,13 @@ class QueueQuery(QueueSearches):
         for queue in self._queues:
             worker.runtime.queue_statistics.count_query(worker.index, queue)
         self.begin(limit)
+
+    def check(self) -> None:
+        """The first part has ended. Raises CommandFailure: its result is too large."""
+        if self._too_large:
+            raise CommandFailure(
+                "result too large", "to be put in order: ask for a page, or use a filter"
+            )
 
     def show(self, sub_id: str | None = None, granted: str | None = None) -> None:
         """The second part begins. `sub_id`: of the subscription that is made with it, and `granted`: its options."""
@@ -143,7 +149,7 @@ class QueueQuery(QueueSearches):
             try:
                 return super().step()
             except ResultTooLarge:
-                self._refuse()
+                self._too_large = True
                 return True
         rows = self._ordering.take(ROWS_PER_STEP, LOG_BYTES_PER_STEP)
         skipped = min(self._skip, len(rows))
@@ -166,12 +172,6 @@ class QueueQuery(QueueSearches):
             self._answer.add(self._filters.entry(queue).name, rows)
         else:
             self._ordering.add(rows)
-
-    def _refuse(self) -> None:
-        self.failed = True
-        unanswered = ",".join(wanted_acks(self._header) - {"received"})
-        failure = CommandFailure("result too large", "to be put in order: ask for a page, or use a filter")
-        refuse(self._answer.connection, {**self._header, "ack_type": unanswered}, failure)
 
     def end(self) -> None:
         """All records are on their way."""

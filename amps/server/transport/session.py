@@ -50,6 +50,13 @@ class Place(enum.Enum):
     QUEUE = "queue"
 
 
+class UnderWay(Protocol):
+    """A command that is being carried out (command.py)."""
+
+    def cancel(self) -> None:
+        """The session is closed: it never goes on."""
+
+
 class OutputPool(Protocol):
     """Bounds what may wait for the clients of a listener (slow_clients.py)."""
 
@@ -118,6 +125,7 @@ class Session(ABC):
         self.publisher_id = 0
         self.subscriptions: dict[str, Subscription] = {}
         self.leases: LeaseTable | None = None  # what it was given of queues; none yet
+        self.under_way: set[UnderWay] = set()
         self.writable = True
         self.held = False
         self.last_input_s = self.last_output_s = now_s

@@ -1,8 +1,9 @@
 """Subscribe and unsubscribe (protocol.md §8): from a header to a subscription that is entered in the feeds.
 
-A subscribe is a barrier: its filter is compiled, then it takes effect when the core has consumed what was published
-before it, when the tailer has come to that place, and, for a list of bookmarks, when the place to begin was found. The
-connection's input is held meanwhile. Pausing and resuming name subscriptions that are there, and take effect at once.
+A subscribe is a barrier, and its coroutine says so from top to bottom (command.py): its filter is compiled, then it
+takes effect when the core has consumed what was published before it, when the tailer has come to that place, and, for a
+list of bookmarks, when the place to begin was found. The connection's input is held meanwhile. Pausing and resuming
+name subscriptions that are there, and take effect at once.
 
 What `replace` keeps and what it takes anew (protocol.md §8.2, transaction_log.md §7.4):
 - Topic, filter and all options are those of the replacing command, from the place on where it finds the subscription;
@@ -22,11 +23,8 @@ are over. A query that comes with the subscription is answered first, and shows 
 given anything; then that begins as any other (§22, D-18). Pages (`top_n`, `skip_n`) are of the query only.
 """
 
-from collections.abc import Callable
 from functools import partial
 
-from amps._core.expressions.machine import Filter
-from amps._core.journal.reader import LogDamaged
 from amps.journal.bookmark_text import format_bookmark
 from amps.server.topics import (
     DISCARDED_TOPIC,
@@ -40,14 +38,14 @@ from amps.server.transport.answering import (
     NOTHING_QUERIED,
     Header,
     check_batch_size,
-    refuse,
     tell_counts,
     text_of,
     wanted_acks,
 )
 from amps.server.transport.bookmarks import BookmarkRange, parse_bookmark
+from amps.server.transport.command import Command, Wait, until
 from amps.server.transport.context import WorkerContext
-from amps.server.transport.failures import CommandFailure, bad_filter, not_supported_yet
+from amps.server.transport.failures import CommandFailure, not_supported_yet
 from amps.server.transport.options import (
     Options,
     check_queue_options,
@@ -58,7 +56,7 @@ from amps.server.transport.options import (
 )
 from amps.server.transport.queue_queries import QueueQuery, make_query
 from amps.server.transport.replay import Replay
-from amps.server.transport.session import Phase, Place, Session, Subscription
+from amps.server.transport.session import Place, Session, Subscription
 from amps.server.transport.start_search import StartSearch
 
 AT_THE_END = (1 << 64) - 1
@@ -98,102 +96,61 @@ class Subscribing:
         query: QueueQuery | None = None
         if command.startswith("sow_and"):
             query = make_query(connection, worker, header, subscription.queues, options)
-        wanted = wanted_acks(header)
-        if "received" in wanted:
+        if "received" in wanted_acks(header):
             connection.acknowledge("received", header.get("cmd_id"))
-        connection.hold()
-        unanswered = {**header, "ack_type": ",".join(wanted - {"received"})}
-        completes = "completed" in wanted and query is None
+        carried_out = Command(connection, worker, header)
+        carried_out.run(self._carry_out(carried_out, subscription, start, query))
 
-        def failed(failure: CommandFailure) -> None:
-            if connection.phase is not Phase.CLOSED:
-                refuse(connection, unanswered, failure)
-                connection.release()
-
-        def enter(search: StartSearch | None = None) -> None:
-            if connection.phase is Phase.CLOSED:
-                return
-            try:
-                self._enter(subscription, start, search, completes, entered)
-            except CommandFailure as failure:
-                failed(failure)
-            except LogDamaged as damage:
-                worker.feeds.journal_damaged(connection, damage)
-
-        def entered(replay: Replay | None) -> None:
-            if connection.phase is Phase.CLOSED:
-                return
-            if query is not None:
-                # Before anything is leased to it. Ordinary topics that match have no records.
-                granted = None
-                if subscription.queues:
-                    granted = f"max_backlog={worker.queues.backlog_of(subscription)}"
-                query.show(subscription.sub_id, granted)
-                worker.feeds.look_up(lambda _: query, connection, partial(shown, query, replay))
-            else:
-                announce(replay)
-
-        def shown(query: QueueQuery, replay: Replay | None) -> None:
-            query.end()
-            announce(replay)
-
-        def announce(replay: Replay | None) -> None:
-            # Who was replaced goes on as what it was, with what the other one says.
-            current = connection.subscriptions[subscription.sub_id]
-            if current.queues or current.queue_number is not None:
-                worker.queues.enter(current, lambda backlog: announced(replay, backlog))
-            else:
-                announced(replay, None)
-
-        def announced(replay: Replay | None, backlog: int | None) -> None:
-            if connection.phase is not Phase.CLOSED:
-                if query is None:
-                    self._answer(header, command, subscription, replay, wanted, backlog)
-                if replay is not None:
-                    worker.feeds.start_replay(replay)
-                self._log(header, subscription)
-                connection.release()
-
-        def wait(search: StartSearch | None = None) -> None:
-            existing = connection.subscriptions.get(subscription.sub_id)
-            if existing is not None and existing.place is Place.DURABLE:
-                # What was published before is delivered as the old topic and options say, once it is durable.
-                worker.core.when_durable(worker.core.written(), partial(enter, search))
-            else:
-                enter(search)
-
-        def activate() -> None:
-            if connection.phase is Phase.CLOSED:
-                return
-            if query is not None:
-                query.start(subscription.filter, worker.core.written())
-            if start is not None and worker.has_journal:
-                worker.feeds.search(subscription, start, wait)
-            elif query is not None:
-                worker.feeds.look_up(lambda _: query, connection, partial(found, query))
-            else:
-                wait()
-
-        def found(query: QueueQuery) -> None:
-            if query.failed:
-                connection.release()
-            else:
-                wait()
-
-        def filtered(filter_: Filter) -> None:
-            if subscription.options.oof and not filter_.deterministic:
-                failed(
-                    CommandFailure("bad filter", "with oof, it may not depend on the time of its evaluation")
-                )
-                return
-            subscription.filter = filter_
-            worker.core.when_consumed(worker.core.ring.pushed, activate)
-
+    async def _carry_out(
+        self,
+        command: Command,
+        subscription: Subscription,
+        start: BookmarkRange | None,
+        query: QueueQuery | None,
+    ) -> None:
+        """Make the subscription. `start`: where it begins; None: now. `query`: what is answered before it begins."""
+        connection, worker, header = self._connection, self._worker, command.header
+        wanted = wanted_acks(header)
         text = text_of(header, "filter")
         if text:
-            worker.filters.obtain(text, filtered, lambda error: failed(bad_filter(error)), worker.loop)
-        else:
-            worker.core.when_consumed(worker.core.ring.pushed, activate)
+            subscription.filter = await command.filter(text)
+            if subscription.options.oof and not subscription.filter.deterministic:
+                raise CommandFailure(
+                    "bad filter", "with oof, it may not depend on the time of its evaluation"
+                )
+        await command.consumed()
+        if query is not None:
+            query.start(subscription.filter, worker.core.written())
+        search: StartSearch | None = None
+        if start is not None and worker.has_journal:
+            search = await Wait(partial(worker.feeds.search, subscription, start))
+        elif query is not None:
+            await command.looked_up(lambda _: query)
+            query.check()
+        existing = connection.subscriptions.get(subscription.sub_id)
+        if existing is not None and existing.place is Place.DURABLE:
+            # What was published before is delivered as the old topic and options say, once it is durable.
+            await command.durable(worker.core.written())
+        completes = "completed" in wanted and query is None
+        replay = await self._enter(subscription, start, search, completes)
+        if query is not None:
+            # Before anything is leased to it. Ordinary topics that match have no records.
+            granted = None
+            if subscription.queues:
+                granted = f"max_backlog={worker.queues.backlog_of(subscription)}"
+            query.show(subscription.sub_id, granted)
+            await command.looked_up(lambda _: query)
+            query.end()
+        # Who was replaced goes on as what it was, with what the other one says.
+        current = connection.subscriptions[subscription.sub_id]
+        backlog: int | None = None
+        if current.queues or current.queue_number is not None:
+            backlog = await Wait(partial(worker.queues.enter, current))
+        if query is None:
+            self._answer(header, subscription, replay, wanted, backlog)
+        if replay is not None:
+            worker.feeds.start_replay(replay)
+        self._log(header, subscription)
 
     def _is_about_existing(self, header: Header, options: Options) -> bool:
         """Whether a command only pauses or resumes what is there already."""
@@ -344,35 +301,38 @@ class Subscribing:
             subscription.place = Place.QUEUE
         return subscription, start
 
-    def _enter(
+    async def _enter(
         self,
         subscription: Subscription,
         start: BookmarkRange | None,
         search: StartSearch | None,
         completes: bool,
-        entered: Callable[[Replay | None], None],
-    ) -> None:
-        """Enter the subscription at this point of the order of the instance. Raises CommandFailure."""
+    ) -> Replay | None:
+        """Enter the subscription at this point of the order of the instance. Returns a replay that is to be started.
+        Raises CommandFailure, LogDamaged.
+        """
         feeds = self._worker.feeds
         existing = self._connection.subscriptions.get(subscription.sub_id)
         if existing is not None and existing.place is Place.QUEUE:
             subscription.queue_number = existing.queue_number
         if existing is not None and not self._is_as_new(existing, subscription):
             found = None if search is None else search.result()
-            feeds.replace(existing, subscription, found, completes, entered)
-        elif start is None and subscription.bookmark is not None:
+            replay: Replay | None = await Wait(
+                partial(feeds.replace, existing, subscription, found, completes)
+            )
+            return replay
+        if start is None and subscription.bookmark is not None:
             raise CommandFailure("invalid sub id", "the subscription that was to be replaced has ended")
-        elif subscription.place is Place.QUEUE:
+        if subscription.place is Place.QUEUE:
             feeds.enter_nowhere(subscription)
-            entered(None)
         elif start is None:
-            feeds.enter_live(subscription, lambda: entered(None))
+            await until(partial(feeds.enter_live, subscription))
         elif search is not None:
-            entered(feeds.prepare(subscription, search))
+            return feeds.prepare(subscription, search)
         else:
             # An expression, and nothing is recorded: there is nothing to deliver, now or later.
             feeds.enter_idle(subscription)
-            entered(None)
+        return None
 
     def _is_as_new(self, existing: Subscription, replacement: Subscription) -> bool:
         """Whether a replacement is entered as a new subscription is, because the feeds don't know the existing one."""
@@ -381,7 +341,6 @@ class Subscribing:
     def _answer(
         self,
         header: Header,
-        command: str,
         subscription: Subscription,
         replay: Replay | None,
         wanted: set[str],
@@ -402,7 +361,7 @@ class Subscribing:
                 replay.members[0].completions.append((due, command_id))
             elif subscription.bookmark is not None:
                 connection.acknowledge("completed", command_id, **sub_id, bookmark=format_bookmark(0, 0))
-        if command == "delta_subscribe":
+        if text_of(header, "cmd") == "delta_subscribe":
             tell_counts(connection, worker, header, **sub_id, **NOTHING_QUERIED)
 
     def _log(self, header: Header, subscription: Subscription) -> None:
