@@ -148,8 +148,9 @@ def test_a_closed_session_ends_its_commands_and_keeps_nothing(stage: Stage) -> N
 
     gc.disable()
     try:
-        for _ in range(2):
-            stage.command().run(carry_out())
+        coroutines = [carry_out(), carry_out()]
+        for coroutine in coroutines:
+            stage.command().run(coroutine)
         assert len(stage.session.under_way) == 2
         stage.session.close()
         assert [reference() for reference in references] == [None, None]
@@ -180,11 +181,15 @@ def test_a_command_may_close_its_own_session(stage: Stage) -> None:
     async def carry_out() -> None:
         stage.session.close()
         stage.done.append("closed")
-        await stage.place.wait()
-        stage.done.append("went on")
+        try:
+            await stage.place.wait()
+            stage.done.append("went on")
+        finally:
+            stage.done.append("cleaned up")
 
-    stage.command().run(carry_out())
-    assert stage.done == ["hold", "closed"]
+    coroutine = carry_out()
+    stage.command().run(coroutine)
+    assert stage.done == ["hold", "closed", "cleaned up"]
     assert not stage.place.waiting
     assert not stage.session.under_way
 
