@@ -33,7 +33,7 @@ from amps._core.wire.ingress import (
 from amps._core.wire.topics import TopicEntry
 from amps.server.shared.journal_view import JournalView, Steps
 from amps.server.transport.answering import Header, tell_counts, text_of, wanted_acks
-from amps.server.transport.command import Command, until
+from amps.server.transport.command import Command
 from amps.server.transport.context import WorkerContext
 from amps.server.transport.failures import (
     STORE_FAILED_DETAIL,
@@ -184,16 +184,16 @@ class Acknowledging:
             core.push_control(record)
         if awaits:
             core.push_control(records[-1])
-            await until(counting.wait)
+            await command.until(counting.wait)
             if counting.refused:
                 self._refuse_deferred(accepted)
                 return
         elif records:
-            await until(partial(core.push_control, records[-1]))
+            await command.until(partial(core.push_control, records[-1]))
         self._answer(accepted)
         if token:
             command.release()
-            await until(counting.wait)
+            await command.until(counting.wait)
             self._tell_counts(accepted, counting)
 
     async def _find_positions(self, command: Command, accepted: _Accepted) -> None:

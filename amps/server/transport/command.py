@@ -1,20 +1,21 @@
 """One command of a client that is being carried out: a coroutine that reads from top to bottom, and waits on its way.
 
-What a command waits for is a `Wait`. Its coroutine goes on inside the very call that says that the wait is over, not in
-a later round of the event loop: a subscription is answered at the place of the log where it was entered, before
-anything else is read there. A wait that is over at once costs no round either.
+The coroutine goes on inside the very call that says that its wait is over, not in a later round of the event loop: a
+subscription is answered at the place of the log where it was entered, before anything else is read there. A wait that
+is over at once does not suspend it.
 
 - The session's input is held while the command is carried out, so that what was sent after it is ordered after it;
   unless it is run with `holds=False`, or lets the input go by itself before its end.
-- After each wait it goes on only if the session is not closed. A session that closes ends its commands: whatever their
-  waits hold then refers to nothing any more.
+- After each wait it goes on only if the session is not closed. A session that closes ends its commands: what their
+  waits hold then keeps nothing alive.
 - CommandFailure refuses the command, in the acknowledgements that were not sent yet. LogDamaged disconnects the client.
-  Any other exception goes to the caller, who brought the end of the wait.
+  Any other exception goes to the caller that brought the end of the wait.
 """
 
-from collections.abc import Callable, Coroutine, Generator
+import types
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, TypeVar
 
 from amps._core.expressions.machine import Filter
 from amps._core.journal.reader import LogDamaged
@@ -28,49 +29,32 @@ from amps.server.transport.session import Phase, Session
 
 T = TypeVar("T")
 
-
-class Wait(Generic[T]):
-    """Something that a command can await."""
-
-    __slots__ = ("begin",)
-
-    def __init__(self, begin: Callable[[Callable[[T], None]], object]) -> None:
-        """`begin`: begins it, and is given what must be called once with the result, at once or later."""
-        self.begin = begin
-
-    def __await__(self) -> "Generator[Wait[T], T, T]":
-        return (yield self)
-
-
-def until(begin: Callable[[Callable[[], None]], object]) -> Wait[None]:
-    """A wait without a result."""
-    return Wait(lambda over: begin(partial(over, None)))
+_NONE_YET: Final = object()
 
 
 class Command:
-    """A command, as its coroutine knows it."""
+    """A command, as its coroutine knows it. While it is suspended, its session knows it as one that is under way."""
+
+    __slots__ = ("_connection", "_coroutine", "_holds", "_result", "_suspended", "_worker", "header")
 
     def __init__(self, connection: Session, worker: WorkerContext, header: Header) -> None:
         self.header = header
         self._connection = connection
         self._worker = worker
-        self._coroutine: Coroutine[Wait[Any], Any, None] | None = None
+        self._coroutine: Coroutine[None, None, None] | None = None
         self._holds = False
-        self._executing = False
-        self._beginning = False
-        self._results: list[Any] = []
-        """The result of a wait that was over while it was begun."""
+        self._suspended = False
+        self._result: Any = _NONE_YET
 
     # --- carrying it out --------------------------------------------------------------------------------------
 
-    def run(self, coroutine: Coroutine[Wait[Any], Any, None], *, holds: bool = True) -> None:
+    def run(self, coroutine: Coroutine[None, None, None], *, holds: bool = True) -> None:
         """Carry it out, as far as it goes without waiting. `holds`: input is held until it ends."""
         self._coroutine = coroutine
-        self._connection.under_way.add(self)
         if holds:
             self._holds = True
             self._connection.hold()
-        self._go_on(None)
+        self._go_on(coroutine)
 
     def release(self) -> None:
         """Let the input go on, before the end; behind refusals that must be told first."""
@@ -83,72 +67,48 @@ class Command:
                 connection.release()
 
     def cancel(self) -> None:
-        """The session is closed: the command never goes on."""
-        coroutine = self._forget()
-        if coroutine is not None and not self._executing:
+        """The session is closed: the command, which is suspended, never goes on."""
+        self._suspended = False
+        self._connection.under_way.discard(self)
+        coroutine, self._coroutine = self._coroutine, None
+        if coroutine is not None:
             coroutine.close()
 
-    def _forget(self) -> Coroutine[Wait[Any], Any, None] | None:
-        coroutine, self._coroutine = self._coroutine, None
-        self._connection.under_way.discard(self)
-        return coroutine
-
-    def _over(self, result: Any) -> None:
-        """Its wait is over."""
-        if self._connection.phase is Phase.CLOSED:
-            self.cancel()
-        elif self._beginning:
-            self._results.append(result)
-        elif self._coroutine is not None:
-            self._go_on(result)
-
-    def _go_on(self, result: Any) -> None:
-        """Let the coroutine go on, through all waits that are over at once."""
-        error: Exception | None = None
+    def _go_on(self, coroutine: Coroutine[None, None, None]) -> None:
+        """Let the coroutine go on until it is suspended, or ends."""
+        connection = self._connection
         try:
-            while (wait := self._execute(result, error)) is not None:
-                error = None
-                self._beginning = True
-                try:
-                    wait.begin(self._over)
-                except Exception as raised:
-                    error = raised
-                    continue
-                finally:
-                    self._beginning = False
-                if not self._results:
-                    return
-                result = self._results.pop()
-        finally:
-            error = None  # it refers to this frame, and would keep alive what it met
-
-    def _execute(self, result: Any, error: Exception | None) -> Wait[Any] | None:
-        """Let the coroutine go on to its next wait. None: it has ended."""
-        coroutine = self._coroutine
-        if coroutine is None:
-            return None  # the session was closed while a wait was begun
-        self._executing = True
-        try:
-            wait = coroutine.send(result) if error is None else coroutine.throw(error)
+            coroutine.send(None)
         except StopIteration:
             pass
         except CommandFailure as failure:
             self._refuse(failure)
         except LogDamaged as damage:
-            self._worker.feeds.journal_damaged(self._connection, damage)
-        except BaseException:
-            self._forget()
-            raise
+            self._worker.feeds.journal_damaged(connection, damage)
         else:
-            if self._coroutine is not None:
-                return wait
-            coroutine.close()  # the session was closed by what the coroutine did
-        finally:
-            self._executing = False
-            error = None  # as in `_go_on`
-        self._forget()
+            if connection.phase is Phase.CLOSED:
+                self.cancel()
+            else:
+                self._suspended = True
+                connection.under_way.add(self)
+            return
+        self._coroutine = None
         self.release()
-        return None
+
+    def _over(self, result: Any) -> None:
+        """Its wait is over."""
+        coroutine = self._coroutine
+        if coroutine is None:
+            return
+        if not self._suspended:
+            self._result = result  # `wait` has just begun it, and looks
+        elif self._connection.phase is Phase.CLOSED:
+            self.cancel()
+        else:
+            self._result = result
+            self._suspended = False
+            self._connection.under_way.discard(self)
+            self._go_on(coroutine)
 
     def _refuse(self, failure: CommandFailure) -> None:
         """Answer that it failed; `received` was sent when it came."""
@@ -158,25 +118,41 @@ class Command:
 
     # --- what it may wait for ---------------------------------------------------------------------------------
 
+    @types.coroutine
+    def wait(self, begin: Callable[[Callable[[T], None]], object]) -> Generator[None, None, T]:
+        """Wait for a result. `begin` is given what must be called once with it, at once or later."""
+        connection = self._connection
+        self._result = _NONE_YET
+        if connection.phase is not Phase.CLOSED:
+            begin(self._over)
+        if self._result is _NONE_YET or connection.phase is Phase.CLOSED:
+            yield
+        result: T = self._result
+        return result
+
+    def until(self, begin: Callable[[Callable[[], None]], object]) -> Awaitable[None]:
+        """Wait for something that has no result."""
+        return self.wait(lambda over: begin(partial(over, None)))
+
     async def filter(self, text: str) -> Filter:
         """The filter of a text. Raises CommandFailure."""
         worker = self._worker
-        made: Filter | ExpressionError = await Wait(
+        made: Filter | ExpressionError = await self.wait(
             lambda over: worker.filters.obtain(text, over, worker.loop)
         )
         if isinstance(made, ExpressionError):
             raise bad_filter(made)
         return made
 
-    def consumed(self) -> Wait[None]:
+    def consumed(self) -> Awaitable[None]:
         """The core has taken everything that was published before."""
         core = self._worker.core
-        return until(partial(core.when_consumed, core.ring.pushed))
+        return self.until(partial(core.when_consumed, core.ring.pushed))
 
-    def durable(self, position: int) -> Wait[None]:
+    def durable(self, position: int) -> Awaitable[None]:
         """The journal is durable up to a log position."""
-        return until(partial(self._worker.core.when_durable, position))
+        return self.until(partial(self._worker.core.when_durable, position))
 
-    def looked_up(self, make: Callable[[JournalView], Search]) -> Wait[None]:
+    def looked_up(self, make: Callable[[JournalView], Search]) -> Awaitable[None]:
         """A lookup in the journal has ended, if there is a journal."""
-        return until(partial(self._worker.feeds.look_up, make, self._connection))
+        return self.until(partial(self._worker.feeds.look_up, make, self._connection))

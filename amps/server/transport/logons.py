@@ -10,7 +10,7 @@ from collections.abc import Callable
 from amps._core.values.value import derived_publisher_id, publisher_id
 from amps.server.records import KIND_LOGON, NAME_BYTES_MAX, control_record
 from amps.server.transport.answering import Header, refuse, text_of, wanted_acks
-from amps.server.transport.command import Command, Wait
+from amps.server.transport.command import Command
 from amps.server.transport.context import WorkerContext
 from amps.server.transport.failures import CommandFailure
 from amps.server.transport.options import Options, parse_logon_options
@@ -104,7 +104,7 @@ class Logon:
         name = connection.client_name
         record = control_record((name, connection.identity), KIND_LOGON, connection.slot, connection.serial)
         worker.core.push_control(record)
-        answer: tuple[bool, int, int] = await Wait(self._expect_answer)
+        answer: tuple[bool, int, int] = await command.wait(self._expect_answer)
         accepted, last_sequence, journal_position = answer
         if not accepted:
             self.known_to_core = False

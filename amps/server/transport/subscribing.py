@@ -43,7 +43,7 @@ from amps.server.transport.answering import (
     wanted_acks,
 )
 from amps.server.transport.bookmarks import BookmarkRange, parse_bookmark
-from amps.server.transport.command import Command, Wait, until
+from amps.server.transport.command import Command
 from amps.server.transport.context import WorkerContext
 from amps.server.transport.failures import CommandFailure, not_supported_yet
 from amps.server.transport.options import (
@@ -85,32 +85,34 @@ class Subscribing:
         command = text_of(header, "cmd")
         named = [connection.subscriptions.get(sub_id) for sub_id in ids_of(header)]
         recorded = header.get("bookmark") is not None or any(s is not None and s.bookmark for s in named)
-        pages = not recorded and self._check_queue_options(header, command)
-        options = parse_options(option_text(header), command, recorded, pages=pages)
+        text = option_text(header)
+        pages = not recorded and self._check_queue_options(header, command, text)
+        options = parse_options(text, command, recorded, pages=pages)
         if options.replace and (options.pause or options.resume) and not recorded:
             raise CommandFailure("invalid options", "pause and resume are for bookmark subscriptions")
         if self._is_about_existing(header, options):
             self._pause_or_resume(header, options)
             return
-        subscription, start = self._checked_subscription(header, command, options)
+        wanted = wanted_acks(header)
+        subscription, start = self._checked_subscription(header, command, options, text, wanted)
         query: QueueQuery | None = None
         if command.startswith("sow_and"):
             query = make_query(connection, worker, header, subscription.queues, options)
-        if "received" in wanted_acks(header):
+        if "received" in wanted:
             connection.acknowledge("received", header.get("cmd_id"))
         carried_out = Command(connection, worker, header)
-        carried_out.run(self._carry_out(carried_out, subscription, start, query))
+        carried_out.run(self._carry_out(carried_out, wanted, subscription, start, query))
 
     async def _carry_out(
         self,
         command: Command,
+        wanted: set[str],
         subscription: Subscription,
         start: BookmarkRange | None,
         query: QueueQuery | None,
     ) -> None:
         """Make the subscription. `start`: where it begins; None: now. `query`: what is answered before it begins."""
         connection, worker, header = self._connection, self._worker, command.header
-        wanted = wanted_acks(header)
         text = text_of(header, "filter")
         if text:
             subscription.filter = await command.filter(text)
@@ -123,7 +125,7 @@ class Subscribing:
             query.start(subscription.filter, worker.core.written())
         search: StartSearch | None = None
         if start is not None and worker.has_journal:
-            search = await Wait(partial(worker.feeds.search, subscription, start))
+            search = await command.wait(partial(worker.feeds.search, subscription, start))
         elif query is not None:
             await command.looked_up(lambda _: query)
             query.check()
@@ -132,7 +134,7 @@ class Subscribing:
             # What was published before is delivered as the old topic and options say, once it is durable.
             await command.durable(worker.core.written())
         completes = "completed" in wanted and query is None
-        replay = await self._enter(subscription, start, search, completes)
+        replay = await self._enter(command, subscription, start, search, completes)
         if query is not None:
             # Before anything is leased to it. Ordinary topics that match have no records.
             granted = None
@@ -145,7 +147,7 @@ class Subscribing:
         current = connection.subscriptions[subscription.sub_id]
         backlog: int | None = None
         if current.queues or current.queue_number is not None:
-            backlog = await Wait(partial(worker.queues.enter, current))
+            backlog = await command.wait(partial(worker.queues.enter, current))
         if query is None:
             self._answer(header, subscription, replay, wanted, backlog)
         if replay is not None:
@@ -189,11 +191,11 @@ class Subscribing:
         if "processed" in wanted:
             connection.acknowledge("processed", header.get("cmd_id"), sub_id=header.get("sub_id"))
 
-    def _check_queue_options(self, header: Header, command: str) -> bool:
+    def _check_queue_options(self, header: Header, command: str, text: str) -> bool:
         """A subscription without a bookmark: if it is to queues, it must not ask for what these cannot do. Returns
         whether it is. Raises CommandFailure.
         """
-        found = tokenize(option_text(header), command)
+        found = tokenize(text, command)
         try:
             queues = self._worker.queues.names.matching(
                 text_of(header, "topic"), self._connection.message_type, "non_regex_topic" in found
@@ -214,9 +216,9 @@ class Subscribing:
             raise CommandFailure("bad regex topic", str(error)) from error
 
     def _checked_subscription(
-        self, header: Header, command: str, options: Options
+        self, header: Header, command: str, options: Options, text: str, wanted: set[str]
     ) -> tuple[Subscription, BookmarkRange | None]:
-        """Everything about a subscription that needs no log. Raises CommandFailure."""
+        """Everything about a subscription that needs no log. `text`: of the options. Raises CommandFailure."""
         connection, worker = self._connection, self._worker
         topic = text_of(header, "topic")
         bookmark = header.get("bookmark")
@@ -292,10 +294,10 @@ class Subscribing:
             paused=paused,
             wants_persisted=bookmark is not None
             and command == "subscribe"
-            and "persisted" in wanted_acks(header),
+            and "persisted" in wanted,
             queues=queues,
             number=worker.new_subscription_number() if existing is None else existing.number,
-            options_text=lasting_options(option_text(header), bool(queues)),
+            options_text=lasting_options(text, bool(queues)),
         )
         if queues and predicate is None:
             subscription.place = Place.QUEUE
@@ -303,6 +305,7 @@ class Subscribing:
 
     async def _enter(
         self,
+        command: Command,
         subscription: Subscription,
         start: BookmarkRange | None,
         search: StartSearch | None,
@@ -317,7 +320,7 @@ class Subscribing:
             subscription.queue_number = existing.queue_number
         if existing is not None and not self._is_as_new(existing, subscription):
             found = None if search is None else search.result()
-            replay: Replay | None = await Wait(
+            replay: Replay | None = await command.wait(
                 partial(feeds.replace, existing, subscription, found, completes)
             )
             return replay
@@ -326,7 +329,7 @@ class Subscribing:
         if subscription.place is Place.QUEUE:
             feeds.enter_nowhere(subscription)
         elif start is None:
-            await until(partial(feeds.enter_live, subscription))
+            await command.until(partial(feeds.enter_live, subscription))
         elif search is not None:
             return feeds.prepare(subscription, search)
         else:

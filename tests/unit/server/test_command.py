@@ -3,14 +3,14 @@
 import gc
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from amps._core.journal.reader import LogDamaged
-from amps.server.transport.command import Command, Wait, until
+from amps.server.transport.command import Command
 from amps.server.transport.failures import CommandFailure
 from amps.server.transport.session import Phase
 
@@ -47,8 +47,8 @@ class Place:
     def __init__(self) -> None:
         self.waiting: list[Callable[[Any], None]] = []
 
-    def wait(self) -> Wait[Any]:
-        return Wait(self.waiting.append)
+    def begin(self, over: Callable[[Any], None]) -> None:
+        self.waiting.append(over)
 
     def tell(self, result: Any = None) -> None:
         self.waiting.pop(0)(result)
@@ -69,10 +69,15 @@ class Stage:
         self.damaged.append(damage)
         connection.close()
 
-    def command(self, **header: Any) -> Command:
+    def run(
+        self, carry_out: Callable[[Command], Coroutine[None, None, None]], *, holds: bool = True, **header: Any
+    ) -> Coroutine[None, None, None]:
         session: Any = self.session
         worker: Any = self.worker
-        return Command(session, worker, {"cmd": "sow", "cmd_id": "1", **header})
+        command = Command(session, worker, {"cmd": "sow", "cmd_id": "1", **header})
+        coroutine = carry_out(command)
+        command.run(coroutine, holds=holds)
+        return coroutine
 
 
 @pytest.fixture
@@ -81,11 +86,11 @@ def stage() -> Stage:
 
 
 def test_input_is_held_from_the_beginning_to_the_end(stage: Stage) -> None:
-    async def carry_out() -> None:
+    async def carry_out(command: Command) -> None:
         stage.done.append("begun")
-        stage.done.append(await stage.place.wait())
+        stage.done.append(await command.wait(stage.place.begin))
 
-    stage.command().run(carry_out())
+    stage.run(carry_out)
     assert stage.done == ["hold", "begun"]
     assert len(stage.session.under_way) == 1
     stage.place.tell("result")
@@ -96,24 +101,24 @@ def test_input_is_held_from_the_beginning_to_the_end(stage: Stage) -> None:
 def test_it_goes_on_inside_the_call_that_ends_the_wait(stage: Stage) -> None:
     """A subscription is answered where it was entered, before the tailer goes on."""
 
-    async def carry_out() -> None:
-        await stage.place.wait()
+    async def carry_out(command: Command) -> None:
+        await command.wait(stage.place.begin)
         stage.done.append("answered")
 
-    stage.command().run(carry_out(), holds=False)
+    stage.run(carry_out, holds=False)
     stage.place.tell()
     stage.done.append("told")
     assert stage.done == ["answered", "told"]
 
 
 def test_waits_that_are_over_at_once_cost_no_depth(stage: Stage) -> None:
-    async def carry_out() -> None:
+    async def carry_out(command: Command) -> None:
         total = 0
         for number in range(10 * sys.getrecursionlimit()):
-            total += await Wait(lambda over, number=number: over(number))  # type: ignore[misc]
+            total += await command.wait(lambda over, number=number: over(number))  # type: ignore[misc]
         stage.done.append(total)
 
-    stage.command().run(carry_out(), holds=False)
+    stage.run(carry_out, holds=False)
     count = 10 * sys.getrecursionlimit()
     assert stage.done == [count * (count - 1) // 2]
 
@@ -121,11 +126,11 @@ def test_waits_that_are_over_at_once_cost_no_depth(stage: Stage) -> None:
 def test_a_wait_without_a_result(stage: Stage) -> None:
     told: list[Callable[[], None]] = []
 
-    async def carry_out() -> None:
-        assert await until(told.append) is None  # type: ignore[func-returns-value]
+    async def carry_out(command: Command) -> None:
+        assert await command.until(told.append) is None  # type: ignore[func-returns-value]
         stage.done.append("on")
 
-    stage.command().run(carry_out(), holds=False)
+    stage.run(carry_out, holds=False)
     assert stage.done == []
     told[0]()
     assert stage.done == ["on"]
@@ -137,20 +142,18 @@ def test_a_closed_session_ends_its_commands_and_keeps_nothing(stage: Stage) -> N
 
     references: list[weakref.ref[Kept]] = []
 
-    async def carry_out() -> None:
+    async def carry_out(command: Command) -> None:
         kept = Kept()
         references.append(weakref.ref(kept))
         try:
-            await stage.place.wait()
+            await command.wait(stage.place.begin)
             stage.done.append("went on")
         finally:
             stage.done.append("cleaned up")
 
     gc.disable()
     try:
-        coroutines = [carry_out(), carry_out()]
-        for coroutine in coroutines:
-            stage.command().run(coroutine)
+        _kept = [stage.run(carry_out), stage.run(carry_out)]
         assert len(stage.session.under_way) == 2
         stage.session.close()
         assert [reference() for reference in references] == [None, None]
@@ -166,11 +169,11 @@ def test_a_closed_session_ends_its_commands_and_keeps_nothing(stage: Stage) -> N
 
 
 def test_the_phase_counts_even_if_no_one_has_said_that_the_session_ended(stage: Stage) -> None:
-    async def carry_out() -> None:
-        await stage.place.wait()
+    async def carry_out(command: Command) -> None:
+        await command.wait(stage.place.begin)
         stage.done.append("went on")
 
-    stage.command().run(carry_out())
+    stage.run(carry_out)
     stage.session.phase = Phase.CLOSED
     stage.place.tell()
     assert stage.done == ["hold"]
@@ -178,17 +181,16 @@ def test_the_phase_counts_even_if_no_one_has_said_that_the_session_ended(stage: 
 
 
 def test_a_command_may_close_its_own_session(stage: Stage) -> None:
-    async def carry_out() -> None:
+    async def carry_out(command: Command) -> None:
         stage.session.close()
         stage.done.append("closed")
         try:
-            await stage.place.wait()
+            await command.wait(stage.place.begin)
             stage.done.append("went on")
         finally:
             stage.done.append("cleaned up")
 
-    coroutine = carry_out()
-    stage.command().run(coroutine)
+    _kept = stage.run(carry_out)
     assert stage.done == ["hold", "closed", "cleaned up"]
     assert not stage.place.waiting
     assert not stage.session.under_way
@@ -199,11 +201,11 @@ def test_a_session_may_close_while_a_wait_is_begun(stage: Stage) -> None:
         stage.session.close()
         over(None)
 
-    async def carry_out() -> None:
-        await Wait(begin)
+    async def carry_out(command: Command) -> None:
+        await command.wait(begin)
         stage.done.append("went on")
 
-    stage.command().run(carry_out())
+    stage.run(carry_out)
     assert stage.done == ["hold"]
     assert not stage.session.under_way
 
@@ -211,30 +213,30 @@ def test_a_session_may_close_while_a_wait_is_begun(stage: Stage) -> None:
 def test_a_refusal_is_answered_before_the_input_goes_on(stage: Stage) -> None:
     """`received` was sent when the command came."""
 
-    async def carry_out() -> None:
-        await stage.place.wait()
+    async def carry_out(command: Command) -> None:
+        await command.wait(stage.place.begin)
         raise CommandFailure("bad filter")
 
-    stage.command(ack_type="received,processed").run(carry_out())
+    stage.run(carry_out, ack_type="received,processed")
     stage.place.tell()
     assert stage.done == ["hold", "02-0030", ("processed", "1", "bad filter"), "release"]
 
 
 def test_a_refusal_of_a_closed_session_is_not_answered(stage: Stage) -> None:
-    async def carry_out() -> None:
+    async def carry_out(command: Command) -> None:
         stage.session.close()
         raise CommandFailure("bad filter")
 
-    stage.command(ack_type="processed").run(carry_out())
+    stage.run(carry_out, ack_type="processed")
     assert stage.done == ["hold"]
 
 
 def test_damage_to_the_journal_ends_the_connection(stage: Stage) -> None:
-    async def carry_out() -> None:
-        await stage.place.wait()
+    async def carry_out(command: Command) -> None:
+        await command.wait(stage.place.begin)
         raise LogDamaged("path", 0, "detail")
 
-    stage.command().run(carry_out())
+    stage.run(carry_out)
     stage.place.tell()
     assert len(stage.damaged) == 1
     assert stage.done == ["hold"]
@@ -245,14 +247,14 @@ def test_what_a_wait_raises_while_it_is_begun_comes_to_the_coroutine(stage: Stag
     def begin(over: Callable[[None], None]) -> None:
         raise CommandFailure("invalid bookmark")
 
-    async def carry_out() -> None:
+    async def carry_out(command: Command) -> None:
         try:
-            await Wait(begin)
+            await command.wait(begin)
         except CommandFailure:
             stage.done.append("caught")
-        await Wait(begin)
+        await command.wait(begin)
 
-    stage.command(ack_type="processed").run(carry_out())
+    stage.run(carry_out, ack_type="processed")
     assert stage.done == ["hold", "caught", "02-0030", ("processed", "1", "invalid bookmark"), "release"]
 
 
@@ -272,28 +274,27 @@ def test_failures_keep_nothing_alive(stage: Stage) -> None:
         finally:
             del failure
 
-    async def fail_at_once() -> None:
+    async def fail_at_once(command: Command) -> None:
         fail()
 
-    async def fail_at_a_wait() -> None:
-        await Wait(lambda over: fail())
+    async def fail_at_a_wait(command: Command) -> None:
+        await command.wait(lambda over: fail())
 
     gc.disable()
     try:
-        for coroutine in (fail_at_once(), fail_at_a_wait()):
-            stage.command().run(coroutine)
-            del coroutine
+        for carry_out in (fail_at_once, fail_at_a_wait):
+            stage.run(carry_out)
         assert [reference() for reference in references] == [None, None]
     finally:
         gc.enable()
 
 
 def test_an_exception_that_nothing_foresaw_goes_to_the_caller(stage: Stage) -> None:
-    async def carry_out() -> None:
-        await stage.place.wait()
+    async def carry_out(command: Command) -> None:
+        await command.wait(stage.place.begin)
         raise OverflowError
 
-    stage.command().run(carry_out())
+    stage.run(carry_out)
     with pytest.raises(OverflowError):
         stage.place.tell()
     # The caller ends the connection, or the worker.
@@ -302,23 +303,22 @@ def test_an_exception_that_nothing_foresaw_goes_to_the_caller(stage: Stage) -> N
 
 
 def test_input_may_be_let_go_before_the_end(stage: Stage) -> None:
-    async def carry_out() -> None:
+    async def carry_out(command: Command) -> None:
         command.release()
-        await stage.place.wait()
+        await command.wait(stage.place.begin)
         stage.done.append("end")
 
-    command = stage.command()
-    command.run(carry_out())
+    stage.run(carry_out)
     assert stage.done == ["hold", "release"]
     stage.place.tell()
     assert stage.done == ["hold", "release", "end"]
 
 
 def test_input_goes_on_behind_refusals_that_must_be_told_first(stage: Stage) -> None:
-    async def carry_out() -> None:
+    async def carry_out(command: Command) -> None:
         stage.session.acks.crowded = True
 
-    stage.command().run(carry_out())
+    stage.run(carry_out)
     assert stage.done == ["hold"]
     assert stage.later == [stage.session]
 
@@ -331,13 +331,16 @@ def test_the_next_command_may_be_carried_out_by_the_release(stage: Stage) -> Non
         stage.done.append("release")
         if next_ones:
             name = next_ones.pop(0)
-            stage.command().run(carry_out(name))
+            begin(name)
 
     session.release = release  # type: ignore[method-assign]
 
-    async def carry_out(name: str) -> None:
-        stage.done.append(name)
+    def begin(name: str) -> None:
+        async def carry_out(command: Command) -> None:
+            stage.done.append(name)
 
-    stage.command().run(carry_out("first"))
+        stage.run(carry_out)
+
+    begin("first")
     assert stage.done == ["hold", "first", "release", "hold", "second", "release", "hold", "third", "release"]
     assert not session.under_way
