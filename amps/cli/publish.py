@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 SHOW_EVERY_S = 0.1
-SLEEP_S_MAX = 3600.0  # a sleep of centuries cannot be asked for
+SLEEP_S_MAX = 1.0  # between two looks whether the server acknowledges
 LOOK_EVERY = 64  # messages between two looks at the clock
 
 
@@ -29,11 +29,12 @@ class Pace:
         self.rate = rate
         self.started = time.monotonic()
 
-    def wait(self, number: int) -> None:
-        """Returns when message `number` (from 0) is due."""
+    def wait(self, number: int, look: Callable[[], None]) -> None:
+        """Returns when message `number` (from 0) is due. Calls `look` now and then."""
         if self.rate is not None:
             while (ahead_s := self.started + number / self.rate - time.monotonic()) > 0:
                 time.sleep(min(ahead_s, SLEEP_S_MAX))
+                look()
 
 
 class Meter:
@@ -146,7 +147,7 @@ def publish(
             pace = Pace(rate)
             for source in sources:
                 for record in source:
-                    pace.wait(publisher.published)
+                    pace.wait(publisher.published, publisher.require_progress)
                     publisher.publish(topic, record)
                     if rate is not None or publisher.published % LOOK_EVERY == 0:
                         shown.show(sources, publisher)
@@ -160,8 +161,8 @@ def publish(
         context.exit(1)
     finally:
         elapsed_s = time.monotonic() - started
+        publisher.close()  # it may still be told of refusals
         done = publisher.acknowledged - publisher.failures
-        publisher.close()
         click.echo(f"total messages published: {done} ({done / max(elapsed_s, 1e-9):.2f}/s)")
     if publisher.failures:
         click.echo(

@@ -53,6 +53,8 @@ class ReliablePublisher:
         self.failures = 0
         self.first_failure: str | None = None
         self._lock = threading.Lock()
+        self._acknowledged_before = 0
+        self._progress_at = time.monotonic()
 
     @property
     def acknowledged(self) -> int:
@@ -74,6 +76,8 @@ class ReliablePublisher:
         """
         while True:
             before = self._progress()
+            if before[0] == self.published:
+                self._progress_at = time.monotonic()  # nothing waited
             try:
                 self.client.publish(topic, data, timeout=self.reconnect_s)
                 break
@@ -85,6 +89,20 @@ class ReliablePublisher:
                         f"the server takes no messages for {self.reconnect_s:g} s: {self._state()}"
                     ) from error
         self.published += 1
+
+    def require_progress(self) -> None:
+        """To be called while nothing is sent: raises PublishFailed if messages wait and none was acknowledged for
+        `reconnect_s`.
+        """
+        now = time.monotonic()
+        acknowledged = self.acknowledged
+        if acknowledged != self._acknowledged_before:
+            self._acknowledged_before = acknowledged
+            self._progress_at = now
+        elif acknowledged < self.published and now - self._progress_at > self.reconnect_s:
+            raise PublishFailed(
+                f"the server acknowledged nothing for {self.reconnect_s:g} s: {self._state()}"
+            )
 
     def _progress(self) -> tuple[int, int]:
         return self.acknowledged, self.client.stats.bytes_out

@@ -33,6 +33,8 @@ ACKNOWLEDGED_AT_ONCE = 1000
 MARKED_CHARACTERS_MAX = 100
 """Of a filter that is shown with a mark below it: longer ones do not fit into a line."""
 BACKLOG_MAX = 1_000_000
+ANSWER_S = 10.0
+"""Within which the server answers a connection and a command."""
 SILENT_S = 3.0
 """After this time without any message a user may have mistyped something."""
 
@@ -182,7 +184,12 @@ def messages(
     help="Also publish what is received to this server; written as -server is.",
 )
 @option("count", type=click.IntRange(1), help="End after this many messages.")
-@option("timeout", "timeout_s", type=POSITIVE_NUMBER, help="End when nothing has come for this many seconds.")
+@option(
+    "timeout",
+    "timeout_s",
+    type=POSITIVE_NUMBER,
+    help="End when nothing has come for this many seconds. Connecting and subscribing are given as long, at most 10 s.",
+)
 @click.pass_context
 def subscribe(
     context: click.Context,
@@ -214,7 +221,11 @@ def subscribe(
     last: Message | None = None
     try:
         with (
-            connection.client(ack_batch_size=ACKNOWLEDGED_AT_ONCE, ack_timeout=0) as client,
+            connection.client(
+                ack_batch_size=ACKNOWLEDGED_AT_ONCE,
+                ack_timeout=0,
+                timeout=ANSWER_S if timeout_s is None else min(ANSWER_S, timeout_s),
+            ) as client,
             copier(connection, copy) as copies,
             subscription(client, topic, content_filter, bookmark, backlog, show) as stream,
         ):

@@ -104,14 +104,39 @@ def test_queues_what_is_no_acknowledgement(queueing: Queueing, header: dict[str,
     assert queueing.waiting("Q", 1) == bodies(1)
 
 
-@pytest.mark.parametrize("bookmark", ["{},2|x|", "2|x|,{}", "{},", ",{}"])
-def test_queues_a_malformed_bookmark_acknowledges_nothing(queueing: Queueing, bookmark: str) -> None:
-    """queues.md D-26: a list is carried out whole or not at all, so that the failure says what became of it."""
+@pytest.mark.parametrize(
+    ("bookmarks", "detail"),
+    [
+        ("{0},2|x|,{1}", "'2|x|' is no bookmark of a message; the 2 of the list"),
+        ("2|x|,{0},nonsense,{1}", "'2|x|' is no bookmark of a message, nor are 1 others; the 2 of the list"),
+        ("{0},{1},", "'' is no bookmark of a message; the 2 of the list"),
+        (",{0},0|1|,{1}", "'' is no bookmark of a message, nor are 1 others; the 2 of the list"),
+    ],
+)
+@pytest.mark.parametrize("wanted", ["processed", "persisted"])
+def test_queues_a_malformed_bookmark_keeps_no_other_from_its_acknowledgement(
+    queueing: Queueing, bookmarks: str, detail: str, wanted: str
+) -> None:
+    """queues.md D-27: a batch must not come back for one of its entries; the failure says which."""
+    client = queueing.consumer(3)
+    queueing.publish(1, 2, 3)
+    first, second, _ = client.receive_published(3)
+    header = {"c": "sow_delete", "t": "Q", "bm": bookmarks.format(first["bm"], second["bm"])}
+    answer = client.request(header, ack=wanted)
+    assert (answer["a"], answer["status"], answer["reason"]) == (wanted, "failure", "invalid bookmark")
+    assert answer["detail"].startswith(detail)
+    client.close()
+    assert queueing.waiting("Q", 1) == bodies(3)
+
+
+def test_queues_a_list_of_nothing_but_malformed_bookmarks_acknowledges_nothing(queueing: Queueing) -> None:
+    """queues.md D-26."""
     client = queueing.consumer(1)
     queueing.publish(1)
-    (message,) = client.receive_published(1)
-    answer = acknowledge(client, bookmark.format(message["bm"]), queue="Q")
+    client.receive_published(1)
+    answer = acknowledge(client, "2|x|,0", queue="Q")
     assert (answer["status"], answer["reason"]) == ("failure", "invalid bookmark")
+    assert answer["detail"] == "'2|x|' is no bookmark of a message, nor are 1 others"
     client.close()
     assert queueing.waiting("Q", 1) == bodies(1)
 

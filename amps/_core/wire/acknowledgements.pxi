@@ -94,6 +94,36 @@ cdef inline uint64_t after_number(const uint8_t* text, uint64_t at, uint64_t len
     return at
 
 
+cdef bint after_bookmark(
+    const uint8_t* text, uint64_t* place, uint64_t length, uint64_t* publisher_id, uint64_t* sequence
+) noexcept nogil:
+    """Read one bookmark of a message, up to a comma or the end: `<publisher>|<sequence>`, then perhaps `|`, a text, and
+    another `|`. False: there is none; place[0] is then where it stops to be one.
+    """
+    cdef uint64_t at = after_blanks(text, place[0], length)
+    cdef uint64_t behind = after_number(text, at, length, publisher_id)
+    place[0] = at
+    # No publisher has the id 0: `0|1|` is NOW, which is no message.
+    if behind == at or publisher_id[0] == 0:
+        return False
+    at = place[0] = after_blanks(text, behind, length)
+    if at == length or text[at] != c'|':
+        return False
+    at = place[0] = after_blanks(text, at + 1, length)
+    behind = after_number(text, at, length, sequence)
+    if behind == at:
+        return False
+    at = after_blanks(text, behind, length)
+    if at < length and text[at] == c'|':
+        at += 1
+        while at < length and text[at] != c'|' and text[at] != c',':
+            at += 1
+        if at < length and text[at] == c'|':
+            at = after_blanks(text, at + 1, length)
+    place[0] = at
+    return at == length or text[at] == c','
+
+
 @cython.final
 cdef class AckList:
     """The messages of one acknowledgement, in the order in which the client named them."""
@@ -105,50 +135,42 @@ cdef class AckList:
         self.count = 0
         self.capacity = 0
         self.unknown = 0
+        self.malformed = 0
+        self.first_malformed = None
 
     def __dealloc__(self):
         free(self.entries)
 
     def parse_text(self, bytes text, LeaseTable leases, uint32_t queue):
-        """Take the bookmarks of a header, separated by commas. False: it is no list of bookmarks of messages.
+        """Take the bookmarks of a header, separated by commas. False: some of them are none of messages; these are left
+        out, and counted in `malformed`.
 
         leases: what the client was given, None if nothing was. queue: number of the one that it acknowledges.
         """
         return self.parse(<const uint8_t*>PyBytes_AS_STRING(text), <uint64_t>len(text), leases, queue)
 
     cdef bint parse(self, const uint8_t* text, uint64_t length, LeaseTable leases, uint32_t queue) except -1:
-        """The same of bytes anywhere: `<publisher>|<sequence>`, then perhaps `|`, a text, and another `|`."""
+        """The same of bytes anywhere."""
         cdef uint64_t at = 0
-        cdef uint64_t behind
+        cdef uint64_t begin
         cdef uint64_t publisher_id = 0
         cdef uint64_t sequence = 0
         self.count = 0
         self.unknown = 0
+        self.malformed = 0
+        self.first_malformed = None
         while True:
-            at = after_blanks(text, at, length)
-            behind = after_number(text, at, length, &publisher_id)
-            # No publisher has the id 0: `0|1|` is NOW, which is no message.
-            if behind == at or publisher_id == 0:
-                return False
-            at = after_blanks(text, behind, length)
-            if at == length or text[at] != c'|':
-                return False
-            at = after_blanks(text, at + 1, length)
-            behind = after_number(text, at, length, &sequence)
-            if behind == at:
-                return False
-            at = after_blanks(text, behind, length)
-            if at < length and text[at] == c'|':
-                at += 1
-                while at < length and text[at] != c'|' and text[at] != c',':
+            begin = at
+            if after_bookmark(text, &at, length, &publisher_id, &sequence):
+                self.append(publisher_id, sequence, leases, queue)
+            else:
+                while at < length and text[at] != c',':
                     at += 1
-                if at < length and text[at] == c'|':
-                    at = after_blanks(text, at + 1, length)
-            self.append(publisher_id, sequence, leases, queue)
+                if self.malformed == 0:
+                    self.first_malformed = (<const char*>text + begin)[: at - begin]
+                self.malformed += 1
             if at == length:
-                return True
-            if text[at] != c',':
-                return False
+                return self.malformed == 0
             at += 1
 
     cdef int append(self, uint64_t publisher_id, uint64_t sequence, LeaseTable leases, uint32_t queue) except -1:

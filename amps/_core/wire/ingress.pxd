@@ -71,6 +71,8 @@ cdef class AckList:
     cdef readonly uint32_t count
     cdef uint32_t capacity
     cdef readonly uint32_t unknown  # entries without a log position
+    cdef readonly uint32_t malformed  # what was named and is no bookmark of a message
+    cdef readonly bytes first_malformed
 
     cdef bint parse(self, const uint8_t* text, uint64_t length, LeaseTable leases, uint32_t queue) except -1
     cdef int append(self, uint64_t publisher_id, uint64_t sequence, LeaseTable leases, uint32_t queue) except -1

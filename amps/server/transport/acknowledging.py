@@ -13,7 +13,8 @@ What nobody knows yet is remembered by the core, up to a bound. So the core is a
 the command is answered, and the next one read, when it has said that there was room.
 
 Decisions (§22): D-08 and D-09 say what is refused; an acknowledgement of which some bookmarks stand for nothing
-succeeds (D-27), and its counts say so (D-10).
+succeeds (D-27), and its counts say so (D-10). One that names something else than bookmarks fails, and acknowledges
+the others all the same: a batch of a consumer must not come back for one of its entries.
 """
 
 import time
@@ -49,6 +50,7 @@ from amps.server.transport.session import Session
 
 SELECTORS = ("sow_keys", "filter", "bookmark")
 TOKEN_MASK = 0xFFFFFFFF
+SHOWN_CHARACTERS = 100
 _ACTIONS = {
     Acknowledgement.ACKNOWLEDGE: ACTION_ACKNOWLEDGE,
     Acknowledgement.CANCEL: ACTION_CANCEL,
@@ -135,6 +137,8 @@ class _Accepted:
     sequence: int
     targets: list[_Target]
     filter_text: str = ""
+    malformed: CommandFailure | None = None
+    """Some of its bookmarks are none."""
     searched_until: int = 0
     compared: int = 0
     matching: int | None = None
@@ -268,11 +272,14 @@ class Acknowledging:
             entry = self._worker.topics.entry(name, connection.message_type)
             connection.ingress.allow_acknowledging(entry)
             targets.append(_Target(number, entry, AckList()))
-        text = text_of(header, "bookmark").encode(errors="replace")
-        if selectors[0] == "bookmark" and not targets[0].acks.parse_text(
-            text, connection.leases, targets[0].queue
-        ):
-            raise CommandFailure("invalid bookmark", text_of(header, "bookmark")[:100])
+        malformed: CommandFailure | None = None
+        if selectors[0] == "bookmark":
+            text = text_of(header, "bookmark").encode(errors="replace")
+            acks = targets[0].acks
+            if not acks.parse_text(text, connection.leases, targets[0].queue):
+                malformed = _malformed(acks)
+                if not acks.count:
+                    raise malformed
         return _Accepted(
             header,
             wanted_acks(header),
@@ -281,6 +288,7 @@ class Acknowledging:
             sequence,
             targets,
             text_of(header, "filter") if selectors[0] == "filter" else "",
+            malformed,
         )
 
     def _records(self, accepted: _Accepted, targets: Sequence[_Target], token: int) -> list[bytes] | int:
@@ -312,6 +320,10 @@ class Acknowledging:
         connection, worker = self._connection, self._worker
         header, wanted = accepted.header, accepted.wanted
         command_id, sequence = header.get("cmd_id"), accepted.sequence
+        if accepted.malformed is not None:
+            connection.ingress.note_acknowledgement(sequence, False)
+            self._refuse_malformed(accepted, accepted.malformed)
+            return
         conflated = "persisted" in wanted and sequence > 0 and worker.conflated
         connection.ingress.note_acknowledgement(sequence, conflated)
         if connection.acks.pending:
@@ -334,15 +346,21 @@ class Acknowledging:
             "persisted", header.get("cmd_id"), seq=accepted.sequence or None, **_query_id(header)
         )
 
+    def _refuse_malformed(self, accepted: _Accepted, failure: CommandFailure) -> None:
+        """The bookmarks that are some are acknowledged."""
+        self._log_failure(failure)
+        if accepted.wanted & {"processed", "persisted"}:
+            self._refuse(accepted, failure)
+
     def _refuse_deferred(self, accepted: _Accepted) -> None:
         """The core has no room for what waits for its messages."""
-        self._worker.log.log(
-            "02-0030",
-            client=self._connection.shown_name,
-            command="sow_delete",
-            reason=str(_TOO_MANY_DEFERRED),
-        )
+        self._log_failure(_TOO_MANY_DEFERRED)
         self._refuse(accepted, _TOO_MANY_DEFERRED)
+
+    def _log_failure(self, failure: CommandFailure) -> None:
+        self._worker.log.log(
+            "02-0030", client=self._connection.shown_name, command="sow_delete", reason=str(failure)
+        )
 
     def _refuse(self, accepted: _Accepted, failure: CommandFailure, *, may_be_told: bool = True) -> None:
         """It cannot be taken now, as a publish may be: who cannot be told is disconnected."""
@@ -386,6 +404,14 @@ class Acknowledging:
             matches=counting.matches if accepted.matching is None else accepted.matching,
             records_deleted=counting.deleted,
         )
+
+
+def _malformed(acks: AckList) -> CommandFailure:
+    """What is wrong with a list of bookmarks."""
+    named = (acks.first_malformed or b"").decode(errors="replace").strip()[:SHOWN_CHARACTERS]
+    more = f", nor are {acks.malformed - 1} others" if acks.malformed > 1 else ""
+    rest = f"; the {acks.count} of the list that are some are acknowledged" if acks.count else ""
+    return CommandFailure("invalid bookmark", f"{named!r} is no bookmark of a message{more}{rest}")
 
 
 def _query_id(header: Header) -> Header:

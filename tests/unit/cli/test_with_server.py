@@ -11,7 +11,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+import amps.cli.publish as publish_command
+from amps.cli.publishing import ReliablePublisher
 from amps.client import EPOCH, AckType, Client, Command
 from tests.support.certificates import Authority
 from tests.support.peer import RawClient
@@ -211,12 +214,69 @@ def test_publishing_to_a_server_that_reads_nothing_fails_and_says_how_much_is_ac
     assert time.monotonic() - began < TIMEOUT_S / 2
 
 
+def test_publishing_at_a_rate_to_a_server_that_acknowledges_nothing_fails() -> None:
+    """What is sent slowly goes into the buffers of the system, so that no send has to wait."""
+    server = StuckServer()
+    server.let_in()
+    try:
+        option = ("-server", f"127.0.0.1:{server.port}", "-timeout", "1", "-rate", "20")
+        done = run("publish", *option, "-topic", "t", stdin=b"1\n" * 20 * 600)
+    finally:
+        server.close()
+    assert done.returncode == 1
+    assert b"error: the server acknowledged nothing for 1 s: 0 messages are acknowledged, " in done.stderr
+
+
+def test_what_is_refused_until_the_end_does_not_count_as_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refusals are told by a thread of the client, which may still be at it when all is acknowledged."""
+
+    class Late(ReliablePublisher):
+        def open(self) -> None:
+            pass
+
+        def publish(self, topic: str, data: bytes) -> None:
+            self.published += 1
+
+        def finish(self, timeout_s: float | None = None) -> None:
+            pass
+
+        def close(self) -> None:
+            super().close()
+            self.failures, self.first_failure = 2, "t: refused"
+
+    monkeypatch.setattr(publish_command, "ReliablePublisher", Late)
+    done = CliRunner().invoke(
+        publish_command.publish, ["-server", "127.0.0.1:1", "-topic", "t"], input=b"1\n2\n3\n"
+    )
+    assert done.exit_code == 1
+    assert done.stdout.startswith("total messages published: 1 ")
+    assert "refused 2 messages" in done.stderr
+
+
 def test_a_refused_message_makes_publish_fail(start_server: StartServer) -> None:
     server = start_server(log_topics=[".*"])
     done = run("publish", *server_option(server), "-topic", "/AMPS/mine", stdin=b"1\n2\n")
     assert done.returncode == 1
     assert b"refused 2 messages, first /AMPS/mine: " in done.stderr
     assert done.stdout.startswith(b"total messages published: 0 ")
+
+
+def test_subscribe_does_not_wait_longer_than_its_timeout_for_a_server_that_says_nothing() -> None:
+    server = StuckServer()
+    try:
+        began = time.monotonic()
+        option = ("-server", f"127.0.0.1:{server.port}", "-timeout", ".1")
+        done = run("subscribe", *option, "-topic", "t")
+        first_s = time.monotonic() - began
+        began = time.monotonic()
+        longer = run("subscribe", *option[:-1], "6", "-topic", "t")
+        second_s = time.monotonic() - began
+    finally:
+        server.close()
+    assert (done.returncode, longer.returncode) == (1, 1)
+    assert b"error: no answer to logon in time" in done.stderr
+    # Beside a busy machine a start may take seconds, but both do.
+    assert second_s - first_s > 3
 
 
 def test_client_17_subscribe_prints_by_format(start_server: StartServer) -> None:
