@@ -51,6 +51,7 @@ from amps.server.core.queue_answers import answer_about_queues
 from amps.server.core.queues import CoreQueues
 from amps.server.core.recovery import Recovered, recover
 from amps.server.core.refusing import Refusing
+from amps.server.core.take_overs import TakeOvers
 from amps.server.core.transient_files import TransientFiles
 from amps.server.eventlog import EventLog
 from amps.server.records import control_record
@@ -105,8 +106,9 @@ class Core:
             supervisor.fileno(),
             runtime.core_requests.fileno(),
             BATCH_BYTES,
-            control_record,
+            self._as_record,
         )
+        self._take_overs = TakeOvers(log)
         self._placement = Placement(runtime.control, runtime.transports)
         self._disk = disk or Disk()
         self._now_ns = now_ns
@@ -352,6 +354,7 @@ class Core:
 
     def close(self) -> None:
         """Make everything durable and end. Raises StorageFailure."""
+        self._take_overs.end()
         if self._flusher is not None:
             self._flusher.drain()
             self._check_flusher()
@@ -362,6 +365,12 @@ class Core:
                 self._journal_files.write_publishers(journal.index, journal.position)
             if journal is not None and self._queues is not None:
                 self._queues.checkpoints.write_now(self._log_mark(journal))
+
+    def _as_record(self, reply: object) -> bytes:
+        """What tells a transport."""
+        if isinstance(reply, tuple) and reply[0] == "kick":
+            self._take_overs.happened(reply[3], reply[4])
+        return control_record(reply)
 
     def _open_spill(self, token: bytes) -> mmap.mmap:
         path = self._runtime.spill_path(token.decode())
@@ -477,6 +486,7 @@ class Core:
             if self._action_pins is not None and self._queues.all_written:
                 self._action_pins.look(journal.position)
         self._answer_requests()
+        self._take_overs.look()
         for index in list(self.turns.replacing):
             self._replace_transport(index)
 

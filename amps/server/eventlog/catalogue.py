@@ -77,8 +77,8 @@ CATALOGUE: Mapping[str, Entry] = {
     ),
     "02-0027": Entry(
         "warning",
-        "client name {client} was taken over again, {count} more times in {seconds} seconds, the last time from the "
-        "client at {address}: clients with one name end each other's connections. Give each client a name of its own.",
+        "client name {client} was taken over again, {count} more times in {seconds} seconds, the last time by "
+        "user id: {user}: clients with one name end each other's connections. Give each client a name of its own.",
     ),
     "02-0030": Entry("error", "client[{client}] command {command} failed: {reason}."),
     "07-0001": Entry("info", "client[{connection}] connected to Transport[{transport}] from {address}."),

@@ -24,7 +24,6 @@ from amps.messages import make_message_types
 from amps.server.benches import Benches
 from amps.server.eventlog import EventLog
 from amps.server.memory_use import Deciding, pool_limits
-from amps.server.repeats import Repeats
 from amps.server.runtime import Runtime
 from amps.server.security import (
     SwitchableAuthenticator,
@@ -125,16 +124,6 @@ class Worker:
             self._flush,
             self._schedule_after,
             lambda action: self.loop.call_soon_threadsafe(action),
-        )
-        self._take_overs: Repeats[str] = Repeats(
-            lambda values: self.log.log("02-0025", client=values["client"], user=values["user"]),
-            lambda count, seconds, values: self.log.log(
-                "02-0027",
-                client=values["client"],
-                address=values["address"],
-                count=count,
-                seconds=f"{seconds:.0f}",
-            ),
         )
         deciding = Deciding(runtime.deciding_path)
         self._pools = {
@@ -381,8 +370,6 @@ class Worker:
             elif kind == "queue_acknowledged":
                 connection.commands.acknowledging.counted(*rest)
             elif kind == "kick":
-                name, user = rest
-                self._take_overs.happened(name, client=name, user=user, address=connection.address)
                 connection.dismiss("name in use", "another client of this name has logged on")
             elif kind == "refused":
                 # What it has under way is in no log: its publisher must send it again.
@@ -414,7 +401,6 @@ class Worker:
         self.feeds.send_persisted(list(self._connections.values()), now)
         for pool in self._pools.values():
             pool.look_around(now)
-        self._take_overs.look_around()
         if now >= self._next_report_s:
             self._next_report_s = now + REPORT_INTERVAL_S
             self._benches.report()
