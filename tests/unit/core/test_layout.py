@@ -1,6 +1,9 @@
 """The sub-packages of amps/_core: their imports point one way, and layouts of shared memory are the same everywhere."""
 
+import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -73,3 +76,24 @@ def test_modules_that_rely_on_a_layout_say_which(module: str) -> None:
 def test_a_module_of_another_layout_is_refused() -> None:
     with pytest.raises(ImportError, match=r"amps\._core\.other and amps\._core\.shm\.memory were built from different"):
         require_layout("amps._core.other", 1)
+
+
+def test_every_module_that_says_so_is_checked_when_it_is_imported() -> None:
+    """In a process of its own, with a check that notes who calls it."""
+    says = [name for name in MODULES if 'include "../shm/layout.pxi"' in (CORE / name).read_text()]
+    names = [f"amps._core.{name.removesuffix('.pyx').replace('/', '.')}" for name in says]
+    program = f"""
+import importlib, json
+import amps._core.shm.memory as memory
+really, called = memory.require_layout, []
+def note(module, layout):
+    really(module, layout)
+    called.append(module)
+memory.require_layout = note
+for name in {names!r}:
+    importlib.import_module(name)
+print(json.dumps(called))
+"""
+    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
+    assert len(names) > 10
+    assert sorted(json.loads(done.stdout)) == sorted(names)
