@@ -106,7 +106,7 @@ class Publishing(Commanding):
         if store.on_full != "wait" or threading.current_thread() is self._rx:
             with self._lock:
                 return self._engine.publish_body(template, body)
-        self._pump()
+        self._send_outgoing()
         self._begin_wait()  # the acks waited for may be behind messages that nobody reads
         try:
             while True:

@@ -182,7 +182,7 @@ class ClientRuntime(Sending):
                 self._engine.flush_acks()
         if transport is None:
             return
-        self._pump(deadline)
+        self._send_outgoing(deadline)
         if acquire_until(self._send_lock, deadline):
             self._send_lock.release()  # what another thread was sending is out, an acknowledgement perhaps
         self._begin_wait()  # nobody may wait for room in a buffer now

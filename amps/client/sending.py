@@ -65,21 +65,21 @@ class Sending(EventHandlers):
                 raise TimedOutException(
                     f"{what} was not sent in time: the server does not read what was sent before"
                 )
-            self._pump_once(deadline)
+            self._send_outgoing_once(deadline)
             over = deadline is not None and time.monotonic() >= deadline
         if self._engine.has_outgoing:
             self._signal_tx()  # of threads that found the send lock taken
 
-    def _pump(self, deadline: float | None = AT_ONCE, *, patient: bool = True) -> None:
+    def _send_outgoing(self, deadline: float | None = AT_ONCE, *, patient: bool = True) -> None:
         """Send what the engine has ready until the deadline (None: all of it); the sending thread does the rest.
 
         Unless `patient`, a thread that is sending already is not waited for.
         """
         while self._engine.has_outgoing or self._behind:
-            if not self._pump_once(deadline, patient=patient):
+            if not self._send_outgoing_once(deadline, patient=patient):
                 return
 
-    def _pump_once(self, deadline: float | None = AT_ONCE, *, patient: bool = True) -> bool:
+    def _send_outgoing_once(self, deadline: float | None = AT_ONCE, *, patient: bool = True) -> bool:
         """Send what is ready now, of a replay one part. False: another thread is sending, or the time is over."""
         at_once = deadline == AT_ONCE or not patient
         if not (self._send_lock.acquire(False) if at_once else acquire_until(self._send_lock, deadline)):
@@ -125,13 +125,13 @@ class Sending(EventHandlers):
     def _send_signalled(self) -> None:
         """The sending thread has been told to look; another thread that is sending already does it instead."""
         self._tx_signalled = False
-        self._pump(None, patient=False)
+        self._send_outgoing(None, patient=False)
 
     def _sent_publish(self, pending_bytes: int) -> None:
         """Decide when the bytes of a publish go out: at once, or with more of the burst."""
         now = time.monotonic()
         if now - self._last_publish > BURST_GAP_S or pending_bytes > SEND_AT_BYTES:
-            self._pump()
+            self._send_outgoing()
             self._last_publish = time.monotonic()
         else:
             self._last_publish = now
@@ -140,7 +140,7 @@ class Sending(EventHandlers):
 
     def _after_call(self) -> None:
         """After an engine call of the application: send, tell, and plan."""
-        self._pump()
+        self._send_outgoing()
         with self._lock:
             events = self._engine.events() if self._engine.has_events else None
         if events:

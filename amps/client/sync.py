@@ -287,7 +287,7 @@ class Client(Publishing, Subscribing):
                         ticket,
                     )
                     ticket.waiter = threading.Event()
-                self._pump()
+                self._send_outgoing()
                 ack = self._await(ticket, left_until(deadline))
                 if ack is not None:
                     break
@@ -299,7 +299,7 @@ class Client(Publishing, Subscribing):
         except BaseException:
             self._leave(0)
             raise
-        self._pump_once()  # the server knows of the heartbeats before the caller does anything else
+        self._send_outgoing_once()  # the server knows of the heartbeats before the caller does anything else
         return ack
 
     def open(self, *, timeout: Timeout = DEFAULT) -> Self:

@@ -14,11 +14,6 @@ from amps.messages.settings import TypeSettings
 class CompositeGlobalType(MessageType):
     """The module composite-global."""
 
-    is_view_type = False
-    has_deltas = False
-    has_enrichment = False
-    has_select_lists = False
-    has_server_topics = False
     _merged = True
 
     def __init__(self, settings: TypeSettings, known: Mapping[str, MessageType]) -> None:
@@ -37,10 +32,6 @@ class CompositeGlobalType(MessageType):
 class CompositeLocalType(CompositeGlobalType):
     """The module composite-local."""
 
-    is_view_type = True
-    has_deltas = True
-    has_enrichment = True
-    has_select_lists = True
     _merged = False
 
     def builder(self, paths: Iterable[tuple[bytes, ...]]) -> CompositeBuilder:

@@ -12,10 +12,6 @@ from amps.messages.settings import TypeSettings
 class ProtobufType(MessageType):
     """The module protobuf. The files are compiled when the type is made."""
 
-    is_view_type = False
-    has_enrichment = False
-    has_server_topics = False
-
     def __init__(self, settings: TypeSettings, known: Mapping[str, MessageType]) -> None:
         super().__init__(settings, known)
         if not settings.proto_paths or settings.proto_file is None or settings.proto_type is None:
@@ -30,9 +26,6 @@ class ProtobufType(MessageType):
             there = ", ".join(described.top_level) or "none at all"
             raise ValueError(f"{settings.proto_file} has no message {type_name}; there are: {there}")
         self._schema = schema(described, f".{type_name}")
-        # §12.1: what the two versions can do is the other one's opposite.
-        self.has_deltas = described.syntax == "proto2"
-        self.has_select_lists = described.syntax == "proto3"
 
     def extractor(self) -> ProtobufExtractor:
         return ProtobufExtractor(self._schema)

@@ -27,12 +27,6 @@ MESSAGE_BYTES_MAX: Final = 1 << 31
 class StructType(MessageType):
     """The module struct."""
 
-    is_view_type = False
-    has_deltas = False
-    has_enrichment = False
-    has_select_lists = False
-    has_server_topics = False
-
     def __init__(self, settings: TypeSettings, known: Mapping[str, MessageType]) -> None:
         super().__init__(settings, known)
         if not settings.fields:

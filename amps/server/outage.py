@@ -48,7 +48,7 @@ class Outage:
 
 def turn_away(listening: Iterable[socket.socket]) -> None:
     """Close the connections that wait to be accepted."""
-    for door in listening:
+    for listener in listening:
         with contextlib.suppress(OSError):
             for _ in range(TURNED_AWAY_AT_ONCE_MAX):
-                door.accept()[0].close()
+                listener.accept()[0].close()

@@ -1,4 +1,4 @@
-"""What the processes of one instance share before they are forked: memory, doorbells, the runtime directory.
+"""What the processes of one instance share before they are forked: memory, wake-ups, the runtime directory.
 
 The supervisor makes one Runtime and forks; every process then uses its own side of it. Nothing here survives the
 instance: what must survive is in the journal directory.
@@ -91,21 +91,21 @@ def remove_stale(base: Path) -> None:
                 os.close(descriptor)
 
 
-class Doorbell:
-    """An event descriptor: `ring` wakes whoever waits for `fd` to become readable."""
+class WakeUp:
+    """An event descriptor: `send` wakes the process that waits for `fd` to become readable."""
 
     def __init__(self) -> None:
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
-    def ring(self) -> None:
-        """Wake the other side; ringing twice before it looks counts once."""
+    def send(self) -> None:
+        """Wake the other side. Two before it looks count as one."""
         try:
             os.eventfd_write(self.fd, 1)
         except BlockingIOError:
             return
 
     def clear(self) -> None:
-        """Take note of all rings so far."""
+        """Forget all that were sent so far."""
         try:
             os.eventfd_read(self.fd)
         except BlockingIOError:
@@ -138,8 +138,8 @@ class Runtime:
         self.began_ns = time.time_ns()
         """UNIX time since which there is this tree of processes."""
         self.action_progress = ActionProgress()
-        self.core_bell = Doorbell()
-        self.transport_bells = [Doorbell() for _ in range(transports)]
+        self.core_wake_up = WakeUp()
+        self.transport_wake_ups = [WakeUp() for _ in range(transports)]
         self.ingress = [Ring(RING_BYTES) for _ in range(transports)]
         self.egress = [Ring(EGRESS_RING_BYTES) for _ in range(transports)]
         self.workers = workers
@@ -165,9 +165,9 @@ class Runtime:
         self.action_progress.reset()
         self.ingress = [Ring(RING_BYTES) for _ in range(self.transports)]
         self.egress = [Ring(EGRESS_RING_BYTES) for _ in range(self.transports)]
-        self.core_bell.clear()
-        for bell in self.transport_bells:
-            bell.clear()
+        self.core_wake_up.clear()
+        for wake_up in self.transport_wake_ups:
+            wake_up.clear()
         for end in self._request_ends():
             discard_waiting(end)
         self.directory.clear()

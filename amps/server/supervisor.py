@@ -38,9 +38,9 @@ from amps.journal.disk import Identity
 from amps.server import console, remedies
 from amps.server.children import RESTART_WINDOW_S, RESTARTS_MAX, Child, GiveUp, RestartCounter
 from amps.server.core.process import EXIT_REFUSED, run_core
-from amps.server.doors import Doors
 from amps.server.eventlog import EventLog, minimum_level, open_log_channel, run_log_process, shared_counters
 from amps.server.health import Pulse
+from amps.server.instance_listeners import Listeners
 from amps.server.memory_use import pool_limits
 from amps.server.outage import Outage, turn_away
 from amps.server.runtime import Runtime
@@ -83,7 +83,7 @@ class Supervisor:
         self._minimum_level = minimum_level(self._config.logging)
         self._log_counters = shared_counters(len(self._config.logging))
         self.log = EventLog(self._log_sender, 1, self._minimum_level)
-        self._doors = Doors()
+        self._listeners = Listeners()
         self._core: Child | None = None
         self._log_process: Child | None = None
         self._services: Child | None = None
@@ -116,7 +116,7 @@ class Supervisor:
             gc.freeze()
             self._log_process = self._fork_log()
             log_startup(self.log, self._loaded)
-            self._doors.open(self._config, self.log)
+            self._listeners.open(self._config, self.log)
             self._start_core()
             # While the core reads its log: the transports, which are forked when it is ready, share what this makes.
             load_compiler()
@@ -204,9 +204,9 @@ class Supervisor:
             if child is not None and child.ours is not None:
                 child.ours.close()
         if not title.startswith("transport"):
-            self._doors.close_transports()
+            self._listeners.close_transports()
         if title != SERVICES:
-            self._doors.close_admin()
+            self._listeners.close_admin()
 
     def _child_log(self, thread_number: int) -> EventLog:
         return self.log.with_thread(thread_number)
@@ -233,7 +233,7 @@ class Supervisor:
         def body(channel: socket.socket) -> int:
             self._log_receiver.close()
             log = self._child_log(3 + index)
-            return run_transport(self._config, self._runtime, index, log, channel, self._doors.transports)
+            return run_transport(self._config, self._runtime, index, log, channel, self._listeners.transports)
 
         # Not its predecessor's last beat.
         self._runtime.control.transport_beat(index, time.monotonic_ns())
@@ -246,7 +246,7 @@ class Supervisor:
         def body(channel: socket.socket) -> int:
             self._log_receiver.close()
             log = self._child_log(3 + index)
-            return run_services(self._loaded, runtime, log, channel, self._doors.admin, self._began_s)
+            return run_services(self._loaded, runtime, log, channel, self._listeners.admin, self._began_s)
 
         runtime.control.transport_beat(index, time.monotonic_ns())
         self._services = self._fork(SERVICES, body)
@@ -264,15 +264,15 @@ class Supervisor:
         poller.register(self._signals.wake_fd, select.POLLIN)
         for descriptor in channels:
             poller.register(descriptor, select.POLLIN)
-        doors = self._doors.all() if self._outage is not None and self._stopping_for is None else []
-        for door in doors:
-            poller.register(door, select.POLLIN)
+        listeners = self._listeners.all() if self._outage is not None and self._stopping_for is None else []
+        for listener in listeners:
+            poller.register(listener, select.POLLIN)
         for descriptor, _ in poller.poll(timeout_s * 1000):
             if descriptor == self._signals.wake_fd:
                 self._signals.clear()
             elif descriptor in channels:
                 self._hear(channels[descriptor])
-        turn_away(doors)
+        turn_away(listeners)
         self._reap()
 
     def _hear(self, child: Child) -> None:
@@ -522,17 +522,17 @@ class Supervisor:
         self.log.log("FF-0001", cause=cause)
         if cause is not None:
             self._run_shutdown_actions()
-        self._doors.remove_socket_files()
-        self._doors.close_transports()
+        self._listeners.remove_socket_files()
+        self._listeners.close_transports()
         for child in self._transports:
             self._tell(child, "drain")
         self._wait_for_end(lambda: [c for c in self._transports if c is not None], TRANSPORT_DRAIN_S)
-        self._doors.close_admin()
+        self._listeners.close_admin()
         self._tell(self._services, "drain")
         self._wait_for_end(lambda: [c for c in (self._services,) if c is not None], SERVICES_DRAIN_S)
         self.log.log("FF-0002")
         self._tell(self._core, "drain")
-        self._runtime.core_bell.ring()
+        self._runtime.core_wake_up.send()
         # A core that recovers has promised nothing yet, and its next start recovers again.
         drain_s = CORE_DRAIN_S if self._core is not None and self._core.ready else START_ABANDON_S
         self._wait_for_end(lambda: [c for c in (self._core,) if c is not None], drain_s)

@@ -2,7 +2,7 @@
 
 What is not needed is not read. Of a file its header says which log positions it holds; its index says which times, and
 where in it they are; its topic index, where the entries of a topic are. A file without an index, such as the one that a
-server is writing to, is skimmed through if it is too large for one piece (`amps._core.journal.search`).
+server is writing to, is searched for split points if it is too large for one piece (`amps._core.journal.search`).
 
 The log ends where it is durable. While a server writes, the watermark file says how far that is, and what lies behind
 it belongs to later reads. Only in the newest file may something else than the end-of-file record end the records.
@@ -312,7 +312,7 @@ def _splits(log: _Log, header: JournalHeader, plan: Plan) -> list[Split]:
     elif end - FILE_HEADER_SIZE <= size:
         cuts = [(FILE_HEADER_SIZE, 0)]
     else:
-        cuts = _skimmed_cuts(log, header, first, end, plan)
+        cuts = _split_point_cuts(log, header, first, end, plan)
     ends = [offset for offset, _ in cuts[1:]] + [end]
     return [
         _split(log, header, ((offset, to),), last_topic_offset, to == log.end_offset(header))
@@ -376,7 +376,7 @@ def _block_at(index: IndexReader, offset: int) -> int:
     return FILE_HEADER_SIZE if before_all else first
 
 
-def _skimmed_cuts(
+def _split_point_cuts(
     log: _Log, header: JournalHeader, first: int, end: int, plan: Plan
 ) -> list[tuple[int, int]]:
     """Places in a file without an index, from the last one that is not behind `first`."""

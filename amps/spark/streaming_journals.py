@@ -35,7 +35,7 @@ from amps.spark.streaming_reader import LogStreamReader, Offset
 PLACES = ("position", "bookmark")
 Place = tuple[int, str | None]
 """Of a record: log position and bookmark."""
-SKIM_BYTES = 8 << 20
+SPLIT_BYTES = 8 << 20
 """A file without an index is entered at most about so far before what is wanted of it."""
 PART_BYTES_MIN = 4096
 """What the option `partitions` cuts is not smaller."""
@@ -61,7 +61,7 @@ class JournalStreamReader(LogStreamReader):
         self._options = options
         self._columns = columns
         # Of a journal in use a part is found by going through it in steps of this size.
-        self._read = replace(options.read, split_bytes=min(options.read.split_bytes, SKIM_BYTES))
+        self._read = replace(options.read, split_bytes=min(options.read.split_bytes, SPLIT_BYTES))
         self._target: int | None = None
         self._passed: tuple[int, int] | None = (
             None  # behind the first position nothing is wanted up to the second

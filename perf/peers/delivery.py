@@ -1,7 +1,7 @@
 """This server's own way from the log to the sockets, in one process: the code that a transport process runs.
 
 A tailer reads records from mapped journal files, finds the routes of their topic, evaluates the filters there and
-appends a frame to the outlet of each subscriber who gets the message. Outlets are emptied as a transport empties them,
+appends a frame to the output of each subscriber who gets the message. Outlets are emptied as a transport empties them,
 once per turn of the tailer; then the bytes are dropped instead of sent. Who is compared with this only parses and
 decides.
 """
@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from amps._core.delivery.delivery import Group, JournalTailer, TopicRoutes
-from amps._core.delivery.output import Outlet
-from amps._core.expressions.machine import Filter, FilterBench, FilterSet
+from amps._core.delivery.output import OutputBuffer
+from amps._core.expressions.machine import EvaluationContext, Filter, FilterSet
 from amps._core.journal.reader import LogCursor, LogDirectory
 from amps._core.values.fields import FieldValues, MessageContext
 from amps._core.wire.topics import TopicEntry, TopicTable
@@ -58,13 +58,13 @@ class Delivery(Work):
         topics = TopicTable(lambda name, message_type: (True, False, None, None))
         self._directory = LogDirectory(corpus.prefix(log), SUFFIX, topics.entry)
         self._file = self._directory.file(0)  # stays mapped between passes
-        self._ready: list[Outlet] = []
-        self._outlets: list[Outlet] = []
+        self._ready: list[OutputBuffer] = []
+        self._outputs: list[OutputBuffer] = []
         self._group = Group(self._find_routes)
         self._tailer = self._new_tailer()
 
-    def _bench(self) -> FilterBench:
-        return FilterBench(self._extractor, FieldValues(), MessageContext(b"perf", b"perf"))
+    def _evaluation(self) -> EvaluationContext:
+        return EvaluationContext(self._extractor, FieldValues(), MessageContext(b"perf", b"perf"))
 
     def _new_tailer(self) -> JournalTailer:
         return JournalTailer(LogCursor(self._directory, 0, 0, False), self._group, 0, 0)
@@ -72,17 +72,17 @@ class Delivery(Work):
     def _find_routes(self, entry: TopicEntry, since: int, current: TopicRoutes | None) -> TopicRoutes:
         if current is not None:
             return current
-        routes = TopicRoutes(entry, self._bench())
+        routes = TopicRoutes(entry, self._evaluation())
         if entry.name == self._topic:
             for number, filter_ in enumerate(self._filters):
-                outlet = self._new_outlet()
-                routes.add(number, number, outlet, b"%d" % number, 0, filter_)
+                output = self._new_outlet()
+                routes.add(number, number, output, b"%d" % number, 0, filter_)
         return routes
 
-    def _new_outlet(self) -> Outlet:
-        outlet = Outlet(lambda: self._ready.append(outlet))
-        self._outlets.append(outlet)
-        return outlet
+    def _new_outlet(self) -> OutputBuffer:
+        output = OutputBuffer(lambda: self._ready.append(output))
+        self._outputs.append(output)
+        return output
 
     def run(self, first: int, end: int) -> None:
         if first == 0:
@@ -93,8 +93,8 @@ class Delivery(Work):
         self._flush()
 
     def _flush(self) -> None:
-        for outlet in self._ready:
-            outlet.take()
+        for output in self._ready:
+            output.take()
         self._ready.clear()
 
     def verify(self, corpus: Corpus) -> None:
@@ -103,8 +103,8 @@ class Delivery(Work):
         self._tailer = self._new_tailer()
         while not self._tailer.run(self._positions[-1], STEP_BYTES):
             pass
-        for number, (outlet, wanted) in enumerate(zip(self._outlets, expected, strict=True)):
-            got = frame_bodies(b"".join(outlet.take()))
+        for number, (output, wanted) in enumerate(zip(self._outputs, expected, strict=True)):
+            got = frame_bodies(b"".join(output.take()))
             if got != wanted:
                 raise PeerError(
                     f"subscriber {number} of {self._log} gets {len(got)} messages instead of {len(wanted)} "
@@ -112,7 +112,7 @@ class Delivery(Work):
                 )
 
     def facts(self) -> dict[str, float]:
-        filters = FilterSet(self._bench())
+        filters = FilterSet(self._evaluation())
         for number, filter_ in enumerate(self._filters):
             if filter_ is not None:
                 filters.add(filter_, number)

@@ -242,7 +242,7 @@ def test_operations_9_3_a_publish_succeeds_when_it_is_durable(
 
 
 def test_messages_of_clients_do_not_wake_the_services(start_server: StartServer, peers: Peers) -> None:
-    """Its doorbell is rung only while it waits for something of its own."""
+    """It is woken only while it waits for something of its own."""
     server = start_server(
         log_topics=("^L/",),
         instance_xml=actions(action(on("signal", Signal="SIGUSR1"), publish("{}"), echo("done"))),

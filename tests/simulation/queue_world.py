@@ -64,7 +64,7 @@ class ObservedSequencer:
         return getattr(self._sequencer, name)
 
     def turn(self, *arguments: Any) -> bool:
-        self.has_postponed = self._sequencer.desk.book.output.has_unwritten_deliveries
+        self.has_postponed = self._sequencer.adapter.manager.output.has_unwritten_deliveries
         return bool(self._sequencer.turn(*arguments))
 
     def take_replies(self) -> list[tuple[int, object]]:
@@ -298,18 +298,18 @@ class QueueWorld(World):
         return int(row[COUNTER_NAMES.index(name)])
 
     def _available(self, queue: int) -> list[int]:
-        return [position for position, state in self._book.states(queue) if state == AVAILABLE]
+        return [position for position, state in self._manager.states(queue) if state == AVAILABLE]
 
     @property
-    def _book(self) -> Any:
+    def _manager(self) -> Any:
         queues = self.server.core._queues
         assert queues is not None
-        return queues.desk.book
+        return queues.adapter.manager
 
     def _check_contents(self) -> None:
         """The core has in its queues what the journal says, in the same order."""
         for number, (plan, queue) in enumerate(zip(self.plans, self.watch.run.log.queues, strict=True)):
-            states = self._book.states(number)
+            states = self._manager.states(number)
             if plan.config.target_queue_depth is not None:
                 # Beyond the target depth it may stand although it was acknowledged.
                 states = [row for row in states if row[1] != INACTIVE or row[0] in queue.messages]
@@ -323,12 +323,12 @@ class QueueWorld(World):
         sequencer = self.server.core.sequencer
         self.watch.follow(self.server.runtime.control.watermarks()[0])
         self.watch.follow_durable(self.server.runtime.control.durable)
-        if self._book.output.removal_count:
+        if self._manager.output.removal_count:
             return  # the journal cannot take what has left
         self._check_contents()
         held = 0
         for number, (plan, queue) in enumerate(zip(self.plans, self.watch.run.log.queues, strict=True)):
-            states = self._book.states(number)
+            states = self._manager.states(number)
             counts = [sum(state == wanted for _, state in states) for wanted in range(6)]
             assert counts[LEASED] == self._counter(number, "leased")
             assert counts[DELIVERED] == self._counter(number, "delivered")
@@ -345,7 +345,8 @@ class QueueWorld(World):
                     late = expires_ns is not None and expires_ns <= sequencer.now_ns and self._has_turned
                     assert not late, f"{plan.name}: {queue.messages[position]} is out of date"
         subscribers = [
-            self._book.subscriber(one.transport, number) for number, one in self.watch.run.subscribers.items()
+            self._manager.subscriber(one.transport, number)
+            for number, one in self.watch.run.subscribers.items()
         ]
         assert held == sum(one.outstanding for one in subscribers if one is not None)
 

@@ -1,4 +1,4 @@
-"""The server of a simulation: the real `Core` on shared memory, doorbells, log and channel that need no process.
+"""The server of a simulation: the real `Core` on shared memory, wake-ups, log and channel that need no process.
 
 What befalls it, and when, is not decided here but in `world`. The configuration's journal is far smaller than a
 real one may be, so that a few messages fill several.
@@ -15,7 +15,7 @@ import amps.config
 from amps._core.shm.memory import ControlPage, Ring
 from amps.config import ServerConfig
 from amps.config.model_queues import QueueConfig
-from amps.server.core.journal_keeper import JournalKeeper
+from amps.server.core.journal_retention import JournalRetention
 from amps.server.core.process import Core
 from amps.server.runtime import Runtime
 from amps.server.write_statistics import WriteStatistics
@@ -60,12 +60,12 @@ def configured(journal_bytes: int, preallocated: int, queues: tuple[QueueConfig,
     )
 
 
-class SimulatedBell:
-    """A doorbell that nobody waits for."""
+class SimulatedWakeUp:
+    """A wake-up that nobody waits for."""
 
     fd = -1
 
-    def ring(self) -> None:
+    def send(self) -> None:
         """Nobody sleeps."""
 
     def clear(self) -> None:
@@ -99,8 +99,8 @@ class SimulatedRuntime(Runtime):
         self._path = path
         self.control = ControlPage()
         self.write_statistics = WriteStatistics()
-        self.core_bell = SimulatedBell()  # type: ignore[assignment]
-        self.transport_bells = [SimulatedBell() for _ in range(TRANSPORTS)]  # type: ignore[misc]
+        self.core_wake_up = SimulatedWakeUp()  # type: ignore[assignment]
+        self.transport_wake_ups = [SimulatedWakeUp() for _ in range(TRANSPORTS)]  # type: ignore[misc]
         self.ingress = [Ring(ring_bytes) for _ in range(TRANSPORTS)]
         self.egress = [Ring(egress_bytes) for _ in range(TRANSPORTS)]
         self.transports = TRANSPORTS
@@ -184,10 +184,10 @@ class Server:
         self.log = Log(directory, archive, NAME, self.runtime)
 
     @property
-    def keeper(self) -> JournalKeeper:
+    def retention(self) -> JournalRetention:
         """What manages its journals."""
         assert self.core._journal_files is not None
-        return self.core._journal_files.keeper
+        return self.core._journal_files.retention
 
     def first_position(self) -> int:
         """Where the log begins for readers."""
@@ -196,7 +196,7 @@ class Server:
     def end(self) -> None:
         """Give back what the kernel gives back when a process is gone."""
         if self.core._journal_files is not None:
-            self.core._journal_files.keeper.abandon()
+            self.core._journal_files.retention.abandon()
         if self.core._lock is not None:
             self.core._lock.release()
         shutil.rmtree(self.runtime._path)

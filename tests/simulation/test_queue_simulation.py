@@ -103,7 +103,7 @@ def _nothing_expires(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _everything_enters(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core_queues, "queue_rules", lambda queue, benches, functions: None)
+    monkeypatch.setattr(core_queues, "queue_rules", lambda queue, evaluations, functions: None)
 
 
 def _rebuilt_without_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +113,9 @@ def _rebuilt_without_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         core_queues,
         "rebuild",
-        lambda cursor, desk, limit, step: rebuild(cursor, desk, max(cursor.position, limit - 500), step),
+        lambda cursor, adapter, limit, step: rebuild(
+            cursor, adapter, max(cursor.position, limit - 500), step
+        ),
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from amps.journal import compression
-from amps.server.core import journal_keeper, recovery
+from amps.server.core import journal_retention, recovery
 from amps.server.core.flusher import Flusher
 from amps.server.shared.journal_floor import JournalFloor
 from tests.simulation.run import run_every_call, run_seed
@@ -107,7 +107,7 @@ def _refused_sessions_live_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _publishers_not_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_keeper, "write_clients_ack", lambda disk, path, clients: None)
+    monkeypatch.setattr(journal_retention, "write_clients_ack", lambda disk, path, clients: None)
 
 
 def _journals_removed_under_readers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +130,7 @@ class _Unsynced:
 def _compressed_journals_not_synced(monkeypatch: pytest.MonkeyPatch) -> None:
     compress: Any = compression.compress_journal
     monkeypatch.setattr(
-        journal_keeper, "compress_journal", lambda disk, *paths: compress(_Unsynced(disk), *paths)
+        journal_retention, "compress_journal", lambda disk, *paths: compress(_Unsynced(disk), *paths)
     )
 
 

@@ -142,7 +142,7 @@ class Transport:
                 buffer[:count] = data[:count]
                 del data[:count]
                 session.ingress.received(count)
-            self._pump(session)
+            self._process_input(session)
 
     def publish(self) -> None:
         """Let the core see what was laid out."""
@@ -156,7 +156,7 @@ class Transport:
             self._control_waiting.popleft()
         for session in list(self.sessions.values()):
             if session.ready:
-                self._pump(session)
+                self._process_input(session)
         while self._barriers and self._barriers[0][0] <= self.consumed():
             self._barriers.popleft()[1]()
         while self._durable_waiters and self._durable_waiters[0][0] <= self.durable():
@@ -181,7 +181,7 @@ class Transport:
 
     # Inside
 
-    def _pump(self, session: Session) -> None:
+    def _process_input(self, session: Session) -> None:
         ingress = session.ingress
         while True:
             result = ingress.parse()

@@ -19,9 +19,9 @@ from pathlib import Path
 import msgpack
 
 from amps.journal.moving import archive_journal
-from amps.server.core import journal_keeper, refusing, transient_files
+from amps.server.core import journal_retention, refusing, transient_files
 from amps.server.core.journal_files import StorageFailure
-from amps.server.core.journal_keeper import VERBS
+from amps.server.core.journal_retention import VERBS
 from amps.server.core.older import RecoveryRefused
 from amps.server.shared.journal_view import at_once
 from tests.simulation.checks import Entry, check_bookmarks, check_contents, check_order
@@ -63,8 +63,8 @@ class World:
         self._settings = self._make_settings(journal_bytes, preallocated, ring_bytes)
         transient_files.SEGMENT_BYTES = 65536
         refusing.RETRY_NS = 0
-        journal_keeper.WAIT_S = 0.0  # what waits is looked at again with each step
-        journal_keeper.archive_journal = functools.partial(archive_journal, copying=chance.random() < 0.5)
+        journal_retention.WAIT_S = 0.0  # what waits is looked at again with each step
+        journal_retention.archive_journal = functools.partial(archive_journal, copying=chance.random() < 0.5)
         self.disk = SimulatedDisk(self._graves, chance)
         largest = chance.choice([40, 400, 3000])
 
@@ -274,7 +274,7 @@ class World:
 
     def _manage(self) -> None:
         """Somebody has journals archived, compressed or removed."""
-        full = [row for row in self.server.keeper.rows() if row["full"]]
+        full = [row for row in self.server.retention.rows() if row["full"]]
         if not full:
             return
         verb = self.chance.choice(VERBS)

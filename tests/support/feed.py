@@ -6,7 +6,7 @@ from pathlib import Path
 
 from amps._core.journal.reader import LogCursor, LogDirectory, Record
 from amps._core.journal.writer import LogWriter
-from amps._core.queues.manager import QueueDesk
+from amps._core.queues.manager import LogAdapter
 from amps._core.sequencer.sequencer import Sequencer
 from amps._core.shm.memory import ControlPage, Ring
 from amps.config.queue_topics import QueueTopics
@@ -44,7 +44,7 @@ class Feeder:
         file_bytes: int,
         publishers: int = 4,
         ring_bytes: int = RING_BYTES,
-        queues: tuple[QueueDesk, QueueTopics] | None = None,
+        queues: tuple[LogAdapter, QueueTopics] | None = None,
     ) -> None:
         self.journal_storage = DirectoryStorage(directory, file_bytes, "journal")
         self.transient_storage = DirectoryStorage(directory, file_bytes, "transient")

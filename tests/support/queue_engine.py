@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy
 
 from amps._core.queues.engine import COUNTER_NAMES, COUNTERS_BYTES, QueueArena, arena_bytes
-from amps._core.queues.manager import QueueBook
+from amps._core.queues.manager import QueueManager
 from tests.support.queue_subject import (
     Action,
     BarrierSent,
@@ -81,7 +81,9 @@ class QueueEngine:
     def _begin(self) -> None:
         memory = numpy.zeros(arena_bytes(BLOCKS), "u1")
         self._counters = numpy.zeros(len(self._settings) * COUNTERS_BYTES, "u1")
-        self.book = QueueBook(QueueArena(memory, BLOCKS), self._counters.data, self._settings, TRANSPORTS)
+        self.manager = QueueManager(
+            QueueArena(memory, BLOCKS), self._counters.data, self._settings, TRANSPORTS
+        )
         self._known: list[set[int]] = [set() for _ in self._settings]
         self._delivered: set[tuple[int, int]] = set()  # since the start
 
@@ -96,7 +98,7 @@ class QueueEngine:
         entries: Mapping[int, Entry],
         kind: int,
     ) -> None:
-        self.book.pass_time(now_ns)
+        self.manager.pass_time(now_ns)
         message = Message(bookmark, now_ns, expiration_s, kind, dict(entries))
         self._log[position] = message
         self._positions[bookmark] = position
@@ -107,7 +109,7 @@ class QueueEngine:
     def _enter(self, index: int, position: int, message: Message, now_ns: int) -> None:
         entry = message.entries[index]
         settings = self._settings[index].of
-        self.book.enqueue(
+        self.manager.enqueue(
             index,
             position,
             message.bookmark,
@@ -117,18 +119,18 @@ class QueueEngine:
             entry.priority if settings.has_priority else None,
             entry.is_barrier and settings.has_barriers,
         )
-        if all(at != position for at, _ in self.book.states(index)):
+        if all(at != position for at, _ in self.manager.states(index)):
             self._gone[index].add(position)  # its acknowledgement came before it
 
     def subscribe(
         self, now_ns: int, subscription: int, client: int, queues: Mapping[int, Filter], max_backlog: int
     ) -> int:
-        self.book.pass_time(now_ns)
+        self.manager.pass_time(now_ns)
         self._clients[subscription] = client
         return self._enter_subscription(now_ns, subscription, queues, max_backlog)
 
     def replace(self, now_ns: int, subscription: int, queues: Mapping[int, Filter], max_backlog: int) -> int:
-        self.book.pass_time(now_ns)
+        self.manager.pass_time(now_ns)
         return self._enter_subscription(now_ns, subscription, queues, max_backlog)
 
     def _enter_subscription(
@@ -136,28 +138,28 @@ class QueueEngine:
     ) -> int:
         client = self._clients[subscription]
         self._queues[subscription] = dict(queues)
-        limit = self.book.subscribe(client % TRANSPORTS, subscription, client, queues, max_backlog)
+        limit = self.manager.subscribe(client % TRANSPORTS, subscription, client, queues, max_backlog)
         self._settle(now_ns)
         return limit
 
     def unsubscribe(self, now_ns: int, subscription: int) -> None:
-        self.book.pass_time(now_ns)
+        self.manager.pass_time(now_ns)
         client = self._clients.pop(subscription)
         del self._queues[subscription]
-        assert self.book.unsubscribe(client % TRANSPORTS, subscription, now_ns)
+        assert self.manager.unsubscribe(client % TRANSPORTS, subscription, now_ns)
         self._settle(now_ns)
 
     def disconnect(self, now_ns: int, client: int) -> None:
-        self.book.pass_time(now_ns)
+        self.manager.pass_time(now_ns)
         for subscription in [number for number, of in self._clients.items() if of == client]:
             del self._clients[subscription], self._queues[subscription]
-        self.book.end_client(client, now_ns)
+        self.manager.end_client(client, now_ns)
         self._settle(now_ns)
 
     def acknowledge(
         self, now_ns: int, client: int, queue: int, bookmarks: Sequence[Bookmark], action: Action
     ) -> Counts:
-        self.book.pass_time(now_ns)
+        self.manager.pass_time(now_ns)
         matches = deleted = 0
         for bookmark in bookmarks:
             found, removed = self._acknowledge(now_ns, client, queue, bookmark, action)
@@ -171,8 +173,8 @@ class QueueEngine:
     ) -> tuple[int, int]:
         seen = 2**64 - 1 if bookmark in self._positions else 0
         position = self._positions.get(bookmark, 0)
-        before = dict(self.book.states(queue))
-        matches, removed, kept = self.book.acknowledge(
+        before = dict(self.manager.states(queue))
+        matches, removed, kept = self.manager.acknowledge(
             queue, client, [(*bookmark, position, 0)], ACTIONS[action], extension_ns, now_ns, seen
         )
         for _, _, at in kept:
@@ -185,9 +187,9 @@ class QueueEngine:
     def acknowledge_matching(
         self, now_ns: int, client: int, queue: int, kinds: frozenset[int], action: Action
     ) -> Counts:
-        self.book.pass_time(now_ns)
+        self.manager.pass_time(now_ns)
         active = [
-            position for position, state in self.book.states(queue) if state not in (INACTIVE, DELIVERED)
+            position for position, state in self.manager.states(queue) if state not in (INACTIVE, DELIVERED)
         ]
         matching = [position for position in active if self._log[position].kind in kinds]
         deleted = 0
@@ -199,13 +201,13 @@ class QueueEngine:
     def extend(
         self, now_ns: int, client: int, queue: int, bookmarks: Sequence[Bookmark], extension_ns: int
     ) -> None:
-        self.book.pass_time(now_ns)
+        self.manager.pass_time(now_ns)
         for bookmark in bookmarks:
             self._acknowledge(now_ns, client, queue, bookmark, "extend", extension_ns)
         self._settle(now_ns)
 
     def tick(self, now_ns: int) -> None:
-        self.book.pass_time(now_ns)
+        self.manager.pass_time(now_ns)
         self._settle(now_ns)
 
     def restart(self, now_ns: int) -> None:
@@ -226,13 +228,13 @@ class QueueEngine:
             for at, bookmark in marks:
                 position = self._positions.get(bookmark, 0)
                 if position == 0 or index not in self._log[position].entries:
-                    self.book.acknowledge(index, 0, [(*bookmark, 0, 0)], 0, 0, at)
+                    self.manager.acknowledge(index, 0, [(*bookmark, 0, 0)], 0, 0, at)
                     self._deferred[index].append((at, bookmark))
-                elif dict(self.book.states(index)).get(position) == INACTIVE:
+                elif dict(self.manager.states(index)).get(position) == INACTIVE:
                     self._acknowledge(at, 0, index, bookmark, "acknowledge")
             # What waits beyond the target depth, and is acknowledged, may be reached and leave at once.
-            self._known[index] = {position for position, _ in self.book.states(index)}
-        self.book.pass_time(now_ns)
+            self._known[index] = {position for position, _ in self.manager.states(index)}
+        self.manager.pass_time(now_ns)
         self._settle(now_ns)
 
     # What came out
@@ -245,13 +247,13 @@ class QueueEngine:
         while True:
             self._evaluate(now_ns)
             self._take_removals()
-            self.book.serve(now_ns)
+            self.manager.serve(now_ns)
             self._take_deliveries()
             self._take_removals()
             if not self._evaluate(now_ns):
                 break
         for index, known in enumerate(self._known):
-            now = {position for position, _ in self.book.states(index)}
+            now = {position for position, _ in self.manager.states(index)}
             for position in sorted(known - now - self._gone[index]):
                 self._leaves(index, position, ())  # its acknowledgement had been deferred
             self._known[index] = now
@@ -259,9 +261,9 @@ class QueueEngine:
 
     def _check_undelivered(self) -> None:
         """Pages of the log from there on stay in memory, so it must not be too far; and not behind all the time."""
-        lowest = self.book.undelivered_from
+        lowest = self.manager.undelivered_from
         queues = range(len(self._settings))
-        states = [(queue, at, state) for queue in queues for at, state in self.book.states(queue)]
+        states = [(queue, at, state) for queue in queues for at, state in self.manager.states(queue)]
         waiting = [(queue, at) for queue, at, state in states if state in (INACTIVE, AVAILABLE)]
         new = [at for queue, at in waiting if (queue, at) not in self._delivered]
         if new:
@@ -274,7 +276,7 @@ class QueueEngine:
         """Tell the engine what matches. True: something was missing."""
         missing = False
         end = max(self._log, default=0) + 1
-        for cursor, (queue, _, kinds, until) in self.book.filters.items():
+        for cursor, (queue, _, kinds, until) in self.manager.filters.items():
             if until < end:
                 missing = True
                 matching = [
@@ -282,12 +284,12 @@ class QueueEngine:
                     for position, message in self._log.items()
                     if position >= until and message.kind in kinds  # type: ignore[operator]
                 ]
-                self.book.hear(cursor, matching, end, now_ns)
+                self.manager.hear(cursor, matching, end, now_ns)
             assert queue < len(self._settings)
         return missing
 
     def _take_deliveries(self) -> None:
-        deliveries = self.book.output.take_deliveries(0, 1 << 30)
+        deliveries = self.manager.output.take_deliveries(0, 1 << 30)
         for position, until_ns, subscription, _, queue, flags in DELIVERY.iter_unpack(deliveries):
             if not flags:
                 self._delivered.add((queue, position))
@@ -303,7 +305,7 @@ class QueueEngine:
             self._events.append(BarrierSent(queue, position, frozenset(takers)))
 
     def _take_removals(self) -> None:
-        for queue, action, publisher, sequence, position, bits in self.book.output.take_removals():
+        for queue, action, publisher, sequence, position, bits in self.manager.output.take_removals():
             if action == ANSWERED:
                 continue  # it has never been in the queue
             assert self._log[position].bookmark == (publisher, sequence)
@@ -342,9 +344,9 @@ class QueueEngine:
         return self.counter(queue, "delete_count")
 
     def available(self, queue: int) -> list[int]:
-        return self.book.available(queue)
+        return self.manager.available(queue)
 
     def outstanding(self, subscription: int) -> int:
-        found = self.book.subscriber(self._clients[subscription] % TRANSPORTS, subscription)
+        found = self.manager.subscriber(self._clients[subscription] % TRANSPORTS, subscription)
         assert found is not None
         return found.outstanding

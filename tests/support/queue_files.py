@@ -4,7 +4,7 @@ import mmap
 from pathlib import Path
 
 from amps._core.queues.engine import BLOCKS_MAX, COUNTERS_BYTES, QueueArena, arena_bytes
-from amps._core.queues.manager import QueueBook
+from amps._core.queues.manager import QueueManager
 from amps._core.shm.memory import ControlPage
 from amps.server.queue_statistics import QueueStatistics
 from tests.support.queue_engine import EngineSettings
@@ -24,17 +24,17 @@ class QueueFiles:
         self.began_ns = 0
         arena = QueueArena(_mapped(self.queue_slots_path, arena_bytes(BLOCKS_MAX)), BLOCKS_MAX)
         counters = _mapped(self.queue_counters_path, COUNTERS_BYTES * len(settings))
-        self.book = QueueBook(arena, counters, [EngineSettings(one) for one in settings], TRANSPORTS)
+        self.manager = QueueManager(arena, counters, [EngineSettings(one) for one in settings], TRANSPORTS)
 
     def enter(self, queue: int, *positions: int, now_ns: int = 1) -> None:
         """Messages come; their sequences are their log positions."""
         for position in positions:
-            self.book.enqueue(queue, position, (1, position), now_ns, None, now_ns)
+            self.manager.enqueue(queue, position, (1, position), now_ns, None, now_ns)
 
     def acknowledge(self, queue: int, *positions: int, client: int = 1, now_ns: int = 1) -> None:
         """Messages leave."""
         for position in positions:
-            self.book.acknowledge(queue, client, [(1, position, position, 0)], 0, 0, now_ns)
+            self.manager.acknowledge(queue, client, [(1, position, position, 0)], 0, 0, now_ns)
 
 
 def _mapped(path: Path, size: int) -> mmap.mmap:

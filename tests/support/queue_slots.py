@@ -3,7 +3,7 @@
 import numpy
 
 from amps._core.queues.engine import COUNTERS_BYTES, QueueArena, arena_bytes
-from amps._core.queues.manager import QueueBook, SlotMemory
+from amps._core.queues.manager import QueueManager, SlotMemory
 from tests.support.queue_engine import EngineSettings
 from tests.support.queue_subject import QueueSettings
 
@@ -17,16 +17,16 @@ class SharedQueues:
         self.slots = slots = numpy.zeros(arena_bytes(BLOCKS), "u1")
         self.counters = counters = numpy.zeros(len(settings) * COUNTERS_BYTES, "u1")
         engine = [EngineSettings(one) for one in settings]
-        self.book = QueueBook(QueueArena(slots, BLOCKS), counters.data, engine, 1)
+        self.manager = QueueManager(QueueArena(slots, BLOCKS), counters.data, engine, 1)
         self.memory = SlotMemory(slots.data, counters.data, BLOCKS)
 
     def enter(self, queue: int, *positions: int, is_barrier: bool = False) -> None:
         """Messages come."""
         for position in positions:
-            self.book.enqueue(queue, position, (1, position), 1, None, 1, None, is_barrier)
+            self.manager.enqueue(queue, position, (1, position), 1, None, 1, None, is_barrier)
 
     def leave(self, queue: int, *positions: int) -> None:
         """Messages are acknowledged."""
         for position in positions:
-            _, removed, _ = self.book.acknowledge(queue, 0, [(1, position, position, 0)], 0, 0, 1)
+            _, removed, _ = self.manager.acknowledge(queue, 0, [(1, position, position, 0)], 0, 0, 1)
             assert removed == 1

@@ -13,7 +13,7 @@ import numpy
 
 from amps._core.journal.reader import LogCursor, LogDirectory
 from amps._core.queues.engine import COUNTER_NAMES, COUNTERS_BYTES, QueueArena, arena_bytes
-from amps._core.queues.manager import QueueBook, QueueDesk, RecordedTopic, rebuild
+from amps._core.queues.manager import LogAdapter, QueueManager, RecordedTopic, rebuild
 from amps.server.records import (
     HEADER_BYTES,
     KIND_DISCONNECT,
@@ -66,8 +66,8 @@ class Queues:
     def __init__(self) -> None:
         self.counters = numpy.zeros(COUNTERS_BYTES * len(QUEUES), "u1")
         arena = QueueArena(numpy.zeros(arena_bytes(32), "u1"), 32)
-        self.book = QueueBook(arena, self.counters.data, [EngineSettings(one) for one in QUEUES], 1)
-        self.desk = QueueDesk(self.book, [(one.name, "json") for one in QUEUES])
+        self.manager = QueueManager(arena, self.counters.data, [EngineSettings(one) for one in QUEUES], 1)
+        self.adapter = LogAdapter(self.manager, [(one.name, "json") for one in QUEUES])
 
     def counter(self, queue: int, name: str) -> int:
         row = self.counters[queue * COUNTERS_BYTES : (queue + 1) * COUNTERS_BYTES].view("<u8")
@@ -76,7 +76,7 @@ class Queues:
     def contents(self) -> list[list[int]]:
         """Positions of what a restart brings back, by queue."""
         return [
-            [position for position, state in self.book.states(queue) if state != DELIVERED]
+            [position for position, state in self.manager.states(queue) if state != DELIVERED]
             for queue in range(len(QUEUES))
         ]
 
@@ -86,7 +86,7 @@ class World:
         self.chance = random.Random(seed)
         self.queues = Queues()
         topics = Topics()
-        self.feeder = Feeder(directory, FILE_BYTES, PUBLISHERS, queues=(self.queues.desk, topics))  # type: ignore[arg-type]
+        self.feeder = Feeder(directory, FILE_BYTES, PUBLISHERS, queues=(self.queues.adapter, topics))  # type: ignore[arg-type]
         self.now_ns = START_NS
         self.sequences = [0] * PUBLISHERS
         self.published: list[tuple[int, int]] = []  # bookmarks
@@ -210,15 +210,15 @@ class World:
 
         def resolve(topic: str, message_type: str) -> RecordedTopic:
             number = topics.queue(topic, message_type)
-            feeds = [queues.book.queues[n] for n in topics.feeds(topic, message_type)]
+            feeds = [queues.manager.queues[n] for n in topics.feeds(topic, message_type)]
             return RecordedTopic(topic.encode(), feeds, -1 if number is None else number)
 
         directory = LogDirectory(self.feeder.journal_storage.prefix, ".journal", resolve)
         cursor = LogCursor(directory, position // FILE_BYTES, 0, True)
         cursor.skip_to(position)
-        while not rebuild(cursor, queues.desk, self.feeder.journal.position, 3000):
+        while not rebuild(cursor, queues.adapter, self.feeder.journal.position, 3000):
             pass
-        queues.desk.begin()
+        queues.adapter.begin()
         return queues
 
     def run(self, steps: int, after_each: Callable[[int], None]) -> None:
@@ -246,8 +246,8 @@ class World:
             assert queues.counter(queue, "depth") == queues.counter(queue, "insert_count") == depth
             assert queues.counter(queue, "leased") == queues.counter(queue, "delete_count") == 0
         # What is remembered of acknowledgements may be older there: time has not passed yet.
-        queues.book.pass_time(self.now_ns)
-        self.queues.book.pass_time(self.now_ns)
+        queues.manager.pass_time(self.now_ns)
+        self.queues.manager.pass_time(self.now_ns)
         for queue in range(3):
             assert queues.counter(queue, "deferred") == self.queues.counter(queue, "deferred")
-        self.queues.book.output.take_removals()
+        self.queues.manager.output.take_removals()

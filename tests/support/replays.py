@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from amps._core.delivery.delivery import REPLAY_DUE_LATER, REPLAY_ENDED, REPLAY_UNFINISHED, ReplayBounds
-from amps._core.delivery.output import Outlet
+from amps._core.delivery.output import OutputBuffer
 from amps._core.journal.reader import FrameCache
 from amps._core.values.value import publisher_id
 from amps._core.wire.topics import TopicTable
@@ -17,7 +17,7 @@ from amps.journal.disk import Disk
 from amps.journal.names import compressed_path, index_path, journal_path, topic_index_path
 from amps.journal.topic_index import make_topic_index
 from amps.messages import make_message_types, standard_settings
-from amps.server.benches import Benches
+from amps.server.evaluation_contexts import EvaluationContexts
 from amps.server.shared.journal_floor import JournalFloor
 from amps.server.shared.journal_view import JournalView, at_once
 from amps.server.topics import topic_predicate
@@ -86,7 +86,7 @@ class Reader:
     """What a replay knows of its connection, and what has come there."""
 
     message_type: str = "json"
-    outlet: Outlet = field(default_factory=lambda: Outlet(lambda: None))
+    output: OutputBuffer = field(default_factory=lambda: OutputBuffer(lambda: None))
     events: list[bytes | tuple[str, tuple[int, int]]] = field(default_factory=list)
     """Frames, and (subscription, bookmark) of `completed` acknowledgements."""
     came: dict[int, int] = field(default_factory=dict)
@@ -109,7 +109,7 @@ class Reader:
             self.came[now_ns] = total
 
     def _take(self) -> None:
-        frames = b"".join(self.outlet.take())
+        frames = b"".join(self.output.take())
         if self.events and isinstance(self.events[-1], bytes):
             self.events[-1] += frames
         elif frames:
@@ -140,7 +140,9 @@ class Reading:
             if with_indexes
             else None
         )
-        self._benches = Benches(make_message_types(standard_settings().values()), "i", "g", events)
+        self._evaluations = EvaluationContexts(
+            make_message_types(standard_settings().values()), "i", "g", events
+        )
 
     def replay(
         self,
@@ -170,7 +172,7 @@ class Reading:
         if start is None:
             bookmark = at_once(self.view.last_bookmark_before(position))
             start = Start(at_once(self.view.cursor_at(position, True)), bookmark, bounds)
-        return Replay(members, start, self._benches, self.indexes), reader
+        return Replay(members, start, self._evaluations, self.indexes), reader
 
 
 def run_replay(

@@ -59,10 +59,10 @@ cdef class Held:
 @cython.final
 cdef class Conflation:
 
-    def __init__(self, bench, paths, interval_s, held_bytes_max=HELD_BYTES_MAX):
+    def __init__(self, evaluation, paths, interval_s, held_bytes_max=HELD_BYTES_MAX):
         """paths: of the fields that make the key. interval_s: None: it adapts to how fast the client reads."""
         self.held_bytes_max = held_bytes_max
-        self.bench = bench
+        self.evaluation = evaluation
         self.fields = FieldSet(paths)
         self.buffer = ByteBuffer()
         self.adapts = interval_s is None
@@ -111,7 +111,7 @@ cdef class Conflation:
 
     cdef bytes key_of(self, const RecordHeader* record, TopicEntry entry):
         """The key of a message; None if it cannot be read."""
-        cdef FieldValues values = self.bench.values
+        cdef FieldValues values = self.evaluation.values
         cdef ByteBuffer buffer = self.buffer
         cdef uint32_t number = entry.number
         cdef uint32_t length
@@ -122,7 +122,7 @@ cdef class Conflation:
         buffer.append(&number, sizeof(number))
         values.begin(self.fields)
         try:
-            if not self.bench.extractor.extract(
+            if not self.evaluation.extractor.extract(
                 record_payload(record), record.payload_length, self.fields, 0, values
             ):
                 return None

@@ -4,8 +4,8 @@ cimport cython
 from cpython.list cimport PyList_GET_SIZE
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from amps._core.delivery.output cimport Outlet
-from amps._core.expressions.machine cimport Filter, FilterBench, FilterSet
+from amps._core.delivery.output cimport OutputBuffer
+from amps._core.expressions.machine cimport Filter, EvaluationContext, FilterSet
 from amps._core.journal.reader cimport LogCursor
 from amps._core.journal.record cimport RecordHeader
 from amps._core.journal.search cimport TopicSteps
@@ -78,7 +78,7 @@ cdef class Held:
 
 @cython.final
 cdef class Conflation:
-    cdef FilterBench bench
+    cdef EvaluationContext evaluation
     cdef FieldSet fields
     cdef ByteBuffer buffer
     cdef readonly uint64_t interval_ns
@@ -104,7 +104,7 @@ cdef class Conflation:
 @cython.final
 cdef class LiveConflation:
     cdef Conflation conflation
-    cdef Outlet outlet
+    cdef OutputBuffer output
     cdef bytes sub_id                      # as it stands between the quotes of a header; None = not told
     cdef uint32_t flags
     cdef uint32_t flags_if_recorded
@@ -133,7 +133,7 @@ cdef class Receiver:
     """Who gets one frame: a connection, or a subscription that is served by itself."""
 
     cdef object key
-    cdef Outlet outlet
+    cdef OutputBuffer output
     cdef LiveConflation conflation         # holds the messages of its only member back; None for most
     cdef list always                       # members without a filter
     cdef bytes prefix                      # of a frame for these
@@ -149,7 +149,7 @@ cdef class Receiver:
 @cython.final
 cdef class TopicRoutes:
     cdef readonly TopicEntry entry
-    cdef FilterBench bench
+    cdef EvaluationContext evaluation
     cdef FilterSet filters                 # None: nobody has one
     cdef bytes head                        # every frame begins with this
     cdef dict members                      # by key

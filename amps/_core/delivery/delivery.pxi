@@ -21,7 +21,7 @@ from libc.string cimport memset
 from cpython.dict cimport PyDict_Size
 
 from amps._core.journal.reader cimport LogCursor, LogFile, begin_reading, next_record, skip_record, topic_of
-from amps._core.delivery.output cimport Outlet
+from amps._core.delivery.output cimport OutputBuffer
 from amps._core.journal.record cimport KIND_DELTA_PUBLISH, KIND_PUBLISH, RecordHeader
 from amps._core.journal.search cimport TopicIndexReader, TopicSteps
 from amps._core.wire.topics cimport TopicEntry
@@ -216,9 +216,9 @@ cdef class JournalTailer:
         self.steps = None
         return self.stops_at_files
 
-    def run(self, uint64_t limit, uint64_t log_bytes_max, Outlet outlet=None, uint64_t output_bytes_max=0):
+    def run(self, uint64_t limit, uint64_t log_bytes_max, OutputBuffer output=None, uint64_t output_bytes_max=0):
         """Evaluate records up to `limit`, at most about `log_bytes_max` bytes of log, for a replay also until its
-        outlet holds `output_bytes_max`. True: the limit was reached.
+        output holds `output_bytes_max`. True: the limit was reached.
         """
         cdef const RecordHeader* record
         cdef LogCursor cursor = self.cursor
@@ -241,7 +241,7 @@ cdef class JournalTailer:
                 return cursor.position >= limit  # else the record at the cursor is not in memory
             if cursor.position - self.stepped_bytes - begin + (group.work - work) > log_bytes_max:
                 return False
-            if outlet is not None and outlet.pending_bytes >= output_bytes_max:
+            if output is not None and output.pending_bytes >= output_bytes_max:
                 return False
             deliver(group, record, cursor)
             if record.publisher_id:

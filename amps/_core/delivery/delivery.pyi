@@ -1,7 +1,7 @@
 from collections.abc import Callable, Hashable, Iterable, KeysView
 
-from amps._core.delivery.output import Outlet
-from amps._core.expressions.machine import Filter, FilterBench
+from amps._core.delivery.output import OutputBuffer
+from amps._core.expressions.machine import EvaluationContext, Filter
 from amps._core.journal.reader import LogCursor
 from amps._core.journal.search import TopicIndexReader, TopicSteps
 from amps._core.wire.topics import TopicEntry
@@ -49,7 +49,7 @@ class Held: ...
 class Conflation:
     def __init__(
         self,
-        bench: FilterBench,
+        evaluation: EvaluationContext,
         paths: Iterable[tuple[bytes | int, ...]],
         interval_s: float | None,
         held_bytes_max: int = ...,
@@ -74,7 +74,7 @@ class LiveConflation:
     def __init__(
         self,
         conflation: Conflation,
-        outlet: Outlet,
+        output: OutputBuffer,
         sub_id: bytes | None,
         flags: int,
         flags_if_recorded: int,
@@ -88,10 +88,14 @@ class LiveConflation:
 class Member: ...
 
 class Receiver:
-    def __init__(self, key: Hashable, outlet: Outlet, conflation: LiveConflation | None = None) -> None: ...
+    def __init__(
+        self, key: Hashable, output: OutputBuffer, conflation: LiveConflation | None = None
+    ) -> None: ...
 
 class TopicRoutes:
-    def __init__(self, entry: TopicEntry | None = None, bench: FilterBench | None = None) -> None: ...
+    def __init__(
+        self, entry: TopicEntry | None = None, evaluation: EvaluationContext | None = None
+    ) -> None: ...
     def __len__(self) -> int: ...
     def __contains__(self, key: Hashable) -> bool: ...
     @property
@@ -102,7 +106,7 @@ class TopicRoutes:
         self,
         key: Hashable,
         receiver_key: Hashable,
-        outlet: Outlet,
+        output: OutputBuffer,
         sub_id: bytes | None,
         flags: int,
         filter_: Filter | None = None,
@@ -150,7 +154,7 @@ class JournalTailer:
     def choose(self, work_max: int) -> bool: ...
     def settle(self, publisher_id: int, sequence: int) -> None: ...
     def run(
-        self, limit: int, log_bytes_max: int, outlet: Outlet | None = None, output_bytes_max: int = 0
+        self, limit: int, log_bytes_max: int, output: OutputBuffer | None = None, output_bytes_max: int = 0
     ) -> bool: ...
 
 class LiveTailer:
@@ -194,10 +198,10 @@ class ReplayTailer(JournalTailer):
         self,
         limit: int,
         log_bytes_max: int,
-        outlet: Outlet,
+        output: OutputBuffer,
         output_bytes_max: int,
         now_ns: int,
         clock_ns: int,
     ) -> int: ...
-    def flush(self, outlet: Outlet, output_bytes_max: int, now_ns: int) -> int: ...
-    def release_all(self, outlet: Outlet) -> None: ...
+    def flush(self, output: OutputBuffer, output_bytes_max: int, now_ns: int) -> int: ...
+    def release_all(self, output: OutputBuffer) -> None: ...

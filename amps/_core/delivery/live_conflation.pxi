@@ -11,7 +11,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport uint32_t, uint64_t
 
 from amps._core.journal.reader cimport LogCursor
-from amps._core.delivery.output cimport Outlet
+from amps._core.delivery.output cimport OutputBuffer
 from amps._core.journal.record cimport RecordHeader
 from amps._core.wire.topics cimport TopicEntry
 
@@ -25,13 +25,14 @@ cdef uint64_t AFTER_ALL = 0xFFFFFFFFFFFFFFFF
 cdef class LiveConflation:
 
     def __init__(
-        self, Conflation conflation, Outlet outlet, bytes sub_id, uint32_t flags, uint32_t flags_if_recorded, holds
+        self, Conflation conflation, OutputBuffer output, bytes sub_id, uint32_t flags,
+        uint32_t flags_if_recorded, holds
     ):
         """sub_id: as in TopicRoutes.add. flags: of delivery/output.pyx, for messages of a topic that is not recorded,
         and of one that is. holds: called when something is held, and nothing was before.
         """
         self.conflation = conflation
-        self.outlet = outlet
+        self.output = output
         self.sub_id = sub_id
         self.flags = flags
         self.flags_if_recorded = flags_if_recorded
@@ -76,7 +77,7 @@ cdef class LiveConflation:
         cdef bytes prefix = b'{"c":"p","t":' + entry.json_name
         if self.sub_id is not None:
             prefix += b',"sids":"' + self.sub_id + b'"'
-        return self.outlet.publish(
+        return self.output.publish(
             PyBytes_AS_STRING(prefix), <uint64_t>PyBytes_GET_SIZE(prefix),
             self.flags_if_recorded if entry.logged else self.flags, record, self.cursor
         )

@@ -8,7 +8,7 @@ from amps._core.journal.record cimport RecordHeader
 
 
 @cython.final
-cdef class Outlet:
+cdef class OutputBuffer:
     cdef bytes chunk
     cdef uint8_t* start
     cdef uint64_t used

@@ -7,7 +7,7 @@ WANT_TIMESTAMP: int
 PACED: int
 WANT_LEASE: int
 
-class Outlet:
+class OutputBuffer:
     def __init__(self, on_first: Callable[[], object]) -> None: ...
     @property
     def pending_bytes(self) -> int: ...

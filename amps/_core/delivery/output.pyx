@@ -1,6 +1,6 @@
 """What goes out to one connection: frames, collected in large chunks, which the event loop sends as they are.
 
-A large payload is not copied: the outlet passes a view of the mapped log file on. It also knows where in its stream of
+A large payload is not copied: the output passes a view of the mapped log file on. It also knows where in its stream of
 bytes the last *paced* message ends, one that was read only because the connection took its output: what waits behind
 that place came whatever the client's pace is, and counts against the limits for slow clients.
 """
@@ -84,7 +84,7 @@ cdef uint32_t write_timestamp(uint8_t* at, uint64_t timestamp_ns) noexcept nogil
 
 
 @cython.final
-cdef class Outlet:
+cdef class OutputBuffer:
     """Frames on their way to one connection.
 
     `take` hands over what has collected, as a list of bytes-like objects. `on_first` is called when the first bytes
@@ -151,7 +151,7 @@ cdef class Outlet:
         return self.taken_bytes + self.pending_bytes - self.paced_until
 
     def take(self):
-        """What has collected, in order; the outlet is empty afterwards."""
+        """What has collected, in order; the output is empty afterwards."""
         cdef list result
         self.seal()
         result = self.sealed
@@ -262,10 +262,10 @@ cdef inline bint is_in_file(const RecordHeader* record, LogFile file) noexcept:
     return file.data <= <const uint8_t*>record < file.data + file.size
 
 
-cdef inline uint8_t* reserve(Outlet outlet, uint64_t length) except NULL:
+cdef inline uint8_t* reserve(OutputBuffer output, uint64_t length) except NULL:
     """Room for `length` more bytes."""
-    if outlet.pending_bytes == 0:
-        outlet.tell()
-    if outlet.capacity - outlet.used < length:
-        outlet.begin_chunk(length)
-    return outlet.start + outlet.used
+    if output.pending_bytes == 0:
+        output.tell()
+    if output.capacity - output.used < length:
+        output.begin_chunk(length)
+    return output.start + output.used

@@ -2,7 +2,7 @@
 #
 # A plain replay is a JournalTailer, and pays for nothing of this. A ReplayTailer looks at every record on its way: is
 # it in the range? does anybody want it? may it go now? Where the answer to the last is no, it stays at that record,
-# and the caller comes back when the pace says. It serves one outlet.
+# and the caller comes back when the pace says. It serves one output.
 #
 # Invariant: a record is passed only when it was delivered, held, or is wanted by nobody; so position and bookmark of
 # the tailer are always a place from which nothing is lost (for what is held: `safe_bookmark`).
@@ -10,13 +10,13 @@
 from libc.stdint cimport uint64_t
 
 from amps._core.journal.reader cimport LogCursor, LogFile, begin_reading, next_record, skip_record, topic_of
-from amps._core.delivery.output cimport Outlet
+from amps._core.delivery.output cimport OutputBuffer
 from amps._core.journal.record cimport KIND_DELTA_PUBLISH, KIND_PUBLISH, RecordHeader
 from amps._core.wire.topics cimport TopicEntry
 
 # How a run ended.
 REPLAY_REACHED = 0                 # at the limit
-REPLAY_UNFINISHED = 1              # there is more to do at once, or when the outlet has been emptied
+REPLAY_UNFINISHED = 1              # there is more to do at once, or when the output has been emptied
 REPLAY_DUE_LATER = 2               # the next message may not go yet: the pace's `due_ns` says when
 REPLAY_ENDED = 3                   # nothing can follow
 
@@ -67,12 +67,12 @@ cdef class ReplayTailer(JournalTailer):
         self,
         uint64_t limit,
         uint64_t log_bytes_max,
-        Outlet outlet,
+        OutputBuffer output,
         uint64_t output_bytes_max,
         uint64_t now_ns,
         uint64_t clock_ns,
     ):
-        """Go on up to `limit`, at most about `log_bytes_max` bytes of log, until the outlet holds `output_bytes_max`.
+        """Go on up to `limit`, at most about `log_bytes_max` bytes of log, until the output holds `output_bytes_max`.
 
         now_ns: of the monotonic clock; clock_ns: UNIX time. Returns one of the constants above.
         """
@@ -102,13 +102,13 @@ cdef class ReplayTailer(JournalTailer):
                 if cursor.position < limit:
                     return UNFINISHED  # the record at the cursor is not in memory
                 # What is held is due by the clock now: nothing is left to tell the time otherwise.
-                state = self.release(clock_ns, outlet, output_bytes_max)
+                state = self.release(clock_ns, output, output_bytes_max)
                 return state
             if cursor.position - self.stepped_bytes - begin + (group.work - work) > log_bytes_max:
                 return UNFINISHED
-            if outlet.pending_bytes >= output_bytes_max:
+            if output.pending_bytes >= output_bytes_max:
                 return UNFINISHED
-            state = self.step(record, outlet, output_bytes_max)
+            state = self.step(record, output, output_bytes_max)
             if state != REACHED:
                 return state
             if record.publisher_id:
@@ -117,19 +117,19 @@ cdef class ReplayTailer(JournalTailer):
                 self.stepped = False
             skip_record(cursor, record)
 
-    def flush(self, Outlet outlet, uint64_t output_bytes_max, uint64_t now_ns):
+    def flush(self, OutputBuffer output, uint64_t output_bytes_max, uint64_t now_ns):
         """The range ends here: let everything that is held go. Returns as `run_on_terms`."""
         if self.pace is not None:
             self.pace.begin_turn(now_ns)
         self.flushing = True
-        return self.release(EVER, outlet, output_bytes_max)
+        return self.release(EVER, output, output_bytes_max)
 
-    def release_all(self, Outlet outlet):
+    def release_all(self, OutputBuffer output):
         """Deliver what is held, whatever the pace; the terms are about to change."""
         cdef Pace pace = self.pace
         self.pace = None
         try:
-            self.release(EVER, outlet, EVER)
+            self.release(EVER, output, EVER)
         finally:
             self.pace = pace
 
@@ -141,7 +141,7 @@ cdef class ReplayTailer(JournalTailer):
             return False
         return self.bounds is None or (self.bounds.begin_us == 0 and self.bounds.awaited_count == 0)
 
-    cdef int step(self, const RecordHeader* record, Outlet outlet, uint64_t output_bytes_max) except -1:
+    cdef int step(self, const RecordHeader* record, OutputBuffer output, uint64_t output_bytes_max) except -1:
         """Deal with the record at the cursor. REACHED: it may be passed."""
         cdef TopicEntry entry
         cdef TopicRoutes routes
@@ -154,7 +154,7 @@ cdef class ReplayTailer(JournalTailer):
             if verdict == VERDICT_BEHIND:
                 self.flushing = True
         if self.conflation is not None:
-            state = self.release(EVER if self.flushing else record.timestamp_ns, outlet, output_bytes_max)
+            state = self.release(EVER if self.flushing else record.timestamp_ns, output, output_bytes_max)
             if state != REACHED:
                 return state
         if verdict != VERDICT_WITHIN:
@@ -178,7 +178,7 @@ cdef class ReplayTailer(JournalTailer):
         self.went(record)
         return REACHED
 
-    cdef int release(self, uint64_t until_ns, Outlet outlet, uint64_t output_bytes_max) except -1:
+    cdef int release(self, uint64_t until_ns, OutputBuffer output, uint64_t output_bytes_max) except -1:
         """Deliver what is held and due by that time. REACHED: that was all of it."""
         cdef Conflation conflation = self.conflation
         cdef TopicRoutes routes
@@ -191,7 +191,7 @@ cdef class ReplayTailer(JournalTailer):
                 return REACHED
             if self.messages_left == 0:
                 return ENDED
-            if outlet.pending_bytes >= output_bytes_max:
+            if output.pending_bytes >= output_bytes_max:
                 return UNFINISHED
             if self.pace is not None and not self.pace.allows(held.record):
                 return DUE_LATER

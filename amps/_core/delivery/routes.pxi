@@ -13,11 +13,11 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.list cimport PyList_GET_SIZE
 from libc.stdint cimport uint32_t, uint64_t
 
-from amps._core.expressions.machine cimport Filter, FilterBench, FilterEntry, FilterSet
+from amps._core.expressions.machine cimport Filter, EvaluationContext, FilterEntry, FilterSet
 from amps._core.journal.reader cimport LogCursor
 from amps._core.values.fields cimport ByteBuffer
 from amps._core.wire.topics cimport TopicEntry, publisher_hash, tell_facts
-from amps._core.delivery.output cimport Outlet
+from amps._core.delivery.output cimport OutputBuffer
 from amps._core.shm.platform cimport monotonic_ns
 from amps._core.journal.record cimport RecordHeader, record_payload
 
@@ -33,9 +33,9 @@ cdef class Member:
 
 cdef class Receiver:
 
-    def __init__(self, key, Outlet outlet, LiveConflation conflation=None):
+    def __init__(self, key, OutputBuffer output, LiveConflation conflation=None):
         self.key = key
-        self.outlet = outlet
+        self.output = output
         self.conflation = conflation
         self.always = []
         self.prefix = None
@@ -48,9 +48,9 @@ cdef class Receiver:
 
 
 cdef inline int publish(
-    Outlet outlet, bytes prefix, uint32_t flags, const RecordHeader* record, LogCursor cursor
+    OutputBuffer output, bytes prefix, uint32_t flags, const RecordHeader* record, LogCursor cursor
 ) except -1:
-    return outlet.publish(
+    return output.publish(
         PyBytes_AS_STRING(prefix), <uint64_t>PyBytes_GET_SIZE(prefix), flags, record, cursor
     )
 
@@ -61,16 +61,16 @@ cdef inline int hand(
     """A frame for a receiver, now or when conflation lets it go."""
     if receiver.conflation is not None:
         return receiver.conflation.take(record, self.entry, cursor)
-    return publish(receiver.outlet, prefix, flags, record, cursor)
+    return publish(receiver.output, prefix, flags, record, cursor)
 
 
 @cython.final
 cdef class TopicRoutes:
 
-    def __init__(self, TopicEntry entry=None, FilterBench bench=None):
-        """bench: of the topic's message type. Without an entry: nobody's, for topics that nobody wants."""
+    def __init__(self, TopicEntry entry=None, EvaluationContext evaluation=None):
+        """evaluation: of the topic's message type. Without an entry: nobody's, for topics that nobody wants."""
         self.entry = entry
-        self.bench = bench
+        self.evaluation = evaluation
         self.filters = None
         self.head = b"" if entry is None else b'{"c":"p","t":' + entry.json_name
         self.members = {}
@@ -93,7 +93,7 @@ cdef class TopicRoutes:
         return self.members.keys()
 
     def add(
-        self, key, receiver_key, Outlet outlet, bytes sub_id, uint32_t flags, Filter filter_=None,
+        self, key, receiver_key, OutputBuffer output, bytes sub_id, uint32_t flags, Filter filter_=None,
         LiveConflation conflation=None,
     ):
         """Let a subscription have the messages of this topic.
@@ -107,7 +107,7 @@ cdef class TopicRoutes:
         if key in self.members:
             raise ValueError("the subscription is a member already")
         if receiver is None:
-            receiver = self.receivers[receiver_key] = Receiver(receiver_key, outlet, conflation)
+            receiver = self.receivers[receiver_key] = Receiver(receiver_key, output, conflation)
         member.receiver = receiver
         member.filter = filter_
         member.sub_id = sub_id
@@ -120,7 +120,7 @@ cdef class TopicRoutes:
             return
         member.prefix = self._prefix([member])
         if self.filters is None:
-            self.filters = FilterSet(self.bench)
+            self.filters = FilterSet(self.evaluation)
         self.filters.add(filter_, member)
 
     def remove(self, key):
@@ -190,7 +190,7 @@ cdef class TopicRoutes:
         for member in self.members.values():
             receiver = member.receiver
             publish(
-                receiver.outlet,
+                receiver.output,
                 receiver.prefix if member.filter is None else member.prefix,
                 receiver.flags | member.flags,
                 record,
@@ -270,7 +270,7 @@ cdef class TopicRoutes:
             self.joined.append(PyBytes_AS_STRING(member.sub_id), <uint64_t>PyBytes_GET_SIZE(member.sub_id))
         if begun:
             self.joined.append_byte(c'"')
-        receiver.outlet.publish(<const char*>self.joined.data, self.joined.length, flags, record, cursor)
+        receiver.output.publish(<const char*>self.joined.data, self.joined.length, flags, record, cursor)
         return 0
 
 
@@ -292,19 +292,19 @@ cdef inline uint64_t match(
     TopicRoutes self, FilterSet filters, const RecordHeader* record, bint live
 ) except? 0xFFFFFFFFFFFFFFFF:
     """Find the filters that match."""
-    cdef FilterBench bench = filters.bench
+    cdef EvaluationContext evaluation = filters.evaluation
     cdef uint64_t evaluations = filters.evaluations
-    cdef uint64_t unreadable = bench.unreadable
+    cdef uint64_t unreadable = evaluation.unreadable
     cdef uint64_t begin = 0
     if filters.may_take_long or record.payload_length > LARGE_BYTES:
         begin = monotonic_ns()
     if filters.asks_message:
-        tell_facts(bench.context, record, self.entry.raw_name, self.entry.logged, live)
+        tell_facts(evaluation.context, record, self.entry.raw_name, self.entry.logged, live)
         if live and filters.asks_publisher:
-            bench.tell_publisher(publisher_hash(record))
+            evaluation.tell_publisher(publisher_hash(record))
     filters.match(record_payload(record), record.payload_length)
-    if bench.unreadable != unreadable:
-        bench.last_unreadable = (self.entry.name, record.publisher_id, record.sequence)
+    if evaluation.unreadable != unreadable:
+        evaluation.last_unreadable = (self.entry.name, record.publisher_id, record.sequence)
     if begin:
         return (monotonic_ns() - begin) // NS_PER_BYTE
     return (filters.evaluations - evaluations) * EVALUATION_BYTES + record.payload_length

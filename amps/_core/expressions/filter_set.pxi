@@ -80,7 +80,7 @@ def _tell_nothing(publisher):
     pass
 
 
-cdef class FilterBench:
+cdef class EvaluationContext:
 
     def __init__(self, Extractor extractor, FieldValues values, MessageContext context, tell_publisher=None):
         """tell_publisher(hash of the client's name): puts what is known of that client into the context."""
@@ -114,8 +114,8 @@ cdef class FilterSet:
     def __cinit__(self):
         self.matched = NULL
 
-    def __init__(self, FilterBench bench):
-        self.bench = bench
+    def __init__(self, EvaluationContext evaluation):
+        self.evaluation = evaluation
         self.entries = {}
         self.serial = 0
         self.matched_count = 0
@@ -260,9 +260,9 @@ cdef class FilterSet:
     cdef bint is_settled(self, Value* value) except -1:
         """Make a value of what a scanner left. False: it takes too much memory."""
         try:
-            settle(value, self.bench.values.arena)
+            settle(value, self.evaluation.values.arena)
         except MemoryError:
-            self.bench.exhausted += 1
+            self.evaluation.exhausted += 1
             return False
         return True
 
@@ -304,14 +304,14 @@ cdef class FilterSet:
         if not PyErr_ExceptionMatches(MemoryError):
             return -1
         PyErr_Clear()
-        self.bench.exhausted += 1
+        self.evaluation.exhausted += 1
         return 0
 
     cdef int match_apart(self, const uint8_t* data, uint64_t length) except -1:
         """Read the message for each filter by itself, once for those that need the same fields."""
         cdef FilterEntry entry
         cdef FieldSet fields
-        cdef FieldValues values = self.bench.values
+        cdef FieldValues values = self.evaluation.values
         cdef uint64_t given_up = given_up_so_far()
         if self.apart is None:
             self._set_apart()
@@ -320,7 +320,7 @@ cdef class FilterSet:
                 return 0
             values.begin(fields)
             try:
-                if not self.bench.extractor.extract(data, length, fields, 0, values):
+                if not self.evaluation.extractor.extract(data, length, fields, 0, values):
                     if given_up_so_far() != given_up:
                         return 0
                     continue
@@ -382,7 +382,7 @@ cdef inline bint is_match(FilterSet self, BoundProgram program) except -1:
         give_up()
         return False
     self.evaluations += 1
-    matches = (<Evaluation>evaluate)(program, self.bench.values, self.bench.context)
+    matches = (<Evaluation>evaluate)(program, self.evaluation.values, self.evaluation.context)
     if matches < 0:
         self.note_exhausted()
         return False
@@ -414,8 +414,8 @@ cdef inline int look_up(FilterSet self, Value* value, FiledSlot filed) except -1
 
 
 cdef inline int find_matches(FilterSet self, const uint8_t* data, uint64_t length) except -1:
-    cdef FilterBench bench = self.bench
-    cdef FieldValues values = bench.values
+    cdef EvaluationContext evaluation = self.evaluation
+    cdef FieldValues values = evaluation.values
     cdef FilterKeys keys = self.keys
     cdef FiledSlot filed
     cdef int32_t node
@@ -425,14 +425,14 @@ cdef inline int find_matches(FilterSet self, const uint8_t* data, uint64_t lengt
     self.serial += 1
     self.matched_count = 0
     values.begin(self.fields)
-    readable = (<Reading>read_message)(bench.extractor, data, length, self.fields, values)
+    readable = (<Reading>read_message)(evaluation.extractor, data, length, self.fields, values)
     if readable < 0:
         self.note_exhausted()
         readable = False
     if given_up_so_far() != given_up:
         return 0  # reading it took too long
     if not readable:
-        bench.unreadable += 1
+        evaluation.unreadable += 1
         return self.match_apart(data, length)
     if PyList_GET_SIZE(self.scanned):
         self.consider_all(self.scanned)

@@ -361,7 +361,7 @@ cdef class FilterEntry:
     cdef uint64_t serial                   # of the last message it was considered for
 
 
-cdef class FilterBench:
+cdef class EvaluationContext:
     """What evaluating takes: shared by all sets of one message type in a process, one message at a time."""
 
     cdef readonly Extractor extractor
@@ -377,7 +377,7 @@ cdef class FilterBench:
 cdef class FilterSet:
     """The distinct filters of one topic, and those that match a message."""
 
-    cdef readonly FilterBench bench
+    cdef readonly EvaluationContext evaluation
     cdef FieldSet fields
     cdef readonly dict entries             # Filter -> FilterEntry
     cdef list scanned                      # entries that are tried on every message

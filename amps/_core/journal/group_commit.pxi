@@ -125,9 +125,9 @@ cdef class GroupCommit:
     cdef _Memory mark                # of the watermark file; None: `promise` writes it
     cdef _Memory activity            # the thread's two words; None: nobody wants to know
     cdef _Memory statistics
-    cdef int core_bell
+    cdef int core_wake_up
     cdef int transports
-    cdef int[TRANSPORTS_MAX] bells
+    cdef int[TRANSPORTS_MAX] wake_ups
     cdef uint64_t interval_ns
     cdef uint64_t batch_bytes
     # The core's thread writes, the flusher reads.
@@ -158,24 +158,24 @@ cdef class GroupCommit:
         free(self.files)
 
     def __init__(
-        self, ControlPage control not None, int core_bell, bells, statistics, uint64_t interval_ns,
+        self, ControlPage control not None, int core_wake_up, wake_ups, statistics, uint64_t interval_ns,
         uint64_t batch_bytes, close, sync, promise, mark, PageRelease pages
     ):
-        """core_bell, bells: descriptors of the doorbells. statistics: the words of the write statistics. interval_ns:
-        FlushInterval. batch_bytes: so much unsynced is synced at once. close(descriptor): a file is complete and
-        durable. sync(descriptor), promise(position): instead of fdatasync and of writing the watermark file, whose
-        mapping is `mark`; None: neither is called, and no interpreter needed. pages: None, or what gives back pages
-        that are durable.
+        """core_wake_up, wake_ups: the descriptors that wake core and transports. statistics: the words of the write
+        statistics. interval_ns: FlushInterval. batch_bytes: so much unsynced is synced at once. close(descriptor): a
+        file is complete and durable. sync(descriptor), promise(position): instead of fdatasync and of writing the
+        watermark file, whose mapping is `mark`; None: neither is called, and no interpreter needed. pages: None, or
+        what gives back pages that are durable.
         """
-        if len(bells) > TRANSPORTS_MAX:
+        if len(wake_ups) > TRANSPORTS_MAX:
             raise ValueError("too many transports")
         if (sync is None) != (promise is None) or (promise is None) != (mark is not None):
             raise ValueError("both sync and promise, or the mapped watermark file")
         self.control = control
-        self.core_bell = core_bell
-        self.transports = <int>len(bells)
-        for index, descriptor in enumerate(bells):
-            self.bells[index] = descriptor
+        self.core_wake_up = core_wake_up
+        self.transports = <int>len(wake_ups)
+        for index, descriptor in enumerate(wake_ups):
+            self.wake_ups[index] = descriptor
         self.statistics = _Memory(statistics, STATISTICS_BYTES)
         self.interval_ns = interval_ns
         self.batch_bytes = batch_bytes
@@ -354,7 +354,7 @@ cdef class GroupCommit:
             error = self._sync(descriptor)
             if error:
                 store_release(&self.control.data.flush.failed, error)
-                ring(self.core_bell)
+                send_wake_up(self.core_wake_up)
                 return 0
         note_into(
             <uint64_t*>self.statistics.view.buf,
@@ -412,7 +412,7 @@ cdef class GroupCommit:
         full_fence()
         for index in range(self.transports):
             if load_relaxed(&self.control.data.transport[index].sleeping):
-                ring(self.bells[index])
+                send_wake_up(self.wake_ups[index])
         return 0
 
     # These take the interpreter, by their declaration: a function with a `with gil` in it would take it in any case.
@@ -445,7 +445,7 @@ cdef class GroupCommit:
         pthread_cond_timedwait(&self.changed, &self.lock, &until)
 
 
-cdef void ring(int bell) noexcept nogil:
-    """A bell that cannot take another ring has been rung."""
+cdef void send_wake_up(int wake_up) noexcept nogil:
+    """One that is full has been sent already."""
     cdef uint64_t one = 1
-    write(bell, &one, sizeof(one))
+    write(wake_up, &one, sizeof(one))

@@ -20,8 +20,8 @@ class GroupCommit:
     def __init__(
         self,
         control: ControlPage,
-        core_bell: int,
-        bells: Sequence[int],
+        core_wake_up: int,
+        wake_ups: Sequence[int],
         statistics: memoryview,
         interval_ns: int,
         batch_bytes: int,

@@ -50,11 +50,11 @@ class CopyDamaged(ValueError):
     """What is given for a copy of messages is none."""
 
 
-def publisher_table(QueueBook book not None):
+def publisher_table(QueueManager manager not None):
     """The publisher ids that copies refer to by place, 8 bytes each; to be taken when the last copy is made."""
-    if book.shared.publisher_count == 0:
+    if manager.shared.publisher_count == 0:
         return b""
-    return (<const char*>book.shared.publisher_ids)[: book.shared.publisher_count * sizeof(uint64_t)]
+    return (<const char*>manager.shared.publisher_ids)[: manager.shared.publisher_count * sizeof(uint64_t)]
 
 
 def copy_messages(Queue queue not None, uint64_t after, uint64_t until, uint32_t slots_max):

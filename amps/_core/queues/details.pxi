@@ -33,7 +33,7 @@ cdef enum:
     CLIENT_SLOT_MASK = 0xFFFFFF
 
 
-def describe_queue(QueueBook book not None, uint32_t number, names):
+def describe_queue(QueueManager manager not None, uint32_t number, names):
     """Rows about a queue, each a tuple whose first part says what it is. Raises IndexError.
 
     names: {(transport, connection slot): client name}.
@@ -45,11 +45,11 @@ def describe_queue(QueueBook book not None, uint32_t number, names):
     - ("message", log position, publisher id, sequence, 1 if it can be delivered else 0, priority or None, client that
       it is leased to or None, UNIX time in ns at which the lease began or 0)
     """
-    cdef Queue queue = book.shared.queues[number]
+    cdef Queue queue = manager.shared.queues[number]
     cdef bytes counters = (<char*>queue.counters)[: sizeof(QueueCounters)]
     rows = [("queue", counters, queue.block_count * BLOCK_SLOTS)]
     describe_cursors(rows, queue, names)
-    describe_messages(rows, book, queue, names)
+    describe_messages(rows, manager, queue, names)
     return rows
 
 
@@ -85,7 +85,7 @@ cdef tuple describe_subscriber(Subscriber subscriber, dict names):
     )
 
 
-def describe_subscriptions(QueueBook book not None, uint64_t skip, names):
+def describe_subscriptions(QueueManager manager not None, uint64_t skip, names):
     """Rows about subscriptions to queues, in the order in which they began, without the first ones; at most
     SUBSCRIPTIONS_MAX, fewer only if there are no more.
 
@@ -95,7 +95,7 @@ def describe_subscriptions(QueueBook book not None, uint64_t skip, names):
     cdef Subscriber subscriber
     cdef Membership member
     rows = []
-    for subscriber in islice(book.subscribers.values(), skip, skip + SUBSCRIPTIONS_MAX):
+    for subscriber in islice(manager.subscribers.values(), skip, skip + SUBSCRIPTIONS_MAX):
         queue = None
         for member in subscriber.alive:
             queue = member.queue
@@ -140,7 +140,7 @@ cdef uint64_t processed_position(Queue queue, Cursor cursor) noexcept:
     return 0
 
 
-cdef int describe_messages(list rows, QueueBook book, Queue queue, dict names) except -1:
+cdef int describe_messages(list rows, QueueManager manager, Queue queue, dict names) except -1:
     cdef uint32_t slot = queue.head
     cdef uint32_t looked_at = 0
     cdef uint32_t found = 0
@@ -157,7 +157,7 @@ cdef int describe_messages(list rows, QueueBook book, Queue queue, dict names) e
                 client = name_of_client(names, queue.holder_of(slot).subscriber.client)
                 began_ns = queue.leases.began_ns(slot)
             rows.append((
-                "message", message.position, book.shared.publisher_id(message.publisher), message.sequence,
+                "message", message.position, manager.shared.publisher_id(message.publisher), message.sequence,
                 1 if message.state == SLOT_AVAILABLE else 0,
                 message.priority if message.flags & SLOT_HAS_PRIORITY else None, client, began_ns,
             ))

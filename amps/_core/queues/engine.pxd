@@ -81,7 +81,7 @@ cdef class Subscriber:
 cdef class Membership:
     """A subscription in one queue. It lives as long as it is current, or holds messages."""
 
-    cdef readonly uint32_t number          # its place in the book's list, what slots call their holder
+    cdef readonly uint32_t number          # its place in the manager's list, what slots call their holder
     cdef readonly Subscriber subscriber
     cdef readonly uint32_t queue
     cdef Cursor cursor

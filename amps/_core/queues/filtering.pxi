@@ -22,7 +22,7 @@ from libc.string cimport memcpy
 
 from functools import partial
 
-from amps._core.expressions.machine cimport Filter, FilterBench, FilterEntry, FilterSet
+from amps._core.expressions.machine cimport Filter, EvaluationContext, FilterEntry, FilterSet
 from amps._core.journal.reader import LogDamaged
 from amps._core.journal.queue_records cimport QueueMatch, QueueMatchesHeader
 from amps._core.queues.slots cimport SLOT_BARRIER, SLOT_DELIVERED
@@ -73,10 +73,10 @@ cdef class FilterCursor:
 @cython.final
 cdef class Scan:
 
-    def __init__(self, QueueWalk walk, TopicEntry entry, FilterBench bench):
+    def __init__(self, QueueWalk walk, TopicEntry entry, EvaluationContext evaluation):
         self.walk = walk
         self.entry = entry
-        self.filters = FilterSet(bench)
+        self.filters = FilterSet(evaluation)
         self.cursors = {}
         self.evaluated_until = 0
         self.caught_up = False
@@ -110,10 +110,12 @@ cdef class QueueFiltering:
     def __len__(self):
         return len(self.cursors)
 
-    def begin(self, uint32_t number, uint32_t queue, Filter filter_ not None, FilterBench bench, TopicEntry entry):
-        """The core has a new cursor. bench: of the queue's message type. entry: of the queue."""
+    def begin(
+        self, uint32_t number, uint32_t queue, Filter filter_ not None, EvaluationContext evaluation, TopicEntry entry
+    ):
+        """The core has a new cursor. evaluation: of the queue's message type. entry: of the queue."""
         cdef FilterCursor cursor = FilterCursor(number, filter_)
-        cdef Scan scan = Scan(QueueWalk(self.memory, queue), entry, bench)
+        cdef Scan scan = Scan(QueueWalk(self.memory, queue), entry, evaluation)
         cursor.scan = scan
         scan.cursors[number] = cursor
         scan.filters.add(filter_, cursor)

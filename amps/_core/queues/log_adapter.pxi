@@ -34,15 +34,15 @@ cdef enum:
     DELIVERIES_MAX = 4096          # in one deliveries record
 
 
-cdef class QueueDesk:
+cdef class LogAdapter:
 
-    def __init__(self, QueueBook book not None, names, rules=()):
+    def __init__(self, QueueManager manager not None, names, rules=()):
         """names: (name, message type) of each queue. rules: QueueRules of each, None for one without expressions; or
         nothing if no queue has any. Who uses it sets `last_sequence` first.
         """
         cdef QueueRules of_queue
         given = []
-        self.book = book
+        self.manager = manager
         self.names = [(message_type.encode(), name.encode("utf-8", "surrogatepass")) for name, message_type in names]
         for of_queue in rules:
             given.append(of_queue)
@@ -60,7 +60,7 @@ cdef class QueueDesk:
         message.position = record.position
         message.publisher_id = record.publisher_id
         message.sequence = record.sequence
-        message.publisher = self.book.shared.publisher(record.publisher_id)
+        message.publisher = self.manager.shared.publisher(record.publisher_id)
         message.timestamp_ns = record.timestamp_ns
         message.expiration_s = record.expiration_s
         message.has_priority = False
@@ -89,8 +89,12 @@ cdef class QueueDesk:
             or record.payload_length != sizeof(QueueAcknowledgementHeader) + <uint64_t>header.count * sizeof(QueueEntry)
         ):
             raise ValueError("a transport pushed an acknowledgement whose entries do not add up to its length")
-        return self.book.may_defer(
-            <Queue>self.book.shared.queues[queue], client, header, <const QueueEntry*>(header + 1), self.last_sequence
+        return self.manager.may_defer(
+            <Queue>self.manager.shared.queues[queue],
+            client,
+            header,
+            <const QueueEntry*>(header + 1),
+            self.last_sequence,
         )
 
     cdef uint32_t acknowledge(
@@ -104,8 +108,8 @@ cdef class QueueDesk:
         cdef QueueEntry* entries = <QueueEntry*>(header + 1)
         cdef AcknowledgedCounts counts
         cdef uint32_t dropped
-        self.book.acknowledge_entries(
-            <Queue>self.book.shared.queues[queue], client, header, entries, self.last_sequence, now_ns, &counts
+        self.manager.acknowledge_entries(
+            <Queue>self.manager.shared.queues[queue], client, header, entries, self.last_sequence, now_ns, &counts
         )
         token[0] = header.token
         matches[0] = counts.matches
@@ -139,14 +143,14 @@ cdef class QueueDesk:
             if <uint64_t>(end - at) < section.count * <uint64_t>sizeof(QueueMatch):
                 raise ValueError("a transport pushed a record of matches that is cut off")
             at += section.count * <uint64_t>sizeof(QueueMatch)
-            self.book.hear_section(section, now_ns)
+            self.manager.hear_section(section, now_ns)
         return 0
 
     cdef int apply_recorded(self, const RecordHeader* record, uint32_t queue) except -1:
         """The recovery has come to a record of a queue. Raises ValueError for one that is malformed."""
         cdef const QueueAcknowledgementHeader* header = <const QueueAcknowledgementHeader*>record_payload(record)
         cdef const QueueEntry* entries = <const QueueEntry*>(header + 1)
-        cdef Queue tracked = self.book.shared.queues[queue]
+        cdef Queue tracked = self.manager.shared.queues[queue]
         cdef uint32_t at
         if (
             record.payload_length < sizeof(QueueAcknowledgementHeader)
@@ -165,7 +169,7 @@ cdef class QueueDesk:
     def begin(self):
         """The queues are made: from now on is counted."""
         cdef Queue queue
-        for queue in self.book.queues:
+        for queue in self.manager.queues:
             queue.counters.insert_count = queue.counters.depth
             queue.counters.delete_count = 0
 
@@ -175,8 +179,8 @@ cdef class QueueDesk:
         """A record of the first removals that the journal does not have, up to those of another queue or kind, and how
         many they are. There must be one.
         """
-        cdef Removal* removals = self.book.output.removals
-        cdef uint64_t limit = min(self.book.output.removal_count, <uint64_t>ENTRIES_MAX)
+        cdef Removal* removals = self.manager.output.removals
+        cdef uint64_t limit = min(self.manager.output.removal_count, <uint64_t>ENTRIES_MAX)
         cdef uint64_t found = 0
         cdef uint32_t length
         cdef RecordHeader* record
@@ -208,10 +212,10 @@ cdef class QueueDesk:
 
     cdef int removals_written(self, uint64_t count) except -1:
         """The journal has the first of them."""
-        cdef Removal* removals = self.book.output.removals
-        self.book.output.removal_count -= count
-        if self.book.output.removal_count:
-            memmove(removals, removals + count, self.book.output.removal_count * sizeof(Removal))
+        cdef Removal* removals = self.manager.output.removals
+        self.manager.output.removal_count -= count
+        if self.manager.output.removal_count:
+            memmove(removals, removals + count, self.manager.output.removal_count * sizeof(Removal))
         return 0
 
     def take_deliveries(self, uint64_t removed_until):
@@ -226,9 +230,9 @@ cdef class QueueDesk:
         cdef uint32_t count
         cdef bytes taken
         records = []
-        for transport in self.book.output.transports:
+        for transport in self.manager.output.transports:
             while True:
-                taken = self.book.output.take_deliveries(transport, DELIVERIES_MAX)
+                taken = self.manager.output.take_deliveries(transport, DELIVERIES_MAX)
                 if not taken:
                     break
                 count = <uint32_t>(len(taken) // sizeof(QueueDelivery))

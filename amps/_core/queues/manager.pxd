@@ -3,7 +3,7 @@
 cimport cython
 from libc.stdint cimport uint32_t, uint64_t
 
-from amps._core.expressions.machine cimport BoundProgram, FilterBench, Program
+from amps._core.expressions.machine cimport BoundProgram, EvaluationContext, Program
 from amps._core.journal.queue_records cimport QueueAcknowledgementHeader, QueueEntry, QueueMatchesHeader
 from amps._core.journal.record cimport RecordHeader
 from amps._core.queues.engine cimport (
@@ -30,7 +30,7 @@ cdef class Rule:
 
 
 cdef class QueueRules:
-    cdef readonly FilterBench bench
+    cdef readonly EvaluationContext evaluation
     cdef FieldSet fields           # that the expressions ask for, all together
     cdef Rule filter               # each is None if the queue has no such expression
     cdef Rule barrier
@@ -48,7 +48,7 @@ cdef class QueueRules:
 cdef bint priority_of(const Value* number, uint64_t* priority) noexcept nogil
 
 
-# See queues/book.pxi.
+# See queues/queue_manager.pxi.
 
 
 cdef enum:
@@ -62,7 +62,7 @@ cdef struct AcknowledgedCounts:
     uint32_t kept                  # entries that the journal must know, moved to the front
 
 
-cdef class QueueBook:
+cdef class QueueManager:
     cdef QueueArena arena
     cdef QueueShared shared
     cdef readonly QueueOutput output
@@ -131,8 +131,8 @@ cdef class QueueWalk:
 # See queues/log_adapter.pxi.
 
 
-cdef class QueueDesk:
-    cdef readonly QueueBook book
+cdef class LogAdapter:
+    cdef readonly QueueManager manager
     cdef readonly list names               # by queue: (message type, name), both as bytes
     cdef tuple rules                       # by queue: QueueRules, None if it has no expression; None = no queue has any
     cdef public object last_sequence       # publisher id -> the highest sequence in the log

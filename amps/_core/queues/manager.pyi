@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from _typeshed import ReadableBuffer
 
-from amps._core.expressions.machine import FilterBench, Program
+from amps._core.expressions.machine import EvaluationContext, Program
 from amps._core.journal.reader import LogCursor
 from amps._core.queues.engine import Queue, QueueArena, QueueOutput, Subscriber
 from amps._core.values.fields import FieldSet
@@ -15,10 +15,10 @@ class Rule:
 
 class QueueRules:
     @property
-    def bench(self) -> FilterBench: ...
+    def evaluation(self) -> EvaluationContext: ...
     def __init__(
         self,
-        bench: FilterBench,
+        evaluation: EvaluationContext,
         filter_: Program | None,
         barrier: Program | None,
         priority: Program | None,
@@ -58,7 +58,7 @@ class _QueueSettings(Protocol):
     @property
     def deferred_ack_expiration_ns(self) -> int: ...
 
-class QueueBook:
+class QueueManager:
     def __init__(
         self, arena: QueueArena, counters: object, settings: Sequence[_QueueSettings], transports: int
     ) -> None: ...
@@ -72,8 +72,6 @@ class QueueBook:
     def undelivered_from(self) -> int | None: ...
     @property
     def due_ns(self) -> int: ...
-    @property
-    def has_work(self) -> bool: ...
     def subscribe(
         self,
         transport: int,
@@ -143,17 +141,17 @@ CURSORS_MAX: int
 SUBSCRIPTIONS_MAX: int
 
 def describe_queue(
-    book: QueueBook, number: int, names: Mapping[tuple[int, int], str]
+    manager: QueueManager, number: int, names: Mapping[tuple[int, int], str]
 ) -> list[tuple[Any, ...]]: ...
 def describe_subscriptions(
-    book: QueueBook, skip: int, names: Mapping[tuple[int, int], str]
+    manager: QueueManager, skip: int, names: Mapping[tuple[int, int], str]
 ) -> list[tuple[Any, ...]]: ...
 
 WIDE_BYTES: int
 
 class CopyDamaged(ValueError): ...
 
-def publisher_table(book: QueueBook) -> bytes: ...
+def publisher_table(manager: QueueManager) -> bytes: ...
 def copy_messages(queue: Queue, after: int, until: int, slots_max: int) -> tuple[bytes, bool, int, int]: ...
 def restore_messages(
     queue: Queue, copy: bytes | memoryview, wide: bool, publishers: bytes | memoryview, from_position: int
@@ -165,16 +163,16 @@ def forget_answered(queue: Queue, last_sequence: Callable[[int], int]) -> None: 
 def oldest_needed(queue: Queue) -> int | None: ...
 def seen_until(queue: Queue) -> int: ...
 
-class QueueDesk:
+class LogAdapter:
     @property
-    def book(self) -> QueueBook: ...
+    def manager(self) -> QueueManager: ...
     @property
     def names(self) -> list[tuple[bytes, bytes]]: ...
     @property
     def durable_awaited(self) -> int: ...
     last_sequence: Callable[[int], int] | None
     def __init__(
-        self, book: QueueBook, names: Iterable[tuple[str, str]], rules: Iterable[QueueRules | None] = ()
+        self, manager: QueueManager, names: Iterable[tuple[str, str]], rules: Iterable[QueueRules | None] = ()
     ) -> None: ...
     def begin(self) -> None: ...
     def take_deliveries(self, removed_until: int) -> list[tuple[int, bytes]]: ...
@@ -190,4 +188,4 @@ class RecordedTopic:
     def queue(self) -> int: ...
     def __init__(self, name: bytes, feeds: Iterable[Queue], queue: int) -> None: ...
 
-def rebuild(cursor: LogCursor, desk: QueueDesk, limit: int, bytes_max: int) -> bool: ...
+def rebuild(cursor: LogCursor, adapter: LogAdapter, limit: int, bytes_max: int) -> bool: ...

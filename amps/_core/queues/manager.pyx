@@ -2,7 +2,7 @@
 
 include "../shm/layout.pxi"
 include "rules.pxi"
-include "book.pxi"
+include "queue_manager.pxi"
 include "walk.pxi"
 include "details.pxi"
 include "checkpoint.pxi"

@@ -12,7 +12,7 @@ from libc.stdint cimport uint8_t, uint64_t
 
 import mmap
 
-from amps._core.expressions.machine cimport FilterBench, FilterSet
+from amps._core.expressions.machine cimport EvaluationContext, FilterSet
 from amps._core.journal.reader import LogCursor as _LogCursor, LogDamaged, LogRemoved
 from amps._core.journal.reader cimport LogCursor, LogFile, begin_reading
 from amps._core.wire.topics cimport TopicEntry, publisher_hash, tell_facts
@@ -161,19 +161,19 @@ cdef uint64_t match_message(
 
     entry: of the queue, under whose name its subscribers know the message.
     """
-    cdef FilterBench bench = filters.bench
+    cdef EvaluationContext evaluation = filters.evaluation
     cdef uint64_t evaluations = filters.evaluations
-    cdef uint64_t unreadable = bench.unreadable
+    cdef uint64_t unreadable = evaluation.unreadable
     cdef uint64_t begin = 0
     if filters.may_take_long or record.payload_length > LARGE_BYTES:
         begin = monotonic_ns()
     if filters.asks_message:
-        tell_facts(bench.context, record, entry.raw_name, True, True)
+        tell_facts(evaluation.context, record, entry.raw_name, True, True)
         if filters.asks_publisher:
-            bench.tell_publisher(publisher_hash(record))
+            evaluation.tell_publisher(publisher_hash(record))
     filters.match(record_payload(record), record.payload_length)
-    if bench.unreadable != unreadable:
-        bench.last_unreadable = (entry.name, record.publisher_id, record.sequence)
+    if evaluation.unreadable != unreadable:
+        evaluation.last_unreadable = (entry.name, record.publisher_id, record.sequence)
     if begin:
         return (monotonic_ns() - begin) // NS_PER_BYTE
     return (filters.evaluations - evaluations) * EVALUATION_BYTES + record.payload_length

@@ -329,7 +329,7 @@ cdef class Queue:
     # a while (`deferred`). Of messages that are not there so many may be, per client and in all queues
     # (`QueueShared.may_defer`).
     #
-    # Whoever changes something that may let a message go marks the queue dirty, and the book serves it.
+    # Whoever changes something that may let a message go marks the queue dirty, and the manager serves it.
     #
     # Invariants
     # - A message has one state. `depth` counts those that are active (available, leased, barriers), `inactive` the

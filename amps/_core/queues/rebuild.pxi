@@ -29,7 +29,7 @@ cdef class RecordedTopic:
         self.queue = queue
 
 
-def rebuild(LogCursor cursor, QueueDesk desk, uint64_t limit, uint64_t bytes_max):
+def rebuild(LogCursor cursor, LogAdapter adapter, uint64_t limit, uint64_t bytes_max):
     """Read on, up to a log position and at most about so many bytes. True: the position is reached.
 
     The cursor's directory resolves topics to RecordedTopic. Raises LogDamaged, QueueMemoryFull, ValueError for a record
@@ -48,10 +48,10 @@ def rebuild(LogCursor cursor, QueueDesk desk, uint64_t limit, uint64_t bytes_max
         if record.kind == KIND_PUBLISH or record.kind == KIND_DELTA_PUBLISH:
             topic = <RecordedTopic?>topic_of(cursor.file, record.topic_id)
             if topic.feeds:
-                desk.enqueue(record, topic.name, topic.feeds, record.timestamp_ns)
+                adapter.enqueue(record, topic.name, topic.feeds, record.timestamp_ns)
         elif record.kind == KIND_QUEUE_ACKNOWLEDGEMENT or record.kind == KIND_QUEUE_EXPIRY:
             topic = <RecordedTopic?>topic_of(cursor.file, record.topic_id)
             # A queue that is not configured any more is nobody's business.
             if topic.queue >= 0:
-                desk.apply_recorded(record, <unsigned int>topic.queue)
+                adapter.apply_recorded(record, <unsigned int>topic.queue)
         skip_record(cursor, record)

@@ -25,7 +25,7 @@ from amps._core.values.fields cimport (
     given_up_so_far,
     is_large_and_over,
 )
-from amps._core.expressions.machine cimport BoundProgram, FilterBench, Program
+from amps._core.expressions.machine cimport BoundProgram, EvaluationContext, Program
 from amps._core.wire.topics cimport tell_facts
 from amps._core.queues.engine cimport NewMessage
 from amps._core.journal.record cimport RECORD_HEADER_BYTES, RecordHeader, record_payload
@@ -46,13 +46,14 @@ cdef class Rule:
 cdef class QueueRules:
 
     def __init__(
-        self, FilterBench bench not None, Program filter_, Program barrier, Program priority, bint asks_message
+        self, EvaluationContext evaluation not None, Program filter_, Program barrier, Program priority,
+        bint asks_message
     ):
-        """bench: of the queue's message type. Programs: None if there is no such expression.
+        """evaluation: of the queue's message type. Programs: None if there is no such expression.
 
         asks_message: one of them asks for facts about the message besides its fields.
         """
-        self.bench = bench
+        self.evaluation = evaluation
         self.fields = FieldSet()
         self.filter = None if filter_ is None else Rule(filter_, self.fields)
         self.barrier = None if barrier is None else Rule(barrier, self.fields)
@@ -68,21 +69,21 @@ cdef class QueueRules:
             end_message()
 
     cdef bint _judge(self, const RecordHeader* record, bytes topic, NewMessage* message) except -1:
-        cdef FilterBench bench = self.bench
+        cdef EvaluationContext evaluation = self.evaluation
         cdef uint64_t given_up = given_up_so_far()
         cdef bint together
         message.is_barrier = False
         message.has_priority = False
         message.priority = 0
         if self.asks_message:
-            tell_facts(bench.context, record, topic, True, True)
-            bench.context.live = False  # the log is read again later: what is asked about it is what it says
+            tell_facts(evaluation.context, record, topic, True, True)
+            evaluation.context.live = False  # the log is read again later: what is asked about it is what it says
         together = self._read(record, self.fields)
         if not together:
             if given_up_so_far() != given_up:
                 return self.filter is None  # reading it took too long
-            bench.unreadable += 1
-            bench.last_unreadable = (topic.decode("utf-8", "surrogatepass"), record.publisher_id, record.sequence)
+            evaluation.unreadable += 1
+            evaluation.last_unreadable = (topic.decode("utf-8", "surrogatepass"), record.publisher_id, record.sequence)
         if self.filter is not None and not self._holds(self.filter, record, together):
             return False
         if self.barrier is not None:
@@ -93,12 +94,14 @@ cdef class QueueRules:
 
     cdef bint _read(self, const RecordHeader* record, FieldSet fields) except -1:
         """Find fields. False: the message cannot be read for them."""
-        cdef FilterBench bench = self.bench
-        bench.values.begin(fields)
+        cdef EvaluationContext evaluation = self.evaluation
+        evaluation.values.begin(fields)
         try:
-            return bench.extractor.extract(record_payload(record), record.payload_length, fields, 0, bench.values)
+            return evaluation.extractor.extract(
+                record_payload(record), record.payload_length, fields, 0, evaluation.values
+            )
         except MemoryError:
-            bench.exhausted += 1
+            evaluation.exhausted += 1
             return False
 
     cdef BoundProgram _ready(self, Rule rule, const RecordHeader* record, bint together):
@@ -118,9 +121,9 @@ cdef class QueueRules:
         if program is None:
             return False
         try:
-            matches = program.is_match(self.bench.values, self.bench.context)
+            matches = program.is_match(self.evaluation.values, self.evaluation.context)
         except MemoryError:
-            self.bench.exhausted += 1
+            self.evaluation.exhausted += 1
             return False
         return matches and given_up_so_far() == given_up
 
@@ -132,10 +135,10 @@ cdef class QueueRules:
         if program is None:
             return False
         try:
-            program.run(self.bench.values, self.bench.context, &value)
-            to_number(&value, self.bench.values.arena)
+            program.run(self.evaluation.values, self.evaluation.context, &value)
+            to_number(&value, self.evaluation.values.arena)
         except MemoryError:
-            self.bench.exhausted += 1
+            self.evaluation.exhausted += 1
             return False
         return given_up_so_far() == given_up and priority_of(&value, priority)
 

@@ -3,7 +3,7 @@
 cimport cython
 from libc.stdint cimport uint32_t, uint64_t
 
-from amps._core.delivery.output cimport Outlet
+from amps._core.delivery.output cimport OutputBuffer
 from amps._core.expressions.machine cimport Filter, FilterSet
 from amps._core.journal.queue_records cimport QueueDelivery, QueueMatch
 from amps._core.journal.reader cimport LogCursor, LogFile
@@ -127,7 +127,7 @@ cdef class QueueReceiver:
 
     cdef readonly uint32_t number
     cdef readonly object owner
-    cdef Outlet outlet
+    cdef OutputBuffer output
     cdef LeaseTable leases         # of its connection
     cdef uint32_t flags            # of delivery/output.pyx
     cdef bytes ids                 # the end of a frame's beginning: `,"sids":"…"`, or nothing

@@ -1,7 +1,7 @@
 # Sends queue messages: from the deliveries that the core decided on to frames, without a Python object per message.
 #
 # The core says which message goes to which subscription, by log positions. One QueueSender per transport reads the
-# messages at these positions out of the mapped journal and lays frames out in the outlets of their connections.
+# messages at these positions out of the mapped journal and lays frames out in the outputs of their connections.
 #
 #     take(record)   a batch of deliveries has come; it waits behind those that came before
 #     run(durable)   sends what the watermark allows: nobody shall work on what a crash of the machine could take back
@@ -25,7 +25,7 @@ from functools import partial
 
 from amps._core.expressions.machine cimport FilterSet
 from amps._core.journal.reader import LogDamaged
-from amps._core.delivery.output cimport Outlet
+from amps._core.delivery.output cimport OutputBuffer
 from amps._core.wire.ingress cimport LeaseTable
 from amps._core.journal.queue_records cimport (
     DELIVERY_BARRIER,
@@ -51,7 +51,9 @@ cdef class QueueReceiver:
     def __cinit__(self):
         self.parked = NULL
 
-    def __init__(self, uint32_t number, owner, Outlet outlet, LeaseTable leases, uint32_t flags, bytes sub_id, queues):
+    def __init__(
+        self, uint32_t number, owner, OutputBuffer output, LeaseTable leases, uint32_t flags, bytes sub_id, queues
+    ):
         """owner: what `damaged` is told. flags: of delivery/output.pyx; bookmarks are always sent.
 
         sub_id: as it stands between the quotes of a header, None if the client does not want to be told. queues:
@@ -59,7 +61,7 @@ cdef class QueueReceiver:
         """
         self.number = number
         self.owner = owner
-        self.outlet = outlet
+        self.output = output
         self.leases = leases
         self.beginnings = {}
         self.parked_first = self.parked_end = self.parked_capacity = 0
@@ -360,8 +362,8 @@ cdef class QueueSender:
         # Clients of others know by it what to acknowledge, so it is there without an end, too; not in barriers.
         if not delivery.flags & DELIVERY_BARRIER:
             flags |= LEASE
-            receiver.outlet.lease_until_ns = delivery.lease_until_ns
-        receiver.outlet.publish(
+            receiver.output.lease_until_ns = delivery.lease_until_ns
+        receiver.output.publish(
             PyBytes_AS_STRING(beginning), <uint64_t>PyBytes_GET_SIZE(beginning), flags, record, self.reader.cursor
         )
         if not delivery.flags & DELIVERY_BARRIER:

@@ -1,7 +1,7 @@
 from collections.abc import Callable, Collection, Mapping
 
-from amps._core.delivery.output import Outlet
-from amps._core.expressions.machine import Filter, FilterBench, FilterSet
+from amps._core.delivery.output import OutputBuffer
+from amps._core.expressions.machine import EvaluationContext, Filter, FilterSet
 from amps._core.journal.reader import LogDamaged, LogDirectory, LogFile, LogUnreadable
 from amps._core.queues.manager import QueueWalk, SlotMemory
 from amps._core.shm.memory import ControlPage
@@ -18,7 +18,7 @@ class FilterCursor:
     def number(self) -> int: ...
 
 class Scan:
-    def __init__(self, walk: QueueWalk, entry: TopicEntry, bench: FilterBench) -> None: ...
+    def __init__(self, walk: QueueWalk, entry: TopicEntry, evaluation: EvaluationContext) -> None: ...
 
 class QueueFiltering:
     def __init__(
@@ -32,7 +32,7 @@ class QueueFiltering:
     ) -> None: ...
     def __len__(self) -> int: ...
     def begin(
-        self, number: int, queue: int, filter_: Filter, bench: FilterBench, entry: TopicEntry
+        self, number: int, queue: int, filter_: Filter, evaluation: EvaluationContext, entry: TopicEntry
     ) -> None: ...
     def end(self, number: int) -> None: ...
     def run(self, limit: int, bytes_max: int) -> bool: ...
@@ -71,7 +71,7 @@ class QueueReceiver:
         self,
         number: int,
         owner: object,
-        outlet: Outlet,
+        output: OutputBuffer,
         leases: LeaseTable,
         flags: int,
         sub_id: bytes | None,

@@ -29,7 +29,7 @@ cdef enum:
 cdef class SlotMemory:
 
     def __init__(self, slots, counters, uint32_t block_capacity):
-        """slots, counters: memory as QueueArena and QueueBook have it, read-only is enough."""
+        """slots, counters: memory as QueueArena and QueueManager have it, read-only is enough."""
         cdef const unsigned char[::1] slots_view = slots
         cdef const unsigned char[::1] counters_view = counters
         self.slots_memory = slots

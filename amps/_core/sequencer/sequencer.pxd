@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from amps._core.journal.writer cimport LogWriter, PublisherMap
-from amps._core.queues.manager cimport QueueDesk
+from amps._core.queues.manager cimport LogAdapter
 from amps._core.shm.memory cimport Ring
 
 

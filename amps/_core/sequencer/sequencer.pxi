@@ -61,14 +61,14 @@ cdef class Sequencer:
     journal: LogWriter of the journal, None without a transaction log. transient: LogWriter for topics that are not
     recorded. is_logged(topic, message_type) tells which topics the journal takes. open_spill(token) maps the file of a
     message that was too large for its ring. next_txid: the first transaction id to be given. publishers: {publisher id:
-    highest sequence} from recovery. queues: a QueueDesk, and `feeds` and `queue` of amps.config.queue_topics; None: no
+    highest sequence} from recovery. queues: a LogAdapter, and `feeds` and `queue` of amps.config.queue_topics; None: no
     queues.
     """
 
     # sessions, client names, topics, publishers
     cdef readonly LogWriter journal
     cdef object is_logged
-    cdef readonly QueueDesk desk
+    cdef readonly LogAdapter adapter
     cdef object queue_topics
     cdef readonly uint64_t now_ns
     cdef list transports           # TransportState by number
@@ -119,9 +119,9 @@ cdef class Sequencer:
         self.run_length = 0
         self.journal = journal
         self.is_logged = is_logged
-        self.desk, self.queue_topics = queues or (None, None)
-        if self.desk is not None:
-            self.desk.last_sequence = self.last_sequence
+        self.adapter, self.queue_topics = queues or (None, None)
+        if self.adapter is not None:
+            self.adapter.last_sequence = self.last_sequence
         self.now_ns = now_ns
         self.transports = []
         self.topics_by_key = {}
@@ -161,9 +161,9 @@ cdef class Sequencer:
         self.transports[index] = state
         for key in [key for key in self.names if key[0] == index]:
             self._give_up_name(key)
-        if self.desk is not None:
-            self.desk.book.end_transport(index, self.now_ns)
-            self.desk.book.take_cursor_news()  # who would evaluate these filters is gone
+        if self.adapter is not None:
+            self.adapter.manager.end_transport(index, self.now_ns)
+            self.adapter.manager.take_cursor_news()  # who would evaluate these filters is gone
 
     def topic_number(self, str topic, str message_type):
         """The core's number of a topic; made when first asked for."""
@@ -184,10 +184,10 @@ cdef class Sequencer:
             topic.logged = self.journal is not None and self.is_logged(text, type_text)
             topic.feeds = ()
             topic.queue = -1
-            if self.desk is not None:
+            if self.adapter is not None:
                 if topic.logged:
                     topic.feeds = tuple([
-                        self.desk.book.queues[number] for number in self.queue_topics.feeds(text, type_text)
+                        self.adapter.manager.queues[number] for number in self.queue_topics.feeds(text, type_text)
                     ])
                 number = self.queue_topics.queue(text, type_text)
                 topic.queue = -1 if number is None else number
@@ -257,8 +257,8 @@ cdef class Sequencer:
         if session.serial == serial:
             session.state = SESSION_NONE
             self._give_up_name((index, slot))
-        if self.desk is not None:
-            self.desk.book.end_client(client_key(index, slot, serial), self.now_ns)
+        if self.adapter is not None:
+            self.adapter.manager.end_client(client_key(index, slot, serial), self.now_ns)
             self._tell_cursors()
         return 0
 
@@ -271,7 +271,7 @@ cdef class Sequencer:
 
     cdef int _tell_cursors(self) except -1:
         """Tell transports which filters they have to evaluate from now on, and which not any more."""
-        for transport, cursor, queue, key in self.desk.book.take_cursor_news():
+        for transport, cursor, queue, key in self.adapter.manager.take_cursor_news():
             if queue is None:
                 self.replies.append((transport, ("queue_evaluated_enough", 0, 0, cursor)))
             else:
@@ -292,14 +292,14 @@ cdef class Sequencer:
         if now_ns > self.now_ns:
             self.now_ns = now_ns
         self.durable = durable
-        if self.desk is not None:
-            self.desk.book.pass_time(self.now_ns)
+        if self.adapter is not None:
+            self.adapter.manager.pass_time(self.now_ns)
         for index in range(len(self.transports)):
             state = <TransportState>self.transports[index]
             if state.taken == 0:
                 state.taken = self._process(index, state, bytes_max)
                 worked = worked or state.taken > 0
-        if self.desk is not None and self._serve_queues():
+        if self.adapter is not None and self._serve_queues():
             worked = True
         if worked:
             self.publish_watermarks(control)
@@ -406,20 +406,20 @@ cdef class Sequencer:
             if topic.queue < 0:
                 raise ValueError("a transport pushed an acknowledgement of messages of no queue")
             writer = self.journal
-            if self.desk.book.output.removal_count:
+            if self.adapter.manager.output.removal_count:
                 # It may be about something that has left: nobody may be told so before the journal is.
                 self._write_removals()
-                if self.desk.book.output.removal_count:
+                if self.adapter.manager.output.removal_count:
                     return self._refuse(session, slot, state)
             client = client_key(state.index, slot, session.serial)
-            if not self.desk.may_acknowledge(record, <uint32_t>topic.queue, client):
+            if not self.adapter.may_acknowledge(record, <uint32_t>topic.queue, client):
                 return self._answer_acknowledgement(record, state.index, True)
         else:
             writer = self.journal if topic.logged and not record.flags & FLAG_UNRECORDED else self.transient
         if record.length >= self._refused_from_bytes and writer is self.journal:
             return self._refuse(session, slot, state)
         enters = topic.feeds and writer is self.journal and record.kind != KIND_QUEUE_ACKNOWLEDGEMENT
-        if enters and not self.desk.book.arena.ensure(<uint32_t>PyTuple_GET_SIZE(topic.feeds)):
+        if enters and not self.adapter.manager.arena.ensure(<uint32_t>PyTuple_GET_SIZE(topic.feeds)):
             return self._refuse(session, slot, state)
         if self.run_writer is not writer:
             self.flush_run()
@@ -468,7 +468,7 @@ cdef class Sequencer:
             writer.index.add(record, record.position - writer.start_position)
         self.run_length += align8(record.length)
         if enters:
-            self.desk.enqueue(record, topic.name, topic.feeds, self.now_ns)
+            self.adapter.enqueue(record, topic.name, topic.feeds, self.now_ns)
         return 0
 
     # --- queues ---------------------------------------------------------------------------------------
@@ -481,7 +481,7 @@ cdef class Sequencer:
         cdef uint32_t matches = 0
         cdef uint32_t removed = 0
         self.acknowledged += record.payload_length // <uint32_t>sizeof(QueueEntry)
-        cdef uint32_t kept = self.desk.acknowledge(
+        cdef uint32_t kept = self.adapter.acknowledge(
             record, <uint32_t>topic.queue, client_key(index, slot, serial), self.now_ns, &token, &matches, &removed
         )
         if token:
@@ -491,7 +491,7 @@ cdef class Sequencer:
     cdef int _answer_acknowledgement(self, RecordHeader* record, int index, bint refused) except -1:
         """Something does nothing: it came a second time, or too many acknowledgements wait for their messages."""
         if record.kind == KIND_QUEUE_ACKNOWLEDGEMENT:
-            token = self.desk.token_of(record)
+            token = self.adapter.token_of(record)
             if token:
                 slot, serial = <uint32_t>record.position, record.position >> 32
                 self.replies.append((index, ("queue_acknowledged", slot, serial, token, 0, 0, refused)))
@@ -500,15 +500,15 @@ cdef class Sequencer:
     cdef bint _serve_queues(self) except -1:
         """Decide what is delivered, write down what has left, hand the deliveries over. True: there were any."""
         cdef bint worked = self._write_removals()  # what time and clients have taken out
-        if self.desk.book.output.has_unwritten_deliveries:
+        if self.adapter.manager.output.has_unwritten_deliveries:
             # Nobody would hear now of what is decided, and leases would run meanwhile.
             return worked
-        self.desk.book.output.frozen = self.refuses or self.desk.book.output.removal_count > 0
-        self.desk.book.serve(self.now_ns)
+        self.adapter.manager.output.frozen = self.refuses or self.adapter.manager.output.removal_count > 0
+        self.adapter.manager.serve(self.now_ns)
         worked = self._write_removals() or worked
-        if self.desk.book.output.has_unwritten_deliveries:
+        if self.adapter.manager.output.has_unwritten_deliveries:
             return worked
-        for transport, record in self.desk.take_deliveries(self.journal.position if self.removals_recorded else 0):
+        for transport, record in self.adapter.take_deliveries(self.journal.position if self.removals_recorded else 0):
             self.replies.append((transport, record))
             worked = True
         self.removals_recorded = False
@@ -520,12 +520,12 @@ cdef class Sequencer:
         cdef uint32_t queue = 0
         cdef uint64_t count = 0
         cdef bint written = False
-        while self.desk.book.output.removal_count:
-            memory = self.desk.removal_record(&queue, &count)
-            message_type, name = self.desk.names[queue]
+        while self.adapter.manager.output.removal_count:
+            memory = self.adapter.removal_record(&queue, &count)
+            message_type, name = self.adapter.names[queue]
             if not self._append(<RecordHeader*><char*>memory, self._topic(name, message_type)):
                 break
-            self.desk.removals_written(count)
+            self.adapter.removals_written(count)
             self.removals_recorded = written = True
         return written
 
@@ -565,7 +565,7 @@ cdef class Sequencer:
         cdef Session* session = state.session(slot)
         number, queues, max_backlog, filter_key, *shown = wanted
         if session.serial == serial and session.state == SESSION_ACTIVE:
-            backlog = self.desk.book.subscribe(
+            backlog = self.adapter.manager.subscribe(
                 index, number, client_key(index, slot, serial), dict.fromkeys(queues, filter_key), max_backlog,
                 *shown,
             )
@@ -603,7 +603,7 @@ cdef class Sequencer:
         cdef uint32_t serial = <uint32_t>(record.position >> 32)
         cdef bytes payload
         if record.kind == KIND_QUEUE_MATCHES:
-            return self.desk.hear(record, self.now_ns)
+            return self.adapter.hear(record, self.now_ns)
         payload = (<const char*>record_payload(record))[: record.payload_length]
         if record.kind == KIND_DECLARE_TOPIC:
             name, message_type = msgpack.unpackb(payload)
@@ -622,7 +622,7 @@ cdef class Sequencer:
             self._subscribe(index, state, slot, serial, tuple(msgpack.unpackb(payload)))
         elif record.kind == KIND_QUEUE_UNSUBSCRIBE:
             (number,) = msgpack.unpackb(payload)
-            self.desk.book.unsubscribe(index, number, self.now_ns)
+            self.adapter.manager.unsubscribe(index, number, self.now_ns)
             self.replies.append((index, ("queue_ended", slot, serial, number)))
             self._tell_cursors()
         else:
@@ -645,17 +645,17 @@ cdef class Sequencer:
     @property
     def durable_awaited(self):
         """Log position up to which the journal must be durable for what is delivered; 0: nothing waits, or ever did."""
-        return 0 if self.desk is None else self.desk.durable_awaited
+        return 0 if self.adapter is None else self.adapter.durable_awaited
 
     @property
     def queues_due_ns(self):
         """UNIX time at which a queue has something to do at the latest; None: there are no queues."""
-        return None if self.desk is None else self.desk.book.due_ns
+        return None if self.adapter is None else self.adapter.manager.due_ns
 
     @property
     def undelivered_from(self):
         """Log position before which no queue holds anything that it has not delivered yet; None: none holds any."""
-        return None if self.desk is None else self.desk.book.undelivered_from
+        return None if self.adapter is None else self.adapter.manager.undelivered_from
 
     @property
     def has_replies(self):

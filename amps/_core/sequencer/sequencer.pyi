@@ -3,7 +3,7 @@ from collections.abc import Callable, Container, Mapping, Sequence, Set
 from typing import Literal, Protocol
 
 from amps._core.journal.writer import LogWriter
-from amps._core.queues.manager import QueueDesk
+from amps._core.queues.manager import LogAdapter
 from amps._core.shm.memory import ControlPage, Ring
 
 _LogonReply = tuple[Literal["logon"], int, int, bool, int, int]
@@ -41,12 +41,12 @@ class Sequencer:
         next_txid: int,
         publishers: Mapping[int, int],
         now_ns: int,
-        queues: tuple[QueueDesk, _QueueTopics] | None = None,
+        queues: tuple[LogAdapter, _QueueTopics] | None = None,
     ) -> None: ...
     @property
     def journal(self) -> LogWriter | None: ...
     @property
-    def desk(self) -> QueueDesk | None: ...
+    def adapter(self) -> LogAdapter | None: ...
     @property
     def now_ns(self) -> int: ...
     @property
@@ -89,7 +89,7 @@ class Sequencer:
     def undelivered_from(self) -> int | None: ...
     def take_replies(self) -> list[tuple[int, Reply | bytes]]: ...
 
-WOKEN_BY_BELL: int
+WOKEN_BY_SIGNAL: int
 
 class CoreTurns:
     sequencer: Sequencer
@@ -97,8 +97,8 @@ class CoreTurns:
         self,
         control: ControlPage,
         egress: Sequence[Ring],
-        bells: Sequence[int],
-        bell: int,
+        wake_ups: Sequence[int],
+        wake_up: int,
         supervisor: int,
         requests: int,
         bytes_max: int,
@@ -116,7 +116,7 @@ class CoreTurns:
         after: Callable[[], None],
     ) -> None: ...
     def turn(self, now_ns: int) -> bool: ...
-    def linger(self, limit_ns: int) -> bool: ...
+    def busy_poll(self, limit_ns: int) -> bool: ...
     def sleeps(self) -> None: ...
     def wakes(self) -> None: ...
     def wait(self, timeout_ms: int, orphaned: bool, answers_wait: bool) -> int: ...

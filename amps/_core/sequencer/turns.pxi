@@ -30,12 +30,12 @@ cdef extern from "<sched.h>" nogil:
     int sched_yield()
 
 cdef enum:
-    BELL_PLACE = 0
+    WAKE_UP_PLACE = 0
     SUPERVISOR_PLACE = 1
     REQUESTS_PLACE = 2
     PLACES = 3
 
-WOKEN_BY_BELL = 1 << BELL_PLACE
+WOKEN_BY_SIGNAL = 1 << WAKE_UP_PLACE
 
 
 cdef class CoreTurns:
@@ -52,29 +52,29 @@ cdef class CoreTurns:
     cdef readonly object blocked   # transports of which some wait
     cdef readonly set replacing    # transports that died and whose rings are not empty yet; the owner's to change
     cdef int transports
-    cdef int[TRANSPORTS_MAX] bells
-    cdef int bell
+    cdef int[TRANSPORTS_MAX] wake_ups
+    cdef int wake_up
     cdef int supervisor
     cdef int requests
     cdef uint64_t bytes_max
 
     def __init__(
-        self, ControlPage control not None, egress, bells, int bell, int supervisor, int requests, uint64_t bytes_max,
-        as_record
+        self, ControlPage control not None, egress, wake_ups, int wake_up, int supervisor, int requests,
+        uint64_t bytes_max, as_record
     ):
-        """egress, bells: the ring and the doorbell's descriptor of each transport. bell, supervisor, requests: the
-        descriptors that the core waits for. bytes_max: taken from each ring in one turn, about. as_record(answer): the
-        record that tells a transport.
+        """egress, wake_ups: the ring of each transport and the descriptor that wakes it. wake_up, supervisor, requests:
+        the descriptors that the core waits for. bytes_max: taken from each ring in one turn, about.
+        as_record(answer): the record that tells a transport.
         """
-        if len(egress) > TRANSPORTS_MAX or len(egress) != len(bells):
-            raise ValueError("one ring and one doorbell for each transport")
+        if len(egress) > TRANSPORTS_MAX or len(egress) != len(wake_ups):
+            raise ValueError("one ring and one wake-up for each transport")
         self.control = control
         self.egress = list(egress)
         self.waiting = [[] for _ in self.egress]
         self.transports = <int>len(self.egress)
-        for index, descriptor in enumerate(bells):
-            self.bells[index] = descriptor
-        self.bell = bell
+        for index, descriptor in enumerate(wake_ups):
+            self.wake_ups[index] = descriptor
+        self.wake_up = wake_up
         self.supervisor = supervisor
         self.requests = requests
         self.bytes_max = bytes_max
@@ -150,11 +150,11 @@ cdef class CoreTurns:
         full_fence()
         for index in range(self.transports):
             if load_relaxed(&self.control.data.transport[index].sleeping):
-                # A bell that cannot take another ring has been rung.
-                write(self.bells[index], &one, sizeof(one))
+                # A wake-up that is full has been sent already.
+                write(self.wake_ups[index], &one, sizeof(one))
         return 0
 
-    def linger(self, uint64_t limit_ns):
+    def busy_poll(self, uint64_t limit_ns):
         """Look for work for so long, leaving the processor to whoever wants it. True: there is some.
 
         Whoever brings it then has nobody to wake, which costs both sides more than some looks do.
@@ -168,19 +168,19 @@ cdef class CoreTurns:
         return True
 
     def sleeps(self):
-        """Say that the bell must be rung from now on."""
+        """Say that this process sleeps: it needs a wake-up from now on."""
         store_release(&self.control.data.core.sleeping, 1)
         full_fence()
 
     def wakes(self):
-        """No bell is needed for now."""
+        """No wake-up is needed for now."""
         store_release(&self.control.data.core.sleeping, 0)
 
     def wait(self, int timeout_ms, bint orphaned, bint answers_wait):
-        """Wait for the bell, the supervisor or a request. Returns WOKEN_BY_BELL if it was the bell alone.
+        """Wait for a wake-up, the supervisor or a request. Returns WOKEN_BY_SIGNAL if it was the wake-up alone.
 
-        orphaned: there is no supervisor any more, and only the bell counts. answers_wait: for room for answers instead
-        of for requests, which must not wake us over and over.
+        orphaned: there is no supervisor, only wake-ups count. answers_wait: for room for answers instead of for
+        requests, which must not wake us over and over.
         """
         cdef pollfd[PLACES] places
         cdef uint64_t rings
@@ -188,8 +188,8 @@ cdef class CoreTurns:
         cdef int woken = 0
         cdef int place
         cdef int count = 1 if orphaned else PLACES
-        places[BELL_PLACE].fd = self.bell
-        places[BELL_PLACE].events = POLLIN
+        places[WAKE_UP_PLACE].fd = self.wake_up
+        places[WAKE_UP_PLACE].events = POLLIN
         places[SUPERVISOR_PLACE].fd = self.supervisor
         places[SUPERVISOR_PLACE].events = POLLIN
         places[REQUESTS_PLACE].fd = self.requests
@@ -203,6 +203,6 @@ cdef class CoreTurns:
         for place in range(count):
             if places[place].revents:
                 woken |= 1 << place
-        if woken & 1 << BELL_PLACE:
-            read(self.bell, &rings, sizeof(rings))
+        if woken & 1 << WAKE_UP_PLACE:
+            read(self.wake_up, &rings, sizeof(rings))
         return woken

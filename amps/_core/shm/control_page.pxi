@@ -7,7 +7,7 @@
 # Invariants: each word has one writer. A producer publishes by a release store of `head` after the bytes are
 # there, a consumer frees by a release store of `tail` after it is done with them. A record never wraps: where it
 # would, a pad record fills the rest of the ring. Sleeping: a process says that it sleeps, looks once more, and only
-# then waits for its doorbell; the other side pushes, fences, and rings if the other says that it sleeps.
+# then waits for a wake-up; the other side pushes, fences, and sends one if the other says that it sleeps.
 
 import mmap
 
@@ -188,16 +188,11 @@ cdef class ControlPage:
 
     # --- sleep flags and heartbeats -------------------------------------------------------------------
 
-    @property
-    def core_sleeping(self):
-        """True: the core waits for its doorbell. Read it only after `fence`."""
-        return load_acquire(&self.data.core.sleeping) != 0
-
     def set_core_sleeping(self, bint sleeping):
         store_release(&self.data.core.sleeping, sleeping)
         full_fence()
 
-    def core_needs_bell(self):
+    def core_needs_wake_up(self):
         """Producer, after publishing: whether the core must be woken."""
         full_fence()
         return load_relaxed(&self.data.core.sleeping) != 0
@@ -431,7 +426,7 @@ cdef class InstanceView:
         return load_acquire(&self.egress.data.head) != load_relaxed(&self.egress.data.tail)
 
     def fall_asleep(self):
-        """Say that the doorbell must be rung from now on. False: something has moved since the last reading."""
+        """Say that this process sleeps. False: something has moved since the last reading."""
         if not self.asleep:
             self.asleep = True
             store_release(&self.line.sleeping, 1)
@@ -442,7 +437,7 @@ cdef class InstanceView:
         return True
 
     cpdef wake(self):
-        """No doorbell is needed for now."""
+        """No wake-up is needed for now."""
         if self.asleep:
             self.asleep = False
             store_release(&self.line.sleeping, 0)
@@ -452,7 +447,7 @@ cdef class InstanceView:
         if position <= load_relaxed(&self.line.durable_wanted):
             return False
         store_release(&self.line.durable_wanted, position)
-        return self.control.core_needs_bell()
+        return self.control.core_needs_wake_up()
 
     def set_transient_read(self, uint64_t position):
         """Say how far the transient log was read; mostly unchanged."""

@@ -19,7 +19,7 @@ cdef struct CoreLine:
     uint64_t next_txid             # every record below these two watermarks has a lower transaction id
     uint64_t journal_number        # number of the journal file in use
     uint64_t transient_number       # number of the transient segment in use
-    uint64_t sleeping              # 1: ring the core's doorbell after pushing
+    uint64_t sleeping              # 1: the core needs a wake-up after a push
     uint64_t heartbeat_ns          # monotonic clock at the core's last turn
 
 
@@ -33,7 +33,7 @@ cdef struct FlushLine:
 
 
 cdef struct TransportLine:
-    uint64_t sleeping              # 1: ring this transport's doorbell when anything moves
+    uint64_t sleeping              # 1: this transport needs a wake-up when anything moves
     uint64_t transient_read         # position in the transient log up to which it has read
     uint64_t heartbeat_ns
     uint64_t alive                 # 0: nobody reads; the core ignores transient_read

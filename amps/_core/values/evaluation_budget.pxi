@@ -19,11 +19,11 @@ cdef enum:
     WORK_BYTES = 262144            # read more than once, before the clock is read
 
 
-effort.allowance_ns = 0
-effort.deadline.clock_ns = 0
-effort.deadline.work_ns = 0
-effort.worked_bytes = 0
-effort.given_up = 0
+budget.allowance_ns = 0
+budget.deadline.clock_ns = 0
+budget.deadline.work_ns = 0
+budget.worked_bytes = 0
+budget.given_up = 0
 
 
 cdef Deadline deadline_after(uint64_t at_most_ns) noexcept nogil:
@@ -31,10 +31,10 @@ cdef Deadline deadline_after(uint64_t at_most_ns) noexcept nogil:
     cdef Deadline deadline
     deadline.clock_ns = monotonic_ns() + at_most_ns
     deadline.work_ns = thread_time_ns() + at_most_ns
-    if effort.allowance_ns:
+    if budget.allowance_ns:
         is_over()  # its time begins, if nobody has asked before
-        deadline.clock_ns = min(deadline.clock_ns, effort.deadline.clock_ns)
-        deadline.work_ns = min(deadline.work_ns, effort.deadline.work_ns)
+        deadline.clock_ns = min(deadline.clock_ns, budget.deadline.clock_ns)
+        deadline.work_ns = min(deadline.work_ns, budget.deadline.work_ns)
     return deadline
 
 
@@ -52,21 +52,21 @@ cdef bint has_passed(Deadline* deadline) noexcept nogil:
 
 cdef bint is_over() noexcept nogil:
     """Whether the time of the current message is over."""
-    if effort.allowance_ns == 0:
+    if budget.allowance_ns == 0:
         return False
-    if effort.deadline.clock_ns == 0:
-        effort.deadline.clock_ns = monotonic_ns() + effort.allowance_ns
-        effort.deadline.work_ns = thread_time_ns() + effort.allowance_ns
+    if budget.deadline.clock_ns == 0:
+        budget.deadline.clock_ns = monotonic_ns() + budget.allowance_ns
+        budget.deadline.work_ns = thread_time_ns() + budget.allowance_ns
         return False
-    return has_passed(&effort.deadline)
+    return has_passed(&budget.deadline)
 
 
 cdef bint is_overworked(uint64_t bytes_) noexcept nogil:
     """Told by extractors that read a part of the message, of so many bytes, once more: True: they have to give up."""
-    effort.worked_bytes += bytes_
-    if effort.worked_bytes < WORK_BYTES:
+    budget.worked_bytes += bytes_
+    if budget.worked_bytes < WORK_BYTES:
         return False
-    effort.worked_bytes = 0
+    budget.worked_bytes = 0
     if not is_over():
         return False
     give_up()
@@ -74,12 +74,12 @@ cdef bint is_overworked(uint64_t bytes_) noexcept nogil:
 
 
 cdef void give_up() noexcept nogil:
-    effort.given_up += 1
+    budget.given_up += 1
 
 
 def searches_given_up():
     """How many searches were given up in this process because they took too long."""
-    return effort.given_up
+    return budget.given_up
 
 
 def message(uint64_t length):

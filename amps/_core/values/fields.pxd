@@ -18,30 +18,30 @@ cdef struct Deadline:
     uint64_t work_ns               # of the thread
 
 
-cdef struct Effort:
+cdef struct EvaluationBudget:
     uint64_t allowance_ns          # of the current message; 0 = there is none
     Deadline deadline              # clock_ns 0 = nobody has asked yet
     uint64_t worked_bytes          # since the clock was read
     uint64_t given_up              # searches, in all messages
 
 
-cdef Effort effort                 # of the process
+cdef EvaluationBudget budget                 # of the process
 
 
 # What every message asks, without a call.
 cdef inline void begin_message(uint64_t bytes_) noexcept nogil:
-    effort.worked_bytes = 0
-    effort.allowance_ns = MESSAGE_NS + bytes_ * BYTE_NS
-    effort.deadline.clock_ns = 0
+    budget.worked_bytes = 0
+    budget.allowance_ns = MESSAGE_NS + bytes_ * BYTE_NS
+    budget.deadline.clock_ns = 0
 
 
 cdef inline void end_message() noexcept nogil:
-    effort.allowance_ns = 0
+    budget.allowance_ns = 0
 
 
 # Whether the current message is so large that every step must ask.
 cdef inline bint is_large() noexcept nogil:
-    return effort.allowance_ns > <uint64_t>MESSAGE_NS + LARGE_BYTES * BYTE_NS
+    return budget.allowance_ns > <uint64_t>MESSAGE_NS + LARGE_BYTES * BYTE_NS
 
 
 cdef inline bint is_large_and_over() noexcept nogil:
@@ -49,7 +49,7 @@ cdef inline bint is_large_and_over() noexcept nogil:
 
 
 cdef inline uint64_t given_up_so_far() noexcept nogil:
-    return effort.given_up
+    return budget.given_up
 
 
 cdef Deadline deadline_after(uint64_t at_most_ns) noexcept nogil

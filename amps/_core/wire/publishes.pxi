@@ -21,7 +21,7 @@ from libc.stdint cimport int32_t, uint32_t, uint64_t, uint8_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memmove, memset
 
-from amps._core.expressions.machine cimport FilterBench, FilterSet
+from amps._core.expressions.machine cimport EvaluationContext, FilterSet
 from amps._core.journal.record cimport (
     FLAG_DELTA,
     FLAG_DERIVED_PUBLISHER,
@@ -374,15 +374,15 @@ cdef class Ingress:
     cdef bint is_recorded(self, TopicEntry entry, const RecordHeader* record, const uint8_t* payload) except -1:
         """Whether a message's content is one of those that the transaction log takes of its topic."""
         cdef FilterSet filters = entry.recorded_if
-        cdef FilterBench bench = filters.bench
-        cdef uint64_t unreadable = bench.unreadable
+        cdef EvaluationContext evaluation = filters.evaluation
+        cdef uint64_t unreadable = evaluation.unreadable
         if filters.asks_message:
-            tell_facts(bench.context, record, entry.raw_name, False, True)
+            tell_facts(evaluation.context, record, entry.raw_name, False, True)
             if filters.asks_publisher:
-                bench.tell_publisher(self.publisher_id)
+                evaluation.tell_publisher(self.publisher_id)
         filters.match(payload, record.payload_length)
-        if bench.unreadable != unreadable:
-            bench.last_unreadable = (entry.name, record.publisher_id, record.sequence)
+        if evaluation.unreadable != unreadable:
+            evaluation.last_unreadable = (entry.name, record.publisher_id, record.sequence)
         return filters.matched_count > 0
 
     def log_on(self, str message_type, uint64_t publisher_id, uint64_t derived_id, bytes user_id, bint numbered,

@@ -58,7 +58,7 @@ def watched_queues(config: ServerConfig) -> list[int]:
 
 
 class ActionPins:
-    """A blocker of JournalKeeper. `look` is called by the core between turns, `oldest_journal` by any thread."""
+    """A blocker of JournalRetention. `look` is called by the core between turns, `oldest_journal` by any thread."""
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ in any case FlushInterval after the first message it will cover. Between two syn
 took, so that a quick stream of small messages does not cost a sync each.
 
 Order after a sync: first the watermark file (survives the death of the process, and tells recovery which records
-must be there), then the durable watermark (which releases acknowledgements), then the doorbells.
+must be there), then the durable watermark (which releases acknowledgements), then the wake-ups.
 
 The loop itself is in amps/_core/journal/group_commit.pxi, and does without the interpreter.
 
@@ -57,13 +57,15 @@ class Flusher:
         self._background = background
         plain = syncs_plainly(disk)
         self.pages = (
-            None if keeps_pages or not plain else PageRelease(runtime.control, len(runtime.transport_bells))
+            None
+            if keeps_pages or not plain
+            else PageRelease(runtime.control, len(runtime.transport_wake_ups))
         )
         """Gives pages back; None: nothing does."""
         self._commit = GroupCommit(
             runtime.control,
-            runtime.core_bell.fd,
-            [bell.fd for bell in runtime.transport_bells],
+            runtime.core_wake_up.fd,
+            [wake_up.fd for wake_up in runtime.transport_wake_ups],
             runtime.write_statistics.words,
             int(flush_interval_s * SECOND_NS),
             BATCH_BYTES,
@@ -133,7 +135,7 @@ class Flusher:
     def _fail(self, number: int) -> None:
         """A full file cannot be closed, or there is a defect: as this thread ends, nothing gets durable any more."""
         self._runtime.control.flush_failed = number
-        self._runtime.core_bell.ring()
+        self._runtime.core_wake_up.send()
 
     def _sync(self, descriptor: int) -> None:
         self._disk.sync(descriptor)

@@ -72,7 +72,7 @@ class FreeSpaceWatch:
                 if device in seen:
                     continue
                 space = self._look(directory)
-            except OSError:  # somebody else's business (journal_guard.py)
+            except OSError:  # somebody else's business (storage_monitor.py)
                 continue
             seen.add(device)
             self._judge(directory, self._found.setdefault(device, _FileSystem()), space)

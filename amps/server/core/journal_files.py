@@ -15,9 +15,10 @@ A disk may be full, or refuse, at any time. All that a new file may fail for is 
 (`prepare_file`), and when that fails nothing has changed: the core refuses messages and asks again. Once a file is
 prepared, only a failing device can stop it (StorageFailure).
 
-What becomes of full journals is the keeper's (journal_keeper.py), whether they are still there the guard's
-(journal_guard.py). Their work is done by the housekeeping thread: what the guard has to restore comes first, then
-indexes, then spares, then chores of others, then the keeper's work; topic indexes come last.
+Journal retention (journal_retention.py) decides what becomes of full journals. The storage monitor
+(storage_monitor.py) sees that the files stay in their places. The housekeeping thread does the work of both: what the
+monitor has to restore comes first, then indexes, then spares, then chores of others, then retention; topic indexes
+come last.
 """
 
 import contextlib
@@ -44,10 +45,10 @@ from amps.journal.names import (
 )
 from amps.journal.topic_index import topic_index_file_steps
 from amps.server.core.flusher import Flusher
-from amps.server.core.journal_guard import JournalGuard
-from amps.server.core.journal_keeper import WAIT_S, JournalKeeper
+from amps.server.core.journal_retention import WAIT_S, JournalRetention
 from amps.server.core.lock import hold_journal
 from amps.server.core.spare_journals import SpareJournals, make_spare
+from amps.server.core.storage_monitor import StorageMonitor
 from amps.server.runtime import Runtime
 
 MIB = 1 << 20
@@ -137,12 +138,18 @@ class JournalFiles:
         self.chores: list[Chore] = []
         """May grow; `wake` tells that one has something to do."""
         self._stopping = False
-        self.keeper = JournalKeeper(
+        self.retention = JournalRetention(
             directory, archive, instance_name, runtime.control, report, disk, runtime.index_path
         )
-        self.keeper.wake = self.wake
-        self.guard = JournalGuard(
-            directory, archive, instance_name, disk, report, self.keeper.full_paths, runtime.core_bell.ring
+        self.retention.wake = self.wake
+        self.monitor = StorageMonitor(
+            directory,
+            archive,
+            instance_name,
+            disk,
+            report,
+            self.retention.full_paths,
+            runtime.core_wake_up.send,
         )
         self._thread = threading.Thread(target=self._housekeeping, name="journal-files", daemon=True)
 
@@ -169,14 +176,14 @@ class JournalFiles:
         while self._indexes:  # without a thread
             self.step()
         self._topic_index_work = None
-        self.keeper.abandon()
+        self.retention.abandon()
         if self._background:
             self._keep_if_lost()
-            self.guard.close()
+            self.monitor.close()
 
     def write_publishers(self, index: IndexBuilder, position: int) -> None:
         """After `stop`: write down the last message of each publisher up to `position`, where the log ends."""
-        self.keeper.stop(self._headers[self._number], index, position)
+        self.retention.stop(self._headers[self._number], index, position)
 
     def resume(self, header: JournalHeader) -> None:
         """Open the file that recovery found in use."""
@@ -291,12 +298,12 @@ class JournalFiles:
         self._written_pages_end = 0
         hold_journal(descriptor)
         self._flusher.use_file(descriptor, self._headers[number].start_position)
-        self.guard.use(number, descriptor)
+        self.monitor.use(number, descriptor)
 
     def _keep_if_lost(self) -> None:
         """Nothing more is written to the file in use. If it was removed, what is open of it is all there is."""
-        if self._background and not self.guard.is_in_place():
-            self.guard.keep(self._number, os.dup(self._descriptor))
+        if self._background and not self.monitor.is_in_place():
+            self.monitor.keep(self._number, os.dup(self._descriptor))
 
     def index_memory(self, number: int, size_bytes: int) -> mmap.mmap:
         """Shared memory for the index of the file in use, readable by transports. Raises OSError."""
@@ -369,8 +376,8 @@ class JournalFiles:
         return (
             not (self._indexes or self._without_topic_index)
             and self._spares.due() is None
-            and not self.keeper.due()
-            and not self.guard.due()
+            and not self.retention.due()
+            and not self.monitor.due()
             and not any(chore.due() for chore in self.chores)
         )
 
@@ -385,9 +392,9 @@ class JournalFiles:
 
     def step(self) -> bool:
         """Do one piece of the housekeeping: restore a journal that was removed, write an index, make a spare, a piece
-        of a chore, or what the keeper has to do. False: there was nothing to do, or nothing could be done.
+        of a chore, or what the retention has to do. False: there was nothing to do, or nothing could be done.
         """
-        if self._background and self.guard.due() and self.guard.step():
+        if self._background and self.monitor.due() and self.monitor.step():
             return True
         with self._changed:
             full = self._indexes.pop(0) if self._indexes else None
@@ -402,7 +409,7 @@ class JournalFiles:
         if any(chore.step() for chore in self.chores):
             return True
         # On a full disk too: what it removes makes room.
-        return self.keeper.step() or self._step_topic_index()
+        return self.retention.step() or self._step_topic_index()
 
     def _write_index(self, number: int, index: IndexBuilder) -> None:
         path = index_path(self.directory, self.instance_name, number)
@@ -416,7 +423,7 @@ class JournalFiles:
         else:
             with contextlib.suppress(OSError):
                 self._runtime.index_path(number).unlink()
-        self.keeper.journal_full(self._headers.pop(number), data)
+        self.retention.journal_full(self._headers.pop(number), data)
 
     def _step_topic_index(self) -> bool:
         """Go on with a topic index, last of all: nothing waits for one. False: there was nothing to do."""

@@ -1,13 +1,13 @@
 """The core process: the loop around the sequencer.
 
 It has turns as long as there is work (`amps._core.sequencer.sequencer`); then it says that it sleeps, looks once
-more, and waits for its doorbell. Everything that decides is in `amps._core.sequencer.sequencer`; this module opens
+more, and waits for its wake-up. Everything that decides is in `amps._core.sequencer.sequencer`; this module opens
 and closes the log for it, looks around between turns and talks to the supervisor.
 
 Talk with the supervisor (one msgpack list per datagram): in `["transport died", i]`, `["drain"]`; out
 `["ready", seconds, directories]`, `["transport drained", i]`, `["refused", text, may pass]`, `["failed", text]`.
 
-Requests about journals (list, archive, compress, remove; journal_keeper.py) and about queues (queue_answers.py) come
+Requests about journals (list, archive, compress, remove; journal_retention.py) and about queues (queue_answers.py) come
 from the services process over `runtime.core_requests`: `[id, verb, options]` in, `[id, "ok"|"more"|"error", …]` out.
 
 A full disk, or one that takes no new files, does not end the core: what the next journal would be needed for is
@@ -31,7 +31,7 @@ from pathlib import Path
 import msgpack
 
 from amps._core.journal.writer import IndexBuilder, LogWriter
-from amps._core.sequencer.sequencer import WOKEN_BY_BELL, CoreTurns, Sequencer
+from amps._core.sequencer.sequencer import WOKEN_BY_SIGNAL, CoreTurns, Sequencer
 from amps._core.shm.memory import CORE_DRAINED, CORE_FAILED, CORE_RECOVERING, CORE_RUNNING, Placement
 from amps.config import ServerConfig
 from amps.journal.disk import DirectoryGone, Disk, Identity
@@ -65,7 +65,7 @@ IDLE_WAIT_MS = 100
 ANSWER_WAIT_MS = 1
 # How long the supervisor and the flusher may go unheard while there is work.
 LOOK_INTERVAL_NS = 10_000_000
-LINGER_NS = 100_000
+BUSY_POLL_NS = 100_000
 ORPHAN_DRAIN_NS = 6_000_000_000
 REQUESTS_PER_LOOK = 16
 REQUEST_BYTES_MAX = 65536
@@ -101,8 +101,8 @@ class Core:
         self.turns = CoreTurns(
             runtime.control,
             runtime.egress,
-            [bell.fd for bell in runtime.transport_bells],
-            runtime.core_bell.fd,
+            [wake_up.fd for wake_up in runtime.transport_wake_ups],
+            runtime.core_wake_up.fd,
             supervisor.fileno(),
             runtime.core_requests.fileno(),
             BATCH_BYTES,
@@ -230,7 +230,7 @@ class Core:
                 archive,
                 0 if expiration_s is None else now_ns - int(expiration_s * 1e9),
             )
-            files.keeper.start(recovered.journals, recovered.clients)
+            files.retention.start(recovered.journals, recovered.clients)
             journal = LogWriter(files, True)
         next_txid = max(recovered.last_txid + 1, now_ns // 1_000_000_000 * 1_000_000_000 + 1)
         transient.open_first(0, 0, next_txid)
@@ -251,14 +251,14 @@ class Core:
             next_txid,
             recovered.publishers,
             began_ns,
-            None if queues is None else (queues.desk, queues.topics),
+            None if queues is None else (queues.adapter, queues.topics),
         )
         for topic_id, (topic, message_type) in enumerate(recovered.topics):
             if journal is not None and not recovered.finished:
                 journal.note_topic(self.sequencer.topic_number(topic, message_type), topic_id)
         if self._journal_files is not None:
             self._refusing = Refusing(self.sequencer, self._journal_files, self._runtime.control, self._log)
-            self._journal_files.keeper.client_names = self.sequencer.client_names
+            self._journal_files.retention.client_names = self.sequencer.client_names
             try:
                 self._journal_files.wait_for_spares()
             except StorageFailure:
@@ -290,8 +290,8 @@ class Core:
         )
         queues.checkpoints.wake = files.wake
         files.chores.append(queues.checkpoints)
-        keeper = files.keeper
-        keeper.blockers.append(lambda: queues.oldest_journal(keeper.number_at))
+        retention = files.retention
+        retention.blockers.append(lambda: queues.oldest_journal(retention.number_at))
         return queues
 
     def _log_mark(self, journal: LogWriter) -> LogMark:
@@ -316,9 +316,9 @@ class Core:
             self._action_pins = ActionPins(
                 lambda: min(queues.oldest_position(number) for number in watched),
                 self._runtime.action_progress,
-                files.keeper.number_at,
+                files.retention.number_at,
             )
-            files.keeper.blockers.append(self._action_pins.oldest_journal)
+            files.retention.blockers.append(self._action_pins.oldest_journal)
 
     def _open_journal(
         self, journal: LogWriter, index: IndexBuilder | None, recovered: Recovered, next_txid: int
@@ -387,20 +387,20 @@ class Core:
         turns = self.turns
         control = self._runtime.control
         look_ns = 0
-        lingers = False  # there was work a moment ago
+        polls = False  # there was work a moment ago
         while True:
             beat_ns = time.monotonic_ns()
             control.core_beat(beat_ns)
             worked = self.turn()
-            lingers |= worked
+            polls |= worked
             if worked:
                 self._placement.keep_apart(beat_ns)
                 if beat_ns < look_ns:
                     continue
             if not worked:
-                if lingers:
-                    lingers = False
-                    if turns.linger(LINGER_NS):
+                if polls:
+                    polls = False
+                    if turns.busy_poll(BUSY_POLL_NS):
                         continue
                 if self._draining and not self._pending() and not self._transports_drain(beat_ns):
                     return
@@ -408,12 +408,12 @@ class Core:
                 if self._flusher is not None:
                     # After saying that it sleeps: whoever wants more from now on rings.
                     self._flusher.demand(control.durable_wanted(self._runtime.transports))
-                woken = WOKEN_BY_BELL
+                woken = WOKEN_BY_SIGNAL
                 if not self._pending():
                     wait_ms = ANSWER_WAIT_MS if turns.blocked else self._idle_ms()
                     woken = turns.wait(wait_ms, self._orphaned_until_ns != 0, bool(self._waiting_answers))
                 turns.wakes()
-                if woken == WOKEN_BY_BELL and beat_ns < look_ns:
+                if woken == WOKEN_BY_SIGNAL and beat_ns < look_ns:
                     continue
             look_ns = beat_ns + LOOK_INTERVAL_NS
             self.look()
@@ -529,7 +529,7 @@ class Core:
     def _answer_about_journals(self, request: bytes) -> list[bytes]:
         if self._journal_files is None:
             return [msgpack.packb([None, "error", "there is no TransactionLog in the configuration"])]
-        return self._journal_files.keeper.answer(request, self._now_ns())
+        return self._journal_files.retention.answer(request, self._now_ns())
 
     def _drain(self) -> None:
         if not self._draining and self._lock is not None:

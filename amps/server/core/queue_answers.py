@@ -1,6 +1,6 @@
 """The core's answers about its queues: who takes messages from them, and what waits (queues.md §18).
 
-Asked by the services process, as about journals (journal_keeper.py): `[id, "queue", number]` or
+Asked by the services process, as about journals (journal_retention.py): `[id, "queue", number]` or
 `[id, "queue subscriptions", so many to skip]`; answered with rows of `amps._core.queues.manager`.
 """
 
@@ -24,9 +24,9 @@ def answer_about_queues(request: bytes, sequencer: Sequencer) -> list[bytes] | N
     if not isinstance(asked, list) or len(asked) != 3 or asked[1] not in (QUEUE, SUBSCRIPTIONS):
         return None
     identity, verb, number = asked
-    desk = sequencer.desk
-    known = 0 if desk is None else len(desk.book.queues) if verb == QUEUE else NUMBER_MAX
-    if desk is None or isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < known:
+    adapter = sequencer.adapter
+    known = 0 if adapter is None else len(adapter.manager.queues) if verb == QUEUE else NUMBER_MAX
+    if adapter is None or isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < known:
         return [msgpack.packb([identity, "error", f"there is no {verb} of the number {number!r}"])]
     describe = describe_queue if verb == QUEUE else describe_subscriptions
-    return packed_rows(identity, describe(desk.book, number, sequencer.names))
+    return packed_rows(identity, describe(adapter.manager, number, sequencer.names))

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from amps._core.queues.manager import (
-    QueueDesk,
+    LogAdapter,
     copy_messages,
     deferred_acknowledgements,
     publisher_table,
@@ -72,7 +72,7 @@ class QueueCheckpoints:
     def __init__(
         self,
         queues: Sequence[QueueConfig],
-        desk: QueueDesk,
+        adapter: LogAdapter,
         paths: tuple[Path, Path],
         control: ControlPage,
         disk: Disk,
@@ -80,7 +80,7 @@ class QueueCheckpoints:
     ) -> None:
         """`paths`: of queues.ack, and of queue.cache."""
         self._queues = queues
-        self._desk = desk
+        self._adapter = adapter
         self._ack_path, self._cache_path = paths
         self._control = control
         self._disk = disk
@@ -110,9 +110,9 @@ class QueueCheckpoints:
 
     # --- core thread --------------------------------------------------------------------------------------
 
-    def use(self, desk: QueueDesk) -> None:
+    def use(self, adapter: LogAdapter) -> None:
         """The queues were made anew."""
-        self._desk = desk
+        self._adapter = adapter
 
     def begin_with(self, last_position: int, size_bytes: int, kept: Mapping[int, int]) -> None:
         """There is a copy of that size, which began at that position; 0, 0: there is none. `kept`: see QueueStart."""
@@ -136,7 +136,7 @@ class QueueCheckpoints:
 
     def _begin(self, mark: LogMark) -> None:
         # What has left and is in no journal yet would be missing from both.
-        if self._desk.book.output.removal_count:
+        if self._adapter.manager.output.removal_count:
             return
         self._mark = mark
         self._last_position = mark.position
@@ -150,7 +150,7 @@ class QueueCheckpoints:
     def _copy(self, position: int) -> None:
         slots, queues = self.slots_per_step, QUEUES_PER_STEP
         while slots > 0 and queues > 0 and self._number < len(self._queues):
-            queue = self._desk.book.queues[self._number]
+            queue = self._adapter.manager.queues[self._number]
             if not self._in_queue:
                 self._in_queue = True
                 self._after, self._until = 0, seen_until(queue)
@@ -164,8 +164,8 @@ class QueueCheckpoints:
                 self._in_queue = False
                 self._number += 1
                 queues -= 1
-        if self._number == len(self._queues) and not self._desk.book.output.removal_count:
-            self._put(section_bytes(Kind.PUBLISHERS, publisher_table(self._desk.book)))
+        if self._number == len(self._queues) and not self._adapter.manager.output.removal_count:
+            self._put(section_bytes(Kind.PUBLISHERS, publisher_table(self._adapter.manager)))
             self._put(section_bytes(Kind.END))
             self._hand_over()
             self._complete_at = position
@@ -186,7 +186,7 @@ class QueueCheckpoints:
         )
 
     def _start_of(self, number: int) -> QueueStart:
-        config, queue = self._queues[number], self._desk.book.queues[number]
+        config, queue = self._queues[number], self._adapter.manager.queues[number]
         kept = self._kept.get(number, 0)
         position = queue.begins_at(self._mark.position)
         return QueueStart(

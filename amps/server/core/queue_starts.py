@@ -13,7 +13,7 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from amps._core.queues.manager import CopyDamaged, QueueDesk, restore_messages, restore_rest
+from amps._core.queues.manager import CopyDamaged, LogAdapter, restore_messages, restore_rest
 from amps.config.model_queues import QueueConfig
 from amps.journal.files import JournalHeader
 from amps.journal.queue_cache import CachedQueue, Kind, QueueCacheDamaged, QueueCacheReader
@@ -87,7 +87,7 @@ class QueueStarts:
 
     # --- what was copied ------------------------------------------------------------------------------------
 
-    def restore(self, desk: QueueDesk) -> bool:
+    def restore(self, adapter: LogAdapter) -> bool:
         """Put into the queues what the cache has of them. False: it was damaged after all, and the queues are of no
         use now. Raises QueueMemoryFull.
         """
@@ -105,12 +105,12 @@ class QueueStarts:
                     if number is None or not self._is_of(cached, self._queues[number]):
                         number = None
                         continue
-                    queue = desk.book.queues[number]
+                    queue = adapter.manager.queues[number]
                     restored[number] = cached
                 elif section.kind is Kind.MESSAGES and number is not None:
                     restore_messages(queue, section.content, section.wide, self._cache.publishers, begin)
             for number, cached in restored.items():
-                queue = desk.book.queues[number]
+                queue = adapter.manager.queues[number]
                 restore_rest(queue, cached.until, cached.deferred)
                 queue.start_position = self._cache.mark.position
                 if cached.kept:
@@ -137,7 +137,7 @@ class QueueStarts:
 
     # --- the others -----------------------------------------------------------------------------------------
 
-    def find_others(self, desk: QueueDesk, points: RecoveryPoints) -> None:
+    def find_others(self, adapter: LogAdapter, points: RecoveryPoints) -> None:
         """Let the other queues begin with nothing, at the right place. Raises LogDamaged, OSError."""
         for number, config in enumerate(self._queues):
             if number in self._restored:
@@ -145,7 +145,7 @@ class QueueStarts:
             position, deferred = self._start_of(number, config, points)
             if self._journals:
                 position = max(position, self._journals[0].start_position)
-            queue = desk.book.queues[number]
+            queue = adapter.manager.queues[number]
             restore_rest(queue, max(0, position - 1), deferred)
             queue.start_position = position
             self.position = min(self.position, position)

@@ -17,8 +17,8 @@ from amps._core.journal.reader import LogCursor, LogDamaged, LogDirectory
 from amps._core.queues.engine import BLOCKS_MAX, COUNTERS_BYTES, QueueArena, arena_bytes
 from amps._core.queues.manager import (
     TIME_NEVER,
-    QueueBook,
-    QueueDesk,
+    LogAdapter,
+    QueueManager,
     QueueRules,
     RecordedTopic,
     forget_answered,
@@ -36,11 +36,11 @@ from amps.journal.files import JournalHeader
 from amps.journal.names import queue_cache_path, queues_ack_path, reading_places
 from amps.journal.queues_ack import LogMark
 from amps.messages import make_message_types
-from amps.server.benches import Benches
 from amps.server.core.older import RecoveryRefused
 from amps.server.core.queue_checkpoints import QueueCheckpoints
 from amps.server.core.queue_starts import QueueStarts
 from amps.server.core.recovery_points import RecoveryPoints, index_paths_of
+from amps.server.evaluation_contexts import EvaluationContexts
 from amps.server.eventlog import EventLog
 from amps.server.runtime import Runtime
 
@@ -97,7 +97,9 @@ def _ns(interval_s: float | None) -> int | None:
     return None if interval_s is None else max(1, round(interval_s * NS_PER_S))
 
 
-def queue_rules(queue: QueueConfig, benches: Benches, functions: Functions) -> QueueRules | None:
+def queue_rules(
+    queue: QueueConfig, evaluations: EvaluationContexts, functions: Functions
+) -> QueueRules | None:
     """What the expressions of a queue decide of its messages; None: it has none. They were checked with the
     configuration, by the same rules.
     """
@@ -115,7 +117,7 @@ def queue_rules(queue: QueueConfig, benches: Benches, functions: Functions) -> Q
     priority = program(queue.priority, Usage.FIELD)
     if not asks:
         return None
-    return QueueRules(benches.bench(queue.message_type), filter_, barrier, priority, any(asks))
+    return QueueRules(evaluations.of_type(queue.message_type), filter_, barrier, priority, any(asks))
 
 
 class CoreQueues:
@@ -130,7 +132,7 @@ class CoreQueues:
         self._log = log
         self.topics = QueueTopics(config)
         # Whoever published may be gone when the log is read again: nothing is asked about publishers.
-        self._benches = Benches(
+        self._evaluations = EvaluationContexts(
             make_message_types(config.message_types.values()),
             config.name,
             config.group,
@@ -139,33 +141,33 @@ class CoreQueues:
         )
         self._next_report_s = 0.0
         self._refusals = 0
-        self.desk = self._make()
+        self.adapter = self._make()
         directory, name = settings.journal_directory, config.name
         self._paths = queues_ack_path(directory, name), queue_cache_path(directory, name)
         self.checkpoints = QueueCheckpoints(
-            config.queues, self.desk, self._paths, runtime.control, disk, self._report
+            config.queues, self.adapter, self._paths, runtime.control, disk, self._report
         )
 
     def _report(self, event: str, text: str) -> None:
         self._log.log(event, text=text)
 
-    def _make(self) -> QueueDesk:
+    def _make(self) -> LogAdapter:
         """The queues, with nothing in them. Raises OSError."""
         config, runtime = self._config, self._runtime
         memory = _SharedMemory(runtime.queue_slots_path, arena_bytes(BLOCKS_MAX))
         counters = _SharedMemory(runtime.queue_counters_path, COUNTERS_BYTES * len(config.queues))
         self._arena = QueueArena(memory.view, BLOCKS_MAX, memory.make_room)
-        book = QueueBook(
+        manager = QueueManager(
             self._arena,
             counters.view,
             [engine_settings(queue) for queue in config.queues],
             runtime.transports,
         )
-        book.limit_deferred(DEFERRED_ACKS_MAX, DEFERRED_ACKS_PER_CLIENT_MAX)
-        return QueueDesk(
-            book,
+        manager.limit_deferred(DEFERRED_ACKS_MAX, DEFERRED_ACKS_PER_CLIENT_MAX)
+        return LogAdapter(
+            manager,
             [(queue.name, queue.message_type) for queue in config.queues],
-            [queue_rules(queue, self._benches, config.functions) for queue in config.queues],
+            [queue_rules(queue, self._evaluations, config.functions) for queue in config.queues],
         )
 
     # --- the start ----------------------------------------------------------------------------------------
@@ -196,10 +198,10 @@ class CoreQueues:
         )
         try:
             starts = QueueStarts(self._config.queues, journals, limit, *self._paths, self._report)
-            if not starts.restore(self.desk):
-                self.desk = self._make()
-                self.checkpoints.use(self.desk)
-            starts.find_others(self.desk, points)
+            if not starts.restore(self.adapter):
+                self.adapter = self._make()
+                self.checkpoints.use(self.adapter)
+            starts.find_others(self.adapter, points)
             if journals:
                 self._read(directory, journals, starts.position, limit)
         except (LogDamaged, ValueError) as problem:
@@ -211,10 +213,10 @@ class CoreQueues:
                 f"the queues cannot be made of the log: {problem}; more memory is needed in "
                 f"{self._runtime.directory.path.parent}, see AMPS_RUNTIME_DIRECTORY"
             ) from problem
-        for queue in self.desk.book.queues:
+        for queue in self.adapter.manager.queues:
             forget_answered(queue, last_sequence)
-        self.desk.begin()
-        self._benches.report()
+        self.adapter.begin()
+        self._evaluations.report()
         self.checkpoints.begin_with(*starts.copied, starts.kept)
         if starts.news:
             try:
@@ -236,7 +238,7 @@ class CoreQueues:
         cursor.skip_to(position)  # learning the topics on the way
         begin = cursor.position
         told_s = time.monotonic()
-        while not rebuild(cursor, self.desk, limit, STEP_BYTES):
+        while not rebuild(cursor, self.adapter, limit, STEP_BYTES):
             now_s = time.monotonic()
             if now_s - told_s >= PROGRESS_INTERVAL_S:
                 told_s = now_s
@@ -250,11 +252,11 @@ class CoreQueues:
         number = self.topics.queue(topic, message_type)
         name = topic.encode("utf-8", "surrogatepass")
         return RecordedTopic(
-            name, [self.desk.book.queues[n] for n in numbers], -1 if number is None else number
+            name, [self.adapter.manager.queues[n] for n in numbers], -1 if number is None else number
         )
 
     def _depth(self) -> int:
-        return sum(queue.live for queue in self.desk.book.queues)
+        return sum(queue.live for queue in self.adapter.manager.queues)
 
     # --- while the core runs --------------------------------------------------------------------------------
 
@@ -266,7 +268,7 @@ class CoreQueues:
         if now_s < self._next_report_s:
             return
         self._next_report_s = now_s + REPORT_INTERVAL_S
-        self._benches.report()
+        self._evaluations.report()
         if self._arena.refusals != self._refusals:
             self._refusals = self._arena.refusals
             self._next_report_s = now_s + REFUSALS_INTERVAL_S
@@ -278,19 +280,19 @@ class CoreQueues:
 
     def oldest_position(self, number: int) -> int:
         """Log position of a queue's oldest message; larger than any if it is empty."""
-        return self.desk.book.queues[number].begins_at(TIME_NEVER)
+        return self.adapter.manager.queues[number].begins_at(TIME_NEVER)
 
     @property
     def all_written(self) -> bool:
         """Whether the journal has a record of all that has left the queues."""
-        return self.desk.book.output.removal_count == 0
+        return self.adapter.manager.output.removal_count == 0
 
     def oldest_journal(self, number_at: Callable[[int], int]) -> int:
         """Number of the oldest journal that holds a message of a queue (queues.md §14.6); NO_JOURNAL: none does.
 
         For another thread than the core's: what a queue needs is looked up while the core stands still.
         """
-        needed = [oldest_needed(queue) for queue in self.desk.book.queues]
+        needed = [oldest_needed(queue) for queue in self.adapter.manager.queues]
         oldest = min((position for position in needed if position is not None), default=None)
         return NO_JOURNAL if oldest is None else number_at(oldest)
 

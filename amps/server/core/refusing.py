@@ -1,7 +1,7 @@
 """When the journal cannot go on: messages are refused, loudly, until the next file can be had.
 
 The sequencer decides and the control page tells the transports; this module asks for the next journal again and again,
-has one left that was removed (journal_guard.py), and says in the log what is going on.
+has one left that was removed (storage_monitor.py), and says in the log what is going on.
 """
 
 import time
@@ -52,7 +52,7 @@ class Refusing:
         if refused and time.monotonic_ns() >= self._retry_at_ns:
             self._retry_at_ns = time.monotonic_ns() + RETRY_NS
             sequencer.try_next_journal()
-        if self._files.guard.lost == journal.number and not sequencer.refuses:
+        if self._files.monitor.lost == journal.number and not sequencer.refuses:
             sequencer.change_journal()
         elif not refused:
             return

@@ -8,8 +8,8 @@ publishes, as any client can: the log knows the last number, and what comes a se
 in their order; so when the core refuses one, nothing more is taken from that session before it has logged on again,
 which says from where on to go on.
 
-The core rings a process's doorbell whenever it has done something while that process sleeps. This one would be woken
-for every client's message; so it says that it sleeps only while something of its own is under way.
+The core wakes a sleeping process whenever it has done something. That would wake this one for every client's message;
+so it says that it sleeps only while it waits for the core itself.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from amps._core.wire.ingress import ACTION_ACKNOWLEDGE, AckList, Ingress
 from amps._core.wire.topics import TopicEntry
 from amps.config import ServerConfig
 from amps.messages import make_message_types
-from amps.server.benches import Benches
+from amps.server.evaluation_contexts import EvaluationContexts
 from amps.server.eventlog import EventLog
 from amps.server.records import (
     KIND_LOGON,
@@ -92,7 +92,7 @@ class Publisher:
         self._index = index
         has_journal = config.transaction_log is not None
         matcher = TopicMatcher(config)
-        self.benches = Benches(
+        self.evaluations = EvaluationContexts(
             make_message_types(config.message_types.values()),
             config.name,
             config.group,
@@ -101,10 +101,10 @@ class Publisher:
         )
         self.filters = FilterCompiler(config.functions)
         self._topics = make_topic_table(
-            matcher, has_journal, self.benches.bench, self.filters, queue_topics(config)
+            matcher, has_journal, self.evaluations.of_type, self.filters, queue_topics(config)
         )
         self._core = CoreLink(runtime, index, has_journal, self._schedule)
-        self._bell = runtime.transport_bells[index]
+        self._wake_up = runtime.transport_wake_ups[index]
         self._files = itertools.count()
         self._loop: asyncio.AbstractEventLoop
         self._scheduled = False
@@ -115,9 +115,9 @@ class Publisher:
         self._failed = failed
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Answer the doorbell."""
+        """Answer the wake-up."""
         self._loop = loop
-        loop.add_reader(self._bell.fd, self._rung)
+        loop.add_reader(self._wake_up.fd, self._woken)
 
     def session(self, name: str) -> Session:
         """A session of its own, under a name that says what it is for."""
@@ -312,7 +312,7 @@ class Publisher:
     # --- turns ----------------------------------------------------------------------------------------------
 
     def _expect(self, session: Session) -> "asyncio.Future[Any]":
-        """Something that the core must do; until then its doorbell is answered."""
+        """Something that the core must do; until then its wake-up is answered."""
         future: asyncio.Future[Any] = self._loop.create_future()
         session.under_way.add(future)
         future.add_done_callback(session.under_way.discard)
@@ -323,8 +323,8 @@ class Publisher:
             self._scheduled = True
             self._loop.call_soon(self._turn)
 
-    def _rung(self) -> None:
-        self._bell.clear()
+    def _woken(self) -> None:
+        self._wake_up.clear()
         self._schedule()
 
     def _turn(self) -> None:

@@ -62,7 +62,7 @@ class QueueClearing:
     async def _clear(self, queue: int, filter_: Filter) -> None:
         config = self._config.queues[queue]
         entry = self._publisher.entry(config.name, config.message_type)
-        alone = FilterSet(self._publisher.benches.bench(config.message_type))
+        alone = FilterSet(self._publisher.evaluations.of_type(config.message_type))
         alone.add(filter_, None)
         subject = entry
         if not config.underlying_is_regex:  # filters are told of the topic that was published to

@@ -2,7 +2,7 @@
 
 What leaves a queue is in the log, with its reasons (`_core/journal/queue_records.pxd`). One tail reads what is
 durable, and hands each record to the follower of its event (queue_follower.py). It looks now and then instead of
-being woken: the doorbell would ring for every message of the instance. While one follower has too much before it, the
+being woken: that would be for every message of the instance. While one follower has too much before it, the
 tail waits, and with it the others.
 
 Where everybody is it says in shared memory, so that the core keeps the journals that are needed, and from time to time

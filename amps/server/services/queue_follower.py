@@ -150,7 +150,7 @@ class Follower:
         if message is None:
             return
         occurrence.variables = self._variables(message, reasons)
-        occurrence.outlet = _Outlet(self, record, first)
+        occurrence.publisher = _QueuePublisher(self, record, first)
         await self._engine.run_actions(self._source, occurrence)
 
     async def _message(self, position: int) -> Record | None:
@@ -208,7 +208,7 @@ class Follower:
             self._at -= 1
 
 
-class _Outlet:
+class _QueuePublisher:
     """Publishes about one message, each time with its next number."""
 
     def __init__(self, follower: Follower, record: Removals, first: int) -> None:

@@ -72,8 +72,8 @@ class CoreLink:
     def publish_pushed(self) -> bool:
         """Let the core see what was pushed, and wake it if it sleeps. False: nothing was."""
         published = bool(self.ring.publish_pushed())
-        if published and self._runtime.control.core_needs_bell():
-            self._runtime.core_bell.ring()
+        if published and self._runtime.control.core_needs_wake_up():
+            self._runtime.core_wake_up.send()
         return published
 
     def push_control(self, record: bytes, then: Callable[[], None] | None = None) -> None:
@@ -81,8 +81,8 @@ class CoreLink:
         if self._controls or not self.ring.push(record):
             self._controls.append((record, then))
             return
-        if self._runtime.control.core_needs_bell():
-            self._runtime.core_bell.ring()
+        if self._runtime.control.core_needs_wake_up():
+            self._runtime.core_wake_up.send()
         if then is not None:
             then()
 
@@ -147,7 +147,7 @@ class CoreLink:
         """Somebody waits for what is written and not durable: see that the core knows."""
         view = self.view
         if view.durable < view.journal_written and view.want_durable(view.journal_written):
-            self._runtime.core_bell.ring()
+            self._runtime.core_wake_up.send()
 
     # --- from the core ----------------------------------------------------------------------------------------
 

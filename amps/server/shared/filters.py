@@ -1,4 +1,4 @@
-"""Content filters of one worker: compiling them. What evaluating takes is in `amps.server.benches`.
+"""Content filters of one worker: compiling them. What evaluating takes is in `amps.server.evaluation_contexts`.
 
 Texts are compiled once for as long as anybody uses them, and filters that differ in blanks or quotes only are one and
 the same, which FilterSet evaluates once per message.

@@ -1,6 +1,6 @@
 """A transport's word about journals: the oldest one that it may read, so that nobody removes it.
 
-See amps/server/core/journal_keeper.py for the remover's side and for why the order of the steps matters. Lowering is
+See amps/server/core/journal_retention.py for the remover's side and for why the order of the steps matters. Lowering is
 done before a file is opened; raising may be late, and is done now and then for what is still open (a file is held by
 its cursors: replays, however they wait, searches, the shared tailers).
 """

@@ -6,7 +6,7 @@ actions. The answer is kept in the topic table, so that no message waits for it.
 
 from collections.abc import Callable
 
-from amps._core.expressions.machine import FilterBench, FilterSet
+from amps._core.expressions.machine import EvaluationContext, FilterSet
 from amps._core.wire.topics import TopicTable
 from amps.config import ServerConfig
 from amps.config.queue_topics import QueueTopics
@@ -17,11 +17,11 @@ from amps.server.topics import DISCARDED_TOPIC, RESERVED_PREFIX, TopicMatcher
 def make_topic_table(
     matcher: TopicMatcher,
     has_journal: bool,
-    bench: Callable[[str], FilterBench],
+    evaluation: Callable[[str], EvaluationContext],
     filters: FilterCompiler,
     queues: QueueTopics | None = None,
 ) -> TopicTable:
-    """A table that classifies topics as the configuration says. `bench`: that of a message type. `queues`: their
+    """A table that classifies topics as the configuration says. `evaluation`: that of a message type. `queues`: their
     names, if there are any.
     """
 
@@ -36,7 +36,7 @@ def make_topic_table(
         texts = matcher.content_filters(topic, message_type)
         if not texts:
             return True, False, None, None
-        recorded = FilterSet(bench(message_type))
+        recorded = FilterSet(evaluation(message_type))
         for text in texts:
             recorded.add(filters.compile(text), text)
         return True, False, None, recorded

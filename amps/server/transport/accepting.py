@@ -29,7 +29,7 @@ _BURDENED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 @dataclass(slots=True, eq=False)
-class _Door:
+class _Listener:
     """One listening socket of one transport."""
 
     transport: str
@@ -48,7 +48,7 @@ class Acceptor:
         self._others = [other for other in range(runtime.workers) if other != index]
         self._index = index
         self._log = log
-        self._doors: list[_Door] = []
+        self._listeners: list[_Listener] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._connections = 0
         self._loop: asyncio.AbstractEventLoop
@@ -67,20 +67,20 @@ class Acceptor:
         make_protocol: Callable[[], asyncio.BaseProtocol],
     ) -> None:
         """Take connections from a listening socket, which is this worker's from now on."""
-        door = _Door(transport, listening, tls, make_protocol)
-        self._doors.append(door)
-        self._watch(door)
+        listener = _Listener(transport, listening, tls, make_protocol)
+        self._listeners.append(listener)
+        self._watch(listener)
 
     def stop(self) -> None:
         """Take no more connections."""
         self._stopped = True
-        for door in self._doors:
-            if door.retry is None:
-                self._loop.remove_reader(door.listening.fileno())
+        for listener in self._listeners:
+            if listener.retry is None:
+                self._loop.remove_reader(listener.listening.fileno())
             else:
-                door.retry.cancel()
-            door.listening.close()
-        self._doors.clear()
+                listener.retry.cancel()
+            listener.listening.close()
+        self._listeners.clear()
 
     def lost(self) -> None:
         """A connection that was made has ended."""
@@ -88,58 +88,58 @@ class Acceptor:
 
     # --- taking -----------------------------------------------------------------------------------------------
 
-    def _watch(self, door: _Door) -> None:
-        self._loop.add_reader(door.listening.fileno(), self._take, door, TAKEN_PER_WAKE_MAX)
+    def _watch(self, listener: _Listener) -> None:
+        self._loop.add_reader(listener.listening.fileno(), self._take, listener, TAKEN_PER_WAKE_MAX)
 
-    def _leave(self, door: _Door, for_s: float) -> None:
+    def _leave(self, listener: _Listener, for_s: float) -> None:
         """Not now. What waits by then has waited long enough, so that some is taken even if others have fewer."""
-        self._loop.remove_reader(door.listening.fileno())
-        door.retry = self._loop.call_later(for_s, self._come_back, door)
+        self._loop.remove_reader(listener.listening.fileno())
+        listener.retry = self._loop.call_later(for_s, self._come_back, listener)
 
-    def _come_back(self, door: _Door) -> None:
-        door.retry = None
-        self._watch(door)
-        self._take(door, self._lead_allowed(), always=True)
+    def _come_back(self, listener: _Listener) -> None:
+        listener.retry = None
+        self._watch(listener)
+        self._take(listener, self._lead_allowed(), always=True)
 
-    def _take(self, door: _Door, at_most: int, always: bool = False) -> None:
+    def _take(self, listener: _Listener, at_most: int, always: bool = False) -> None:
         for _ in range(at_most):
             if not always and self._others_have_fewer():
-                self._leave(door, LEAVE_S)
+                self._leave(listener, LEAVE_S)
                 return
             try:
-                accepted, peer = door.listening.accept()
+                accepted, peer = listener.listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                self._accepting_failed(door, error)
+                self._accepting_failed(listener, error)
                 return
-            door.failing = False
+            listener.failing = False
             accepted.setblocking(False)
             send_unpaced(accepted)
             self._count(1)
-            task = self._loop.create_task(self._make(door, accepted, peer))
+            task = self._loop.create_task(self._make(listener, accepted, peer))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    def _accepting_failed(self, door: _Door, error: OSError) -> None:
+    def _accepting_failed(self, listener: _Listener, error: OSError) -> None:
         """Most often this process may open no more files: those who wait are served when others have gone."""
-        if not door.failing:
-            door.failing = True
+        if not listener.failing:
+            listener.failing = True
             advice = remedies.for_system(error.errno)
             reason = f"{error.strerror}; {advice}" if advice else str(error.strerror)
-            self._log.log("11-0004", transport=door.transport, reason=reason)
-        self._leave(door, RETRY_S if error.errno in _BURDENED else LEAVE_S)
+            self._log.log("11-0004", transport=listener.transport, reason=reason)
+        self._leave(listener, RETRY_S if error.errno in _BURDENED else LEAVE_S)
 
-    async def _make(self, door: _Door, accepted: socket.socket, peer: object) -> None:
+    async def _make(self, listener: _Listener, accepted: socket.socket, peer: object) -> None:
         """The TLS handshake, if there is one, and the connection itself."""
         try:
-            await self._loop.connect_accepted_socket(door.make_protocol, accepted, ssl=door.tls)
+            await self._loop.connect_accepted_socket(listener.make_protocol, accepted, ssl=listener.tls)
         except (OSError, ssl.SSLError, TimeoutError) as error:
             self._count(-1)
             if not self._stopped:
                 address = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "local"
                 reason = str(error) or type(error).__name__
-                self._log.log("11-0002", transport=door.transport, address=address, reason=reason)
+                self._log.log("11-0002", transport=listener.transport, address=address, reason=reason)
             accepted.close()
 
     # --- sharing ----------------------------------------------------------------------------------------------

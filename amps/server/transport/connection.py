@@ -2,7 +2,7 @@
 
 Commands are carried out by commands.py; this module owns the byte streams. Input stops (is *held*) while the ring
 is full or a command waits for the core; then nothing more is read from the socket, which is the back-pressure that
-the client feels. Output collects in the outlet and is handed to the event loop once per turn.
+the client feels. Output collects in the output and is handed to the event loop once per turn.
 
 Other modules see a connection as the `Session` of its client (session.py); they never import this one.
 """
@@ -12,7 +12,7 @@ import time
 import traceback
 from typing import Protocol, cast
 
-from amps._core.delivery.output import Outlet
+from amps._core.delivery.output import OutputBuffer
 from amps._core.wire import ingress as inbound
 from amps._core.wire.framing import MAX_HEADER_BYTES, HeaderError
 from amps.server.records import KIND_DISCONNECT, control_record
@@ -67,13 +67,13 @@ class Connection(Session, asyncio.BufferedProtocol):
             slot, serial, worker.core.ring, worker.runtime.control, worker.topics, worker.message_bytes_max
         )
         name = worker.connection_name(self.listener, serial)
-        self.begin(slot, serial, name, ingress, Outlet(self._output_waits), worker.now_s())
+        self.begin(slot, serial, name, ingress, OutputBuffer(self._output_waits), worker.now_s())
         self.spilling = Spilling(self, worker)
         self.commands = Commands(self, worker, self.spilling)
         self.close_reason: str | None = None
         self._oldest_unsent_s: float | None = None
         self._started = False
-        self._pumping = False
+        self._processing_input = False
         self._input_stopped = False
         self._paused = False
 
@@ -105,7 +105,7 @@ class Connection(Session, asyncio.BufferedProtocol):
             # Bytes of a read that was under way when input was held: they wait.
             self.ingress.keep()
             return
-        self.pump()
+        self.process_input()
 
     def eof_received(self) -> bool:
         """The client has finished sending: what it sent is carried out, then the connection ends."""
@@ -129,12 +129,12 @@ class Connection(Session, asyncio.BufferedProtocol):
 
     # --- input --------------------------------------------------------------------------------------------
 
-    def pump(self) -> None:
+    def process_input(self) -> None:
         """Work through what was received, until nothing whole is left or input is held."""
         ingress = self.ingress
         if not self._started and not self._begin():
             return
-        self._pumping = True
+        self._processing_input = True
         commands_left = COMMANDS_PER_TURN
         try:
             while not self.held and self.phase is not Phase.CLOSED:
@@ -158,7 +158,7 @@ class Connection(Session, asyncio.BufferedProtocol):
             # Nobody else shall suffer from it: this may well be called in the middle of a turn.
             self.failed(traceback.format_exc())
         finally:
-            self._pumping = False
+            self._processing_input = False
         ingress.keep()
         self._pause_or_resume()
         if self.acks.pending:
@@ -179,7 +179,7 @@ class Connection(Session, asyncio.BufferedProtocol):
             self.ingress.discard(answer.consumed)
             self._started = True
         if answer.response:
-            self.outlet.append(answer.response)
+            self.output.append(answer.response)
         if answer.refusal is not None:
             self.protocol_violation(answer.refusal)
         if not self._started:
@@ -235,16 +235,16 @@ class Connection(Session, asyncio.BufferedProtocol):
     def hold(self) -> None:
         """Read nothing more for now."""
         self.held = True
-        if not self._pumping:
+        if not self._processing_input:
             self._pause_or_resume()
 
     def release(self) -> None:
         """Go on reading, first what was received already."""
         if self.held and self.phase is not Phase.CLOSED and not self._input_stopped:
             self.held = False
-            # Inside `pump` its loop goes on by itself: a client may send any number of commands at once.
-            if not self._pumping:
-                self.pump()
+            # Inside `process_input` its loop goes on by itself: a client may send any number of commands at once.
+            if not self._processing_input:
+                self.process_input()
 
     def _pause_or_resume(self) -> None:
         """Let the event loop read from the socket, or not."""
@@ -280,9 +280,9 @@ class Connection(Session, asyncio.BufferedProtocol):
         """Hand the collected output to the event loop."""
         transport = self.transport
         if transport is None or transport.is_closing():
-            self.outlet.take()
+            self.output.take()
             return
-        chunks = self.outlet.take()
+        chunks = self.output.take()
         if chunks:
             self.last_output_s = self.worker.now_s()
             transport.writelines(chunks)
@@ -298,8 +298,8 @@ class Connection(Session, asyncio.BufferedProtocol):
         """
         if self.transport is None:
             return 0
-        waiting = self.transport.get_write_buffer_size() + self.outlet.pending_bytes
-        return min(waiting, self.outlet.unpaced_bytes)
+        waiting = self.transport.get_write_buffer_size() + self.output.pending_bytes
+        return min(waiting, self.output.unpaced_bytes)
 
     def unsent_age_s(self, now_s: float) -> float:
         """How long messages have waited for the client; 0 while it keeps up, or sets the pace itself."""
@@ -367,7 +367,7 @@ class Connection(Session, asyncio.BufferedProtocol):
             return
         known_to_core = self.commands.logon.known_to_core
         self.phase = Phase.CLOSED
-        self.outlet.close()
+        self.output.close()
         for command in list(self.under_way):
             command.cancel()
         for subscription in list(self.subscriptions.values()):

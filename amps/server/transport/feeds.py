@@ -25,7 +25,7 @@ from amps._core.journal.reader import LogDamaged, LogDirectory, LogUnreadable
 from amps._core.wire.topics import TopicTable
 from amps.config import ServerConfig
 from amps.journal.bookmark_text import format_bookmark
-from amps.server.benches import Benches
+from amps.server.evaluation_contexts import EvaluationContexts
 from amps.server.eventlog import EventLog
 from amps.server.runtime import Runtime
 from amps.server.shared.core_link import CoreLink
@@ -61,7 +61,7 @@ class Feeds:
         topics: TopicTable,
         core: CoreLink,
         log: EventLog,
-        benches: Benches,
+        evaluations: EvaluationContexts,
         schedule: Callable[[], None],
         flush: Callable[[], None],
         schedule_after: Callable[[float], None],
@@ -74,10 +74,10 @@ class Feeds:
         self._log = log
         self._schedule = schedule
         self._schedule_after = schedule_after
-        self._benches = benches
-        members = SubscriptionSet(topics, benches, combine=True, live=True, holds=self._expect_due)
+        self._evaluations = evaluations
+        members = SubscriptionSet(topics, evaluations, combine=True, live=True, holds=self._expect_due)
         self._live = LiveFeed(members, core, schedule, flush)
-        members = SubscriptionSet(topics, benches, combine=False, live=False)
+        members = SubscriptionSet(topics, evaluations, combine=False, live=False)
         self._durable = DurableFeed(members, core, schedule, flush)
         self._replay_of: dict[Subscription, Replay] = {}
         self._replays: deque[tuple[Replay, int]] = deque()
@@ -358,7 +358,7 @@ class Feeds:
 
     def _replay_from(self, subscription: Subscription, start: Start) -> Replay:
         """Give a subscription a replay of its own; who calls sees to it that it is run."""
-        replay = Replay([subscription], start, self._benches, self._topic_indexes)
+        replay = Replay([subscription], start, self._evaluations, self._topic_indexes)
         subscription.place = Place.REPLAY
         self._replay_of[subscription] = replay
         return replay
@@ -400,7 +400,7 @@ class Feeds:
         for members in together.values():
             first = self._replay_of[members[0]]
             if len(members) > 1:
-                shared = Replay(members, first.place(), self._benches, self._topic_indexes)
+                shared = Replay(members, first.place(), self._evaluations, self._topic_indexes)
                 for subscription in members:
                     self._leave_replay(subscription)
                     self._replay_of[subscription] = shared

@@ -16,7 +16,7 @@ from amps._core.queues.manager import SlotMemory, map_read_only
 from amps._core.queues.sender import MessageReader, QueueFiltering
 from amps._core.values.fields import Extractor
 from amps._core.wire.topics import TopicEntry, TopicTable
-from amps.server.benches import Benches
+from amps.server.evaluation_contexts import EvaluationContexts
 from amps.server.records import KIND_QUEUE_MATCHES, raw_control_record
 from amps.server.runtime import Runtime
 from amps.server.shared.core_link import CoreLink
@@ -37,7 +37,7 @@ class QueueFilters:
         names: QueueNames,
         topics: TopicTable,
         feeds: Feeds,
-        benches: Benches,
+        evaluations: EvaluationContexts,
         schedule: Callable[[], None],
     ) -> None:
         """`schedule`: has a turn of the worker soon."""
@@ -46,7 +46,7 @@ class QueueFilters:
         self.names = names
         self._topics = topics
         self._feeds = feeds
-        self._benches = benches
+        self._evaluations = evaluations
         self._schedule = schedule
         self._memory: SlotMemory | None = None
         self._filtering: QueueFiltering | None = None
@@ -76,7 +76,7 @@ class QueueFilters:
         if filter_ is None:
             return  # who had it has gone: the core will say that it is enough
         entry = self.subject(queue)
-        self._evaluating().begin(cursor, queue, filter_, self._benches.bench(entry.message_type), entry)
+        self._evaluating().begin(cursor, queue, filter_, self._evaluations.of_type(entry.message_type), entry)
 
     def end(self, cursor: int) -> None:
         """The core's answer `queue_evaluated_enough`."""
@@ -116,13 +116,13 @@ class QueueFilters:
 
     def filters_with(self, filter_: Filter, message_type: str) -> FilterSet:
         """A set of that filter alone."""
-        alone = FilterSet(self._benches.bench(message_type))
+        alone = FilterSet(self._evaluations.of_type(message_type))
         alone.add(filter_, None)
         return alone
 
     def extractor(self, message_type: str) -> Extractor:
         """Finds fields in messages of a type."""
-        return self._benches.bench(message_type).extractor
+        return self._evaluations.of_type(message_type).extractor
 
     def entry(self, queue: int) -> TopicEntry:
         """The topic of a queue's name."""

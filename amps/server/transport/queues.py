@@ -121,7 +121,7 @@ class Queues:
         leases = self._leases_of(connection, sum(backlogs.values()))
         if receiver is None:
             receiver = QueueReceiver(
-                number, connection, connection.outlet, leases, flags, shown_id(subscription), names
+                number, connection, connection.output, leases, flags, shown_id(subscription), names
             )
             self._receivers[number] = receiver
             self._sender.add(receiver)

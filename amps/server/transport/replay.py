@@ -30,7 +30,7 @@ from amps._core.delivery.delivery import (
 from amps._core.journal.reader import LogCursor, LogUnreadable
 from amps._core.journal.search import read
 from amps._core.wire.topics import TopicEntry
-from amps.server.benches import Benches
+from amps.server.evaluation_contexts import EvaluationContexts
 from amps.server.transport.options import Rate
 from amps.server.transport.read_window import ReadWindow
 from amps.server.transport.session import Subscription
@@ -56,7 +56,11 @@ class Replay:
     OUTPUT_BYTES_PER_TURN = 512 << 10
 
     def __init__(
-        self, members: list[Subscription], start: Start, benches: Benches, indexes: TopicIndexes | None
+        self,
+        members: list[Subscription],
+        start: Start,
+        evaluations: EvaluationContexts,
+        indexes: TopicIndexes | None,
     ) -> None:
         """Several members: they are on the same terms, and those are a rate at most. `indexes`: None: no journal has
         a topic index.
@@ -67,9 +71,9 @@ class Replay:
         self.ticket = 0  # of its newest place in a queue; older ones are void
         self.wakes_at_ns = 0  # monotonic time at which it is to be run at the latest; 0 = none
         self._window = ReadWindow()
-        self._benches = benches
+        self._evaluations = evaluations
         self.group = Group(self._routes)
-        self._terms = make_tailer(members[0], start, self.group, benches)
+        self._terms = make_tailer(members[0], start, self.group, evaluations)
         self.tailer: JournalTailer = self._terms or JournalTailer(start.cursor, self.group, *start.bookmark)
         self._stepping = None if indexes is None else Stepping(self.tailer, start.bounds, indexes)
 
@@ -77,7 +81,7 @@ class Replay:
         members = [member for member in self.members if member.matches(entry)]
         if not members:
             return NO_ROUTES
-        routes = TopicRoutes(entry, self._benches.bench(entry.message_type))
+        routes = TopicRoutes(entry, self._evaluations.of_type(entry.message_type))
         for member in members:
             enter_routes(routes, entry, member, member, self, paced=True)
         return routes
@@ -184,7 +188,7 @@ class Replay:
     def release_held(self) -> None:
         """Let everything go that conflation holds: what follows is on other terms."""
         if self._terms is not None:
-            self._terms.release_all(self.connection.outlet)
+            self._terms.release_all(self.connection.output)
 
     def resume(self) -> None:
         """Go on after a pause; the time that has passed counts for nothing."""
@@ -219,14 +223,14 @@ class Replay:
             return state
 
     def _advance(self, stop: int, clocks: Clocks) -> int:
-        outlet = self.connection.outlet
+        output = self.connection.output
         if self._terms is None:
-            reached = self.tailer.run(stop, self.LOG_BYTES_PER_TURN, outlet, self.OUTPUT_BYTES_PER_TURN)
+            reached = self.tailer.run(stop, self.LOG_BYTES_PER_TURN, output, self.OUTPUT_BYTES_PER_TURN)
             return REPLAY_REACHED if reached else REPLAY_UNFINISHED
         state = self._terms.run_on_terms(
             stop,
             self.LOG_BYTES_PER_TURN,
-            outlet,
+            output,
             self.OUTPUT_BYTES_PER_TURN,
             clocks.now_ns,
             clocks.unix_ns,
@@ -235,7 +239,7 @@ class Replay:
         if state == REPLAY_REACHED and bounds is not None:
             settled_us = clocks.settled_us if position >= clocks.settled_at else 0
             if bounds.is_over(position, settled_us):
-                state = self._terms.flush(outlet, self.OUTPUT_BYTES_PER_TURN, clocks.now_ns)
+                state = self._terms.flush(output, self.OUTPUT_BYTES_PER_TURN, clocks.now_ns)
                 return REPLAY_ENDED if state == REPLAY_REACHED else state
         return state
 
@@ -248,7 +252,7 @@ class Replay:
 
 
 def make_tailer(
-    subscription: Subscription, start: Start, group: Group, benches: Benches
+    subscription: Subscription, start: Start, group: Group, evaluations: EvaluationContexts
 ) -> ReplayTailer | None:
     """A tailer for the terms of a subscription; None if it has none."""
     options = subscription.options
@@ -264,8 +268,8 @@ def make_tailer(
         gap_ns = 0 if options.rate.gap_max_s is None else max(1, int(options.rate.gap_max_s * 1e9))
         pace = Pace(options.rate.kind.value, options.rate.value, gap_ns)
     if options.conflating is not None:
-        bench = benches.bench(subscription.connection.message_type)
-        conflation = Conflation(bench, options.conflating.paths, options.conflating.interval_s)
+        evaluation = evaluations.of_type(subscription.connection.message_type)
+        conflation = Conflation(evaluation, options.conflating.paths, options.conflating.interval_s)
     return ReplayTailer(
         start.cursor, group, *start.bookmark, start.bounds, pace, conflation, subscription.messages_max
     )

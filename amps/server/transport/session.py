@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from amps._core.delivery.delivery import LiveConflation
-from amps._core.delivery.output import WANT_BOOKMARK, WANT_TIMESTAMP, Outlet
+from amps._core.delivery.output import WANT_BOOKMARK, WANT_TIMESTAMP, OutputBuffer
 from amps._core.expressions.machine import Filter
 from amps._core.wire.framing import build_header, encode_frame
 from amps._core.wire.ingress import Ingress, LeaseTable
@@ -95,7 +95,7 @@ class Session(ABC):
     name: str
     """Of the connection."""
     ingress: Ingress
-    outlet: Outlet
+    output: OutputBuffer
     acks: PublisherAcks
     """The conflated acknowledgements of what it publishes."""
     last_input_s: float
@@ -108,13 +108,13 @@ class Session(ABC):
         self.trace = trace
 
     def begin(
-        self, slot: int, serial: int, name: str, ingress: Ingress, outlet: Outlet, now_s: float
+        self, slot: int, serial: int, name: str, ingress: Ingress, output: OutputBuffer, now_s: float
     ) -> None:
         """The connection is made."""
         self.slot, self.serial = slot, serial
         self.name = name
         self.ingress = ingress
-        self.outlet = outlet
+        self.output = output
         self.acks = PublisherAcks(ingress, self, 1.0)
         self.client_name = ""
         self.identity = ""
@@ -165,7 +165,7 @@ class Session(ABC):
     def send(self, header: Mapping[str, Any], body: bytes = b"") -> None:
         """Append one frame to the output."""
         if self.phase is not Phase.CLOSED:
-            self.outlet.append(encode_frame(header, body))
+            self.output.append(encode_frame(header, body))
 
     def acknowledge(
         self, kind: str, command_id: str | None, failure: str | None = None, **extra: Any

@@ -8,13 +8,12 @@ messages only.
 
 A worker disconnects its own clients only. It says what they have in shared memory (amps/server/memory_use.py), once
 per flush of output and every TICK_S. Where the pool is full, the worker with the largest client disconnects it, and
-the others ring that worker's doorbell. Only one worker decides at a time, by what all have said so far.
+the others wake that worker. Only one worker decides at a time, by what all have said so far.
 
 How far a pool may be exceeded: by what workers hand out between two looks, and by the outputs below OUTPUT_HIGH_BYTES
 of connection.py, which do not count. A worker that does not answer, and has the largest client or decides just now,
 is waited for up to PATIENCE_S; after that the others disconnect their own clients until the pool has room.
 """
-
 
 from amps.server.memory_use import Deciding
 from amps.server.transport.context import WorkerContext
@@ -109,7 +108,7 @@ class MemoryPool:
             while self._slow and self._is_full():
                 worker, _ = self._shared.largest(self._number)
                 if patient and worker != self._worker.index:
-                    self._worker.runtime.transport_bells[worker].ring()
+                    self._worker.runtime.transport_wake_ups[worker].send()
                     return
                 if patient and not alone:
                     return

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from amps._core.delivery.delivery import Conflation, Group, LiveConflation, TopicRoutes
 from amps._core.delivery.output import PACED, WANT_BOOKMARK, WANT_TIMESTAMP
 from amps._core.wire.topics import TopicEntry, TopicTable
-from amps.server.benches import Benches
+from amps.server.evaluation_contexts import EvaluationContexts
 from amps.server.transport.patterns import Pattern, PatternIndex
 from amps.server.transport.session import Membership, Subscription
 
@@ -42,7 +42,7 @@ class SubscriptionSet:
     def __init__(
         self,
         topics: TopicTable,
-        benches: Benches,
+        evaluations: EvaluationContexts,
         combine: bool,
         live: bool,
         holds: Callable[[Subscription], object] | None = None,
@@ -53,7 +53,7 @@ class SubscriptionSet:
         self._holds = holds
         self.group = Group(self._find_routes, live)
         self._topics = topics
-        self._benches = benches
+        self._evaluations = evaluations
         self._combine = combine
         self._literal: dict[tuple[str, str], dict[Membership, None]] = {}  # by topic and message type
         self._patterns = PatternIndex()
@@ -115,11 +115,11 @@ class SubscriptionSet:
     ) -> LiveConflation:
         connection, options = subscription.connection, subscription.options
         assert options.conflating is not None
-        bench = self._benches.bench(connection.message_type)
+        evaluation = self._evaluations.of_type(connection.message_type)
         flags = WANT_TIMESTAMP if options.timestamp else 0
         return LiveConflation(
-            Conflation(bench, options.conflating.paths, options.conflating.interval_s),
-            connection.outlet,
+            Conflation(evaluation, options.conflating.paths, options.conflating.interval_s),
+            connection.output,
             shown_id(subscription),
             flags,
             flags | (WANT_BOOKMARK if options.bookmark else 0),
@@ -162,7 +162,7 @@ class SubscriptionSet:
         return routes if len(routes) else self._nobody(entry)
 
     def _new_routes(self, entry: TopicEntry, matched: list[Pattern]) -> TopicRoutes:
-        routes = TopicRoutes(entry, self._benches.bench(entry.message_type))
+        routes = TopicRoutes(entry, self._evaluations.of_type(entry.message_type))
         for member in self._literal.get((entry.name, entry.message_type), ()):
             self._enter(routes, entry, member)
         for pattern in matched:
@@ -205,6 +205,6 @@ def enter_routes(
     connection takes them.
     """
     flags = subscription.flags(entry) | (PACED if paced else 0)
-    outlet = subscription.connection.outlet
+    output = subscription.connection.output
     shown = shown_id(subscription)
-    routes.add(key, receiver, outlet, shown, flags, subscription.filter, subscription.conflation)
+    routes.add(key, receiver, output, shown, flags, subscription.filter, subscription.conflation)

@@ -1,7 +1,7 @@
-"""When a worker has a turn, when it lingers, and when it sleeps.
+"""When a worker has a turn, when it polls, and when it sleeps.
 
-Turns are started by received input, by the doorbell and by timers. A turn that leaves work behind brings the next one,
-through the event loop, so that sockets are served in between. After the last one it lingers for a moment; before it
+Turns are started by received input, by wake-ups and by timers. A turn that leaves work behind brings the next one,
+through the event loop, so that sockets are served in between. After the last one it polls for a moment; before it
 sleeps it says so in shared memory and looks once more.
 """
 
@@ -11,33 +11,33 @@ import time
 import traceback
 from collections.abc import Callable
 
-from amps.server.runtime import Doorbell
+from amps.server.runtime import WakeUp
 from amps.server.shared.core_link import CoreLink
 
-LINGER_NS = 100_000
+BUSY_POLL_NS = 100_000
 
 
 class Turns:
     """The turns of one worker."""
 
     def __init__(
-        self, core: CoreLink, bell: Doorbell, work: Callable[[], bool], failed: Callable[[str], None]
+        self, core: CoreLink, wake_up: WakeUp, work: Callable[[], bool], failed: Callable[[str], None]
     ) -> None:
         """`work`: one turn; True if there is more to do at once. `failed`: a turn ended with this traceback."""
         self._core = core
-        self._bell = bell
+        self._wake_up = wake_up
         self._work = work
         self._failed = failed
         self._loop: asyncio.AbstractEventLoop
         self._scheduled = False
         self._running = False
-        self._lingering = False
-        self._lingers_until_ns = 0
+        self._busy_polling = False
+        self._busy_polls_until_ns = 0
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Answer the doorbell. The first turn ends with the worker saying that it sleeps: then the core rings."""
+        """Answer wake-ups. The first turn ends with the worker asleep: then the core wakes it."""
         self._loop = loop
-        loop.add_reader(self._bell.fd, self._rung)
+        loop.add_reader(self._wake_up.fd, self._woken)
         self.schedule()
 
     def schedule(self) -> None:
@@ -58,36 +58,36 @@ class Turns:
         if output_waits:
             self.schedule()
         elif published and may_wait:
-            self._linger()
+            self._busy_poll()
 
-    def _linger(self) -> None:
+    def _busy_poll(self) -> None:
         """Look for a moment what the core does, and at the sockets, before going to sleep.
 
         The core answers soon, mostly. To be woken would cost both more than the looks do, and take longer; whoever else
         wants the processor gets it.
         """
-        self._lingers_until_ns = time.monotonic_ns() + LINGER_NS
-        if not self._lingering:
-            self._lingering = True
+        self._busy_polls_until_ns = time.monotonic_ns() + BUSY_POLL_NS
+        if not self._busy_polling:
+            self._busy_polling = True
             self._core.view.wake()
             self._loop.call_soon(self._look)
 
     def _look(self) -> None:
         if self._scheduled:
-            self._lingering = False  # until that turn has ended
+            self._busy_polling = False  # until that turn has ended
         elif self._core.view.moved():
-            self._lingering = False
+            self._busy_polling = False
             self._turn()
-        elif time.monotonic_ns() < self._lingers_until_ns:
+        elif time.monotonic_ns() < self._busy_polls_until_ns:
             os.sched_yield()
             self._loop.call_soon(self._look)
         else:
-            self._lingering = False
+            self._busy_polling = False
             if not self._core.view.fall_asleep():
                 self.schedule()
 
-    def _rung(self) -> None:
-        self._bell.clear()
+    def _woken(self) -> None:
+        self._wake_up.clear()
         if not self._scheduled:
             self._core.view.wake()
             self._turn()
@@ -106,4 +106,4 @@ class Turns:
             self._scheduled = True
             self._loop.call_soon(self._turn)
             return
-        self._linger()
+        self._busy_poll()

@@ -21,7 +21,7 @@ import uvloop
 
 from amps.config import ServerConfig, TransportConfig
 from amps.messages import make_message_types
-from amps.server.benches import Benches
+from amps.server.evaluation_contexts import EvaluationContexts
 from amps.server.eventlog import EventLog
 from amps.server.memory_use import Deciding, pool_limits
 from amps.server.runtime import Runtime
@@ -104,14 +104,16 @@ class Worker:
             channel, _ = runtime.transport_requests[index]
             self._subscription_list = SubscriptionList(channel, self._connections.values)
         self.core = CoreLink(runtime, index, self.has_journal, self.schedule)
-        self.turns = Turns(self.core, runtime.transport_bells[index], self._work, self._failed)
+        self.turns = Turns(self.core, runtime.transport_wake_ups[index], self._work, self._failed)
         self.ack_schedule = AckSchedule(self.core, self.schedule)
         types = make_message_types(config.message_types.values())
         self.publishers = Publishers(runtime, index)
-        self._benches = Benches(types, config.name, config.group, log, self.publishers, config.functions)
+        self._evaluations = EvaluationContexts(
+            types, config.name, config.group, log, self.publishers, config.functions
+        )
         self.filters = FilterCompiler(config.functions)
         self.topics = make_topic_table(
-            self.matcher, self.has_journal, self._benches.bench, self.filters, queue_topics(config)
+            self.matcher, self.has_journal, self._evaluations.of_type, self.filters, queue_topics(config)
         )
         self.feeds = Feeds(
             config,
@@ -119,7 +121,7 @@ class Worker:
             self.topics,
             self.core,
             log,
-            self._benches,
+            self._evaluations,
             self.schedule,
             self._flush,
             self._schedule_after,
@@ -131,7 +133,7 @@ class Worker:
             for number, (transport, limit_bytes) in enumerate(pool_limits(config).items())
         }
         queue_filters = QueueFilters(
-            runtime, self.core, QueueNames(config), self.topics, self.feeds, self._benches, self.schedule
+            runtime, self.core, QueueNames(config), self.topics, self.feeds, self._evaluations, self.schedule
         )
         self.queues = Queues(self.core, runtime.control, self.feeds, queue_filters, self.schedule)
         self._listeners = {t.name: self._listener(t) for t in config.transports}
@@ -248,7 +250,7 @@ class Worker:
     def _finish(self) -> None:
         if not self._stopped.done():
             self.core.ring.publish_pushed()
-            self.runtime.core_bell.ring()
+            self.runtime.core_wake_up.send()
             self.runtime.control.set_transport_alive(self.index, False)
             self._stopped.set_result(0)
 
@@ -403,7 +405,7 @@ class Worker:
             pool.look_around(now)
         if now >= self._next_report_s:
             self._next_report_s = now + REPORT_INTERVAL_S
-            self._benches.report()
+            self._evaluations.report()
 
 
 def run_transport(

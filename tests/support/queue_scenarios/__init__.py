@@ -5,7 +5,7 @@ words what must come out, so they also tell whether the model is right; random t
 """
 
 from tests.support.queue_scenarios import acknowledging, barriers, delivering, leaving, subscribing
-from tests.support.queue_scenarios.bench import MakeSubject, Scenario
+from tests.support.queue_scenarios.harness import MakeSubject, Scenario
 
 SCENARIOS: list[Scenario] = [
     *subscribing.SCENARIOS,

@@ -1,6 +1,6 @@
 """Examples about time limits, the target depth and a restart (queues.md §10, §13, §17)."""
 
-from tests.support.queue_scenarios.bench import STRANGER, Bench, MakeSubject, Scenario, queue
+from tests.support.queue_scenarios.harness import STRANGER, Harness, MakeSubject, Scenario, queue
 from tests.support.queue_subject import SECOND_NS, Counts, ExpirationModel
 
 MODELS: list[ExpirationModel] = ["default", "queue", "latest", "earliest"]
@@ -12,25 +12,25 @@ def _models_under_which_it_goes(
     """A message that nobody takes, with an expiration of its own, in a queue under each model."""
     gone: set[ExpirationModel] = set()
     for model in MODELS:
-        bench = Bench(make_subject, queue(expiration_ns=expiration_ns, expiration_model=model))
-        message = bench.publish(expiration_s=expiration_s)
-        bench.wait(after_s)
-        if bench.removed() == [(message, ("time_limit",))]:
+        harness = Harness(make_subject, queue(expiration_ns=expiration_ns, expiration_model=model))
+        message = harness.publish(expiration_s=expiration_s)
+        harness.wait(after_s)
+        if harness.removed() == [(message, ("time_limit",))]:
             gone.add(model)
         else:
-            assert bench.available() == [message]
+            assert harness.available() == [message]
     return gone
 
 
 def expiring_in_the_queue(make_subject: MakeSubject) -> None:
     """queues.md §24, 51."""
-    bench = Bench(make_subject, queue(expiration_ns=SECOND_NS))
-    message = bench.publish()
-    bench.wait(0.999_999_999)
-    assert bench.depth() == 1
-    bench.wait(0.000_000_001)
-    assert bench.depth() == 0
-    assert bench.removed() == [(message, ("time_limit",))]
+    harness = Harness(make_subject, queue(expiration_ns=SECOND_NS))
+    message = harness.publish()
+    harness.wait(0.999_999_999)
+    assert harness.depth() == 1
+    harness.wait(0.000_000_001)
+    assert harness.depth() == 0
+    assert harness.removed() == [(message, ("time_limit",))]
 
 
 def models_of_expiration(make_subject: MakeSubject) -> None:
@@ -52,112 +52,112 @@ def messages_that_never_expire(make_subject: MakeSubject) -> None:
 
 def expiring_as_the_underlying_topic_says(make_subject: MakeSubject) -> None:
     """queues.md §24, 53: the topic has stamped its expiration on the message."""
-    bench = Bench(make_subject, queue())
-    message = bench.publish(expiration_s=2)
-    bench.wait(5)
-    assert bench.removed() == [(message, ("time_limit",))]
+    harness = Harness(make_subject, queue())
+    message = harness.publish(expiration_s=2)
+    harness.wait(5)
+    assert harness.removed() == [(message, ("time_limit",))]
 
 
 def no_expiry_while_leased(make_subject: MakeSubject) -> None:
     """queues.md §24, 54."""
-    bench = Bench(make_subject, queue(expiration_ns=SECOND_NS))
-    consumer = bench.subscribe(1)
-    message = bench.publish()
-    bench.wait(3)
-    assert (bench.depth(), bench.removed()) == (1, [])
-    assert bench.ack(consumer, message) == Counts(1, 1, 1)
-    assert bench.removed() == [(message, ())]
+    harness = Harness(make_subject, queue(expiration_ns=SECOND_NS))
+    consumer = harness.subscribe(1)
+    message = harness.publish()
+    harness.wait(3)
+    assert (harness.depth(), harness.removed()) == (1, [])
+    assert harness.ack(consumer, message) == Counts(1, 1, 1)
+    assert harness.removed() == [(message, ())]
 
-    message = bench.publish()
-    bench.wait(3)
-    bench.delivered()
-    bench.subscribe(1)
-    bench.disconnect(consumer)
-    assert bench.removed() == [(message, ("time_limit",))]
-    assert bench.delivered() == []
+    message = harness.publish()
+    harness.wait(3)
+    harness.delivered()
+    harness.subscribe(1)
+    harness.disconnect(consumer)
+    assert harness.removed() == [(message, ("time_limit",))]
+    assert harness.delivered() == []
 
 
 def a_lease_that_ends_too_late(make_subject: MakeSubject) -> None:
     """queues.md §6.2: a message whose lease ends after its time does not return."""
-    bench = Bench(make_subject, queue(expiration_ns=SECOND_NS, lease_ns=2 * SECOND_NS))
-    bench.subscribe(1)
-    message = bench.publish()
-    bench.wait(1)
-    assert bench.removed() == []
-    bench.delivered()
-    bench.wait(1)
-    assert bench.removed() == [(message, ("time_limit",))]
-    assert (bench.delivered(), bench.subject.expired_leases(0), bench.depth()) == ([], 1, 0)
+    harness = Harness(make_subject, queue(expiration_ns=SECOND_NS, lease_ns=2 * SECOND_NS))
+    harness.subscribe(1)
+    message = harness.publish()
+    harness.wait(1)
+    assert harness.removed() == []
+    harness.delivered()
+    harness.wait(1)
+    assert harness.removed() == [(message, ("time_limit",))]
+    assert (harness.delivered(), harness.subject.expired_leases(0), harness.depth()) == ([], 1, 0)
 
 
 def expiring_while_down(make_subject: MakeSubject) -> None:
     """queues.md §24, 55."""
-    bench = Bench(make_subject, queue(expiration_ns=2 * SECOND_NS))
-    message = bench.publish()
-    staying = bench.publish(expiration_s=0)
-    bench.restart(down_s=4)
-    assert bench.available() == [staying]
-    assert bench.removed() == [(message, ("time_limit",))]
+    harness = Harness(make_subject, queue(expiration_ns=2 * SECOND_NS))
+    message = harness.publish()
+    staying = harness.publish(expiration_s=0)
+    harness.restart(down_s=4)
+    assert harness.available() == [staying]
+    assert harness.removed() == [(message, ("time_limit",))]
 
 
 def a_restart_returns_all(make_subject: MakeSubject) -> None:
     """queues.md §24, 63, as far as the queue is concerned; §17."""
-    bench = Bench(make_subject, queue(lease_ns=SECOND_NS))
-    consumer = bench.subscribe(3)
-    messages = [bench.publish() for _ in range(5)]
-    bench.wait(1)
-    bench.ack(consumer, messages[0], messages[2])
-    assert bench.subject.expired_leases(0) == 3
-    bench.restart()
-    assert (bench.backlog(), bench.subject.expired_leases(0)) == (0, 0)
+    harness = Harness(make_subject, queue(lease_ns=SECOND_NS))
+    consumer = harness.subscribe(3)
+    messages = [harness.publish() for _ in range(5)]
+    harness.wait(1)
+    harness.ack(consumer, messages[0], messages[2])
+    assert harness.subject.expired_leases(0) == 3
+    harness.restart()
+    assert (harness.backlog(), harness.subject.expired_leases(0)) == (0, 0)
     left = [messages[1], messages[3], messages[4]]
-    assert bench.available() == left
-    bench.delivered()
-    consumer = bench.subscribe(10)
-    assert bench.delivered() == [(consumer, message) for message in left]
-    assert bench.ack(consumer, messages[0]) == Counts(1, 0, 0)
-    assert bench.subject.deferred(0) == 0
+    assert harness.available() == left
+    harness.delivered()
+    consumer = harness.subscribe(10)
+    assert harness.delivered() == [(consumer, message) for message in left]
+    assert harness.ack(consumer, messages[0]) == Counts(1, 0, 0)
+    assert harness.subject.deferred(0) == 0
 
 
 def the_counts_of_what_came_and_went(make_subject: MakeSubject) -> None:
     """queues.md §18: `insert_count`, `delete_count`."""
-    bench = Bench(make_subject, queue(expiration_ns=SECOND_NS))
-    messages = [bench.publish() for _ in range(4)]
-    bench.ack(STRANGER, messages[0])
-    bench.ack(STRANGER, messages[1], action="expire")
-    bench.subscribe(1)
-    bench.wait(1)
-    assert (bench.subject.insert_count(0), bench.subject.delete_count(0), bench.depth()) == (4, 3, 1)
+    harness = Harness(make_subject, queue(expiration_ns=SECOND_NS))
+    messages = [harness.publish() for _ in range(4)]
+    harness.ack(STRANGER, messages[0])
+    harness.ack(STRANGER, messages[1], action="expire")
+    harness.subscribe(1)
+    harness.wait(1)
+    assert (harness.subject.insert_count(0), harness.subject.delete_count(0), harness.depth()) == (4, 3, 1)
 
 
 def beyond_the_target_depth(make_subject: MakeSubject) -> None:
     """queues.md §24, 62, with a hundredth of its numbers."""
-    bench = Bench(make_subject, queue(target_depth=10))
-    messages = [bench.publish(kind=number) for number in range(1, 16)]
-    assert (bench.depth(), bench.subject.inactive(0), bench.available()) == (10, 5, messages[:10])
-    assert bench.ack_matching(STRANGER, 12) == Counts(10, 0, 0)
-    assert bench.ack(STRANGER, messages[11]) == Counts(1, 0, 0)
-    assert (bench.subject.deferred(0), bench.subject.inactive(0)) == (1, 5)
-    consumer = bench.subscribe(10, kinds=frozenset({14}))
-    assert (bench.delivered(), bench.removed()) == ([], [])
-    bench.ack(STRANGER, *messages[:5])
-    assert bench.delivered() == [(consumer, messages[13])]
-    assert bench.subject.deferred(0) == 0
-    assert bench.removed() == [(message, ()) for message in [*messages[:5], messages[11]]]
-    assert bench.available() == [*messages[5:11], messages[12], messages[14]]
-    assert (bench.depth(), bench.subject.inactive(0)) == (9, 0)
+    harness = Harness(make_subject, queue(target_depth=10))
+    messages = [harness.publish(kind=number) for number in range(1, 16)]
+    assert (harness.depth(), harness.subject.inactive(0), harness.available()) == (10, 5, messages[:10])
+    assert harness.ack_matching(STRANGER, 12) == Counts(10, 0, 0)
+    assert harness.ack(STRANGER, messages[11]) == Counts(1, 0, 0)
+    assert (harness.subject.deferred(0), harness.subject.inactive(0)) == (1, 5)
+    consumer = harness.subscribe(10, kinds=frozenset({14}))
+    assert (harness.delivered(), harness.removed()) == ([], [])
+    harness.ack(STRANGER, *messages[:5])
+    assert harness.delivered() == [(consumer, messages[13])]
+    assert harness.subject.deferred(0) == 0
+    assert harness.removed() == [(message, ()) for message in [*messages[:5], messages[11]]]
+    assert harness.available() == [*messages[5:11], messages[12], messages[14]]
+    assert (harness.depth(), harness.subject.inactive(0)) == (9, 0)
 
 
 def inactive_messages_become_active_too_late(make_subject: MakeSubject) -> None:
     """queues.md §13 with §10: an inactive message has no timer, and expires when it is reached."""
-    bench = Bench(make_subject, queue(target_depth=1))
-    first = bench.publish()
-    late, last = bench.publish(expiration_s=1), bench.publish()
-    bench.wait(2)
-    assert (bench.subject.inactive(0), bench.removed()) == (2, [])
-    bench.ack(STRANGER, first)
-    assert bench.removed() == [(first, ()), (late, ("time_limit",))]
-    assert (bench.available(), bench.subject.inactive(0)) == ([last], 0)
+    harness = Harness(make_subject, queue(target_depth=1))
+    first = harness.publish()
+    late, last = harness.publish(expiration_s=1), harness.publish()
+    harness.wait(2)
+    assert (harness.subject.inactive(0), harness.removed()) == (2, [])
+    harness.ack(STRANGER, first)
+    assert harness.removed() == [(first, ()), (late, ("time_limit",))]
+    assert (harness.available(), harness.subject.inactive(0)) == ([last], 0)
 
 
 SCENARIOS: list[Scenario] = [

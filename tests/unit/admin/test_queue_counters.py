@@ -44,8 +44,8 @@ print(seen, most)
 def test_another_process_reads_what_is_there(tmp_path: Path) -> None:
     files = QueueFiles(tmp_path, QueueSettings("A"), QueueSettings("B", max_per_subscription=5))
     files.enter(1, 8, 16, 24, now_ns=5)
-    files.book.subscribe(0, 1, 1, {1: None}, 2)
-    files.book.serve(77)
+    files.manager.subscribe(0, 1, 1, {1: None}, 2)
+    files.manager.serve(77)
     files.acknowledge(1, 8, now_ns=78)
     program = (
         "import sys; from pathlib import Path; from amps.server.admin.queue_counters import QueueCounters;"
@@ -88,7 +88,7 @@ def test_another_process_reads_while_everything_changes(tmp_path: Path) -> None:
     try:
         assert reader.stdout.readline() == "ready\n"
         for number in range(1, total + 1):
-            files.book.enqueue(1, 8 * number, (1, number), 1, None, 1, number % 6 if number % 7 else None)
+            files.manager.enqueue(1, 8 * number, (1, number), 1, None, 1, number % 6 if number % 7 else None)
             files.enter(0, 8 * number)
             if number > 5000:
                 files.acknowledge(1, 8 * (number - 5000))
@@ -113,12 +113,12 @@ def test_priorities_are_counted_over_blocks(tmp_path: Path) -> None:
 
     assert count() == 0
     for number in range(1, 3001):
-        files.book.enqueue(1, 8 * number, (1, number), 1, None, 1, number // 1000)
+        files.manager.enqueue(1, 8 * number, (1, number), 1, None, 1, number // 1000)
         files.enter(0, 8 * number)  # takes blocks between those of the other
     assert count() == 4
     files.acknowledge(1, *range(8, 8000, 8))
     assert count() == 3, "those that have left do not count"
-    files.book.enqueue(1, 24008, (1, 3001), 1, None, 1, None)
+    files.manager.enqueue(1, 24008, (1, 3001), 1, None, 1, None)
     assert count() == 4
     first = QueueCounters(files.queue_counters_path, 2).read(1)["first_block_plus_one"]
     assert count_priorities(files.queue_slots_path, 0, first) == 0, (

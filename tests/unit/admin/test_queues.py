@@ -77,7 +77,7 @@ class Queued:
     def answers(self, verb: str, rest: list[Any]) -> list[list[Any]]:
         """What a core would answer, in two parts."""
         describe = {"queue": describe_queue, "queue subscriptions": describe_subscriptions}[verb]
-        rows = describe(self.files.book, rest[0], NAMES)
+        rows = describe(self.files.manager, rest[0], NAMES)
         return [["more", rows[:2]], ["ok", rows[2:]]]
 
 
@@ -135,8 +135,8 @@ def test_counters_move(two: Queued) -> None:
     """queues.md §18: what the core counts, in the names of the interface."""
     files = two.files
     files.enter(0, *two.positions)
-    files.book.subscribe(0, 1, 1, {0: None}, 4)
-    files.book.serve(NOW_NS - 70 * SECOND_NS)
+    files.manager.subscribe(0, 1, 1, {0: None}, 4)
+    files.manager.serve(NOW_NS - 70 * SECOND_NS)
     metrics = two.metrics("Q!json")
     assert (metrics["queue_depth"], metrics["owned"], metrics["backlog"]) == (
         str(MESSAGES),
@@ -144,8 +144,8 @@ def test_counters_move(two: Queued) -> None:
         "4",
     )
     assert metrics["age_of_oldest_lease"] == "70"
-    files.book.acknowledge(0, 1, [(9, 9, 0, 0)], 0, 0, NOW_NS)
-    files.book.pass_time(NOW_NS + 3600 * SECOND_NS)
+    files.manager.acknowledge(0, 1, [(9, 9, 0, 0)], 0, 0, NOW_NS)
+    files.manager.pass_time(NOW_NS + 3600 * SECOND_NS)
     metrics = two.metrics("Q!json")
     assert (metrics["deferred_ack_count"], metrics["expired_leases"], metrics["backlog"]) == ("1", "4", "0")
     assert metrics["age_of_oldest_lease"] == "0"
@@ -217,9 +217,9 @@ def test_details_are_asked_of_the_core(two: Queued) -> None:
     """queues.md §18; operations.md §5.8: positions become transactions, journals and ages."""
     two.admin.core._answer = two.answers
     for number, position in enumerate(two.positions):
-        two.files.book.enqueue(1, position, (1, number), 1, None, 1, None if number % 3 else number % 2)
-    two.files.book.subscribe(0, 1, 0, {1: None}, 1)
-    two.files.book.serve(NOW_NS - 70 * SECOND_NS)
+        two.files.manager.enqueue(1, position, (1, number), 1, None, 1, None if number % 3 else number % 2)
+    two.files.manager.subscribe(0, 1, 0, {1: None}, 1)
+    two.files.manager.serve(NOW_NS - 70 * SECOND_NS)
     answer = two.admin.get("/amps/instance/queues/a%2Fb!json/details")
     assert answer.headers["Content-Type"].startswith("application/json")
     details = answer.json()
@@ -308,10 +308,10 @@ def test_subscriptions(two: Queued) -> None:
     """
     two.admin.core._answer = two.answers
     two.files.enter(0, *two.positions)
-    two.files.book.subscribe(0, 7, 0, {0: None}, 3, ("s", "Q", ""))
+    two.files.manager.subscribe(0, 7, 0, {0: None}, 3, ("s", "Q", ""))
     for number in range(1500):
-        two.files.book.subscribe(0, 100 + number, 0, {1: 5}, 1, ("t", "a/b", "/k = 1"))
-    two.files.book.serve(1)
+        two.files.manager.subscribe(0, 100 + number, 0, {1: 5}, 1, ("t", "a/b", "/k = 1"))
+    two.files.manager.serve(1)
     two.admin.transport_rows = [[4, 7, "anna", "s", "Q", "json", "", "", "timestamp"]]
     two.admin.transport_rows += [
         [10 + n, 100 + n, "anna", "t", "a/b", "json", "/k = 1", "", ""] for n in range(1500)

@@ -15,7 +15,7 @@ from amps._core.sequencer.sequencer import CoreTurns
 from amps._core.shm.memory import ControlPage, InstanceView, Ring
 from amps.server.core import transient_files
 from amps.server.records import KIND_DECLARE_TOPIC, KIND_LOGON, control_payload, control_record
-from amps.server.runtime import Doorbell
+from amps.server.runtime import WakeUp
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.server import Server, Settings, configured
 from tests.support.records import RecordParts, ring_position
@@ -231,19 +231,19 @@ class AnsweringSequencer:
 def test_core_wakes_a_transport_for_answers_that_found_no_room_before() -> None:
     """It has taken all that there was, and sleeps: nothing else would tell it that there is more."""
     answer = RecordParts(payload=b"x" * 1000).to_bytes()
-    control, ring, bell = ControlPage(), Ring(4096), Doorbell()
-    turns = CoreTurns(control, [ring], [bell.fd], -1, -1, -1, 4096, lambda answer: b"")
+    control, ring, wake_up = ControlPage(), Ring(4096), WakeUp()
+    turns = CoreTurns(control, [ring], [wake_up.fd], -1, -1, -1, 4096, lambda answer: b"")
     sequencer: Any = AnsweringSequencer([answer] * 10)
     turns.begin(sequencer, lambda: True, None, lambda: None)
     control.set_transport_sleeping(0, True)
     served = 0
     while served < 10:
         turns.turn(1)
-        assert select.select([bell.fd], [], [], 0)[0], f"it is not told that there is more than {served}"
-        bell.clear()
+        assert select.select([wake_up.fd], [], [], 0)[0], f"it is not told that there is more than {served}"
+        wake_up.clear()
         served += len(ring.pop_all())
     turns.turn(1)
-    assert not select.select([bell.fd], [], [], 0)[0]
+    assert not select.select([wake_up.fd], [], [], 0)[0]
 
 
 class WaitingSequencer:
@@ -258,23 +258,23 @@ class WaitingSequencer:
         return self.looks >= self.found_at
 
 
-def test_core_lingers_until_there_is_work() -> None:
+def test_core_polls_until_there_is_work() -> None:
     turns = CoreTurns(ControlPage(), [Ring(4096)], [-1], -1, -1, -1, 4096, lambda answer: b"")
     sequencer: Any = WaitingSequencer(20)
     turns.sequencer = sequencer
-    assert turns.linger(60_000_000_000)
+    assert turns.busy_poll(60_000_000_000)
     assert sequencer.looks == 20
 
 
-def test_core_lingers_only_so_long() -> None:
+def test_core_polls_only_so_long() -> None:
     turns = CoreTurns(ControlPage(), [Ring(4096)], [-1], -1, -1, -1, 4096, lambda answer: b"")
     sequencer: Any = WaitingSequencer(1 << 60)
     turns.sequencer = sequencer
-    assert not turns.linger(1000)
+    assert not turns.busy_poll(1000)
     assert sequencer.looks
 
 
-def test_core_lets_other_threads_run_while_it_lingers() -> None:
+def test_core_lets_other_threads_run_while_it_polls() -> None:
     """The one that syncs the journal needs the interpreter."""
     turns = CoreTurns(ControlPage(), [Ring(4096)], [-1], -1, -1, -1, 4096, lambda answer: b"")
     work: list[int] = []
@@ -283,5 +283,5 @@ def test_core_lets_other_threads_run_while_it_lingers() -> None:
     turns.sequencer = sequencer
     other = threading.Thread(target=lambda: work.append(1))
     other.start()
-    assert turns.linger(60_000_000_000)
+    assert turns.busy_poll(60_000_000_000)
     other.join()

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from amps._core.delivery.delivery import Group, JournalTailer, TopicRoutes
-from amps._core.delivery.output import WANT_BOOKMARK, WANT_TIMESTAMP, Outlet
-from amps._core.expressions.machine import FilterBench
+from amps._core.delivery.output import WANT_BOOKMARK, WANT_TIMESTAMP, OutputBuffer
+from amps._core.expressions.machine import EvaluationContext
 from amps._core.journal.reader import LogCursor, LogDirectory
 from amps._core.messages.json import JsonExtractor
 from amps._core.values.fields import FieldValues, MessageContext
@@ -106,14 +106,14 @@ def test_protocol_12_frames_tell_what_was_recorded(made: list[Published], flags:
 
         topics = TopicTable(lambda topic, message_type: (True, False, None, None))
         log = LogDirectory(feeder.journal_storage.prefix, ".journal", topics.entry)
-        outlet = Outlet(lambda: None)
-        bench = FilterBench(JsonExtractor(), FieldValues(), MessageContext())
-        routes = TopicRoutes(topics.entry("t", "json"), bench)
-        routes.add("s", "s", outlet, b"s", flags)
+        output = OutputBuffer(lambda: None)
+        evaluation = EvaluationContext(JsonExtractor(), FieldValues(), MessageContext())
+        routes = TopicRoutes(topics.entry("t", "json"), evaluation)
+        routes.add("s", "s", output, b"s", flags)
         tailer = JournalTailer(LogCursor(log, 0, 0, True), Group(lambda entry, since, current: routes), 0, 0)
         assert tailer.run(feeder.journal.position, 1 << 40)
-        pending = outlet.pending_bytes
-        stream = b"".join(outlet.take())
+        pending = output.pending_bytes
+        stream = b"".join(output.take())
         assert len(stream) == pending
         assert frames_of(stream) == expected
 

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from amps._core.expressions.machine import Filter, FilterBench, FilterSet
+from amps._core.expressions.machine import EvaluationContext, Filter, FilterSet
 from amps._core.messages.json import JsonExtractor
 from amps._core.values.fields import Extractor, FieldSet, FieldValues, MessageContext, searches_given_up
 from amps.expressions.filters import CONSTANTS_MAX, compile_filter
@@ -60,8 +60,8 @@ messages = st.one_of(
 )
 
 
-def bench(extractor: Extractor | None = None) -> FilterBench:
-    return FilterBench(extractor or JsonExtractor(), FieldValues(), MessageContext(b"i", b"g"))
+def evaluation(extractor: Extractor | None = None) -> EvaluationContext:
+    return EvaluationContext(extractor or JsonExtractor(), FieldValues(), MessageContext(b"i", b"g"))
 
 
 def by_itself(
@@ -78,7 +78,7 @@ def by_itself(
 @example(["/a = 1", "/b = 1"], [b'{"a":1,'])
 def test_filter_set_matches_as_each_filter_by_itself(texts: list[str], given_messages: list[bytes]) -> None:
     compiled = [compile_filter(text) for text in texts]
-    together = FilterSet(bench())
+    together = FilterSet(evaluation())
     for number, filter_ in enumerate(compiled):
         together.add(filter_, number)
     for message in given_messages:
@@ -99,7 +99,7 @@ def test_filter_set_text_formats_against_strings_compare_text(message_type: str,
         "xml": ("/m/@a", b'<m a="' + value + b'"/>'),
     }[message_type]
     compiled = [compile_filter(f"{name} = {constant}") for constant in CONSTANTS]
-    together = FilterSet(bench(kind.extractor()))
+    together = FilterSet(evaluation(kind.extractor()))
     for number, filter_ in enumerate(compiled):
         together.add(filter_, number)
     expected = [n for n, filter_ in enumerate(compiled) if by_itself(filter_, message, kind.extractor)]
@@ -116,7 +116,7 @@ class Members(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.set = FilterSet(bench())
+        self.set = FilterSet(evaluation())
         self.members: list[tuple[Filter, object]] = []
 
     @rule(numbers=st.lists(st.integers(0, 39), min_size=1, max_size=30))
@@ -147,7 +147,7 @@ TestMembers.settings = settings(max_examples=20, stateful_step_count=15, deadlin
 
 
 def many(texts: list[str]) -> FilterSet:
-    made = FilterSet(bench())
+    made = FilterSet(evaluation())
     for number, text in enumerate(texts):
         made.add(compile_filter(text), number)
     return made
@@ -201,7 +201,7 @@ def test_filter_set_files_under_the_rarest_equality() -> None:
 
 
 def test_filter_set_the_same_filter_is_evaluated_once() -> None:
-    made = FilterSet(bench())
+    made = FilterSet(evaluation())
     filter_ = compile_filter("/price > 10")
     for number in range(100):
         made.add(filter_, number)
@@ -225,7 +225,7 @@ def test_filter_set_too_many_constants_are_not_filed() -> None:
 
 def test_filter_set_a_field_that_nobody_needs_any_more_is_not_looked_for() -> None:
     """Who subscribes and leaves again and again does not make messages dearer for others."""
-    made = FilterSet(bench())
+    made = FilterSet(evaluation())
     made.add(compile_filter("/a = 1"), "stays")
     for number in range(200):
         filter_ = compile_filter(f"/gone{number} = 1")
@@ -243,7 +243,7 @@ def test_filter_set_what_cannot_be_read_is_decided_filter_by_filter() -> None:
 
 
 def test_filter_set_a_message_that_takes_too_much_memory_does_not_match() -> None:
-    small = FilterBench(JsonExtractor(), FieldValues(1000), MessageContext(b"i", b"g"))
+    small = EvaluationContext(JsonExtractor(), FieldValues(1000), MessageContext(b"i", b"g"))
     made = FilterSet(small)
     made.add(compile_filter("/a = 'x'"), "equality")
     made.add(compile_filter("UPPER(/a) = 'X'"), "function")
@@ -255,7 +255,7 @@ def test_filter_set_a_message_that_takes_too_much_memory_does_not_match() -> Non
 
 
 def test_filter_set_a_message_of_too_many_values_is_read_filter_by_filter() -> None:
-    small = FilterBench(JsonExtractor(), FieldValues(nodes_max=10), MessageContext(b"i", b"g"))
+    small = EvaluationContext(JsonExtractor(), FieldValues(nodes_max=10), MessageContext(b"i", b"g"))
     made = FilterSet(small)
     for text in ("/a = 1", "/b = 1", "/c IS NULL"):
         made.add(compile_filter(text), text)
@@ -266,7 +266,7 @@ def test_filter_set_a_message_of_too_many_values_is_read_filter_by_filter() -> N
 
 def test_filter_set_an_error_that_is_not_about_memory_is_told() -> None:
     """And the next message is none the worse for it."""
-    nowhere = bench(Extractor())
+    nowhere = evaluation(Extractor())
     made = FilterSet(nowhere)
     made.add(compile_filter("/a = 1"), "a")
     with pytest.raises(NotImplementedError):
@@ -279,7 +279,7 @@ def test_filter_set_an_error_that_is_not_about_memory_is_told() -> None:
 
 def test_filter_set_who_leaves_after_a_match_is_forgotten() -> None:
     """The list of matches holds nobody."""
-    made = FilterSet(bench())
+    made = FilterSet(evaluation())
     for number in range(50):
         made.add(POOL[0], number)
     assert made.matching(b'{"a":0}') == list(range(50))
@@ -350,7 +350,7 @@ def test_filter_set_refuses_what_makes_no_sense() -> None:
     program = compile_filter("/a = 1").program
     with pytest.raises(ValueError, match="an equality"):
         Filter(program, "x", (), True, False, False, True)
-    made: Any = FilterSet(bench())
+    made: Any = FilterSet(evaluation())
     with pytest.raises(KeyError):
         made.remove(compile_filter("/a = 1"), "nobody")
 

@@ -22,7 +22,7 @@ from amps.journal.watermark import WatermarkFile, read_watermark
 from amps.server.core.disk import WatchedDisk
 from amps.server.core.flusher import BATCH_BYTES, Flusher, SyncFailed, syncs_plainly
 from amps.server.health import DiskActivity
-from amps.server.runtime import Doorbell
+from amps.server.runtime import WakeUp
 from amps.server.write_statistics import WriteStatistics
 from tests.support.server import wait_until
 
@@ -37,13 +37,13 @@ class SharedMemory:
 
     def __init__(self) -> None:
         self.control = ControlPage()
-        self.core_bell = Doorbell()
-        self.transport_bells = [Doorbell() for _ in range(TRANSPORTS)]
+        self.core_wake_up = WakeUp()
+        self.transport_wake_ups = [WakeUp() for _ in range(TRANSPORTS)]
         self.write_statistics = WriteStatistics()
 
     def close(self) -> None:
-        for bell in (self.core_bell, *self.transport_bells):
-            os.close(bell.fd)
+        for wake_up in (self.core_wake_up, *self.transport_wake_ups):
+            os.close(wake_up.fd)
 
 
 class Setting:
@@ -68,10 +68,10 @@ class Setting:
         self.flusher.use_file(descriptor, START)
         return descriptor
 
-    def bell_rung(self) -> bool:
+    def was_woken(self) -> bool:
         """Whether the core was, since the last call."""
         try:
-            return os.eventfd_read(self.runtime.core_bell.fd) > 0
+            return os.eventfd_read(self.runtime.core_wake_up.fd) > 0
         except BlockingIOError:
             return False
 
@@ -195,13 +195,13 @@ def test_whoever_sleeps_is_woken_and_nobody_else(start: Callable[..., Setting]) 
     setting.flusher.written(START + 1, START + 1)
     wait_until(lambda: setting.durable == START + 1, 20, "it is not synced")
     setting.flusher.drain()
-    rung = []
-    for bell in setting.runtime.transport_bells:
+    woken = []
+    for wake_up in setting.runtime.transport_wake_ups:
         try:
-            rung.append(os.eventfd_read(bell.fd))
+            woken.append(os.eventfd_read(wake_up.fd))
         except BlockingIOError:
-            rung.append(0)
-    assert rung == [0, 1]
+            woken.append(0)
+    assert woken == [0, 1]
 
 
 def test_files_before_the_one_in_use_are_synced_once_more_and_closed(start: Callable[..., Setting]) -> None:
@@ -237,7 +237,7 @@ def test_a_failed_sync_is_final_and_told(start: Callable[..., Setting]) -> None:
     waiting.start()
     waiting.join()
     wait_until(lambda: setting.flusher.failed == errno.EINVAL, 20, "nothing is said of it")
-    wait_until(setting.bell_rung, 20, "the core is not woken")
+    wait_until(setting.was_woken, 20, "the core is not woken")
     with pytest.raises(SyncFailed):
         setting.flusher.wait_until_synced(START + 1)
     assert not setting.flusher.step()
@@ -265,7 +265,7 @@ def test_a_thread_that_ends_too_early_is_a_failed_sync(
     descriptor = setting.new_file()
     setting.flusher.written(START + 1, START + 1)
     wait_until(lambda: setting.flusher.failed == told, 20, "nothing is said of it")
-    wait_until(setting.bell_rung, 20, "the core is not woken")
+    wait_until(setting.was_woken, 20, "the core is not woken")
     with pytest.raises(SyncFailed):
         setting.flusher.wait_until_synced(START + 1)
     assert (setting.durable, read_watermark(setting.watermark)) == (START, START)

@@ -32,12 +32,12 @@ class Journals:
     def __init__(self, directory: Path, begin: int = 0) -> None:
         self.directory = directory
         self.control = ControlPage()
-        self._bell = os.eventfd(0)
+        self._wake_up = os.eventfd(0)
         self.pages = PageRelease(self.control, TRANSPORTS)
         self.pages.begin(begin)
         self.commit = GroupCommit(
             self.control,
-            self._bell,
+            self._wake_up,
             [],
             WriteStatistics().words,
             10**12,
@@ -71,7 +71,7 @@ class Journals:
         assert self.commit.step()
 
     def close(self) -> None:
-        os.close(self._bell)
+        os.close(self._wake_up)
         os.close(self._descriptor)
 
     def give_back(self) -> int:

@@ -12,7 +12,7 @@ import numpy
 import pytest
 
 from amps._core.queues.engine import COUNTERS_BYTES, QueueArena, arena_bytes
-from amps._core.queues.manager import QueueBook, QueueDesk
+from amps._core.queues.manager import LogAdapter, QueueManager
 from amps.journal.entries import JournalFile
 from amps.server.records import KIND_QUEUE_SUBSCRIBE
 from tests.support.feed import Feed, Feeder
@@ -48,10 +48,10 @@ class Stage:
     def __init__(self, directory: Path) -> None:
         counters = numpy.zeros(COUNTERS_BYTES * len(QUEUES), "u1")
         arena = QueueArena(numpy.zeros(arena_bytes(8), "u1"), 8)
-        book = QueueBook(arena, counters.data, [EngineSettings(one) for one in QUEUES], 1)
-        self.desk = QueueDesk(book, [(one.name, "json") for one in QUEUES])
+        manager = QueueManager(arena, counters.data, [EngineSettings(one) for one in QUEUES], 1)
+        self.adapter = LogAdapter(manager, [(one.name, "json") for one in QUEUES])
         topics: Any = Topics()
-        self.feeder = Feeder(directory, FILE_BYTES, 1, queues=(self.desk, topics))
+        self.feeder = Feeder(directory, FILE_BYTES, 1, queues=(self.adapter, topics))
         self.now_ns = START_NS
         self.sequence = 0
 
@@ -105,7 +105,7 @@ def test_a_message_expires_in_the_turn_of_a_delivery_at_most_once(stage: Stage) 
     stage.now_ns += 4 * SECOND_NS
     stage.publish("TM")
     assert stage.deliveries() == 1
-    assert stage.desk.book.states(EXPIRING) == []
+    assert stage.adapter.manager.states(EXPIRING) == []
 
 
 def test_the_journal_takes_records_again(stage: Stage) -> None:
@@ -129,7 +129,7 @@ def test_an_acknowledgement_of_what_the_journal_still_has(stage: Stage) -> None:
     for _ in range(EXPIRING_COUNT):
         stage.publish("TE")
     stage.turn()
-    first = stage.desk.book.states(EXPIRING)[0][0]
+    first = stage.adapter.manager.states(EXPIRING)[0][0]
     stage.leave_room(1000)  # for an acknowledgement, not for everything that expires
     storage: Any = stage.feeder.journal_storage
     storage.prepare_file = lambda number, minimum_bytes: 0
@@ -143,13 +143,13 @@ def test_an_acknowledgement_comes_before_a_delivery_that_waited(stage: Stage) ->
     """queues.md §17: what is delivered at most once goes out when its record is durable, whoever had it written."""
     stage.publish("TM")
     stage.turn()
-    [(position, _)] = stage.desk.book.states(ONCE)
+    [(position, _)] = stage.adapter.manager.states(ONCE)
     stage.leave_room(200)
     storage: Any = stage.feeder.journal_storage
     prepare, storage.prepare_file = storage.prepare_file, lambda number, minimum_bytes: 0
     stage.subscribe()
     assert stage.deliveries() == 0
-    assert stage.desk.book.output.has_unwritten_deliveries
+    assert stage.adapter.manager.output.has_unwritten_deliveries
     storage.prepare_file = prepare
     assert stage.feeder.sequencer.try_next_journal()
     stage.acknowledge("E", position)
@@ -180,7 +180,7 @@ def test_no_lease_runs_of_a_delivery_that_nobody_hears_of(stage: Stage) -> None:
     storage.prepare_file = prepare
     assert stage.feeder.sequencer.try_next_journal()
     stage.turn()
-    assert [state for _, state in stage.desk.book.states(LEASING)] == [LEASED]
+    assert [state for _, state in stage.adapter.manager.states(LEASING)] == [LEASED]
 
 
 def test_what_leaves_is_recorded_with_how_often_it_was_delivered(stage: Stage, tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def test_what_leaves_is_recorded_with_how_often_it_was_delivered(stage: Stage, t
     assert stage.deliveries() == 1
     stage.now_ns += 4 * SECOND_NS
     stage.turn()
-    assert stage.desk.book.states(LEASING) == stage.desk.book.states(EXPIRING) == []
+    assert stage.adapter.manager.states(LEASING) == stage.adapter.manager.states(EXPIRING) == []
     path = min(tmp_path.glob("*.journal"))
     with JournalFile(path) as journal:
         counted = {
@@ -221,8 +221,8 @@ def test_acknowledgements_that_wait_for_their_messages_are_bounded(
     stage: Stage, of_all: int, per_client: int
 ) -> None:
     """queues.md §8.5: what is too much is refused and changes nothing; what is forgotten makes room."""
-    book = stage.desk.book
-    book.limit_deferred(of_all, per_client)
+    manager = stage.adapter.manager
+    manager.limit_deferred(of_all, per_client)
 
     def is_refused(sequence: int) -> bool:
         stage.acknowledge("E", 0, (9, sequence))

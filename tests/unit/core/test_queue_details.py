@@ -7,7 +7,7 @@ import msgpack
 import pytest
 
 from amps._core.queues import manager as queue_details
-from amps._core.queues.manager import QueueDesk, client_key, describe_queue, describe_subscriptions
+from amps._core.queues.manager import LogAdapter, client_key, describe_queue, describe_subscriptions
 from amps.server.admin.queue_counters import NEVER
 from amps.server.admin.queue_details import counters_in
 from amps.server.core.queue_answers import answer_about_queues
@@ -26,21 +26,21 @@ def queues() -> SharedQueues:
 
 
 def rows(queues: SharedQueues, kind: str, queue: int = 0) -> list[tuple[Any, ...]]:
-    return [row[1:] for row in describe_queue(queues.book, queue, NAMES) if row[0] == kind]
+    return [row[1:] for row in describe_queue(queues.manager, queue, NAMES) if row[0] == kind]
 
 
 def test_an_empty_queue(queues: SharedQueues) -> None:
     assert rows(queues, "message") == rows(queues, "subscription") == []
     assert rows(queues, "cursor") == [(0, "idle", 0, 0, 0)]
-    described = describe_queue(queues.book, 0, NAMES)
+    described = describe_queue(queues.manager, 0, NAMES)
     assert counters_in(described)["oldest_position"] == NEVER
     assert rows(queues, "queue")[0][1] == 0, "it reserves nothing"
 
 
 def test_who_holds_which_message(queues: SharedQueues) -> None:
     queues.enter(0, 8, 16, 24)
-    queues.book.subscribe(0, 1, BEN, {0: None}, 2)
-    queues.book.serve(77)
+    queues.manager.subscribe(0, 1, BEN, {0: None}, 2)
+    queues.manager.serve(77)
     assert rows(queues, "message") == [
         (8, 1, 8, 0, None, "ben", 77),
         (16, 1, 16, 0, None, "ben", 77),
@@ -48,36 +48,36 @@ def test_who_holds_which_message(queues: SharedQueues) -> None:
     ]
     assert rows(queues, "subscription") == [(0, "ben", "", "", "", 2, 2)]
     assert rows(queues, "cursor") == [(0, "full", 16, 16, 2)]
-    assert counters_in(describe_queue(queues.book, 0, NAMES))["leased"] == 2
+    assert counters_in(describe_queue(queues.manager, 0, NAMES))["leased"] == 2
 
 
 def test_a_lease_that_was_extended_shows_its_beginning(queues: SharedQueues) -> None:
     queues.enter(0, 8)
-    queues.book.subscribe(0, 1, BEN, {0: None}, 2)
-    queues.book.serve(77)
-    queues.book.acknowledge(0, BEN, [(1, 8, 8, 0)], 3, 10**12, 100)
+    queues.manager.subscribe(0, 1, BEN, {0: None}, 2)
+    queues.manager.serve(77)
+    queues.manager.acknowledge(0, BEN, [(1, 8, 8, 0)], 3, 10**12, 100)
     assert rows(queues, "message")[0][-1] == 77
 
 
 def test_a_client_that_nobody_knows_has_no_name(queues: SharedQueues) -> None:
     """Somebody else has logged on under it, and its connection is about to end."""
     queues.enter(0, 8)
-    queues.book.subscribe(0, 1, client_key(1, 5, 1), {0: None}, 2)
-    queues.book.serve(77)
+    queues.manager.subscribe(0, 1, client_key(1, 5, 1), {0: None}, 2)
+    queues.manager.serve(77)
     assert rows(queues, "message")[0][5] == ""
 
 
 def test_cursors_of_filters(queues: SharedQueues) -> None:
     queues.enter(0, 8, 16, 24)
-    queues.book.subscribe(0, 1, BEN, {0: 7}, 5, ("s1", "Q", "/k = 1"))
-    queues.book.subscribe(0, 2, ANNA, {0: 7}, 6, ("s2", "^Q", "/k = 1"))
+    queues.manager.subscribe(0, 1, BEN, {0: 7}, 5, ("s1", "Q", "/k = 1"))
+    queues.manager.subscribe(0, 2, ANNA, {0: 7}, 6, ("s2", "^Q", "/k = 1"))
     everything, filtered = rows(queues, "cursor")
     assert everything[1] == "idle"
     assert filtered == (1, "evaluating", 0, 0, 0)
-    queues.book.hear(1, [(8, 0)], 17, 50)
-    queues.book.serve(60)
+    queues.manager.hear(1, [(8, 0)], 17, 50)
+    queues.manager.serve(60)
     assert rows(queues, "cursor")[1] == (1, "evaluating", 16, 8, 1)
-    queues.book.hear(1, [], 25, 50)
+    queues.manager.hear(1, [], 25, 50)
     assert rows(queues, "cursor")[1] == (1, "waiting", 24, 8, 1)
     assert rows(queues, "subscription") == [
         (1, "ben", "s1", "Q", "/k = 1", 1, 5),
@@ -86,16 +86,16 @@ def test_cursors_of_filters(queues: SharedQueues) -> None:
 
 
 def test_priorities(queues: SharedQueues) -> None:
-    queues.book.enqueue(1, 8, (1, 1), 1, None, 1, 0)
-    queues.book.enqueue(1, 16, (1, 2), 1, None, 1, None)
+    queues.manager.enqueue(1, 8, (1, 1), 1, None, 1, 0)
+    queues.manager.enqueue(1, 16, (1, 2), 1, None, 1, None)
     assert [row[4] for row in rows(queues, "message", 1)] == [0, None]
 
 
 def test_what_was_delivered_at_most_once_is_not_in_the_queue() -> None:
     queues = SharedQueues(QueueSettings("Q", at_least_once=False, fairness="round-robin"))
     queues.enter(0, 8, 16)
-    queues.book.subscribe(0, 1, BEN, {0: None}, 1)
-    queues.book.serve(1)
+    queues.manager.subscribe(0, 1, BEN, {0: None}, 1)
+    queues.manager.serve(1)
     assert [row[0] for row in rows(queues, "message")] == [16]
     assert rows(queues, "subscription") == [(0, "ben", "", "", "", 1, 1)]
 
@@ -114,7 +114,7 @@ def test_it_is_bounded(queues: SharedQueues) -> None:
     queues.leave(0, *positions[:1500])
     assert [row[0] for row in rows(queues, "message")] == positions[1500:2500]
     for number in range(1200):
-        queues.book.subscribe(0, number, BEN, {0: number}, 1)
+        queues.manager.subscribe(0, number, BEN, {0: number}, 1)
     assert len(rows(queues, "cursor")) == queue_details.CURSORS_MAX
     assert len(rows(queues, "subscription")) == queue_details.SUBSCRIPTIONS_MAX
 
@@ -127,13 +127,13 @@ def test_a_queue_that_is_almost_empty_is_not_searched_through(tmp_path: Path) ->
         positions = [8 * number for number in range(first + 1, first + 1025)]
         files.enter(0, *positions)
         files.acknowledge(0, *positions[1:])
-    found = [row[1] for row in describe_queue(files.book, 0, NAMES) if row[0] == "message"]
+    found = [row[1] for row in describe_queue(files.manager, 0, NAMES) if row[0] == "message"]
     assert found == [8 * (1024 * block + 1) for block in range(blocks)]
 
 
 def test_a_cursor_that_stands_between_two_blocks(queues: SharedQueues) -> None:
     queues.enter(0, *[8 * number for number in range(1, 1030)])
-    queues.book.subscribe(0, 1, BEN, {0: 7}, 5)
+    queues.manager.subscribe(0, 1, BEN, {0: 7}, 5)
     for until, processed in (
         (8, 0),
         (9, 8),
@@ -141,34 +141,35 @@ def test_a_cursor_that_stands_between_two_blocks(queues: SharedQueues) -> None:
         (8 * 1025, 8 * 1024),
         (8 * 1025 + 1, 8 * 1025),
     ):
-        queues.book.hear(1, [], until, 50)
+        queues.manager.hear(1, [], until, 50)
         assert rows(queues, "cursor")[1][2] == processed
 
 
 def test_subscriptions_of_all_queues(queues: SharedQueues) -> None:
     """Each once, however many queues it is for; what it is changes with a replacement, what it holds does not."""
     queues.enter(0, 8, 16)
-    queues.book.subscribe(0, 3, BEN, {0: None, 1: None}, 9, ("s", "^[PQ]$", ""))
-    queues.book.subscribe(1, 3, ANNA, {1: 5}, 9, ("t", "P", "/k"))
-    queues.book.serve(5)
-    described = describe_subscriptions(queues.book, 0, NAMES)
+    queues.manager.subscribe(0, 3, BEN, {0: None, 1: None}, 9, ("s", "^[PQ]$", ""))
+    queues.manager.subscribe(1, 3, ANNA, {1: 5}, 9, ("t", "P", "/k"))
+    queues.manager.serve(5)
+    described = describe_subscriptions(queues.manager, 0, NAMES)
     assert described == [
         (0, 3, 0, "ben", "s", "^[PQ]$", "", 1, 1),
         (1, 3, 1, "anna", "t", "P", "/k", 0, 1),
     ]
-    queues.book.subscribe(0, 3, BEN, {}, 9, ("s", "T", ""))
-    assert describe_subscriptions(queues.book, 0, NAMES)[0] == (0, 3, 0, "ben", "s", "T", "", 1, 9)
-    queues.book.acknowledge(0, BEN, [(1, 8, 8, 0)], 0, 0, 6)
-    assert describe_subscriptions(queues.book, 0, NAMES)[0] == (0, 3, None, "ben", "s", "T", "", 0, 9)
-    queues.book.unsubscribe(0, 3, 7)
-    assert describe_subscriptions(queues.book, 0, NAMES) == described[1:]
+    queues.manager.subscribe(0, 3, BEN, {}, 9, ("s", "T", ""))
+    assert describe_subscriptions(queues.manager, 0, NAMES)[0] == (0, 3, 0, "ben", "s", "T", "", 1, 9)
+    queues.manager.acknowledge(0, BEN, [(1, 8, 8, 0)], 0, 0, 6)
+    assert describe_subscriptions(queues.manager, 0, NAMES)[0] == (0, 3, None, "ben", "s", "T", "", 0, 9)
+    queues.manager.unsubscribe(0, 3, 7)
+    assert describe_subscriptions(queues.manager, 0, NAMES) == described[1:]
 
 
 def test_many_subscriptions_are_told_in_several_steps(queues: SharedQueues) -> None:
     for number in range(2500):
-        queues.book.subscribe(0, number, BEN, {0: None}, 1)
+        queues.manager.subscribe(0, number, BEN, {0: None}, 1)
     found = [
-        [row[1] for row in describe_subscriptions(queues.book, skip, NAMES)] for skip in (0, 1000, 2000, 2500)
+        [row[1] for row in describe_subscriptions(queues.manager, skip, NAMES)]
+        for skip in (0, 1000, 2000, 2500)
     ]
     assert found == [list(range(1000)), list(range(1000, 2000)), list(range(2000, 2500)), []]
 
@@ -179,7 +180,7 @@ class Asked:
     names = NAMES
 
     def __init__(self, queues: SharedQueues | None) -> None:
-        self.desk = None if queues is None else QueueDesk(queues.book, [("Q", "json"), ("P", "json")])
+        self.adapter = None if queues is None else LogAdapter(queues.manager, [("Q", "json"), ("P", "json")])
 
 
 def ask(queues: SharedQueues | None, request: object) -> list[Any] | None:
@@ -189,10 +190,10 @@ def ask(queues: SharedQueues | None, request: object) -> list[Any] | None:
 
 def test_an_answer_comes_in_parts_that_fit(queues: SharedQueues) -> None:
     queues.enter(0, *[8 * number for number in range(1, 1001)])
-    queues.book.subscribe(0, 1, BEN, {0: None}, 1000)
-    queues.book.serve(77)
+    queues.manager.subscribe(0, 1, BEN, {0: None}, 1000)
+    queues.manager.serve(77)
     for number in range(2, 200):
-        queues.book.subscribe(0, number, BEN, {0: number}, 1, ("s", "Q", "x" * 500))
+        queues.manager.subscribe(0, number, BEN, {0: number}, 1, ("s", "Q", "x" * 500))
     packed = answer_about_queues(msgpack.packb([9, "queue", 0]), Asked(queues))  # type: ignore[arg-type]
     assert packed is not None
     assert max(map(len, packed)) <= PART_BYTES + 100
@@ -200,7 +201,7 @@ def test_an_answer_comes_in_parts_that_fit(queues: SharedQueues) -> None:
     assert [answer[:2] for answer in answers] == [[9, "more"]] * (len(answers) - 1) + [[9, "ok"]]
     assert len(answers) > 2
     found = [row for answer in answers for row in answer[2]]
-    assert found == [list(row) for row in describe_queue(queues.book, 0, NAMES)]
+    assert found == [list(row) for row in describe_queue(queues.manager, 0, NAMES)]
 
 
 @pytest.mark.parametrize("number", [-1, 2, 1.0, "Q", None, True, 2**63])

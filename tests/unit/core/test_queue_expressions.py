@@ -16,19 +16,19 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from amps._core.expressions.machine import FilterBench, UserFunction
+from amps._core.expressions.machine import EvaluationContext, UserFunction
 from amps._core.journal.reader import LogCursor, LogDirectory
 from amps._core.messages.json import JsonExtractor
 from amps._core.queues.engine import COUNTERS_BYTES, QueueArena, arena_bytes
-from amps._core.queues.manager import QueueBook, QueueDesk, QueueRules, RecordedTopic, rebuild
+from amps._core.queues.manager import LogAdapter, QueueManager, QueueRules, RecordedTopic, rebuild
 from amps._core.values.fields import FieldValues, MessageContext, searches_given_up
 from amps.config import ServerConfig
 from amps.config.model_queues import QueueConfig
 from amps.config.queue_topics import QueueTopics
 from amps.expressions import SHIPPED, ExpressionError, Functions, compile_expression
 from amps.messages import make_message_types, standard_settings
-from amps.server.benches import Benches
 from amps.server.core.queues import engine_settings, queue_rules
+from amps.server.evaluation_contexts import EvaluationContexts
 from tests.support.feed import Feed, Feeder
 from tests.support.records import RecordParts
 
@@ -65,12 +65,14 @@ def queue(name: str = "Q", **expressions: str) -> QueueConfig:
     )
 
 
-def benches(log: Any = None, functions: Functions = SHIPPED) -> Benches:
-    return Benches(TYPES, "instance", "group", log, functions=functions)
+def evaluations(log: Any = None, functions: Functions = SHIPPED) -> EvaluationContexts:
+    return EvaluationContexts(TYPES, "instance", "group", log, functions=functions)
 
 
-def rules(*, functions: Functions = SHIPPED, on: Benches | None = None, **expressions: str) -> QueueRules:
-    made = queue_rules(queue(**expressions), on or benches(functions=functions), functions)
+def rules(
+    *, functions: Functions = SHIPPED, on: EvaluationContexts | None = None, **expressions: str
+) -> QueueRules:
+    made = queue_rules(queue(**expressions), on or evaluations(functions=functions), functions)
     assert made is not None
     return made
 
@@ -92,7 +94,7 @@ def priority(of: QueueRules, payload: bytes) -> int | None:
 
 
 def test_queue_rules_are_none_of_a_queue_without_expressions() -> None:
-    assert queue_rules(queue(), benches(), SHIPPED) is None
+    assert queue_rules(queue(), evaluations(), SHIPPED) is None
 
 
 @pytest.mark.parametrize(
@@ -223,7 +225,7 @@ BROKEN = b'{"x":2,"p":'
 def test_queue_rules_a_message_that_cannot_be_read() -> None:
     """It does not enter where there is a filter; else it is no barrier and has no priority. Each is counted."""
     log = Log()
-    on = benches(log)
+    on = evaluations(log)
     assert judged(rules(on=on, filter="/p = 1"), BROKEN, b"T1", publisher_id=7, sequence=1) is NOT_ENTERED
     assert (
         judged(rules(on=on, filter="NOT (/p = 1)"), BROKEN, b"T1", publisher_id=7, sequence=2) is NOT_ENTERED
@@ -255,7 +257,7 @@ def test_queue_rules_each_expression_reads_what_it_needs() -> None:
 
 
 def test_queue_rules_what_takes_too_much_memory() -> None:
-    small = FilterBench(JsonExtractor(), FieldValues(1000), MessageContext(b"i", b"g"))
+    small = EvaluationContext(JsonExtractor(), FieldValues(1000), MessageContext(b"i", b"g"))
 
     def one(**texts: str) -> QueueRules:
         programs = [
@@ -308,7 +310,7 @@ def test_queue_rules_a_message_that_takes_too_long_to_read(
     made = rules(**expressions)
     assert judged(made, message) == expected
     assert searches_given_up() == before + 1
-    assert made.bench.unreadable == 0
+    assert made.evaluation.unreadable == 0
 
 
 def test_queue_rules_a_function_of_the_user_that_fails_gives_null() -> None:
@@ -318,7 +320,7 @@ def test_queue_rules_a_function_of_the_user_that_fails_gives_null() -> None:
     own = UserFunction("BROKEN", fail, 1, 1)
     functions = Functions(own={"BROKEN": own})
     log = Log()
-    on = benches(log, functions)
+    on = evaluations(log, functions)
     assert judged(rules(functions=functions, on=on, filter="BROKEN(/x) = 1"), b'{"x":1}') is NOT_ENTERED
     assert judged(rules(functions=functions, on=on, filter="BROKEN(/x) IS NULL"), b'{"x":1}') == (False, None)
     assert judged(rules(functions=functions, on=on, priority="BROKEN(/x)"), b'{"x":1}') == (False, None)
@@ -365,7 +367,7 @@ def test_queue_rules_refuse_what_is_no_record() -> None:
             made.judged(data, b"T")
 
 
-# --- through the desk ---------------------------------------------------------------------------------------
+# --- through the adapter ---------------------------------------------------------------------------------------
 
 QUEUES = (
     queue("Q0"),
@@ -376,13 +378,13 @@ QUEUES = (
 )
 
 
-def desk_of(queues: Sequence[QueueConfig]) -> QueueDesk:
-    on = benches()
+def adapter_of(queues: Sequence[QueueConfig]) -> LogAdapter:
+    on = evaluations()
     arena = QueueArena(numpy.zeros(arena_bytes(BLOCKS), "u1"), BLOCKS)
     counters = numpy.zeros(len(queues) * COUNTERS_BYTES, "u1")
-    book = QueueBook(arena, counters.data, [engine_settings(one) for one in queues], 1)
+    manager = QueueManager(arena, counters.data, [engine_settings(one) for one in queues], 1)
     names = [(one.name, one.message_type) for one in queues]
-    return QueueDesk(book, names, [queue_rules(one, on, SHIPPED) for one in queues])
+    return LogAdapter(manager, names, [queue_rules(one, on, SHIPPED) for one in queues])
 
 
 class Instance:
@@ -391,8 +393,8 @@ class Instance:
     def __init__(self, directory: Path, queues: Sequence[QueueConfig]) -> None:
         self.queues = queues
         self.topics = QueueTopics(ServerConfig("i", "i", queues=tuple(queues)))
-        self.desk = desk_of(queues)
-        self.feeder = Feeder(directory, FILE_BYTES, publishers=1, queues=(self.desk, self.topics))
+        self.adapter = adapter_of(queues)
+        self.feeder = Feeder(directory, FILE_BYTES, publishers=1, queues=(self.adapter, self.topics))
         self.sent = 0
 
     def publish(self, *payloads: bytes, topic: str = "T") -> None:
@@ -401,32 +403,32 @@ class Instance:
             self.feeder.push(Feed(0, self.sent, topic, RecordParts(payload=payload)))
         self.feeder.turn(2000, 0)
 
-    def restarted(self) -> QueueDesk:
+    def restarted(self) -> LogAdapter:
         """The queues as they are made of the journal."""
-        desk = desk_of(self.queues)
+        adapter = adapter_of(self.queues)
 
         def resolve(topic: str, message_type: str) -> RecordedTopic:
             numbers = self.topics.feeds(topic, message_type)
-            return RecordedTopic(topic.encode(), [desk.book.queues[number] for number in numbers], -1)
+            return RecordedTopic(topic.encode(), [adapter.manager.queues[number] for number in numbers], -1)
 
         directory = LogDirectory(self.feeder.journal_storage.prefix, ".journal", resolve)
-        assert rebuild(LogCursor(directory, 0, 0, True), desk, self.feeder.journal.position, 1 << 30)
-        return desk
+        assert rebuild(LogCursor(directory, 0, 0, True), adapter, self.feeder.journal.position, 1 << 30)
+        return adapter
 
 
-def positions(desk: QueueDesk, number: int) -> list[int]:
-    return [position for position, _ in desk.book.states(number)]
+def positions(adapter: LogAdapter, number: int) -> list[int]:
+    return [position for position, _ in adapter.manager.states(number)]
 
 
-def delivered(desk: QueueDesk, number: int) -> list[int]:
+def delivered(adapter: LogAdapter, number: int) -> list[int]:
     """Log positions of what a consumer is given, in that order."""
-    desk.book.subscribe(0, number, 1, {number: None}, 100)
-    desk.book.serve(3000)
-    taken = desk.book.output.take_deliveries(0, 1000)
+    adapter.manager.subscribe(0, number, 1, {number: None}, 100)
+    adapter.manager.serve(3000)
+    taken = adapter.manager.output.take_deliveries(0, 1000)
     return [position for position, *_ in DELIVERY.iter_unpack(taken)]
 
 
-def test_queue_desk_lets_enter_what_the_rules_say(tmp_path: Path) -> None:
+def test_queue_log_adapter_lets_enter_what_the_rules_say(tmp_path: Path) -> None:
     """queues.md §24, 17 and 50; and once more after a restart."""
     instance = Instance(tmp_path, QUEUES)
     instance.publish(
@@ -438,20 +440,20 @@ def test_queue_desk_lets_enter_what_the_rules_say(tmp_path: Path) -> None:
         b'{"x":7,"p":0}',
         b"not readable",
     )
-    for desk in (instance.desk, instance.restarted()):
-        all_of_them = positions(desk, 0)
+    for adapter in (instance.adapter, instance.restarted()):
+        all_of_them = positions(adapter, 0)
         m0, m1, m2, m3, bar, m5, unreadable = all_of_them
-        assert positions(desk, 1) == [m2, m3, m5]
-        assert positions(desk, 3) == positions(desk, 4) == all_of_them
-        assert dict(desk.book.states(3))[bar] == SLOT_BARRIER
-        assert [at for at, state in desk.book.states(3) if state == SLOT_BARRIER] == [bar]
-        assert [at for at, state in desk.book.states(4) if state == SLOT_BARRIER] == []
-        assert delivered(desk, 2) == [m1, m2, m0, m5, m3, bar, unreadable]
-        assert delivered(desk, 4) == all_of_them
-        assert delivered(desk, 3) == [m0, m1, m2, m3]
+        assert positions(adapter, 1) == [m2, m3, m5]
+        assert positions(adapter, 3) == positions(adapter, 4) == all_of_them
+        assert dict(adapter.manager.states(3))[bar] == SLOT_BARRIER
+        assert [at for at, state in adapter.manager.states(3) if state == SLOT_BARRIER] == [bar]
+        assert [at for at, state in adapter.manager.states(4) if state == SLOT_BARRIER] == []
+        assert delivered(adapter, 2) == [m1, m2, m0, m5, m3, bar, unreadable]
+        assert delivered(adapter, 4) == all_of_them
+        assert delivered(adapter, 3) == [m0, m1, m2, m3]
 
 
-def test_queue_desk_asks_for_the_topic(tmp_path: Path) -> None:
+def test_queue_log_adapter_asks_for_the_topic(tmp_path: Path) -> None:
     over = QueueConfig(
         "Q", "json", "Queue", "^T", True, "T", filter="TOPIC_NAME() = 'T2'", max_per_subscription_backlog=9
     )
@@ -459,12 +461,12 @@ def test_queue_desk_asks_for_the_topic(tmp_path: Path) -> None:
     instance.publish(b"{}", topic="T1")
     instance.publish(b"{}", topic="T2")
     instance.publish(b"{}", topic="T3")
-    assert len(positions(instance.desk, 0)) == 1
-    assert positions(instance.restarted(), 0) == positions(instance.desk, 0)
+    assert len(positions(instance.adapter, 0)) == 1
+    assert positions(instance.restarted(), 0) == positions(instance.adapter, 0)
 
 
-def test_queue_desk_has_rules_for_each_queue_or_for_none() -> None:
-    book = desk_of(QUEUES).book
+def test_queue_log_adapter_has_rules_for_each_queue_or_for_none() -> None:
+    manager = adapter_of(QUEUES).manager
     with pytest.raises(ValueError, match="each queue"):
-        QueueDesk(book, [("Q", "json"), ("R", "json")], [None])
-    QueueDesk(book, [("Q", "json"), ("R", "json")])
+        LogAdapter(manager, [("Q", "json"), ("R", "json")], [None])
+    LogAdapter(manager, [("Q", "json"), ("R", "json")])

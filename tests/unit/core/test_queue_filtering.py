@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from amps._core.expressions.machine import FilterBench, FilterSet
+from amps._core.expressions.machine import EvaluationContext, FilterSet
 from amps._core.journal.reader import FrameCache, LogCursor, LogDamaged, LogDirectory, LogUnreadable
 from amps._core.journal.search import read
 from amps._core.messages.json import JsonExtractor
@@ -65,7 +65,7 @@ class Stage:
             self.damage.append,
             self.pushed.append,
         )
-        self.bench = FilterBench(JsonExtractor(), FieldValues(), MessageContext())
+        self.evaluation = EvaluationContext(JsonExtractor(), FieldValues(), MessageContext())
         self.topics = TopicTable(lambda topic, kind: (True, False, None, None))
 
     def turn_wanted(self) -> None:
@@ -73,10 +73,10 @@ class Stage:
 
     def begin(self, cursor: int, text: str, queue: int = 0) -> None:
         entry = self.topics.entry("QR"[queue], "json")
-        self.filtering.begin(cursor, queue, compile_filter(text), self.bench, entry)
+        self.filtering.begin(cursor, queue, compile_filter(text), self.evaluation, entry)
 
     def search(self, text: str, queue: int = 0) -> QueueSearch:
-        filters = FilterSet(self.bench)
+        filters = FilterSet(self.evaluation)
         filters.add(compile_filter(text), None)
         entry = self.topics.entry("QR"[queue], "json")
         return QueueSearch(self.queues.memory, self.reader, queue, entry, filters, self.end)
@@ -124,10 +124,10 @@ def test_queue_filtering_goes_on_as_the_queue_grows(tmp_path: Path) -> None:
     assert not stage.run(stage.positions[10])
     assert (stage.matches[1], stage.matches[2]) == (list(range(1, 11)), list(range(6, 11)))
     stage.queues.enter(0, *stage.positions[10:])
-    evaluations = stage.bench.unreadable
+    evaluations = stage.evaluation.unreadable
     assert not stage.run()
     assert (stage.matches[1], stage.matches[2]) == (list(range(1, 20)), list(range(6, 31)))
-    assert stage.bench.unreadable == evaluations
+    assert stage.evaluation.unreadable == evaluations
     stage.matches.clear()
     stage.until.clear()
     assert not stage.run(stage.end + 8)
@@ -234,9 +234,9 @@ def test_queue_search_finds_what_is_active(tmp_path: Path) -> None:
     stage = Stage(tmp_path, entered=5)
     stage.queues.leave(0, stage.positions[0])
     stage.queues.enter(0, stage.positions[5], is_barrier=True)
-    stage.queues.book.subscribe(0, 1, 1, {0: None}, 1)
-    stage.queues.book.serve(2)
-    states = dict(stage.queues.book.states(0))
+    stage.queues.manager.subscribe(0, 1, 1, {0: None}, 1)
+    stage.queues.manager.serve(2)
+    states = dict(stage.queues.manager.states(0))
     assert [states[position] for position in stage.positions[1:6]] == [3, 2, 2, 2, 4]
     search = stage.search("/n NOT IN (3, 4)")
     assert search.run(1 << 20)
@@ -268,9 +268,9 @@ def test_queue_search_tells_of_damage(stage: Stage) -> None:
 def test_queue_search_shows_what_is_not_leased(tmp_path: Path) -> None:
     """queues.md §14.1, D-17; pages are of what matches."""
     stage = Stage(tmp_path, entered=6)
-    stage.queues.book.subscribe(0, 1, 1, {0: None}, 1)
-    stage.queues.book.serve(2)
-    filters = FilterSet(stage.bench)
+    stage.queues.manager.subscribe(0, 1, 1, {0: None}, 1)
+    stage.queues.manager.serve(2)
+    filters = FilterSet(stage.evaluation)
     filters.add(compile_filter("/n != 3"), None)
     entry = stage.topics.entry("Q", "json")
     search = QueueSearch(stage.queues.memory, stage.reader, 0, entry, filters, stage.end, shows=True)

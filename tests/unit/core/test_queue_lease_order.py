@@ -26,7 +26,7 @@ def leased_positions(queues: SharedQueues) -> set[int]:
 
 
 def acknowledge(queues: SharedQueues, position: int, action: str, now_ns: int, extension_ns: int = 0) -> None:
-    queues.book.acknowledge(
+    queues.manager.acknowledge(
         0, 1, [(1, position, position, 0)], ACTIONS[action], extension_ns, now_ns, 2**64 - 1
     )
 
@@ -34,13 +34,13 @@ def acknowledge(queues: SharedQueues, position: int, action: str, now_ns: int, e
 @pytest.fixture
 def queues() -> SharedQueues:
     made = SharedQueues(QueueSettings("Q", lease_ns=60 * SECOND_NS, max_per_subscription=1000))
-    made.book.subscribe(0, 1, 1, {0: None}, 1000)
+    made.manager.subscribe(0, 1, 1, {0: None}, 1000)
     return made
 
 
 def deliver(queues: SharedQueues, now_ns: int, *positions: int) -> None:
     queues.enter(0, *positions)
-    queues.book.serve(now_ns)
+    queues.manager.serve(now_ns)
 
 
 def test_no_lease_has_no_age(queues: SharedQueues) -> None:
@@ -79,7 +79,7 @@ def test_one_that_comes_back_and_goes_out_again_is_new(queues: SharedQueues) -> 
     acknowledge(queues, 100, "extend", 25, 3600 * SECOND_NS)
     acknowledge(queues, 100, "cancel", 30)
     assert oldest_ns(queues) == 20
-    queues.book.serve(40)
+    queues.manager.serve(40)
     acknowledge(queues, 200, "acknowledge", 50)
     assert oldest_ns(queues) == 40
 
@@ -87,10 +87,10 @@ def test_one_that_comes_back_and_goes_out_again_is_new(queues: SharedQueues) -> 
 def test_given_twice_at_the_same_time(queues: SharedQueues) -> None:
     deliver(queues, 10, 100)
     acknowledge(queues, 100, "cancel", 10)
-    queues.book.serve(10)
+    queues.manager.serve(10)
     deliver(queues, 10, 200)
     acknowledge(queues, 200, "cancel", 10)
-    queues.book.serve(10)
+    queues.manager.serve(10)
     deliver(queues, 20, 300)
     acknowledge(queues, 100, "acknowledge", 30)
     acknowledge(queues, 200, "acknowledge", 30)
@@ -100,10 +100,10 @@ def test_given_twice_at_the_same_time(queues: SharedQueues) -> None:
 def test_a_lease_that_ends_by_itself(queues: SharedQueues) -> None:
     deliver(queues, 10, 100)
     deliver(queues, 20 * SECOND_NS, 200)
-    queues.book.pass_time(10 + 60 * SECOND_NS)
+    queues.manager.pass_time(10 + 60 * SECOND_NS)
     assert oldest_ns(queues) == 20 * SECOND_NS
-    queues.book.serve(61 * SECOND_NS)
-    queues.book.end_client(1, 62 * SECOND_NS)
+    queues.manager.serve(61 * SECOND_NS)
+    queues.manager.end_client(1, 62 * SECOND_NS)
     assert oldest_ns(queues) == TIME_NEVER
 
 
@@ -113,12 +113,12 @@ def test_any_history_tells_the_oldest(lease_ns: int | None) -> None:
     for seed in range(20):
         chance = random.Random(seed)
         queues = SharedQueues(QueueSettings("Q", lease_ns=lease_ns, max_per_subscription=1000))
-        queues.book.subscribe(0, 1, 1, {0: None}, 1000)
+        queues.manager.subscribe(0, 1, 1, {0: None}, 1000)
         began: dict[int, int] = {}
         now_ns = position = 0
         for _ in range(300):
             now_ns += chance.randrange(3)
-            queues.book.pass_time(now_ns)
+            queues.manager.pass_time(now_ns)
             leased = leased_positions(queues)
             began = {at: since for at, since in began.items() if at in leased}
             if chance.random() < 0.5:
@@ -129,7 +129,7 @@ def test_any_history_tells_the_oldest(lease_ns: int | None) -> None:
                 acknowledge(queues, at, action, now_ns, chance.randrange(1, 100))
                 if action != "extend":
                     del began[at]
-            queues.book.serve(now_ns)
+            queues.manager.serve(now_ns)
             for at in leased_positions(queues) - began.keys():
                 began[at] = now_ns
             assert oldest_ns(queues) == min(began.values(), default=TIME_NEVER), seed
@@ -142,7 +142,7 @@ def test_what_is_over_takes_no_room_for_ever(queues: SharedQueues) -> None:
         deliver(queues, number, 8 * number)
         acknowledge(queues, 8 * number, "acknowledge", number)
     assert oldest_ns(queues) == 1
-    assert queues.book.queues[0].leases.capacity < 100
+    assert queues.manager.queues[0].leases.capacity < 100
 
 
 def test_returned_and_given_again_at_the_same_time_very_often(queues: SharedQueues) -> None:
@@ -150,7 +150,7 @@ def test_returned_and_given_again_at_the_same_time_very_often(queues: SharedQueu
     deliver(queues, 5, 8, 16)
     for _ in range(200):
         acknowledge(queues, 16, "cancel", 5)
-        queues.book.serve(5)
+        queues.manager.serve(5)
     assert oldest_ns(queues) == 5
     acknowledge(queues, 8, "acknowledge", 6)
     assert oldest_ns(queues) == 5

@@ -17,7 +17,7 @@ from amps._core.queues.engine import (
     arena_bytes,
     blocks_bytes,
 )
-from amps._core.queues.manager import QueueBook
+from amps._core.queues.manager import QueueManager
 from tests.support.queue_engine import EngineSettings
 from tests.support.queue_subject import SECOND_NS, QueueSettings
 
@@ -27,7 +27,7 @@ AVAILABLE, LEASED = 2, 3
 CLIENT = 7
 
 
-class Bench:
+class Harness:
     """Queues in an arena, and what is in them, kept plainly."""
 
     def __init__(self, queues: int, blocks: int, **settings: object) -> None:
@@ -36,19 +36,19 @@ class Bench:
         made = [EngineSettings(QueueSettings(f"Q{n}", **settings)) for n in range(queues)]  # type: ignore[arg-type]
         self.room: list[tuple[int, int]] = []
         arena = QueueArena(self.memory, blocks, lambda offset, length: self.room.append((offset, length)))
-        self.book = QueueBook(arena, self.counters.data, made, 1)
+        self.manager = QueueManager(arena, self.counters.data, made, 1)
         self.expected: list[list[int]] = [[] for _ in range(queues)]
         self.slots: dict[tuple[int, int], int] = {}
         self.position = 4096
 
     def publish(self, queue: int, now_ns: int = NOW_NS, expiration_s: int | None = None) -> int:
         self.position += 144
-        self.book.enqueue(queue, self.position, (1, self.position), now_ns, expiration_s, now_ns)
+        self.manager.enqueue(queue, self.position, (1, self.position), now_ns, expiration_s, now_ns)
         self.expected[queue].append(self.position)
         return self.position
 
     def ack(self, queue: int, position: int, hint: int = 0xFFFFFFFF) -> bool:
-        _, removed, _ = self.book.acknowledge(
+        _, removed, _ = self.manager.acknowledge(
             queue, CLIENT, [(1, position, position, hint)], 0, 0, NOW_NS, 2**64 - 1
         )
         if removed:
@@ -56,10 +56,10 @@ class Bench:
         return removed == 1
 
     def deliver(self) -> list[tuple[int, int]]:
-        self.book.serve(NOW_NS)
+        self.manager.serve(NOW_NS)
         found = []
         for position, _, _, slot, queue, _ in DELIVERY.iter_unpack(
-            self.book.output.take_deliveries(0, 1 << 30)
+            self.manager.output.take_deliveries(0, 1 << 30)
         ):
             self.slots[queue, position] = slot
             found.append((queue, position))
@@ -67,7 +67,7 @@ class Bench:
 
     def check(self) -> None:
         for queue, expected in enumerate(self.expected):
-            assert [position for position, _ in self.book.states(queue)] == expected
+            assert [position for position, _ in self.manager.states(queue)] == expected
             assert self.read(queue) == expected
             row = self.counters[queue * COUNTERS_BYTES : (queue + 1) * COUNTERS_BYTES].view("<u8")
             counters = dict(zip(COUNTER_NAMES, row.tolist(), strict=True))
@@ -94,12 +94,12 @@ class Bench:
 def test_queues_share_the_arena(seed: int) -> None:
     """Whatever leaves wherever, in every queue what is left stands in its order, and is found."""
     chance = random.Random(seed)
-    bench = Bench(3, 40)
+    harness = Harness(3, 40)
     for _ in range(30):
         queue = chance.randrange(3)
         for _ in range(chance.choice([1, 100, 3000])):
-            bench.publish(queue)
-        for queue, expected in enumerate(bench.expected):
+            harness.publish(queue)
+        for queue, expected in enumerate(harness.expected):
             left = list(expected)
             match chance.randrange(5):
                 case 0:  # all
@@ -114,155 +114,155 @@ def test_queues_share_the_arena(seed: int) -> None:
                     leaving = chance.sample(left, len(left) // 3)
             chance.shuffle(leaving)
             for position in leaving[:4000]:
-                assert bench.ack(queue, position)
-                assert not bench.ack(queue, position)
-        bench.check()
+                assert harness.ack(queue, position)
+                assert not harness.ack(queue, position)
+        harness.check()
 
 
 def test_a_message_that_nobody_takes_holds_one_block() -> None:
     """However many come and go behind it."""
-    bench = Bench(1, 4)
-    stuck = bench.publish(0)
+    harness = Harness(1, 4)
+    stuck = harness.publish(0)
     for _ in range(20):
-        passing = [bench.publish(0) for _ in range(BLOCK_SLOT_COUNT)]
+        passing = [harness.publish(0) for _ in range(BLOCK_SLOT_COUNT)]
         for position in passing:
-            assert bench.ack(0, position)
-    bench.check()
-    assert bench.expected == [[stuck]]
+            assert harness.ack(0, position)
+    harness.check()
+    assert harness.expected == [[stuck]]
 
 
 def test_an_empty_queue_holds_nothing() -> None:
     """Its last block goes back, too; the next message begins anew."""
-    bench = Bench(2, 1)
+    harness = Harness(2, 1)
     for round_ in range(5):
         for _ in range(10):
-            position = bench.publish(round_ % 2)
-            assert bench.ack(round_ % 2, position)
-        bench.check()
-    assert bench.room == [(blocks_bytes(1), BLOCK_SLOT_COUNT * SLOT_DTYPE.itemsize)]
+            position = harness.publish(round_ % 2)
+            assert harness.ack(round_ % 2, position)
+        harness.check()
+    assert harness.room == [(blocks_bytes(1), BLOCK_SLOT_COUNT * SLOT_DTYPE.itemsize)]
 
 
 def test_the_memory_is_full() -> None:
     """That is said; what is there stays, and goes on when something leaves."""
-    bench = Bench(1, 2)
-    positions = [bench.publish(0) for _ in range(2 * BLOCK_SLOT_COUNT)]
-    bench.position += 144
+    harness = Harness(1, 2)
+    positions = [harness.publish(0) for _ in range(2 * BLOCK_SLOT_COUNT)]
+    harness.position += 144
     with pytest.raises(QueueMemoryFull, match="2048 messages"):
-        bench.book.enqueue(0, bench.position, (1, bench.position), NOW_NS, None, NOW_NS)
-    bench.check()
+        harness.manager.enqueue(0, harness.position, (1, harness.position), NOW_NS, None, NOW_NS)
+    harness.check()
     for position in positions[:BLOCK_SLOT_COUNT]:
-        assert bench.ack(0, position)
-    bench.publish(0)
-    bench.check()
+        assert harness.ack(0, position)
+    harness.publish(0)
+    harness.check()
 
 
 def test_hints_lead_to_the_message_or_are_ignored() -> None:
     """A slot may be somebody else's by then, of this queue or of another one."""
-    bench = Bench(2, 8, max_per_subscription=5000)
-    bench.book.subscribe(0, 1, CLIENT, {0: None, 1: None}, 5000)
-    positions = [bench.publish(n % 2) for n in range(4000)]
-    assert sorted(position for _, position in bench.deliver()) == positions
+    harness = Harness(2, 8, max_per_subscription=5000)
+    harness.manager.subscribe(0, 1, CLIENT, {0: None, 1: None}, 5000)
+    positions = [harness.publish(n % 2) for n in range(4000)]
+    assert sorted(position for _, position in harness.deliver()) == positions
     wrong = [0, 1, 1023, 1024, 8191, 8192, 0xFFFFFFFE, 0xFFFFFFFF]
     chance = random.Random(1)
     for number, position in enumerate(positions):
         queue = number % 2
-        hint = bench.slots[queue, position] if number % 3 else chance.choice(wrong)
-        assert not bench.ack(1 - queue, position, hint)
-        assert bench.ack(queue, position, hint)
-    bench.check()
+        hint = harness.slots[queue, position] if number % 3 else chance.choice(wrong)
+        assert not harness.ack(1 - queue, position, hint)
+        assert harness.ack(queue, position, hint)
+    harness.check()
 
 
 def test_times_pass_over_blocks() -> None:
     """What expires in the order of the log, what does not, and what is leased then, in thousands."""
-    bench = Bench(1, 40, expiration_ns=10 * SECOND_NS, max_per_subscription=1)
-    bench.book.subscribe(0, 1, CLIENT, {0: None}, 1)
+    harness = Harness(1, 40, expiration_ns=10 * SECOND_NS, max_per_subscription=1)
+    harness.manager.subscribe(0, 1, CLIENT, {0: None}, 1)
     chance = random.Random(3)
     due: dict[int, int] = {}
     for number in range(6000):
         now_ns = NOW_NS + number * SECOND_NS // 1000
         own = chance.choice([None, None, None, 1, 3, 60])
-        position = bench.publish(0, now_ns, own)
+        position = harness.publish(0, now_ns, own)
         due[position] = now_ns + (10 if own is None else own) * SECOND_NS
-    first = bench.expected[0][0]
-    assert bench.deliver() == [(0, first)]
+    first = harness.expected[0][0]
+    assert harness.deliver() == [(0, first)]
     for step in range(100):
         now_ns = NOW_NS + step * SECOND_NS
-        bench.book.pass_time(now_ns)
-        bench.expected[0] = [
-            position for position in bench.expected[0] if due[position] > now_ns or position == first
+        harness.manager.pass_time(now_ns)
+        harness.expected[0] = [
+            position for position in harness.expected[0] if due[position] > now_ns or position == first
         ]
-        bench.check()
-    assert bench.expected[0] == [first]
-    bench.book.unsubscribe(0, 1, now_ns)
-    bench.expected[0] = []
-    bench.check()
-    assert len(bench.book.output.take_removals()) == 6000
+        harness.check()
+    assert harness.expected[0] == [first]
+    harness.manager.unsubscribe(0, 1, now_ns)
+    harness.expected[0] = []
+    harness.check()
+    assert len(harness.manager.output.take_removals()) == 6000
 
 
 def test_who_stood_in_a_block_that_went_stands_behind_it() -> None:
     """What was to be looked at next, for delivery and for time, when somebody else has the block by then."""
-    bench = Bench(2, 8, expiration_ns=10 * SECOND_NS, max_per_subscription=10_000)
-    first = [bench.publish(0) for _ in range(BLOCK_SLOT_COUNT)]
-    second = [bench.publish(0) for _ in range(BLOCK_SLOT_COUNT)]
+    harness = Harness(2, 8, expiration_ns=10 * SECOND_NS, max_per_subscription=10_000)
+    first = [harness.publish(0) for _ in range(BLOCK_SLOT_COUNT)]
+    second = [harness.publish(0) for _ in range(BLOCK_SLOT_COUNT)]
     for position in first:
-        assert bench.ack(0, position)
-    others = [bench.publish(1, NOW_NS + 5 * SECOND_NS) for _ in range(10)]
-    bench.book.subscribe(0, 1, CLIENT, {0: None}, 10)
-    assert bench.deliver() == [(0, position) for position in second[:10]]
-    bench.book.pass_time(NOW_NS + 11 * SECOND_NS)
-    bench.expected[0] = second[:10]
-    bench.check()
-    assert bench.expected[1] == others
+        assert harness.ack(0, position)
+    others = [harness.publish(1, NOW_NS + 5 * SECOND_NS) for _ in range(10)]
+    harness.manager.subscribe(0, 1, CLIENT, {0: None}, 10)
+    assert harness.deliver() == [(0, position) for position in second[:10]]
+    harness.manager.pass_time(NOW_NS + 11 * SECOND_NS)
+    harness.expected[0] = second[:10]
+    harness.check()
+    assert harness.expected[1] == others
 
 
 def test_what_comes_back_is_delivered_first() -> None:
     """From wherever it was, before what was never delivered."""
-    bench = Bench(1, 40, max_per_subscription=3000)
-    bench.book.subscribe(0, 1, CLIENT, {0: None}, 3000)
-    positions = [bench.publish(0) for _ in range(5000)]
-    assert [position for _, position in bench.deliver()] == positions[:3000]
-    bench.book.subscribe(0, 2, CLIENT + 1, {0: None}, 1500)
-    bench.deliver()
-    bench.book.unsubscribe(0, 1, NOW_NS)
-    assert [position for _, position in bench.deliver()] == []
-    bench.book.subscribe(0, 3, CLIENT, {0: None}, 3000)
-    assert [position for _, position in bench.deliver()] == positions[:3000]
+    harness = Harness(1, 40, max_per_subscription=3000)
+    harness.manager.subscribe(0, 1, CLIENT, {0: None}, 3000)
+    positions = [harness.publish(0) for _ in range(5000)]
+    assert [position for _, position in harness.deliver()] == positions[:3000]
+    harness.manager.subscribe(0, 2, CLIENT + 1, {0: None}, 1500)
+    harness.deliver()
+    harness.manager.unsubscribe(0, 1, NOW_NS)
+    assert [position for _, position in harness.deliver()] == []
+    harness.manager.subscribe(0, 3, CLIENT, {0: None}, 3000)
+    assert [position for _, position in harness.deliver()] == positions[:3000]
 
 
 def test_cancelling_over_and_over_takes_no_more_memory() -> None:
     """The heaps are made anew when most of them is stale, also that of a filter whose subscription takes nothing."""
-    bench = Bench(1, 2, max_per_subscription=10, max_backlog=11)
-    messages = [bench.publish(0) for _ in range(11)]
-    bench.book.subscribe(0, 1, CLIENT + 1, {0: "a filter"}, 1)
-    [cursor] = bench.book.filters
-    bench.book.hear(cursor, [(position, 0) for position in messages], messages[-1] + 1, NOW_NS)
-    assert bench.deliver() == [(0, messages[0])]
-    bench.book.subscribe(0, 2, CLIENT, {0: None}, 10)
+    harness = Harness(1, 2, max_per_subscription=10, max_backlog=11)
+    messages = [harness.publish(0) for _ in range(11)]
+    harness.manager.subscribe(0, 1, CLIENT + 1, {0: "a filter"}, 1)
+    [cursor] = harness.manager.filters
+    harness.manager.hear(cursor, [(position, 0) for position in messages], messages[-1] + 1, NOW_NS)
+    assert harness.deliver() == [(0, messages[0])]
+    harness.manager.subscribe(0, 2, CLIENT, {0: None}, 10)
     for _ in range(500):
-        assert [position for _, position in bench.deliver()] == messages[1:]
+        assert [position for _, position in harness.deliver()] == messages[1:]
         for position in reversed(messages[1:]):
-            bench.book.acknowledge(0, CLIENT, [(1, position, position, 0)], 1, 0, NOW_NS, 2**64 - 1)
-        assert bench.book.queues[0].heap_entries <= 2 * (2 * len(messages) + 64 + 1)
-    bench.check()
+            harness.manager.acknowledge(0, CLIENT, [(1, position, position, 0)], 1, 0, NOW_NS, 2**64 - 1)
+        assert harness.manager.queues[0].heap_entries <= 2 * (2 * len(messages) + 64 + 1)
+    harness.check()
 
 
 def test_expirations_of_messages_that_left_take_no_memory() -> None:
     """Where each has a time of its own."""
-    bench = Bench(1, 4)
+    harness = Harness(1, 4)
     for number in range(5000):
-        position = bench.publish(0, expiration_s=1000 + number)
-        assert bench.ack(0, position)
-        assert bench.book.queues[0].heap_entries <= 70
+        position = harness.publish(0, expiration_s=1000 + number)
+        assert harness.ack(0, position)
+        assert harness.manager.queues[0].heap_entries <= 70
 
 
 def test_what_waits_beyond_the_target_depth_keeps_its_place() -> None:
     """A message that comes when there is room, but not made use of yet, comes after those that wait."""
-    bench = Bench(1, 2, target_depth=1, max_per_subscription=5)
-    first, second, third = (bench.publish(0) for _ in range(3))
-    assert bench.ack(0, first)
-    fourth = bench.publish(0)
-    bench.book.subscribe(0, 1, CLIENT, {0: None}, 5)
-    assert bench.deliver() == [(0, second)]
-    assert bench.ack(0, second)
-    assert bench.deliver() == [(0, third)]
-    assert [position for position, _ in bench.book.states(0)] == [third, fourth]
+    harness = Harness(1, 2, target_depth=1, max_per_subscription=5)
+    first, second, third = (harness.publish(0) for _ in range(3))
+    assert harness.ack(0, first)
+    fourth = harness.publish(0)
+    harness.manager.subscribe(0, 1, CLIENT, {0: None}, 5)
+    assert harness.deliver() == [(0, second)]
+    assert harness.ack(0, second)
+    assert harness.deliver() == [(0, third)]
+    assert [position for position, _ in harness.manager.states(0)] == [third, fourth]

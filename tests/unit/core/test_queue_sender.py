@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from amps._core.delivery.output import WANT_TIMESTAMP, Outlet
+from amps._core.delivery.output import WANT_TIMESTAMP, OutputBuffer
 from amps._core.journal.reader import FrameCache, LogCursor, LogDamaged, LogDirectory, LogUnreadable, Record
 from amps._core.journal.search import read
 from amps._core.queues.sender import NUMBERS_END, QueueReceiver, QueueSender
@@ -61,7 +61,7 @@ class Stage:
         self.asked: list[tuple[Any, int, int, Callable[..., object]]] = []
         self.turns = 0
         self.damage: list[tuple[object, LogDamaged]] = []
-        self.outlets: dict[int, Outlet] = {}
+        self.outputs: dict[int, OutputBuffer] = {}
         self.leases: dict[int, LeaseTable] = {}
         self.sender = QueueSender(
             directory or log.directory(),
@@ -81,11 +81,11 @@ class Stage:
         self.sender.remove(owner)
 
     def subscribe(self, number: int, *queues: int, flags: int = 0, sub_id: bytes | None = b"s") -> None:
-        self.outlets[number] = Outlet(lambda: None)
+        self.outputs[number] = OutputBuffer(lambda: None)
         self.leases[number] = LeaseTable()
         names = {queue: NAMES.get(queue, b'"?"') for queue in queues or (0,)}
         self.sender.add(
-            QueueReceiver(number, number, self.outlets[number], self.leases[number], flags, sub_id, names)
+            QueueReceiver(number, number, self.outputs[number], self.leases[number], flags, sub_id, names)
         )
         self.sender.set_queues(number, names)
 
@@ -97,7 +97,7 @@ class Stage:
             pass
 
     def frames(self, number: int) -> list[tuple[dict[str, Any], bytes]]:
-        data = b"".join(self.outlets[number].take())
+        data = b"".join(self.outputs[number].take())
         found = []
         while data:
             (length,) = struct.unpack_from(">I", data)
@@ -237,8 +237,8 @@ def test_queue_sender_a_barrier_goes_to_who_was_there_when_it_was_released(stage
 
 def test_queue_sender_a_changed_subscription_has_the_names_of_old_and_new_queues(stage: Stage) -> None:
     """queues.md §5.5: what is on its way from before is delivered yet."""
-    stage.outlets[1] = Outlet(lambda: None)
-    receiver = QueueReceiver(1, 1, stage.outlets[1], LeaseTable(), 0, b"s", {0: NAMES[0]})
+    stage.outputs[1] = OutputBuffer(lambda: None)
+    receiver = QueueReceiver(1, 1, stage.outputs[1], LeaseTable(), 0, b"s", {0: NAMES[0]})
     stage.sender.add(receiver)
     stage.deliver(Delivery(stage.position(1), 1, queue=0), Delivery(stage.position(2), 1, queue=7))
     stage.deliver(Delivery(stage.position(3), 1, queue=5))
@@ -297,7 +297,7 @@ def test_queue_sender_lets_journals_go_that_it_has_done_with(tmp_path: Path) -> 
     stage.subscribe(1)
     stage.deliver(Delivery(stage.position(1), 1))
     stage.run()
-    stage.outlets[1].take()
+    stage.outputs[1].take()
     for _ in range(2):
         directory.release_unused()
         stage.sender.release()
@@ -389,7 +389,7 @@ def test_queue_sender_who_goes_while_the_disk_is_read_is_forgotten(tmp_path: Pat
     stage.subscribe(1)
     stage.deliver(*(Delivery(stage.position(number), 1) for number in (1, 2)))
     stage.run()
-    stage.outlets[1].take()
+    stage.outputs[1].take()
     stage.sender.remove(1)
     for file, offset, length, done in stage.asked:
         read(file, offset, length)

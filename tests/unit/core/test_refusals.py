@@ -172,7 +172,7 @@ def accept(entrance: Entrance) -> None:
     entrance.feeder.sequencer.publish_watermarks(entrance.control)
 
 
-def test_refusals_at_the_door_until_the_connection_ends(tmp_path: Path) -> None:
+def test_refusals_by_the_ingress_until_the_connection_ends(tmp_path: Path) -> None:
     """See wire/publishes.pxi: a publisher that is not told would take the refused message for recorded."""
     entrance = Entrance()
     assert entrance.publish("t", 1) == inbound.NEED_MORE
@@ -190,7 +190,7 @@ def test_refusals_at_the_door_until_the_connection_ends(tmp_path: Path) -> None:
     assert entrance.publish("t", 0) == inbound.NEED_MORE
 
 
-def test_refusals_at_the_door_without_a_number_leave_nothing_behind(tmp_path: Path) -> None:
+def test_refusals_by_the_ingress_without_a_number_leave_nothing_behind(tmp_path: Path) -> None:
     entrance = Entrance()
     refuse(entrance, tmp_path, large=False)
     assert entrance.publish("t", 0) == inbound.NO_STORAGE
@@ -198,7 +198,7 @@ def test_refusals_at_the_door_without_a_number_leave_nothing_behind(tmp_path: Pa
     assert entrance.publish("t", 1) == inbound.NEED_MORE
 
 
-def test_refusals_at_the_door_of_large_messages_only(tmp_path: Path) -> None:
+def test_refusals_by_the_ingress_of_large_messages_only(tmp_path: Path) -> None:
     entrance = Entrance()
     refuse(entrance, tmp_path, large=True)
     assert entrance.publish("t", 1) == inbound.NEED_MORE

@@ -28,8 +28,8 @@ from amps._core.delivery.delivery import (
     ReplayTailer,
     TopicRoutes,
 )
-from amps._core.delivery.output import WANT_BOOKMARK, WANT_TIMESTAMP, Outlet
-from amps._core.expressions.machine import FilterBench
+from amps._core.delivery.output import WANT_BOOKMARK, WANT_TIMESTAMP, OutputBuffer
+from amps._core.expressions.machine import EvaluationContext
 from amps._core.journal.reader import LogCursor, LogDirectory
 from amps._core.messages.json import JsonExtractor
 from amps._core.values.fields import FieldValues, MessageContext
@@ -82,7 +82,7 @@ class Log:
         self.end: int = feeder.journal.position
         self._topics = TopicTable(lambda topic, message_type: (True, False, None, None))
         self._directory = LogDirectory(feeder.journal_storage.prefix, ".journal", self._topics.entry)
-        self.bench = FilterBench(JsonExtractor(), FieldValues(), MessageContext())
+        self.evaluation = EvaluationContext(JsonExtractor(), FieldValues(), MessageContext())
         cursor = LogCursor(self._directory, 0, 0, True)
         positions = []
         while (record := cursor.step(self.end)) is not None:
@@ -98,14 +98,14 @@ class Log:
         conflation: Conflation | None = None,
         messages_max: int | None = None,
         filter_text: str | None = None,
-    ) -> tuple[ReplayTailer, Outlet]:
-        outlet = Outlet(lambda: None)
-        routes = TopicRoutes(self._topics.entry("t", "json"), self.bench)
+    ) -> tuple[ReplayTailer, OutputBuffer]:
+        output = OutputBuffer(lambda: None)
+        routes = TopicRoutes(self._topics.entry("t", "json"), self.evaluation)
         filter_ = None if filter_text is None else compile_filter(filter_text)
-        routes.add("s", "s", outlet, b"s", WANT_BOOKMARK | WANT_TIMESTAMP, filter_)
+        routes.add("s", "s", output, b"s", WANT_BOOKMARK | WANT_TIMESTAMP, filter_)
         group = Group(lambda entry, since, current: routes)
         cursor = LogCursor(self._directory, 0, 0, True)
-        return ReplayTailer(cursor, group, 0, 0, bounds, pace, conflation, messages_max), outlet
+        return ReplayTailer(cursor, group, 0, 0, bounds, pace, conflation, messages_max), output
 
 
 @contextmanager
@@ -114,16 +114,16 @@ def log_of(messages: list[Message]) -> Iterator[Log]:
         yield Log(Path(directory), messages)
 
 
-def delivered(outlet: Outlet) -> list[tuple[str, str, bytes]]:
+def delivered(output: OutputBuffer) -> list[tuple[str, str, bytes]]:
     """(bookmark, time, payload) of what has collected."""
     return [
         (str(header["bm"]), str(header["ts"]), payload)
-        for header, payload in frames_of(b"".join(outlet.take()))
+        for header, payload in frames_of(b"".join(output.take()))
     ]
 
 
-def bookmarks(outlet: Outlet) -> list[str]:
-    return [bookmark for bookmark, _, _ in delivered(outlet)]
+def bookmarks(output: OutputBuffer) -> list[str]:
+    return [bookmark for bookmark, _, _ in delivered(output)]
 
 
 @st.composite
@@ -160,11 +160,11 @@ def test_bounds_of_any_kind(messages: list[Message], data: st.DataObject) -> Non
         end_us = 0 if not time_us else time_us if inclusive else time_us - 1
         points = [m.point for m in awaited] + absent
         bounds = ReplayBounds(begin_us, (inclusive, end_position, end_us, points))
-        tailer, outlet = log.replay(bounds)
+        tailer, output = log.replay(bounds)
         chunk = data.draw(st.sampled_from([1, 200, MANY]))
         state = REPLAY_UNFINISHED
         while state == REPLAY_UNFINISHED:
-            state = tailer.run_on_terms(log.end, chunk if chunk > 1 else MANY, outlet, MANY, 1, 1)
+            state = tailer.run_on_terms(log.end, chunk if chunk > 1 else MANY, output, MANY, 1, 1)
 
         def belongs(message: Message) -> bool:
             """Whether some end is not passed at this message."""
@@ -181,7 +181,7 @@ def test_bounds_of_any_kind(messages: list[Message], data: st.DataObject) -> Non
                 break
             if message.time_us >= begin_us:
                 within.append(message)
-        assert bookmarks(outlet) == [message.bookmark for message in within]
+        assert bookmarks(output) == [message.bookmark for message in within]
         assert (state == REPLAY_ENDED) == (not all(map(belongs, log.messages)))
         assert bounds.begun == (begin_us == 0 or bool(within))
         if state == REPLAY_REACHED:
@@ -196,9 +196,9 @@ def test_bounds_the_end_of_a_moment_is_of_a_microsecond() -> None:
     messages = [Message(START_US + n // 2, 0, n + 1, 0) for n in range(6)]
     with log_of(messages) as log:
         for end_us, expected in ((START_US + 1, 4), (START_US, 2)):
-            tailer, outlet = log.replay(ReplayBounds(0, (True, 0, end_us, [])))
-            assert tailer.run_on_terms(log.end, MANY, outlet, MANY, 1, 1) == REPLAY_ENDED
-            assert len(bookmarks(outlet)) == expected
+            tailer, output = log.replay(ReplayBounds(0, (True, 0, end_us, [])))
+            assert tailer.run_on_terms(log.end, MANY, output, MANY, 1, 1) == REPLAY_ENDED
+            assert len(bookmarks(output)) == expected
 
 
 def test_bounds_asked_again_say_the_same() -> None:
@@ -207,10 +207,10 @@ def test_bounds_asked_again_say_the_same() -> None:
     later = Message(START_US, 0, 2, 0)
     with log_of([message, later]) as log:
         bounds = ReplayBounds(0, (False, 0, 0, [later.point]))
-        tailer, outlet = log.replay(bounds, Pace(PACE_MESSAGES, 1.0))
-        assert tailer.run_on_terms(log.end, MANY, outlet, MANY, 1, 1) == REPLAY_ENDED
-        assert tailer.run_on_terms(log.end, MANY, outlet, MANY, 2, 2) == REPLAY_ENDED
-        assert bookmarks(outlet) == [message.bookmark]
+        tailer, output = log.replay(bounds, Pace(PACE_MESSAGES, 1.0))
+        assert tailer.run_on_terms(log.end, MANY, output, MANY, 1, 1) == REPLAY_ENDED
+        assert tailer.run_on_terms(log.end, MANY, output, MANY, 2, 2) == REPLAY_ENDED
+        assert bookmarks(output) == [message.bookmark]
         assert (tailer.last_publisher_id, tailer.last_sequence) == message.point
 
 
@@ -224,10 +224,10 @@ def test_a_number_of_messages_is_of_those_that_match(
 ) -> None:
     """transaction_log.md §20 38"""
     with log_of(messages) as log:
-        tailer, outlet = log.replay(messages_max=count, filter_text=filter_text)
-        state = tailer.run_on_terms(log.end, MANY, outlet, MANY, 1, 1)
+        tailer, output = log.replay(messages_max=count, filter_text=filter_text)
+        state = tailer.run_on_terms(log.end, MANY, output, MANY, 1, 1)
         matching = [m.bookmark for m in log.messages if filter_text is None or m.key == 1]
-        assert bookmarks(outlet) == matching[:count]
+        assert bookmarks(output) == matching[:count]
         assert (state == REPLAY_ENDED) == (len(matching) >= count)
 
 
@@ -235,14 +235,14 @@ def test_a_number_of_messages_is_of_those_that_match(
 
 
 def run_in_time(
-    log: Log, tailer: ReplayTailer, outlet: Outlet, tick_ns: int
+    log: Log, tailer: ReplayTailer, output: OutputBuffer, tick_ns: int
 ) -> tuple[list[tuple[int, str]], int]:
     """What goes out when, with turns no more often than `tick_ns`; (time, bookmark) and when the end was reached."""
     now_ns = 10**9
     went = []
     while True:
-        state = tailer.run_on_terms(log.end, MANY, outlet, MANY, now_ns, 1)
-        went += [(now_ns - 10**9, bookmark) for bookmark in bookmarks(outlet)]
+        state = tailer.run_on_terms(log.end, MANY, output, MANY, now_ns, 1)
+        went += [(now_ns - 10**9, bookmark) for bookmark in bookmarks(output)]
         if state != REPLAY_DUE_LATER:
             assert state == REPLAY_REACHED
             return went, now_ns - 10**9
@@ -268,8 +268,8 @@ def test_pace_a_multiple_keeps_the_timetable(
         time_us += gap_us
         messages.append(Message(time_us, 0, number, 0))
     with log_of(messages) as log:
-        tailer, outlet = log.replay(pace=Pace(PACE_SPEED, factor, gap_max_ns))
-        went, _ = run_in_time(log, tailer, outlet, tick_ns)
+        tailer, output = log.replay(pace=Pace(PACE_SPEED, factor, gap_max_ns))
+        went, _ = run_in_time(log, tailer, output, tick_ns)
         assert [bookmark for _, bookmark in went] == [message.bookmark for message in messages]
         due_ns = 0.0
         for (when_ns, _), gap_us in zip(went, [0, *gaps_us[1:]], strict=True):
@@ -283,14 +283,14 @@ def test_pace_a_timetable_that_was_missed_is_moved() -> None:
     messages = [Message(START_US + 1_000_000 * n, 0, n + 1, 0) for n in range(20)]
     with log_of(messages) as log:
         pace = Pace(PACE_SPEED, 1.0)
-        tailer, outlet = log.replay(pace=pace)
-        assert tailer.run_on_terms(log.end, MANY, outlet, MANY, 10**9, 1) == REPLAY_DUE_LATER
-        assert tailer.run_on_terms(log.end, MANY, outlet, MANY, 12 * 10**9, 1) == REPLAY_DUE_LATER
-        assert len(bookmarks(outlet)) == 2
+        tailer, output = log.replay(pace=pace)
+        assert tailer.run_on_terms(log.end, MANY, output, MANY, 10**9, 1) == REPLAY_DUE_LATER
+        assert tailer.run_on_terms(log.end, MANY, output, MANY, 12 * 10**9, 1) == REPLAY_DUE_LATER
+        assert len(bookmarks(output)) == 2
         assert 12 * 10**9 + 700_000_000 <= pace.due_ns <= 13 * 10**9
         pace.begin()
-        assert tailer.run_on_terms(log.end, MANY, outlet, MANY, 50 * 10**9, 1) == REPLAY_DUE_LATER
-        assert len(bookmarks(outlet)) == 1
+        assert tailer.run_on_terms(log.end, MANY, output, MANY, 50 * 10**9, 1) == REPLAY_DUE_LATER
+        assert len(bookmarks(output)) == 1
 
 
 @SLOW_FIXTURES
@@ -304,8 +304,8 @@ def test_pace_never_above_the_ceiling(kind: int, rate: float, tick_ns: int) -> N
     count = 200
     messages = [Message(START_US, 0, n + 1, n) for n in range(count)]
     with log_of(messages) as log:
-        tailer, outlet = log.replay(pace=Pace(kind, rate))
-        went, took_ns = run_in_time(log, tailer, outlet, tick_ns)
+        tailer, output = log.replay(pace=Pace(kind, rate))
+        went, took_ns = run_in_time(log, tailer, output, tick_ns)
         assert len(went) == count
         sizes = [1 if kind == PACE_MESSAGES else len(message.payload) for message in messages]
         slack = max(1.0, rate * 0.02) + max(sizes)
@@ -347,13 +347,13 @@ def test_conflation_follows_the_time_of_the_messages(
 ) -> None:
     """transaction_log.md §11, §22 43 and 44: the newest of a key, as the first; whatever is done in one turn."""
     with log_of(messages) as log:
-        conflation = Conflation(log.bench, [(b"k",)], interval_us / 1e6)
-        tailer, outlet = log.replay(conflation=conflation)
+        conflation = Conflation(log.evaluation, [(b"k",)], interval_us / 1e6)
+        tailer, output = log.replay(conflation=conflation)
         got: list[tuple[str, str, bytes]] = []
         state = REPLAY_UNFINISHED
         while state == REPLAY_UNFINISHED:
-            state = tailer.run_on_terms(log.end, max(log_bytes, 160), outlet, output_bytes, 1, 1 << 62)
-            got += delivered(outlet)
+            state = tailer.run_on_terms(log.end, max(log_bytes, 160), output, output_bytes, 1, 1 << 62)
+            got += delivered(output)
             # Who resumes here sees everything that is not delivered.
             safe = tailer.safe_bookmark
             place = next((n + 1 for n, m in enumerate(log.messages) if m.point == safe), 0)
@@ -376,15 +376,15 @@ def test_conflation_at_the_end_of_the_log_goes_by_the_clock() -> None:
     """transaction_log.md §11: after the replay, real time."""
     messages = [Message(START_US, 0, 1, 7), Message(START_US + 10, 0, 2, 7)]
     with log_of(messages) as log:
-        conflation = Conflation(log.bench, [(b"k",)], 1.0)
-        tailer, outlet = log.replay(conflation=conflation)
+        conflation = Conflation(log.evaluation, [(b"k",)], 1.0)
+        tailer, output = log.replay(conflation=conflation)
         before_ns = START_US * 1000 + 999_999_999
-        assert tailer.run_on_terms(log.end, MANY, outlet, MANY, 1, before_ns) == REPLAY_REACHED
-        assert not outlet.pending_bytes
+        assert tailer.run_on_terms(log.end, MANY, output, MANY, 1, before_ns) == REPLAY_REACHED
+        assert not output.pending_bytes
         assert conflation.due_ns == before_ns + 1
         assert tailer.safe_bookmark == (0, 0)
-        assert tailer.run_on_terms(log.end, MANY, outlet, MANY, 1, before_ns + 1) == REPLAY_REACHED
-        assert bookmarks(outlet) == [messages[0].bookmark]
+        assert tailer.run_on_terms(log.end, MANY, output, MANY, 1, before_ns + 1) == REPLAY_REACHED
+        assert bookmarks(output) == [messages[0].bookmark]
         assert tailer.safe_bookmark == messages[1].point
 
 
@@ -393,15 +393,15 @@ def test_conflation_counts_and_keeps_to_a_pace() -> None:
     messages = [Message(START_US + n, 0, n + 1, n % 5) for n in range(50)]
     with log_of(messages) as log:
         pace = Pace(PACE_MESSAGES, 10.0)
-        conflation = Conflation(log.bench, [(b"k",)], 3600.0)
-        tailer, outlet = log.replay(ReplayBounds(0, (True, 1 << 62, 0, [])), pace, conflation, messages_max=4)
-        assert tailer.run_on_terms(log.end, MANY, outlet, MANY, 10**9, 1) == REPLAY_REACHED
+        conflation = Conflation(log.evaluation, [(b"k",)], 3600.0)
+        tailer, output = log.replay(ReplayBounds(0, (True, 1 << 62, 0, [])), pace, conflation, messages_max=4)
+        assert tailer.run_on_terms(log.end, MANY, output, MANY, 10**9, 1) == REPLAY_REACHED
         assert len(conflation) == 5
-        assert tailer.flush(outlet, MANY, 10**9) == REPLAY_DUE_LATER
-        assert tailer.flush(outlet, MANY, pace.due_ns) == REPLAY_DUE_LATER
-        assert len(bookmarks(outlet)) == 2
-        tailer.release_all(outlet)
-        assert [json.loads(payload)["n"] for _, _, payload in delivered(outlet)] == [48, 49]
+        assert tailer.flush(output, MANY, 10**9) == REPLAY_DUE_LATER
+        assert tailer.flush(output, MANY, pace.due_ns) == REPLAY_DUE_LATER
+        assert len(bookmarks(output)) == 2
+        tailer.release_all(output)
+        assert [json.loads(payload)["n"] for _, _, payload in delivered(output)] == [48, 49]
         assert tailer.messages_left == 0
 
 
@@ -409,23 +409,23 @@ def test_conflation_is_bounded() -> None:
     """Beyond its limit the oldest go early; nothing is lost by that."""
     messages = [Message(START_US, 0, n + 1, n) for n in range(400)]
     with log_of(messages) as log:
-        conflation = Conflation(log.bench, [(b"k",)], 3600.0, held_bytes_max=50_000)
-        tailer, outlet = log.replay(conflation=conflation)
-        assert tailer.run_on_terms(log.end, MANY, outlet, MANY, 1, 1) == REPLAY_REACHED
+        conflation = Conflation(log.evaluation, [(b"k",)], 3600.0, held_bytes_max=50_000)
+        tailer, output = log.replay(conflation=conflation)
+        assert tailer.run_on_terms(log.end, MANY, output, MANY, 1, 1) == REPLAY_REACHED
         assert 0 < len(conflation) < 400
         assert conflation.held_bytes <= 50_000
-        assert len(bookmarks(outlet)) == 400 - len(conflation)
+        assert len(bookmarks(output)) == 400 - len(conflation)
 
 
 def test_conflation_that_adapts() -> None:
     """sow.md §24 13: from 50 ms to 5 s, by whether the client keeps up."""
     with log_of([]) as log:
-        conflation = Conflation(log.bench, [(b"k",)], None)
+        conflation = Conflation(log.evaluation, [(b"k",)], None)
         assert conflation.adapts
         for behind, bound_s in ((True, AUTO_INTERVAL_MAX_S), (False, AUTO_INTERVAL_MIN_S)):
             for _ in range(100):
                 conflation.adapt(behind)
             assert conflation.interval_ns == round(bound_s * 1e9)
-        fixed = Conflation(log.bench, [(b"k",)], 1.0)
+        fixed = Conflation(log.evaluation, [(b"k",)], 1.0)
         fixed.adapt(True)
         assert fixed.interval_ns == 10**9

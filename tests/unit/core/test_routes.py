@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from amps._core.delivery.delivery import Group, JournalTailer, TopicRoutes
-from amps._core.delivery.output import Outlet
-from amps._core.expressions.machine import FilterBench
+from amps._core.delivery.output import OutputBuffer
+from amps._core.expressions.machine import EvaluationContext
 from amps._core.journal.reader import LogCursor, LogDamaged, LogDirectory
 from amps._core.messages.json import JsonExtractor
 from amps._core.values.fields import FieldValues, MessageContext
@@ -55,8 +55,8 @@ class Topic:
         self.path = Path(self.log.path(0))
 
     def routes(self) -> TopicRoutes:
-        bench = FilterBench(JsonExtractor(), FieldValues(), MessageContext())
-        return TopicRoutes(self.topics.entry("t", "json"), bench)
+        evaluation = EvaluationContext(JsonExtractor(), FieldValues(), MessageContext())
+        return TopicRoutes(self.topics.entry("t", "json"), evaluation)
 
     def tailer(self, routes: TopicRoutes, verify: bool) -> JournalTailer:
         cursor = LogCursor(self.log, 0, 0, verify)
@@ -68,9 +68,9 @@ def topic(tmp_path_factory: pytest.TempPathFactory) -> Topic:
     return Topic(tmp_path_factory.mktemp("log"))
 
 
-def frames_of(outlet: Outlet) -> list[tuple[list[str], int]]:
+def frames_of(output: OutputBuffer) -> list[tuple[list[str], int]]:
     """Ids and message of each frame."""
-    stream = b"".join(outlet.take())
+    stream = b"".join(output.take())
     frames = []
     while stream:
         (length,) = struct.unpack_from(">I", stream)
@@ -94,16 +94,16 @@ def test_routes_each_receiver_gets_one_frame_for_all_its_members(
     topic: Topic, wanted: list[Wish], leaving: set[int], verify: bool
 ) -> None:
     """protocol.md §4. Two receivers may share a connection."""
-    outlets = [Outlet(lambda: None) for _ in range(3)]
+    outputs = [OutputBuffer(lambda: None) for _ in range(3)]
     routes = topic.routes()
     members = dict(enumerate(wanted))
     for key, wish in members.items():
         filter_ = None if wish.filter_text is None else compile_filter(wish.filter_text)
         sub_id = b"%d" % key if wish.named else None
-        routes.add(key, wish.receiver, outlets[wish.receiver % 3], sub_id, 0, filter_)
+        routes.add(key, wish.receiver, outputs[wish.receiver % 3], sub_id, 0, filter_)
     for _ in range(2):
         assert topic.tailer(routes, verify).run(topic.end, 1 << 40)
-        for number, outlet in enumerate(outlets):
+        for number, output in enumerate(outputs):
             expected = []
             for n in NUMBERS:
                 for receiver in range(number, 5, 3):
@@ -114,7 +114,7 @@ def test_routes_each_receiver_gets_one_frame_for_all_its_members(
                     ]
                     if takers:
                         expected.append((n, sorted(str(key) for key in takers if members[key].named)))
-            assert sorted((n, sorted(ids)) for ids, n in frames_of(outlet)) == sorted(expected)
+            assert sorted((n, sorted(ids)) for ids, n in frames_of(output)) == sorted(expected)
         for key in leaving & members.keys():
             routes.remove(key)
             del members[key]
@@ -122,7 +122,7 @@ def test_routes_each_receiver_gets_one_frame_for_all_its_members(
 
 def test_routes_frames_of_one_message_keep_the_order_of_the_filters(topic: Topic) -> None:
     """Whether a frame is put together for several members or stands as it is."""
-    outlet = Outlet(lambda: None)
+    output = OutputBuffer(lambda: None)
     routes = topic.routes()
     several, one = compile_filter("/n = 1"), compile_filter("/n IN (1, 7)")
     for key, receiver, filter_ in [
@@ -132,16 +132,16 @@ def test_routes_frames_of_one_message_keep_the_order_of_the_filters(topic: Topic
         ("d", "third", several),
         ("e", "fourth", one),
     ]:
-        routes.add(key, receiver, outlet, key.encode(), 0, filter_)
+        routes.add(key, receiver, output, key.encode(), 0, filter_)
     assert topic.tailer(routes, False).run(topic.end, 1 << 40)
-    assert [ids for ids, _ in frames_of(outlet)] == [["a"], ["e"], ["b", "c"], ["d"]]
+    assert [ids for ids, _ in frames_of(output)] == [["a"], ["e"], ["b", "c"], ["d"]]
 
 
 def test_routes_a_receiver_may_leave_while_frames_are_made(topic: Topic) -> None:
     """Whoever is told of output may change who gets it."""
     routes = topic.routes()
-    first = Outlet(lambda: routes.remove("second"))
-    second = Outlet(lambda: None)
+    first = OutputBuffer(lambda: routes.remove("second"))
+    second = OutputBuffer(lambda: None)
     routes.add("first", "first", first, b"first", 0, compile_filter("/n = 1"))
     routes.add("second", "second", second, b"second", 0, compile_filter("/n IN (1, 2)"))
     assert topic.tailer(routes, False).run(topic.end, 1 << 40)
@@ -162,14 +162,14 @@ def test_delivery_a_damaged_record_is_not_delivered(
     place, value = {"length": (3, 0x7F), "position": (8, 0xFF), "payload": (HEADER_BYTES + 5, ord("7"))}[part]
     data[start + place] = value
     topic.path.write_bytes(data)
-    outlet = Outlet(lambda: None)
+    output = OutputBuffer(lambda: None)
     routes = topic.routes()
-    routes.add("s", "s", outlet, b"s", 0)
+    routes.add("s", "s", output, b"s", 0)
     tailer = topic.tailer(routes, verify)
     if found or verify:
         with pytest.raises(LogDamaged):
             tailer.run(topic.end, 1 << 40)
-        assert [n for _, n in frames_of(outlet)] == [0, 1]
+        assert [n for _, n in frames_of(output)] == [0, 1]
     else:
         assert tailer.run(topic.end, 1 << 40)
-        assert [n for _, n in frames_of(outlet)] == [0, 1, 7, 3]
+        assert [n for _, n in frames_of(output)] == [0, 1, 7, 3]

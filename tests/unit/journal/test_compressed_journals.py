@@ -124,14 +124,14 @@ def test_tailers_in_turn_deliver_what_they_should(journals: Journals) -> None:
 
     class Sink:
         def __init__(self, into: bytearray) -> None:
-            from amps._core.delivery.output import Outlet
+            from amps._core.delivery.output import OutputBuffer
 
-            self.outlet = Outlet(lambda: None)
+            self.output = OutputBuffer(lambda: None)
             self.into = into
 
         def routes(self, entry: TopicEntry, since: int, current: TopicRoutes | None) -> TopicRoutes:
             routes = TopicRoutes(entry, None)
-            routes.add(self, self, self.outlet, b"s", 0)
+            routes.add(self, self, self.output, b"s", 0)
             return routes
 
     sinks = [Sink(into) for into in received]
@@ -140,7 +140,7 @@ def test_tailers_in_turn_deliver_what_they_should(journals: Journals) -> None:
     while not all(done):
         for which, size in ((0, 50_000), (1, 170_000)):
             done[which] = tailers[which].run(journals.end, size)
-            for chunk in sinks[which].outlet.take():
+            for chunk in sinks[which].output.take():
                 received[which] += bytes(chunk)
     assert received[0] == received[1]
     assert len(received[0]) > wanted

@@ -22,7 +22,3 @@ def test_the_server_writes_none() -> None:
     """expressions.md §12.1"""
     with pytest.raises(ValueError, match="the message type raw cannot be written by the server"):
         BINARY.builder([(b"x",)])
-    for name in ("view_type", "underlying_type"):
-        assert not getattr(BINARY, f"is_{name}")
-    for name in ("deltas", "enrichment", "select_lists", "server_topics"):
-        assert not getattr(BINARY, f"has_{name}")

@@ -16,7 +16,7 @@ from amps._core.messages.msgpack import MsgpackExtractor
 from amps._core.messages.protobuf import ProtobufExtractor, ProtobufField
 from amps._core.messages.struct import StructExtractor, StructField
 from amps._core.messages.xml import XmlExtractor
-from amps._core.values import fields as effort
+from amps._core.values import fields as budget
 from amps._core.values.fields import Extractor, FieldSet, FieldValues
 from tests.unit.messages.reading import Found, Path, read
 
@@ -25,11 +25,11 @@ INT32, GROUP, MESSAGE = 5, 10, 11
 
 @contextmanager
 def worked_on(length: int) -> Iterator[None]:
-    effort.message(length)
+    budget.message(length)
     try:
         yield
     finally:
-        effort.message(0)
+        budget.message(0)
 
 
 def read_in_time(extractor: Extractor, message: bytes, paths: Sequence[Path]) -> list[Found] | None:
@@ -44,10 +44,10 @@ def read_in_time(extractor: Extractor, message: bytes, paths: Sequence[Path]) ->
 def is_given_up(extractor: Extractor, message: bytes, paths: Sequence[Path]) -> bool:
     fields, values = FieldSet(paths), FieldValues()
     assert extractor.read(b"", fields, values)  # what has to be made of the paths
-    before = effort.searches_given_up()
+    before = budget.searches_given_up()
     with worked_on(len(message)):
         readable = extractor.read(message, fields, values)
-    assert readable is (effort.searches_given_up() == before)
+    assert readable is (budget.searches_given_up() == before)
     return not readable
 
 

@@ -30,16 +30,6 @@ TYPES = make_message_types(
 LOCAL, GLOBAL, MIXED, DEEP = (TYPES[name] for name in ("local", "global", "mixed", "deep"))
 
 
-ABILITIES = {
-    "is_view_type",
-    "is_underlying_type",
-    "has_deltas",
-    "has_enrichment",
-    "has_select_lists",
-    "has_server_topics",
-}
-
-
 def read(extractor: Extractor, content: bytes, *paths: Path) -> list[Found] | None:
     return read_with(extractor, content, paths)
 
@@ -346,12 +336,6 @@ def test_fields_that_no_part_can_hold(path: tuple[bytes, ...]) -> None:
 def test_merged_parts_cannot_be_written() -> None:
     with pytest.raises(ValueError, match="cannot be written by the server"):
         GLOBAL.builder([(b"a",)])
-
-
-def test_what_composites_can_do() -> None:
-    """expressions.md §12.1"""
-    assert {name for name in ABILITIES if getattr(LOCAL, name)} == ABILITIES - {"has_server_topics"}
-    assert {name for name in ABILITIES if getattr(GLOBAL, name)} == {"is_underlying_type"}
 
 
 def test_parts_must_be_there() -> None:

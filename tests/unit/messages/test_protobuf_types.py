@@ -23,7 +23,6 @@ def declared(
 def test_no_syntax_line_means_the_second_version(tmp_path: Path) -> None:
     (tmp_path / "main.proto").write_text("message Main { optional int32 n = 1; }")
     kind = declared([("", tmp_path)])
-    assert kind.has_deltas
     assert read(kind.extractor(), b"", [(b"n",)]) == [[]]
 
 
@@ -40,7 +39,6 @@ def test_aliases_resolve_files_and_imports(tmp_path: Path) -> None:
     message = b"\x0a\x02\x08\x07\x12\x00"
     for type_name in ("p.Main", ".p.Main"):
         kind = declared(paths, "first/main.proto", type_name)
-        assert kind.has_select_lists
         assert read(kind.extractor(), message, [(b"inner", b"n"), (b"bare", b"n")]) == [[7], [0]]
     with pytest.raises(ValueError, match=r"bare\.proto"):
         declared(paths[:2], "first/main.proto", "p.Main")

@@ -26,7 +26,7 @@ class Link(CoreLink):
             ingress=[self.shared],
             egress=[Ring(4096)],
             control=ControlPage(),
-            core_bell=SimpleNamespace(ring=lambda: None),
+            core_wake_up=SimpleNamespace(send=lambda: None),
         )
         super().__init__(runtime, 0, True, self._count)  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""An outage of the storage: pauses that grow, and nobody who waits at the door."""
+"""An outage of the storage: pauses that grow, and nobody who waits at the listener."""
 
 import socket
 
@@ -29,11 +29,11 @@ def test_outage_pauses_grow_to_a_bound(clock: list[float]) -> None:
 
 
 def test_outage_whoever_connects_is_turned_away() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as door:
-        door.setblocking(False)
-        clients = [socket.create_connection(door.getsockname(), 10) for _ in range(3)]
-        turn_away([door])
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        clients = [socket.create_connection(listener.getsockname(), 10) for _ in range(3)]
+        turn_away([listener])
         for client in clients:
             with client:
                 assert client.recv(1) == b""
-        turn_away([door])  # nobody is there
+        turn_away([listener])  # nobody is there

@@ -51,7 +51,7 @@ class Instance:
         self.disk = Disk()
         self.checkpoints = QueueCheckpoints(
             CONFIGS,
-            world.queues.desk,
+            world.queues.adapter,
             self.paths,
             cast(ControlPage, self.control),
             self.disk,
@@ -98,11 +98,11 @@ class Instance:
             )
 
         starts = starts_of()
-        if not starts.restore(queues.desk):
+        if not starts.restore(queues.adapter):
             queues = Queues()
-        starts.find_others(queues.desk, points)
+        starts.find_others(queues.adapter, points)
         self.world.rebuilt(queues, starts.position)
-        for queue in queues.book.queues:
+        for queue in queues.manager.queues:
             forget_answered(queue, self.world.feeder.sequencer.last_sequence)
         return queues, starts
 
@@ -235,8 +235,8 @@ def test_a_queue_with_another_definition_is_made_anew(tmp_path: Path) -> None:
     _, known = read_queues_ack(instance.paths[0])
     assert starts.position == known[0].position < instance.position
     assert queues.contents() == instance.world.queues.contents()  # the world has no filters
-    assert queues.book.queues[0].start_position == known[0].position
-    assert queues.book.queues[1].start_position == instance.position
+    assert queues.manager.queues[0].start_position == known[0].position
+    assert queues.manager.queues[1].start_position == instance.position
 
 
 def test_recovery_points(tmp_path: Path) -> None:
@@ -343,7 +343,7 @@ def test_what_was_delivered_at_most_once_needs_no_journal(tmp_path: Path) -> Non
     world = World(tmp_path, 3)
     world.run(400, lambda step: None)
     world.turn()
-    for queue, contents in zip(world.queues.book.queues, world.queues.contents(), strict=True):
+    for queue, contents in zip(world.queues.manager.queues, world.queues.contents(), strict=True):
         assert oldest_needed(queue) == (contents[0] if contents else None)
 
 

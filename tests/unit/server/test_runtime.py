@@ -1,4 +1,4 @@
-"""The runtime directory and the doorbells."""
+"""The runtime directory and the wake-ups."""
 
 import fcntl
 import os
@@ -14,9 +14,9 @@ import pytest
 from amps.server.records import control_record
 from amps.server.runtime import (
     PREFIX,
-    Doorbell,
     Runtime,
     RuntimeDirectory,
+    WakeUp,
     remove_stale,
     runtime_base,
 )
@@ -42,15 +42,15 @@ def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def bell() -> Iterator[Doorbell]:
-    made = Doorbell()
+def wake_up() -> Iterator[WakeUp]:
+    made = WakeUp()
     yield made
     os.close(made.fd)
 
 
-def is_rung(bell: Doorbell) -> bool:
+def is_sent(wake_up: WakeUp) -> bool:
     poller = select.poll()
-    poller.register(bell.fd, select.POLLIN)
+    poller.register(wake_up.fd, select.POLLIN)
     return bool(poller.poll(0))
 
 
@@ -170,33 +170,33 @@ def test_clearing_removes_everything_but_the_lock(base: Path) -> None:
     directory.remove()
 
 
-# --- doorbells --------------------------------------------------------------------------------------------
+# --- wake-ups --------------------------------------------------------------------------------------------
 
 
-def test_a_doorbell_is_silent_until_it_is_rung(bell: Doorbell) -> None:
-    assert not is_rung(bell)
-    bell.ring()
-    assert is_rung(bell)
+def test_a_wake_up_is_silent_until_it_is_sent(wake_up: WakeUp) -> None:
+    assert not is_sent(wake_up)
+    wake_up.send()
+    assert is_sent(wake_up)
 
 
-def test_ringing_twice_counts_once(bell: Doorbell) -> None:
-    bell.ring()
-    bell.ring()
-    bell.clear()
-    assert not is_rung(bell)
-    bell.ring()
-    assert is_rung(bell)
+def test_ringing_twice_counts_once(wake_up: WakeUp) -> None:
+    wake_up.send()
+    wake_up.send()
+    wake_up.clear()
+    assert not is_sent(wake_up)
+    wake_up.send()
+    assert is_sent(wake_up)
 
 
-def test_clearing_a_silent_doorbell_does_not_wait(bell: Doorbell) -> None:
-    bell.clear()
-    assert not is_rung(bell)
+def test_clearing_a_silent_wake_up_does_not_wait(wake_up: WakeUp) -> None:
+    wake_up.clear()
+    assert not is_sent(wake_up)
 
 
-def test_a_doorbell_that_nobody_clears_can_be_rung_for_ever(bell: Doorbell) -> None:
-    os.eventfd_write(bell.fd, 2**64 - 2)
-    bell.ring()
-    assert is_rung(bell)
+def test_a_wake_up_that_is_never_cleared_can_be_sent_for_ever(wake_up: WakeUp) -> None:
+    os.eventfd_write(wake_up.fd, 2**64 - 2)
+    wake_up.send()
+    assert is_sent(wake_up)
 
 
 # --- everything together ----------------------------------------------------------------------------------
@@ -208,8 +208,8 @@ def test_a_new_tree_finds_nothing_of_the_old_one(base: Path) -> None:
     runtime.control.set_transport_alive(1, True)
     assert runtime.ingress[0].push(control_record(["old"]))
     assert runtime.egress[1].push(control_record(["old"]))
-    runtime.core_bell.ring()
-    runtime.transport_bells[1].ring()
+    runtime.core_wake_up.send()
+    runtime.transport_wake_ups[1].send()
     runtime.spill_path("0.1.2").touch()
     runtime.index_path(3).touch()
     Path(f"{runtime.transient_prefix}0000000000.log").touch()
@@ -217,9 +217,9 @@ def test_a_new_tree_finds_nothing_of_the_old_one(base: Path) -> None:
     assert runtime.control.durable == 0
     assert not runtime.control.transport_alive(1)
     assert [ring.pop_all() for ring in (*runtime.ingress, *runtime.egress)] == [[], [], [], []]
-    assert not any(is_rung(bell) for bell in (runtime.core_bell, *runtime.transport_bells))
+    assert not any(is_sent(wake_up) for wake_up in (runtime.core_wake_up, *runtime.transport_wake_ups))
     assert [path.name for path in runtime.directory.path.iterdir()] == ["lock"]
-    for made in (runtime.core_bell, *runtime.transport_bells):
+    for made in (runtime.core_wake_up, *runtime.transport_wake_ups):
         os.close(made.fd)
     runtime.directory.remove()
 
@@ -234,7 +234,7 @@ def test_files_of_different_kinds_never_share_a_name(base: Path) -> None:
     ]
     assert len(set(paths)) == len(paths)
     assert {path.parent for path in paths} == {runtime.directory.path}
-    for made in (runtime.core_bell, *runtime.transport_bells):
+    for made in (runtime.core_wake_up, *runtime.transport_wake_ups):
         os.close(made.fd)
     runtime.directory.remove()
 
@@ -243,9 +243,11 @@ def test_the_services_process_has_a_place_behind_the_workers(base: Path) -> None
     without, with_services = Runtime(2), Runtime(2, services=True)
     assert (without.workers, without.transports) == (2, 2)
     assert (with_services.workers, with_services.transports, with_services.services_index) == (2, 3, 2)
-    assert len(with_services.ingress) == len(with_services.egress) == len(with_services.transport_bells) == 3
+    assert (
+        len(with_services.ingress) == len(with_services.egress) == len(with_services.transport_wake_ups) == 3
+    )
     for runtime in (without, with_services):
-        for made in (runtime.core_bell, *runtime.transport_bells):
+        for made in (runtime.core_wake_up, *runtime.transport_wake_ups):
             os.close(made.fd)
         runtime.directory.remove()
 
@@ -259,6 +261,6 @@ def test_a_new_tree_hears_nothing_of_the_old_one(base: Path) -> None:
     for end in (runtime.core_requests, runtime.services_requests):
         with pytest.raises(BlockingIOError):
             end.recv(100)
-    for made in (runtime.core_bell, *runtime.transport_bells):
+    for made in (runtime.core_wake_up, *runtime.transport_wake_ups):
         os.close(made.fd)
     runtime.directory.remove()

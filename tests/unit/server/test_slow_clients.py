@@ -38,9 +38,9 @@ class FakeInstance:
 
     def __init__(self, workers: int = 1) -> None:
         self.memory_use = MemoryUse(workers, 1)
-        self.rung: list[int] = []
-        self.transport_bells = [
-            SimpleNamespace(ring=lambda worker=worker: self.rung.append(worker)) for worker in range(workers)
+        self.woken: list[int] = []
+        self.transport_wake_ups = [
+            SimpleNamespace(send=lambda worker=worker: self.woken.append(worker)) for worker in range(workers)
         ]
         self.alone = True
 
@@ -213,7 +213,7 @@ def test_the_worker_with_the_largest_client_disconnects_it_whoever_fills_the_poo
     instance, first, second = two_workers()
     largest = first.slow_client("largest", 600)
     small = second.slow_client("small", 401)
-    assert (largest.aborted, small.aborted, instance.rung) == ([], [], [0])
+    assert (largest.aborted, small.aborted, instance.woken) == ([], [], [0])
     first.pool.settle(0.0)
     assert (largest.aborted, small.aborted) == (["slow client"], [])
     second.pool.settle(10.0)

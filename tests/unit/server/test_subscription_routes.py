@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from amps._core.delivery.delivery import JournalTailer
-from amps._core.delivery.output import Outlet
+from amps._core.delivery.output import OutputBuffer
 from amps._core.expressions.machine import Filter
 from amps._core.journal.reader import LogCursor, LogDirectory
 from amps._core.messages.json import JsonExtractor
@@ -23,7 +23,7 @@ from amps._core.values.value import publisher_id
 from amps._core.wire.topics import TopicTable
 from amps.expressions.filters import compile_filter
 from amps.messages import make_message_types, standard_settings
-from amps.server.benches import Benches
+from amps.server.evaluation_contexts import EvaluationContexts
 from amps.server.topics import topic_predicate
 from amps.server.transport.options import Options
 from amps.server.transport.session import Subscription
@@ -43,14 +43,14 @@ class FakeConnection:
     """What subscriptions and routes know of a connection."""
 
     message_type: str = "json"
-    outlet: Outlet = field(default_factory=lambda: Outlet(lambda: None))
+    output: OutputBuffer = field(default_factory=lambda: OutputBuffer(lambda: None))
 
     def may(self, permission: str, topic: str) -> bool:
         return not topic.startswith("forbidden")
 
     def received(self) -> list[tuple[str, frozenset[str]]]:
         """(topic, subscription ids) of what was delivered since the last call."""
-        data = b"".join(self.outlet.take())
+        data = b"".join(self.output.take())
         found = []
         while data:
             (length,) = struct.unpack_from(">I", data)
@@ -68,8 +68,8 @@ class Instance:
         self._sequence = 0
         self.topics = TopicTable(lambda topic, message_type: (True, False, None, None))
         log: Any = None
-        benches = Benches(make_message_types(standard_settings().values()), "i", "g", log)
-        self.members = SubscriptionSet(self.topics, benches, combine, live=True)
+        evaluations = EvaluationContexts(make_message_types(standard_settings().values()), "i", "g", log)
+        self.members = SubscriptionSet(self.topics, evaluations, combine, live=True)
         journal = LogDirectory(self._feeder.journal_storage.prefix, ".journal", self.topics.entry)
         self._tailer = JournalTailer(LogCursor(journal, 0, 0, True), self.members.group, 0, 0)
 
@@ -303,41 +303,41 @@ def test_routes_new_topics_count_against_the_turn(instance: Instance, tries: lis
 # Output that came at the reader's pace
 
 
-def test_outlet_counts_what_came_after_the_last_paced_message(tmp_path: Path) -> None:
+def test_output_buffer_counts_what_came_after_the_last_paced_message(tmp_path: Path) -> None:
     """operations.md §2.1 4"""
     connection = FakeConnection()
     instance = Instance(tmp_path, combine=False)
     instance.members.add(subscription(connection, "s", "t"))
-    connection.outlet.append(b"12345")
-    assert connection.outlet.unpaced_bytes == 5
+    connection.output.append(b"12345")
+    assert connection.output.unpaced_bytes == 5
     instance.publish("t")
-    assert connection.outlet.unpaced_bytes == 0
-    connection.outlet.append(b"123")
-    connection.outlet.take()
-    connection.outlet.append(b"4567")
-    assert connection.outlet.unpaced_bytes == 7
+    assert connection.output.unpaced_bytes == 0
+    connection.output.append(b"123")
+    connection.output.take()
+    connection.output.append(b"4567")
+    assert connection.output.unpaced_bytes == 7
     instance.publish("t")
-    assert connection.outlet.unpaced_bytes == 0
+    assert connection.output.unpaced_bytes == 0
 
 
-def test_outlet_counts_live_messages(tmp_path: Path) -> None:
+def test_output_buffer_counts_live_messages(tmp_path: Path) -> None:
     """operations.md §2.1 1"""
     connection = FakeConnection()
     instance = Instance(tmp_path, combine=True)
     instance.members.add(subscription(connection, "s", "t"))
     instance.publish("t", "t")
-    assert connection.outlet.unpaced_bytes == connection.outlet.pending_bytes > 0
+    assert connection.output.unpaced_bytes == connection.output.pending_bytes > 0
 
 
-def test_outlet_collects_nothing_after_its_end(tmp_path: Path) -> None:
+def test_output_buffer_collects_nothing_after_its_end(tmp_path: Path) -> None:
     connection = FakeConnection()
     instance = Instance(tmp_path, combine=True)
     instance.members.add(subscription(connection, "s", "t"))
     instance.publish("t")
-    connection.outlet.close()
+    connection.output.close()
     instance.publish("t")
-    connection.outlet.append(b"x")
-    assert connection.outlet.take() == []
+    connection.output.append(b"x")
+    assert connection.output.take() == []
 
 
 def test_routes_those_with_a_filter_and_those_without_share_a_frame(instance: Instance) -> None:

@@ -1,4 +1,4 @@
-"""A worker's turns: what brings one, how long it lingers after one, and when it sleeps."""
+"""A worker's turns: what brings one, how long it polls after one, and when it sleeps."""
 
 from collections import deque
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from amps.server.transport import turns as module
-from amps.server.transport.turns import LINGER_NS, Turns
+from amps.server.transport.turns import BUSY_POLL_NS, Turns
 
 
 class Loop:
@@ -21,13 +21,13 @@ class Loop:
         self.calls.append(call)
 
     def add_reader(self, descriptor: int, call: Callable[[], None]) -> None:
-        self.rung = call
+        self.woken = call
 
     def step(self) -> None:
         self.calls.popleft()()
 
 
-class Bench:
+class Harness:
     """Turns over a core, an event loop and a clock that do what they are told."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,8 +42,8 @@ class Bench:
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic_ns=lambda: self.now_ns))
         view = SimpleNamespace(moved=lambda: self.changed, wake=self._wake, fall_asleep=self._fall_asleep)
         core: Any = SimpleNamespace(view=view, publish_pushed=lambda: self.published)
-        bell: Any = SimpleNamespace(fd=0, clear=lambda: None)
-        self.turns = Turns(core, bell, self._work, self.failures.append)
+        wake_up: Any = SimpleNamespace(fd=0, clear=lambda: None)
+        self.turns = Turns(core, wake_up, self._work, self.failures.append)
         loop: Any = self.loop
         self.turns.begin(loop)
         self.loop.step()
@@ -64,102 +64,102 @@ class Bench:
 
     def sleep(self) -> None:
         """Let time pass until the worker sleeps."""
-        self.now_ns += LINGER_NS
+        self.now_ns += BUSY_POLL_NS
         while self.loop.calls:
             self.loop.step()
         assert self.asleep
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
-    return Bench(monkeypatch)
+def harness(monkeypatch: pytest.MonkeyPatch) -> Harness:
+    return Harness(monkeypatch)
 
 
-def test_turns_lingers_for_the_core_and_the_sockets(bench: Bench) -> None:
+def test_turns_polls_for_the_core_and_the_sockets(harness: Harness) -> None:
     """After input that somebody here may get: the core need not ring, and the event loop goes round in between."""
-    bench.turns.pushed(False, True)
+    harness.turns.pushed(False, True)
     for _ in range(5):
-        bench.loop.step()
-        assert len(bench.loop.calls) == 1
-        assert not bench.asleep
-    assert bench.turns_had == 0
-    bench.changed = True
-    bench.loop.step()
-    assert bench.turns_had == 1
-    assert not bench.asleep
-    bench.sleep()
-    assert bench.turns_had == 1
+        harness.loop.step()
+        assert len(harness.loop.calls) == 1
+        assert not harness.asleep
+    assert harness.turns_had == 0
+    harness.changed = True
+    harness.loop.step()
+    assert harness.turns_had == 1
+    assert not harness.asleep
+    harness.sleep()
+    assert harness.turns_had == 1
 
 
-def test_turns_more_input_lengthens_it_and_does_not_double_it(bench: Bench) -> None:
-    bench.turns.pushed(False, True)
-    bench.now_ns += LINGER_NS - 1
-    bench.turns.pushed(False, True)
-    assert len(bench.loop.calls) == 1
-    bench.now_ns += LINGER_NS - 1
-    bench.loop.step()
-    assert not bench.asleep
-    bench.now_ns += 1
-    bench.loop.step()
-    assert bench.asleep
-    assert not bench.loop.calls
+def test_turns_more_input_lengthens_it_and_does_not_double_it(harness: Harness) -> None:
+    harness.turns.pushed(False, True)
+    harness.now_ns += BUSY_POLL_NS - 1
+    harness.turns.pushed(False, True)
+    assert len(harness.loop.calls) == 1
+    harness.now_ns += BUSY_POLL_NS - 1
+    harness.loop.step()
+    assert not harness.asleep
+    harness.now_ns += 1
+    harness.loop.step()
+    assert harness.asleep
+    assert not harness.loop.calls
 
 
 @pytest.mark.parametrize(("published", "may_wait"), [(False, True), (True, False)])
 def test_turns_sleeps_on_when_nothing_is_to_be_expected(
-    bench: Bench, published: bool, may_wait: bool
+    harness: Harness, published: bool, may_wait: bool
 ) -> None:
-    bench.published = published
-    bench.turns.pushed(False, may_wait)
-    assert bench.asleep
-    assert not bench.loop.calls
+    harness.published = published
+    harness.turns.pushed(False, may_wait)
+    assert harness.asleep
+    assert not harness.loop.calls
 
 
-def test_turns_output_that_waits_has_a_turn_at_once(bench: Bench) -> None:
-    bench.turns.pushed(False, True)
-    bench.turns.pushed(True, True)
-    while bench.loop.calls and not bench.turns_had:
-        bench.loop.step()
-    assert bench.turns_had == 1
-    bench.sleep()
-    assert bench.turns_had == 1
+def test_turns_output_that_waits_has_a_turn_at_once(harness: Harness) -> None:
+    harness.turns.pushed(False, True)
+    harness.turns.pushed(True, True)
+    while harness.loop.calls and not harness.turns_had:
+        harness.loop.step()
+    assert harness.turns_had == 1
+    harness.sleep()
+    assert harness.turns_had == 1
 
 
-def test_turns_what_happens_while_it_falls_asleep_is_not_missed(bench: Bench) -> None:
-    bench.turns.pushed(False, True)
-    bench.now_ns += LINGER_NS
-    bench.turns._core.view.moved = lambda: False  # type: ignore[method-assign]
-    bench.changed = True
-    bench.loop.step()
-    assert not bench.asleep
-    bench.loop.step()
-    assert bench.turns_had == 1
+def test_turns_what_happens_while_it_falls_asleep_is_not_missed(harness: Harness) -> None:
+    harness.turns.pushed(False, True)
+    harness.now_ns += BUSY_POLL_NS
+    harness.turns._core.view.moved = lambda: False  # type: ignore[method-assign]
+    harness.changed = True
+    harness.loop.step()
+    assert not harness.asleep
+    harness.loop.step()
+    assert harness.turns_had == 1
 
 
-def test_turns_work_that_is_left_brings_the_next_turn(bench: Bench) -> None:
-    bench.more = True
-    bench.turns.schedule()
+def test_turns_work_that_is_left_brings_the_next_turn(harness: Harness) -> None:
+    harness.more = True
+    harness.turns.schedule()
     for expected in (1, 2, 3):
-        bench.loop.step()
-        assert bench.turns_had == expected
-        assert len(bench.loop.calls) == 1
-    bench.more = False
-    bench.loop.step()
-    bench.sleep()
+        harness.loop.step()
+        assert harness.turns_had == expected
+        assert len(harness.loop.calls) == 1
+    harness.more = False
+    harness.loop.step()
+    harness.sleep()
 
 
-def test_turns_the_bell_brings_one(bench: Bench) -> None:
-    bench.loop.rung()
-    assert bench.turns_had == 1
-    bench.sleep()
+def test_turns_a_wake_up_brings_one(harness: Harness) -> None:
+    harness.loop.woken()
+    assert harness.turns_had == 1
+    harness.sleep()
 
 
-def test_turns_one_that_fails_is_the_last(bench: Bench) -> None:
+def test_turns_one_that_fails_is_the_last(harness: Harness) -> None:
     def fail() -> bool:
         raise ValueError("broken")
 
-    bench.turns._work = fail  # type: ignore[method-assign]
-    bench.turns.schedule()
-    bench.loop.step()
-    assert "broken" in bench.failures[0]
-    assert not bench.loop.calls
+    harness.turns._work = fail  # type: ignore[method-assign]
+    harness.turns.schedule()
+    harness.loop.step()
+    assert "broken" in harness.failures[0]
+    assert not harness.loop.calls

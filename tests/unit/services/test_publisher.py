@@ -17,8 +17,8 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runtime
     monkeypatch.setenv("AMPS_RUNTIME_DIRECTORY", str(tmp_path))
     made = Runtime(1, services=True)
     yield made
-    for bell in (made.core_bell, *made.transport_bells):
-        os.close(bell.fd)
+    for wake_up in (made.core_wake_up, *made.transport_wake_ups):
+        os.close(wake_up.fd)
     made.directory.remove()
 
 

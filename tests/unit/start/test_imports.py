@@ -46,7 +46,9 @@ def in_circles(graph: Graph) -> Graph:
     while True:
         imported = set().union(*left.values())
         kept = {
-            name: targets & left.keys() for name, targets in left.items() if targets & left.keys() and name in imported
+            name: targets & left.keys()
+            for name, targets in left.items()
+            if targets & left.keys() and name in imported
         }
         if len(kept) == len(left):
             return kept
@@ -62,9 +64,7 @@ def test_a_circle_is_found() -> None:
 
 def test_imports_are_found_wherever_they_stand() -> None:
     source = (
-        "if TYPE_CHECKING:\n    from amps.a import B\n"
-        "def f():\n    import amps.c\n"
-        "    from amps import d\n"
+        "if TYPE_CHECKING:\n    from amps.a import B\ndef f():\n    import amps.c\n    from amps import d\n"
     )
     assert {"amps.a", "amps.c", "amps.d"} <= set(imported_names(source))
 

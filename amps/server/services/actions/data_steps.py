@@ -25,9 +25,9 @@ class PublishMessage(Step):
     module = "amps-action-do-publish-message"
 
     async def run(self, options: Mapping[str, Any], run: Run) -> bool:
-        outlet = run.outlet or self.environment.publisher
+        publisher = run.publisher or self.environment.publisher
         try:
-            await outlet.publish(options["Topic"], options["MessageType"], to_bytes(options["Data"]))
+            await publisher.publish(options["Topic"], options["MessageType"], to_bytes(options["Data"]))
         except PublishFailure as failure:
             raise StepFailure(str(failure)) from None
         return True

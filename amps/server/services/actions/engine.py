@@ -30,7 +30,7 @@ from amps.config.action_modules import (
 from amps.config.schedules import Schedule, read_schedule
 from amps.config.schema import NotSupportedYet
 from amps.server.services.actions.registry import STEP_CLASSES
-from amps.server.services.actions.step import Environment, Interrupted, Outlet, Run, Step, StepFailure
+from amps.server.services.actions.step import Environment, Interrupted, Publishes, Run, Step, StepFailure
 from amps.server.services.actions.variables import always_present, substitute
 
 WAITING_MAX = 1000
@@ -54,7 +54,7 @@ class Occurrence:
     depth: int = 0
     done: "asyncio.Future[str | None] | None" = None
     reasons: frozenset[str] = frozenset()
-    outlet: Outlet | None = None
+    publisher: Publishes | None = None
 
 
 @dataclass(slots=True)
@@ -212,8 +212,8 @@ class Engine:
     async def _run(self, source: Source, action: ActionConfig, occurrence: Occurrence) -> str | None:
         """One action, once. Returns why it failed, None if it did not."""
         own = always_present(self._environment.config.name, self._now_s())
-        run = Run({**occurrence.variables, **own}, action.place, occurrence.depth, occurrence.outlet)
-        if occurrence.outlet is None:  # a queue's messages may be many, and are in the log themselves
+        run = Run({**occurrence.variables, **own}, action.place, occurrence.depth, occurrence.publisher)
+        if occurrence.publisher is None:  # a queue's messages may be many, and are in the log themselves
             self._log.log("29-0003", place=action.place, event=source.name)
         for step in action.steps:
             run.place = step.place

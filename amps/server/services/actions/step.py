@@ -27,7 +27,7 @@ class Interrupted(Exception):
     """The run cannot go on for now. Whoever began it begins it again; nobody is told that it failed."""
 
 
-class Outlet(Protocol):
+class Publishes(Protocol):
     """What publishes."""
 
     async def publish(self, topic: str, message_type: str, data: bytes) -> None:
@@ -36,14 +36,14 @@ class Outlet(Protocol):
 
 @dataclass(slots=True)
 class Run:
-    """One run of an action. `depth`: how many events led to it, one raising the next. `outlet`: what it publishes with,
-    if not with the publisher of all.
+    """One run of an action. `depth`: how many events led to it, one raising the next. `publisher`: where its steps
+    publish; None: with the publisher of the process.
     """
 
     variables: dict[str, str]
     place: str
     depth: int = 0
-    outlet: Outlet | None = None
+    publisher: Publishes | None = None
 
     def set(self, name: str, value: str) -> None:
         """Give later steps a variable. Raises StepFailure."""

@@ -1,4 +1,4 @@
-"""The keeper of full journals: what is done with which, in what order, and what must wait."""
+"""The retention of full journals: what is done with which, in what order, and what must wait."""
 
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,8 @@ from amps.journal.clients_ack import ClientsAck, read_clients_ack
 from amps.journal.disk import Disk
 from amps.journal.files import read_header
 from amps.journal.names import clients_ack_path, index_path
-from amps.server.core import journal_keeper
-from amps.server.core.journal_keeper import JournalKeeper
+from amps.server.core import journal_retention
+from amps.server.core.journal_retention import JournalRetention
 from amps.server.shared.journal_floor import JournalFloor
 from tests.support.feed import Feed, Feeder, directory_of
 from tests.support.records import RecordParts
@@ -42,7 +42,7 @@ class Setting:
         self.control.set_watermarks(feeder.journal.position, 0, 1, 4, 0)
         self.control.durable = feeder.journal.position
         self.reports: list[tuple[str, str]] = []
-        self.keeper = JournalKeeper(
+        self.retention = JournalRetention(
             self.path,
             self.archive,
             NAME,
@@ -51,21 +51,21 @@ class Setting:
             Disk(),
             lambda number: path / "index",
         )
-        self.keeper.start([], ClientsAck())
+        self.retention.start([], ClientsAck())
         for full in range(4):
             file = LogFile(str(self.storage.path(full)))
             builder = IndexBuilder(None, full, file.start_position, file.size)
             scan_file(file, file.start_position, builder)
             index_path(self.path, NAME, full).write_bytes(builder.to_bytes())
-            self.keeper.journal_full(read_header(self.storage.path(full)), builder.to_bytes())
+            self.retention.journal_full(read_header(self.storage.path(full)), builder.to_bytes())
 
     def ask(self, *request: Any) -> list[list[Any]]:
         return [
-            msgpack.unpackb(answer) for answer in self.keeper.answer(msgpack.packb(list(request)), 1 << 62)
+            msgpack.unpackb(answer) for answer in self.retention.answer(msgpack.packb(list(request)), 1 << 62)
         ]
 
     def work(self) -> None:
-        while self.keeper.step():
+        while self.retention.step():
             pass
 
     def files(self, directory: Path) -> list[str]:
@@ -77,12 +77,12 @@ class Setting:
 
 @pytest.fixture
 def setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Setting:
-    monkeypatch.setattr(journal_keeper, "WAIT_S", 0.0)
+    monkeypatch.setattr(journal_retention, "WAIT_S", 0.0)
     return Setting(tmp_path)
 
 
-def test_keeper_lists_in_parts(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_keeper, "ENTRIES_PER_DATAGRAM", 2)
+def test_retention_lists_in_parts(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_retention, "ENTRIES_PER_DATAGRAM", 2)
     answers = setting.ask("a", "list")
     assert [answer[:2] for answer in answers] == [["a", "more"], ["a", "more"], ["a", "ok"]]
     rows = [row for answer in answers for row in answer[2]]
@@ -90,7 +90,7 @@ def test_keeper_lists_in_parts(setting: Setting, monkeypatch: pytest.MonkeyPatch
     assert [row["full"] for row in rows] == [True] * 4 + [False]
 
 
-def test_keeper_compresses_archives_and_removes_index_and_all(setting: Setting) -> None:
+def test_retention_compresses_archives_and_removes_index_and_all(setting: Setting) -> None:
     assert setting.ask(1, "compress", {"up_to": 1}) == [[1, "ok", [0, 1]]]
     assert setting.ask(2, "archive", {"up_to": 0}) == [[2, "ok", [0]]]
     setting.work()
@@ -108,14 +108,14 @@ def test_keeper_compresses_archives_and_removes_index_and_all(setting: Setting) 
     assert setting.control.first_journal_number == 2
 
 
-def test_keeper_knows_publishers_before_it_removes(setting: Setting) -> None:
+def test_retention_knows_publishers_before_it_removes(setting: Setting) -> None:
     """transaction_log.md §20 44; not before what it tells is durable."""
     durable, setting.control.durable = setting.control.durable, 0
     setting.work()
     path = clients_ack_path(setting.path, NAME)
     assert not path.exists()
     setting.control.durable = durable
-    setting.keeper.client_names = ["p0"]
+    setting.retention.client_names = ["p0"]
     setting.ask(1, "remove", {"age_s": 0})
     setting.work()
     found = read_clients_ack(path)
@@ -124,28 +124,28 @@ def test_keeper_knows_publishers_before_it_removes(setting: Setting) -> None:
     assert list(found.last_sequences()) == [5]
 
 
-def test_keeper_removes_nothing_when_publishers_cannot_be_written_down(setting: Setting) -> None:
+def test_retention_removes_nothing_when_publishers_cannot_be_written_down(setting: Setting) -> None:
     setting.work()
     clients_ack_path(setting.path, NAME).unlink()
-    setting.keeper._written_position = 0
+    setting.retention._written_position = 0
     setting.control.durable = 0  # so that it is tried for the removal
     (setting.path / f"{NAME}.clients.ack.new").mkdir()
     setting.ask(1, "remove", {"up_to": 0})
     setting.work()
     assert "0.journal" in setting.files(setting.path)
     assert setting.events("2C-0009") == 1
-    assert not setting.keeper._removing()
+    assert not setting.retention._removing()
 
 
-def test_keeper_waits_for_what_is_still_needed(setting: Setting) -> None:
+def test_retention_waits_for_what_is_still_needed(setting: Setting) -> None:
     """transaction_log.md §13.2: as for messages of queues and destinations; readers may still begin there."""
     needed = [2]
-    setting.keeper.blockers.append(lambda: needed[0])
+    setting.retention.blockers.append(lambda: needed[0])
     setting.ask(1, "remove", {"age_s": 0})
     setting.work()
     assert setting.control.first_journal_number == 2
     assert setting.files(setting.path)[0] == "2.journal"
-    assert setting.keeper._removing()
+    assert setting.retention._removing()
     assert setting.events("2C-0008") == 1
     setting.ask(1, "compress", {"age_s": 0})
     setting.work()
@@ -153,10 +153,10 @@ def test_keeper_waits_for_what_is_still_needed(setting: Setting) -> None:
     needed[0] = NO_JOURNAL
     setting.work()
     assert setting.files(setting.path)[0] == "4.journal"
-    assert not setting.keeper._removing()
+    assert not setting.retention._removing()
 
 
-def test_keeper_and_readers_meet(setting: Setting) -> None:
+def test_retention_and_readers_meet(setting: Setting) -> None:
     """transaction_log.md §13.2: a reader's journal and those after it stay; who comes later begins later."""
     control = setting.control
     control.set_transport_alive(3, True)
@@ -186,7 +186,7 @@ def test_keeper_and_readers_meet(setting: Setting) -> None:
     assert setting.files(setting.path)[0] == "4.journal"
 
 
-def test_keeper_leaves_a_damaged_journal_alone(setting: Setting) -> None:
+def test_retention_leaves_a_damaged_journal_alone(setting: Setting) -> None:
     path = setting.storage.path(1)
     content = bytearray(path.read_bytes())
     content[9000] ^= 1
@@ -198,7 +198,7 @@ def test_keeper_leaves_a_damaged_journal_alone(setting: Setting) -> None:
     assert setting.events("2C-0006") == 3
 
 
-def test_keeper_answers_whatever_is_sent(setting: Setting) -> None:
+def test_retention_answers_whatever_is_sent(setting: Setting) -> None:
     for data in (
         b"",
         b"\xc1",
@@ -207,7 +207,7 @@ def test_keeper_answers_whatever_is_sent(setting: Setting) -> None:
         msgpack.packb({"a": 1}),
         b"\x93" * 50_000,
     ):
-        (answer,) = setting.keeper.answer(data, 0)
+        (answer,) = setting.retention.answer(data, 0)
         assert msgpack.unpackb(answer)[1] == "error"
     for request in (
         ("x",), ("x", None), ("x", []), ("x", "remove", {"up_to": 4}), ("x", "remove", {"age_s": float("nan")}),
@@ -218,7 +218,7 @@ def test_keeper_answers_whatever_is_sent(setting: Setting) -> None:
     assert len(setting.files(setting.path)) == 5
 
 
-def test_keeper_a_reader_finds_a_journal_that_moves(setting: Setting) -> None:
+def test_retention_a_reader_finds_a_journal_that_moves(setting: Setting) -> None:
     directory = directory_of(setting.storage)
     cursor = LogCursor(directory, 0, 0, True)
     setting.ask(1, "compress", {"age_s": 0})

@@ -33,7 +33,7 @@ from amps._core.journal.record cimport NO_EXPIRATION
 TIME_NEVER = NEVER
 
 
-cdef class QueueBook:
+cdef class QueueManager:
 
     def __init__(self, QueueArena arena not None, counters, settings, uint32_t transports):
         """settings: as in the stub, in the order of the configuration. counters: writable, a QueueCounters for each."""
@@ -368,11 +368,6 @@ cdef class QueueBook:
     def due_ns(self):
         """When `pass_time` has something to do at the latest, if nothing else happens; TIME_NEVER: it has not."""
         return self.shared.timers.entries[0].rank if self.shared.timers.count else NEVER
-
-    @property
-    def has_work(self):
-        """Whether anything has changed since `serve`."""
-        return bool(self.shared.dirty)
 
     def pass_time(self, uint64_t now_ns):
         """Leases end and messages expire. To be called before anything else happens at that time."""

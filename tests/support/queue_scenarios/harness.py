@@ -46,7 +46,7 @@ def queue(name: str = "Q", max_per_subscription: int = 10, **elements: object) -
     return QueueSettings(name, max_per_subscription=max_per_subscription, **elements)  # type: ignore[arg-type]
 
 
-class Bench:
+class Harness:
     def __init__(self, make_subject: MakeSubject, *settings: QueueSettings) -> None:
         self.subject = make_subject(settings)
         self.now_ns = START_NS

@@ -28,7 +28,7 @@ PATHS_REPORTED_MAX = 10
 Report = Callable[[str, str], None]
 
 
-class JournalGuard:
+class StorageMonitor:
     """What is missing, and the putting back of what can be."""
 
     def __init__(
@@ -85,7 +85,7 @@ class JournalGuard:
         return False
 
     def keep(self, number: int, descriptor: int) -> None:
-        """A lost journal is complete; `descriptor`, which is the guard's from now on, is all that is left of it."""
+        """A lost journal is complete; `descriptor`, which is the monitor's from now on, is all that is left of it."""
         path = journal_path(self._directory, self._instance_name, number)
         self._report(
             "1D-0016", f"journal {path} was removed while it was in use; it is copied back to where it was"

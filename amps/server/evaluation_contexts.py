@@ -1,13 +1,14 @@
-"""What evaluating expressions takes in one process, and what goes wrong there.
+"""The evaluation contexts of one process, and the failures of evaluation that it reports.
 
-Benches keep, per message type, the extractor that finds fields; values and facts of the current message are shared by
-all, because one message is worked on at a time. The core has them for what queues ask, the workers for filters.
+There is one context per message type, with the extractor that finds fields. All contexts share the values and facts of
+the current message, because a process works on one message at a time. The core evaluates the expressions of queues,
+the workers evaluate filters.
 """
 
 from collections.abc import Mapping
 from typing import Protocol
 
-from amps._core.expressions.machine import FilterBench
+from amps._core.expressions.machine import EvaluationContext
 from amps._core.values.fields import FieldValues, MessageContext, searches_given_up
 from amps.expressions.functions import SHIPPED, Functions
 from amps.journal.bookmark_text import format_bookmark
@@ -25,8 +26,8 @@ class KnownPublishers(Protocol):
         """What is known of the client whose name has that hash."""
 
 
-class Benches:
-    """The benches of one worker, by message type, and what goes wrong on them."""
+class EvaluationContexts:
+    """The contexts of one process, by message type, and counts of the messages they could not evaluate."""
 
     def __init__(
         self,
@@ -45,19 +46,19 @@ class Benches:
         self._context = MessageContext(
             instance.encode("utf-8", "surrogatepass"), group.encode("utf-8", "surrogatepass")
         )
-        self._benches: dict[str, FilterBench] = {}
+        self._evaluations: dict[str, EvaluationContext] = {}
         self._reported: dict[str, tuple[int, int, int]] = {}
         self._functions = functions
         self._failures: dict[str, int] = {}
         self._given_up = searches_given_up()
 
-    def bench(self, message_type: str) -> FilterBench:
-        """The bench of a message type. In messages of a type that is not configured any more no field is found."""
-        found = self._benches.get(message_type)
+    def of_type(self, message_type: str) -> EvaluationContext:
+        """The context of a message type. One that is not configured any more finds no fields."""
+        found = self._evaluations.get(message_type)
         if found is None:
             kind = self._types.get(message_type) or self._types["binary"]
-            found = FilterBench(kind.extractor(), self._values, self._context, self._tell_publisher)
-            self._benches[message_type] = found
+            found = EvaluationContext(kind.extractor(), self._values, self._context, self._tell_publisher)
+            self._evaluations[message_type] = found
         return found
 
     def _tell_publisher(self, name_hash: int) -> None:
@@ -68,23 +69,23 @@ class Benches:
 
     def report(self) -> None:
         """Log what could not be read or evaluated since the last call, one line for each type or function."""
-        for message_type, bench in self._benches.items():
+        for message_type, evaluation in self._evaluations.items():
             unreadable, exhausted, cut_short = self._reported.get(message_type, (0, 0, 0))
-            now = bench.unreadable, bench.exhausted, bench.extractor.messages_cut_short()
+            now = evaluation.unreadable, evaluation.exhausted, evaluation.extractor.messages_cut_short()
             if now == (unreadable, exhausted, cut_short):
                 continue
             self._reported[message_type] = now
-            if bench.unreadable != unreadable and isinstance(bench.last_unreadable, tuple):
-                topic, publisher, sequence = bench.last_unreadable
+            if evaluation.unreadable != unreadable and isinstance(evaluation.last_unreadable, tuple):
+                topic, publisher, sequence = evaluation.last_unreadable
                 self._log.log(
                     "14-0003",
                     message_type=message_type,
                     topic=topic,
-                    count=bench.unreadable - unreadable,
+                    count=evaluation.unreadable - unreadable,
                     bookmark=format_bookmark(publisher, sequence),
                 )
-            if bench.exhausted != exhausted:
-                self._log.log("14-0004", message_type=message_type, count=bench.exhausted - exhausted)
+            if evaluation.exhausted != exhausted:
+                self._log.log("14-0004", message_type=message_type, count=evaluation.exhausted - exhausted)
             if now[2] != cut_short:
                 self._log.log("14-0007", message_type=message_type, count=now[2] - cut_short)
         given_up = searches_given_up()

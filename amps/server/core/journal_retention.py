@@ -62,7 +62,7 @@ class RequestRefused(Exception):
     """A request that cannot be carried out; the text says why."""
 
 
-class JournalKeeper:
+class JournalRetention:
     """The full journals of a running server. Requests come from any thread, `step` from one."""
 
     def __init__(

@@ -15,7 +15,7 @@ from amps.server.eventlog import EventLog
 from amps.server.shared.listeners import open_listeners
 
 
-class Doors:
+class Listeners:
     """All listening sockets: those of the transports, by name, and those of the administration interface."""
 
     def __init__(self) -> None:
