@@ -47,13 +47,16 @@ class Entry(NamedTuple):
     txid: int
     previous_txid: int
     source_txid: int
-    """Of a message that the server numbered: hash of the real client name."""
+    """Transaction id on the instance that it was published to. Of a message that was published here and numbered by the
+    server: name id of the client.
+    """
     source_name_hash: int
-    """Of the instance it was replicated from; 0 for what was published here."""
+    """Name id of the instance that it was published to; 0: this one."""
     publisher_id: int
     sequence: int
     topic_hash: int
-    expiration_s: int | None
+    expiry_ns: int | None
+    """UNIX time at which the message's own lifetime ends; None: it has none, or never expires."""
     timestamp_ns: int
     previous_byte_count: int
     topic: bytes
@@ -64,6 +67,12 @@ class Entry(NamedTuple):
     correlation_id: bytes
     user_id: bytes
     sow_key: bytes
+    client_name: bytes
+    """Empty: the file does not name the client."""
+    path: bytes
+    """Names of the instances that it has passed, with a line feed between them; empty for what was published here."""
+    previous_position: int | None
+    """Log position of the previous record of the same key; None: it is not told."""
 
     @property
     def kind_name(self) -> str:

@@ -171,7 +171,28 @@ def _frame(message_type: bytes) -> bytes:
     zeros = (0,) * 7
     return b"".join(
         entry_text(
-            Entry(0, 0, 0, 0, kind, flags, *zeros, None, 0, 0, b"", message_type, 0, b"", b"", b"", b"key")
+            Entry(
+                0,
+                0,
+                0,
+                0,
+                kind,
+                flags,
+                *zeros,
+                None,
+                0,
+                0,
+                b"",
+                message_type,
+                0,
+                b"",
+                b"",
+                b"",
+                b"key",
+                b"name",
+                b"",
+                None,
+            )
         )
         for kind in (0, *KIND_NAMES)
         for flags in range(8)

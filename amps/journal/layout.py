@@ -48,7 +48,7 @@ ENTRY_LABELS = (
     "rep path",
 )
 _WIDTH = max(map(len, ENTRY_LABELS))
-_PREFIXES = {label: f"{label:<{_WIDTH}} : ".encode() for label in (*ENTRY_LABELS, "sow key")}
+_PREFIXES = {label: f"{label:<{_WIDTH}} : ".encode() for label in (*ENTRY_LABELS, "sow key", "client name")}
 PREFIXES = tuple(_PREFIXES.values())
 """What the lines of an entry begin with, before their values."""
 
@@ -101,8 +101,8 @@ def _extent(survey: Survey) -> str:
 def entry_text(entry: Entry, *, local: bool = False, with_data: bool = True) -> bytes:
     """All of an entry, without the line of underscores before it.
 
-    `sow expiration time` is the time at which it expires, on the scale of `timestamp`; 0 = never. A SOW key, which the
-    documented layout does not know, follows at the end where there is one.
+    `sow expiration time` is the time at which it expires, on the scale of `timestamp`; 0 = never. A SOW key and
+    the client's name, which the documented layout does not have, follow at the end where they are known.
     """
     return b"".join(
         b"%b%b\n" % (_PREFIXES[label], value)
@@ -118,7 +118,7 @@ def entry_values(entry: Entry) -> bytes:
 
 def _lines(entry: Entry, local: bool) -> list[tuple[str, bytes]]:
     """Labels and values of an entry's text."""
-    expires = raw_timestamp(entry.timestamp_ns) + entry.expiration_s * 1_000_000 if entry.expiration_s else 0
+    expires = raw_timestamp(entry.expiry_ns) if entry.expiry_ns else 0
     numbers: tuple[object, ...] = (
         entry.number,
         entry.checksum,
@@ -144,9 +144,11 @@ def _lines(entry: Entry, local: bool) -> list[tuple[str, bytes]]:
     labelled = zip(ENTRY_LABELS[: len(numbers)], numbers, strict=True)
     lines = [(label, str(value).encode()) for label, value in labelled]
     lines += [("topic", b"[%b]" % entry.topic), ("data", b"[%b]" % entry.payload)]
-    rest = [("correlation id", entry.correlation_id), ("auth id", entry.user_id), ("rep path", b"")]
+    rest = [("correlation id", entry.correlation_id), ("auth id", entry.user_id), ("rep path", entry.path)]
     for label, text in rest:
         lines += [(f"{label} byte count", b"%d" % len(text)), (label, b"[%b]" % text)]
     if entry.sow_key:
         lines.append(("sow key", b"[%b]" % entry.sow_key))
+    if entry.client_name:
+        lines.append(("client name", b"[%b]" % entry.client_name))
     return lines

@@ -52,6 +52,8 @@ class Split:
     """Records that begin from one file offset, where one must begin, up to another."""
     last_topic_offset: int
     """Of a topic record behind all that are needed before the ranges; 0 = none."""
+    last_name_offset: int
+    """Of a name record, the same."""
     topics: tuple[tuple[int, bytes, bytes], ...]
     """(topic id, topic, message type) of those that are wanted, if the ranges are theirs alone."""
     to_end: bool
@@ -300,23 +302,25 @@ def _splits(log: _Log, header: JournalHeader, plan: Plan) -> list[Split]:
     if selection.names_topics and not log.is_newest(header):
         topic_index = log.topic_index(header)
         if topic_index is not None:
-            return _topic_splits(log, header, topic_index, selection, first, end)
+            last_name_offset = 0 if index is None else index.last_name_offset
+            return _topic_splits(log, header, topic_index, selection, first, end, last_name_offset)
     size = log.options.split_bytes
     if index is not None:
-        cuts = [(first, index.last_topic_offset)]
+        chains = (index.last_topic_offset, index.last_name_offset)
+        cuts = [(first, *chains)]
         while cuts[-1][0] + size < end:
             cut = _block_at(index, cuts[-1][0] + size)
             if cut <= cuts[-1][0] or cut >= end:
                 break
-            cuts.append((cut, index.last_topic_offset))
+            cuts.append((cut, *chains))
     elif end - FILE_HEADER_SIZE <= size:
-        cuts = [(FILE_HEADER_SIZE, 0)]
+        cuts = [(FILE_HEADER_SIZE, 0, 0)]
     else:
         cuts = _split_point_cuts(log, header, first, end, plan)
-    ends = [offset for offset, _ in cuts[1:]] + [end]
+    ends = [offset for offset, *_ in cuts[1:]] + [end]
     return [
-        _split(log, header, ((offset, to),), last_topic_offset, to == log.end_offset(header))
-        for (offset, last_topic_offset), to in zip(cuts, ends, strict=True)
+        _split(log, header, ((offset, to),), last_topic, last_name, to == log.end_offset(header))
+        for (offset, last_topic, last_name), to in zip(cuts, ends, strict=True)
     ]
 
 
@@ -325,6 +329,7 @@ def _split(
     header: JournalHeader,
     ranges: tuple[tuple[int, int], ...],
     last_topic_offset: int,
+    last_name_offset: int,
     to_end: bool,
     topics: tuple[tuple[int, bytes, bytes], ...] = (),
 ) -> Split:
@@ -335,6 +340,7 @@ def _split(
         number=header.number,
         ranges=ranges,
         last_topic_offset=last_topic_offset,
+        last_name_offset=last_name_offset,
         topics=topics,
         to_end=to_end,
         is_newest=log.is_newest(header),
@@ -378,7 +384,7 @@ def _block_at(index: IndexReader, offset: int) -> int:
 
 def _split_point_cuts(
     log: _Log, header: JournalHeader, first: int, end: int, plan: Plan
-) -> list[tuple[int, int]]:
+) -> list[tuple[int, int, int]]:
     """Places in a file without an index, from the last one that is not behind `first`."""
     try:
         found = places(log.open(header.number), end, log.options.split_bytes)
@@ -386,13 +392,19 @@ def _split_point_cuts(
         if not log.options.skips_damage:
             raise
         plan.skipped.append(damage)
-        return [(FILE_HEADER_SIZE, 0)]
+        return [(FILE_HEADER_SIZE, 0, 0)]
     wanted = max(first, plan.selection.first_position - header.start_position)
     return found[max((number for number, place in enumerate(found) if place[0] <= wanted), default=0) :]
 
 
 def _topic_splits(
-    log: _Log, header: JournalHeader, index: TopicIndexReader, selection: Selection, first: int, end: int
+    log: _Log,
+    header: JournalHeader,
+    index: TopicIndexReader,
+    selection: Selection,
+    first: int,
+    end: int,
+    last_name_offset: int,
 ) -> list[Split]:
     """Ranges around the entries of the topics that are wanted, shared out to splits."""
     topics = tuple(
@@ -416,8 +428,8 @@ def _topic_splits(
         ranges.append((begin, last + 1))
         size += last - begin + GAP_BYTES
         if size >= log.options.split_bytes:
-            splits.append(_split(log, header, tuple(ranges), 0, False, topics))
+            splits.append(_split(log, header, tuple(ranges), 0, last_name_offset, False, topics))
             ranges, size = [], 0
     if ranges:
-        splits.append(_split(log, header, tuple(ranges), 0, False, topics))
+        splits.append(_split(log, header, tuple(ranges), 0, last_name_offset, False, topics))
     return splits

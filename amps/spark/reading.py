@@ -76,7 +76,6 @@ class Request:
     data_fields: tuple[Any, ...] | None
     """Of the column `data`, as `payload_schema.parse_ddl` gives them."""
     skips_damage: bool
-    publisher_names: Mapping[int, bytes]
     report: Path | None = None
 
 
@@ -98,9 +97,9 @@ class SplitReader:
         self._split = split
         self._request = request
         wanted = {name for name in request.columns if name in COLUMNS}
+        self._names_publishers = "publisher" in wanted
         self._rows = RecordRows(
             wanted,
-            request.publisher_names,
             rows_at_once(request.data_fields),
             BATCH_BYTES_MAX if "payload" in wanted else PAYLOAD_BYTES_MAX,
         )
@@ -142,7 +141,8 @@ class SplitReader:
     def _open(self) -> None:
         split = self._split
         file = open_wherever(split.directory, split.archive, split.instance, split.number)
-        self._records.open(file, split.topics, split.last_topic_offset)
+        last_name_offset = split.last_name_offset if self._names_publishers else 0
+        self._records.open(file, split.topics, split.last_topic_offset, last_name_offset)
 
     def _advance(self) -> bool:
         """Whether a batch is full; else the range is over. Raises LogDamaged."""

@@ -40,7 +40,6 @@ from pyspark.sql.types import (
 from amps.spark.options import ONLY_OF_STREAMS, ReadOptions, read_options
 from amps.spark.payload_schema import ddl_of, fields_of, parse_ddl, spark_type
 from amps.spark.planning import Split, make_plan
-from amps.spark.publishers import publisher_names
 from amps.spark.pushdown import push
 from amps.spark.reading import DATA_COLUMN, Request, SplitReader, skipped_in_planning
 from amps.spark.selection import Selection
@@ -183,7 +182,6 @@ class JournalReader(DataSourceReader):  # type: ignore[misc, unused-ignore]
             columns=self._columns,
             data_fields=fields,
             skips_damage=options.skips_damage,
-            publisher_names=publisher_names(partition.splits[0]),
             report=options.report,
         )
         return itertools.chain.from_iterable(

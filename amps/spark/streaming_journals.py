@@ -25,7 +25,6 @@ from amps.journal.bookmark_text import read_message_bookmark
 from amps.spark.options import Message
 from amps.spark.payload_schema import parse_ddl
 from amps.spark.planning import Bounds, Split, log_bounds, make_plan
-from amps.spark.publishers import publisher_names
 from amps.spark.reading import DATA_COLUMN, Request, SplitReader, skipped_in_planning
 from amps.spark.selection import Selection
 from amps.spark.streaming_errors import StreamReadError
@@ -167,7 +166,6 @@ class JournalStreamReader(LogStreamReader):
                 columns=self._columns,
                 data_fields=fields,
                 skips_damage=read.skips_damage,
-                publisher_names=publisher_names(split),
                 report=read.report,
             )
             yield from SplitReader(split, request).batches()
@@ -191,7 +189,6 @@ class JournalStreamReader(LogStreamReader):
             columns=PLACES,
             data_fields=None,
             skips_damage=self._read.skips_damage,
-            publisher_names={},
         )
         for split in plan.splits:
             for batch in SplitReader(split, request).batches():

@@ -18,13 +18,13 @@ from tests.support.utilities import run
 
 VERSION_OFFSET = 8
 """In the header of a journal: docs/files.md."""
-OTHER = "a journal of format version 2, and this program reads version 1"
+OTHER = "written by a newer server: a journal of format version 3, and this program reads version 2"
 REMEDY = "use the release of amps-server that wrote it"
 DAMAGE = ("damaged", "checksum", "amps journal verify", "restore")
 """Words that would send somebody looking for damage."""
 
 
-def make_other(path: Path, version: int = 2) -> None:
+def make_other(path: Path, version: int = 3) -> None:
     """As another release would have written it."""
     with path.open("r+b") as file:
         file.seek(VERSION_OFFSET)
@@ -53,8 +53,8 @@ def server(filled: ServerProcess, tmp_path: Path) -> Iterator[ServerProcess]:
     shutil.copytree(kept, filled.journal_directory)
 
 
-def check_named(said: str, path: Path) -> None:
-    assert f"{path}: {OTHER}" in said.replace("\n", " ")
+def check_named(said: str, path: Path, other: str = OTHER) -> None:
+    assert f"{path}: {other}" in said.replace("\n", " ")
     assert REMEDY in said
     assert not [word for word in DAMAGE if word in said.lower()], said
 
@@ -68,6 +68,13 @@ def test_transaction_log_33_a_start_says_that_a_journal_is_of_another_version(
     left = {path: path.read_bytes() for path in server.journals()}
     check_named(server.start_refused(), server.journals()[number])
     assert {path: path.read_bytes() for path in server.journals()} == left
+
+
+def test_transaction_log_33_a_journal_of_the_first_version_is_of_an_older_server(server: ServerProcess) -> None:
+    """transaction_log.md §20, 33."""
+    make_other(server.journals()[0], 1)
+    older = "written by an older server: a journal of format version 1, and this program reads version 2"
+    check_named(server.start_refused(), server.journals()[0], older)
 
 
 def test_transaction_log_34_a_spare_of_another_version_is_not_removed(server: ServerProcess) -> None:

@@ -13,16 +13,13 @@ import pytest
 pytest.importorskip("pyspark", reason="PySpark is not installed (pip install 'amps-server[spark]')")
 pytest.importorskip("pyarrow", reason="pyarrow is not installed (pip install 'amps-server[spark]')")
 
-import numpy
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from amps._core.values.value import publisher_id
-from amps.journal.clients_ack import ROW_DTYPE, ClientsAck, write_clients_ack
 from amps.journal.compression import compress_journal
 from amps.journal.disk import Disk
 from amps.journal.listing import list_journals
-from amps.journal.names import clients_ack_path
 from amps.spark.pipelines import archive as job
 from amps.spark.pipelines import archive_manifest
 from amps.spark.pipelines.archive_manifest import Archive
@@ -192,19 +189,6 @@ def test_every_kind_of_record_and_topic(spark: "SparkSession", log: Path, tmp_pa
         name.decode() for name, _ in LOG_TOPICS
     }
     assert NO_ARCHIVE_YET in archived(log, parquet, "--verify").output
-
-
-def test_names_of_publishers_that_become_known_are_no_difference(
-    spark: "SparkSession", log: Path, tmp_path: Path
-) -> None:
-    parquet = tmp_path / "parquet"
-    archived(log, parquet)
-    rows = numpy.zeros(1, ROW_DTYPE)
-    rows["publisher_id"] = publisher_id("known")
-    known = ClientsAck(rows=rows, names={publisher_id("known"): "known"})
-    write_clients_ack(Disk(), clients_ack_path(log, INSTANCE), known)
-    assert "known" in {row.publisher for row in journal_rows(spark, log).select("publisher").collect()}
-    archived(log, parquet, "--verify")
 
 
 def edit(path: Path, change: Callable[[Any], Any]) -> None:

@@ -15,17 +15,16 @@ pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed (pip i
 from amps._core.columns.columns import COLUMNS  # noqa: E402
 from amps._core.journal.reader import LogDamaged  # noqa: E402
 from amps._core.values.value import derived_publisher_id, publisher_id  # noqa: E402
-from amps.journal.clients_ack import ClientsAck, write_clients_ack  # noqa: E402
 from amps.journal.compression import compress_journal  # noqa: E402
 from amps.journal.disk import Disk  # noqa: E402
-from amps.journal.names import clients_ack_path, topic_index_path  # noqa: E402
+from amps.journal.names import topic_index_path  # noqa: E402
 from amps.journal.topic_index import make_topic_index  # noqa: E402
 from amps.spark.options import read_options  # noqa: E402
 from amps.spark.planning import make_plan  # noqa: E402
 from amps.spark.reading import Request, SplitReader  # noqa: E402
-from tests.support.journals import START_POSITION, journal  # noqa: E402
+from tests.support.journals import START_POSITION, journal, name_payload  # noqa: E402
 from tests.support.log_directories import NAME, Directory  # noqa: E402
-from tests.support.records import RecordParts  # noqa: E402
+from tests.support.records import CLIENT, KIND_NAME, RecordParts, element  # noqa: E402
 from tests.support.split_reads import Read, positions  # noqa: E402
 
 COUNT = 400
@@ -58,6 +57,19 @@ def bookmark(record: Any) -> str:
     return f"{record.publisher_id}|{record.sequence}|"
 
 
+NAMES = {publisher_id(f"p{number}"): f"p{number}" for number in range(10)}
+
+
+@pytest.mark.parametrize("options", [{}, {"topic": "^topic-[0-4]$"}])
+def test_every_split_knows_the_names_of_publishers(directory: Directory, options: dict[str, str]) -> None:
+    """Also of those that were named before it, whatever its first place was found by."""
+    whole = Read(directory.path, **options)
+    parts = Read(directory.path, split_bytes="65536", **options)
+    assert len(parts.partitions) > len(whole.partitions)
+    assert parts.column("publisher") == whole.column("publisher")
+    assert set(parts.column("publisher")) <= set(NAMES.values())
+
+
 def test_rows_are_the_records(directory: Directory) -> None:
     rows = Read(directory.path).rows
     assert len(rows) == COUNT
@@ -65,7 +77,7 @@ def test_rows_are_the_records(directory: Directory) -> None:
         assert row["position"] == record.position
         assert row["payload"] == record.payload
         assert row["bookmark"] == bookmark(record)
-        assert row["publisher"] == str(record.publisher_id)
+        assert row["publisher"] == NAMES[record.publisher_id]
         assert row["sequence"] == record.sequence
         assert (row["topic"], row["message_type"]) == record.topic
         assert row["kind"] == "publish"
@@ -140,7 +152,7 @@ def test_what_a_journal_took_is_given_back_before_the_collector_comes(directory:
     """A task reads many of them, one after the other."""
     options = read_options({"path": str(directory.path)})
     plan = make_plan(options, options.selection)
-    request = Request(plan.selection, (*COLUMNS, "data"), (("n", "long"),), False, {})
+    request = Request(plan.selection, (*COLUMNS, "data"), (("n", "long"),), False)
     gc.disable()
     try:
         reader = SplitReader(plan.splits[0], request)
@@ -255,19 +267,19 @@ def test_every_kind_and_every_value(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     path.mkdir()
     derived = derived_publisher_id("anna", "inst")
-    origin = struct.pack("<QQ", publisher_id("anna"), 0)
+    client = element(CLIENT, publisher_id("anna"))
     common = RecordParts(publisher_id=publisher_id("anna"), timestamp_ns=1_500_000_000_000_001_999)
-    parts = [replace(common, kind=kind, sequence=kind, topic_id=kind % 2) for kind in range(1, 9)]
+    parts = [RecordParts(name_payload(publisher_id("anna"), b"anna"), kind=KIND_NAME)]
+    parts += [replace(common, kind=kind, sequence=kind, topic_id=kind % 2) for kind in range(1, 9)]
     parts += [
         replace(common, sequence=20, flags=2),
-        replace(common, sequence=21, publisher_id=derived, origin=origin, flags=1),
+        replace(common, sequence=21, publisher_id=derived, extension=client, flags=1),
         replace(common, sequence=22, publisher_id=0),
         replace(common, sequence=1 << 63, publisher_id=5, expiration_s=0),
         replace(common, sequence=23, expiration_s=7, sow_key=b"k", user_id=b"u", payload=b"p" * 1000),
         replace(common, sequence=24, kind=15),
     ]
     write_journal(path, 0, parts, finished=False)
-    write_clients_ack(Disk(), clients_ack_path(path, "inst"), with_names("anna"))
     rows = {row["sequence"]: row for row in Read(path).rows}
     assert [rows[kind]["kind"] for kind in range(1, 9)] == [
         "publish",
@@ -294,16 +306,6 @@ def test_every_kind_and_every_value(tmp_path: Path) -> None:
     assert rows[23]["timestamp"].isoformat() == "2017-07-14T02:40:00.000001+00:00"
     some = Read(path, kind="queue_expiry, delta_publish")
     assert some.column("sequence") == [2, 5, 20]
-
-
-def with_names(*names: str) -> ClientsAck:
-    import numpy
-
-    from amps.journal.clients_ack import ROW_DTYPE
-
-    ids = sorted(publisher_id(name) for name in names)
-    rows = numpy.array([(known, 1, 1) for known in ids], ROW_DTYPE)
-    return ClientsAck(rows=rows, names={publisher_id(name): name for name in names})
 
 
 def test_some_columns_in_another_order(directory: Directory) -> None:

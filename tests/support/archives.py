@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 from amps._core.values.value import publisher_id
 from amps.cli.main import amps
 from tests.support.handmade_logs import BEGIN_NS, SECOND_NS, messages, write_log
-from tests.support.records import RecordParts
+from tests.support.records import CLIENT, RecordParts, element
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,7 +32,7 @@ def mixed_log(directory: Path) -> Path:
             timestamp_ns=BEGIN_NS + kind * DAY_NS // 3,
             expiration_s=(0, 5, 0xFFFFFFFF)[kind % 3],
             flags=kind % 4,
-            origin=b"12345678" + bytes(8),
+            extension=element(CLIENT, 0x3837363534333231),
             correlation_id=b"abc",
         )
         for kind in range(1, 9)

@@ -49,9 +49,24 @@ class Feeder:
         self.journal_storage = DirectoryStorage(directory, file_bytes, "journal")
         self.transient_storage = DirectoryStorage(directory, file_bytes, "transient")
         self.journal = LogWriter(self.journal_storage, True)
-        self.transient = LogWriter(self.transient_storage, False)
         self.journal.open_first(0, 0, 1)
-        self.transient.open_first(0, 0, 1)
+        self._begin(publishers, ring_bytes, queues, 1)
+
+    @classmethod
+    def over(cls, earlier: "Feeder", journal: LogWriter) -> "Feeder":
+        """A core after a restart, which goes on in the journal of an earlier one with that writer."""
+        made = cls.__new__(cls)
+        made.journal_storage = earlier.journal_storage
+        made.transient_storage = earlier.transient_storage
+        made.journal = journal
+        made._begin(4, RING_BYTES, None, earlier.sequencer.next_txid)
+        return made
+
+    def _begin(
+        self, publishers: int, ring_bytes: int, queues: tuple[LogAdapter, QueueTopics] | None, next_txid: int
+    ) -> None:
+        self.transient = LogWriter(self.transient_storage, False)
+        self.transient.open_first(0, 0, next_txid)
         self.control = ControlPage()
         self.ring = Ring(ring_bytes)
         self.sequencer = Sequencer(
@@ -59,7 +74,7 @@ class Feeder:
             self.transient,
             lambda topic, message_type: not topic.startswith(UNLOGGED_PREFIX),
             self._open_spill,
-            1,
+            next_txid,
             {},
             1000,
             queues,

@@ -13,6 +13,12 @@ def topic_payload(topic: bytes, message_type: bytes, previous: int = 0, topic_ha
     return previous.to_bytes(8, "little") + topic_hash.to_bytes(8, "little") + lengths + message_type + topic
 
 
+def name_payload(name_id: int, text: bytes, previous: int = 0, name_class: int = 1) -> bytes:
+    """What a name record holds."""
+    numbers = previous.to_bytes(8, "little") + name_id.to_bytes(8, "little") + name_class.to_bytes(4, "little")
+    return numbers + len(text).to_bytes(4, "little") + text
+
+
 def journal(parts: list[RecordParts], size: int, *, finished: bool = False) -> bytes:
     """A journal with two topics, `red` (json) and `blue` (fix), and these records."""
     names = ((b"red", b"json"), (b"blue", b"fix"))

@@ -15,6 +15,7 @@ NO_EXPIRATION = 0xFFFFFFFF
 KIND_PUBLISH = 1
 KIND_TOPIC = 16
 KIND_END_OF_FILE = 17
+KIND_NAME = 18
 FLAG_DERIVED_PUBLISHER = 1
 
 
@@ -62,11 +63,11 @@ class RecordParts:
     correlation_id: bytes = b""
     user_id: bytes = b""
     sow_key: bytes = b""
-    origin: bytes = b""
+    extension: bytes = b""
 
     def to_bytes(self, *, sealed: bool = False) -> bytes:
         """Unpadded; `sealed`: with its checksum, as it stands in a file."""
-        rest = self.origin + self.correlation_id + self.user_id + self.sow_key + self.payload
+        rest = self.extension + self.correlation_id + self.user_id + self.sow_key + self.payload
         header = struct.pack(
             "<II6QIIHHHHHHI",
             HEADER_BYTES + len(rest),
@@ -84,7 +85,7 @@ class RecordParts:
             len(self.correlation_id),
             len(self.user_id),
             len(self.sow_key),
-            len(self.origin),
+            len(self.extension),
             len(self.payload),
         )
         assert len(header) == HEADER_BYTES
@@ -92,6 +93,16 @@ class RecordParts:
         if sealed:
             record = record[:4] + struct.pack("<I", crc32c(record[8:])) + record[8:]
         return record
+
+
+def element(tag: int, *words: int) -> bytes:
+    """One element of the extension area."""
+    value = struct.pack(f"<{len(words)}Q", *words)
+    return struct.pack("<HH", tag, len(value)) + value
+
+
+CLIENT, EXPIRY, SOURCE, PATH, PREVIOUS = range(1, 6)
+"""Tags of the extension area."""
 
 
 def ring_position(slot: int, serial: int) -> int:

@@ -4,6 +4,7 @@ from libc.stdint cimport int32_t, int64_t, uint16_t, uint32_t, uint64_t, uint8_t
 
 from amps._core.journal.reader cimport LogFile
 from amps._core.journal.record cimport RecordHeader
+from amps._core.journal.writer cimport PublisherMap
 
 
 cdef extern from "column_store.h" nogil:
@@ -115,9 +116,9 @@ cdef class RecordRows:
     cdef list readers                      # FieldColumns
     cdef FieldRows* reader_rows[256]       # theirs, by number
     cdef list texts                        # keep the bytes that `names` point to
-    cdef uint64_t* named_ids               # rising
-    cdef Text* names
-    cdef uint64_t name_count
+    cdef PublisherMap name_numbers         # by publisher id
+    cdef Text* names                       # by number
+    cdef uint64_t name_capacity
     cdef PublisherText* publishers         # direct-mapped by the id's lowest bits
     cdef int64_t* positions
     cdef int64_t* timestamps
@@ -129,7 +130,7 @@ cdef class RecordRows:
     cdef TextColumn text_columns[RECORD_COUNT]
 
     cdef int check(self) except -1
-    cdef int set_names(self, names) except -1
+    cdef int learn_name(self, uint64_t publisher_id, bytes text) except -1
     cdef int allocate(self) except -1
     cdef void release(self) noexcept
     cdef bint is_full(self) noexcept nogil
@@ -153,7 +154,7 @@ cdef enum Stop:
     STOP_FULL = 1                  # the batch is full
     STOP_FINISHED = 2              # the end-of-file record was met
     STOP_DAMAGE = 3                # no intact record at `offset`
-    STOP_TOPIC = 4                 # a topic record at `offset`: the caller takes it
+    STOP_TOPIC = 4                 # a topic or name record at `offset`: the caller takes it
     STOP_MISSING = 5               # the record at `offset` is not in memory as a whole
     STOP_ROOM = 6                  # there is no room for more, as the batch knows
 
@@ -181,6 +182,7 @@ cdef class RecordColumns:
 
     cdef int learn(self, uint32_t topic_id, bytes topic, bytes message_type) except -1
     cdef bint take_topic(self, const RecordHeader* record) except -1
+    cdef bint take_name(self, const RecordHeader* record) except -1
     cdef Stop walk(self) noexcept nogil
     cdef const TopicState* topic_of(self, const RecordHeader* record) noexcept nogil
     cdef bint is_wanted(self, const RecordHeader* record, uint16_t kind) noexcept nogil

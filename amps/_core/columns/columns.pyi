@@ -1,4 +1,4 @@
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from _typeshed import ReadableBuffer
@@ -35,7 +35,6 @@ class RecordRows:
     def __init__(
         self,
         columns: Iterable[str] = ...,
-        publisher_names: Mapping[int, bytes] | None = None,
         rows_max: int = ...,
         bytes_max: int = ...,
     ) -> None: ...
@@ -81,7 +80,11 @@ class RecordColumns:
     @property
     def durable_position(self) -> int: ...
     def open(
-        self, file: LogFile, topics: Iterable[tuple[int, bytes, bytes]] = ..., last_topic_offset: int = ...
+        self,
+        file: LogFile,
+        topics: Iterable[tuple[int, bytes, bytes]] = ...,
+        last_topic_offset: int = ...,
+        last_name_offset: int = ...,
     ) -> None: ...
     def seek(self, offset: int, end: int) -> None: ...
     def advance(self) -> int: ...

@@ -13,12 +13,13 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memset
 
 from amps._core.journal.reader import FRAME_BYTES as _FRAME_BYTES, LogDamaged, LogUnreadable
-from amps._core.journal.reader cimport LogFile, topic_record_fits
+from amps._core.journal.reader cimport LogFile, name_of_record, name_record_fits, topic_record_fits
 from amps._core.journal.record cimport (
     FILE_HEADER_BYTES,
     FLAG_DELTA,
     KIND_DELTA_PUBLISH,
     KIND_END_OF_FILE,
+    KIND_NAME,
     KIND_NONE,
     KIND_PUBLISH,
     KIND_TOPIC,
@@ -26,9 +27,9 @@ from amps._core.journal.record cimport (
     TOPIC_PREFIX_BYTES,
     RecordHeader,
     align8,
-    record_checksum,
     record_payload,
     record_plausible,
+    record_sound,
 )
 
 cdef enum:
@@ -48,6 +49,14 @@ ALL_KINDS = 0xFFFFFFFF
 def _both_names(topic, message_type):
     """As they stand in the file."""
     return topic.encode("utf-8", "surrogatepass"), message_type.encode("utf-8", "surrogatepass")
+
+
+def _shown_name(text):
+    """A name as valid UTF-8, whatever the file holds."""
+    try:
+        return text.decode("utf-8", "surrogatepass").encode("utf-8", "replace")
+    except UnicodeDecodeError:
+        return text.decode("utf-8", "replace").encode()
 
 
 cdef inline uint16_t shown_kind(const RecordHeader* record) noexcept nogil:
@@ -87,10 +96,13 @@ cdef class RecordColumns:
     def __dealloc__(self):
         free(self.topics)
 
-    def open(self, LogFile file, topics=(), uint64_t last_topic_offset=0):
-        """Go on with another file. What its topic ids mean before the range that is read is told by `topics`: (id,
-        topic, message type), texts as bytes; or found by following its topic records from that file offset backwards.
-        Raises LogDamaged for such a record that is not intact; what was learnt by then is known.
+    def open(self, LogFile file, topics=(), uint64_t last_topic_offset=0, uint64_t last_name_offset=0):
+        """Go on with another file.
+
+        topics: (id, topic, message type) of topics named before the range that is read, texts as bytes.
+        last_topic_offset, last_name_offset: file offsets from which the chains of topic records and of name records
+        are followed backwards; 0: they are not. Raises LogDamaged for a record of a chain that is not intact; what
+        was learnt before it is known.
         """
         cdef uint32_t topic_id
         self.file = file
@@ -109,6 +121,8 @@ cdef class RecordColumns:
                     if file.topics[topic_id] is not None:
                         topic, message_type = file.topics[topic_id]
                         self.learn(topic_id, topic, message_type)
+        for name_id, text in file.names_before(last_name_offset).items():
+            self.batch.learn_name(name_id, _shown_name(text))
 
     def seek(self, uint64_t offset, uint64_t end):
         """Go on with the records of the file that begin from one file offset, where one must begin, to another."""
@@ -156,6 +170,14 @@ cdef class RecordColumns:
         self.learn(record.topic_id, (text + type_length)[:topic_length], text[:type_length])
         return True
 
+    cdef bint take_name(self, const RecordHeader* record) except -1:
+        """False: it is not what a name record must be."""
+        if not name_record_fits(record):
+            return False
+        _, name_id, text = name_of_record(record)
+        self.batch.learn_name(name_id, _shown_name(text))
+        return True
+
     def advance(self):
         """Go on until the batch is full or the range is over. Returns one of STOPPED_….
 
@@ -171,7 +193,7 @@ cdef class RecordColumns:
                 self.ready = self.file.ready_at(self.offset)
             elif stop == STOP_TOPIC:
                 record = <const RecordHeader*>(self.file.data + self.offset)
-                if not self.take_topic(record):
+                if not (self.take_name(record) if record.kind == KIND_NAME else self.take_topic(record)):
                     return STOPPED_AT_DAMAGE
                 self.bytes_read += align8(record.length)
                 self.offset += align8(record.length)
@@ -197,10 +219,10 @@ cdef class RecordColumns:
                 return STOP_DAMAGE
             if self.ready < self.offset + record.length:
                 return STOP_MISSING
-            if record.checksum != record_checksum(record):
+            if not record_sound(record):
                 return STOP_DAMAGE
             self.durable_position = max(self.durable_position, record.durable_position)
-            if record.kind == KIND_TOPIC:
+            if record.kind == KIND_TOPIC or record.kind == KIND_NAME:
                 return STOP_TOPIC
             self.bytes_read += align8(record.length)
             if record.kind == KIND_END_OF_FILE:
@@ -266,7 +288,7 @@ cdef class RecordColumns:
             if record_plausible(record, self.file.start_position + self.offset, size - self.offset):
                 if self.ready < self.offset + record.length:
                     return STOP_MISSING
-                if record.checksum == record_checksum(record):
+                if record_sound(record):
                     self.durable_position = max(self.durable_position, record.durable_position)
                     return STOP_END
             self.offset += 8

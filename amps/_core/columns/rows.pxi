@@ -19,10 +19,9 @@ from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset
 
 from amps._core.journal.record cimport (
-    FLAG_DERIVED_PUBLISHER,
-    NO_EXPIRATION,
-    RECORD_HEADER_BYTES,
     RecordHeader,
+    record_client_id,
+    record_expiry_ns,
     record_payload,
 )
 
@@ -138,7 +137,6 @@ cdef class RecordRows:
     """The rows of one batch after the other; see the module."""
 
     def __cinit__(self):
-        self.named_ids = NULL
         self.names = NULL
         self.publishers = NULL
         self.positions = self.timestamps = self.sequences = self.expirations = NULL
@@ -146,9 +144,9 @@ cdef class RecordRows:
         memset(self.validity, 0, sizeof(self.validity))
         memset(self.text_columns, 0, sizeof(self.text_columns))
 
-    def __init__(self, columns=COLUMNS, publisher_names=None, uint64_t rows_max=16384, uint64_t bytes_max=8388608):
-        """columns: names out of COLUMNS. publisher_names: name by publisher id, as bytes. A batch is full when it has
-        rows_max rows, or bytes_max bytes of topics and payloads; the last row may go beyond.
+    def __init__(self, columns=COLUMNS, uint64_t rows_max=16384, uint64_t bytes_max=8388608):
+        """columns: names out of COLUMNS. A batch is full when it has rows_max rows, or bytes_max bytes of topics and
+        payloads; the last row may go beyond.
         """
         self.columns = 0
         for name in columns:
@@ -157,30 +155,35 @@ cdef class RecordRows:
         self.bytes_max = min(bytes_max, TEXT_BYTES_MAX)
         self.texts = []
         self.readers = []
-        self.set_names(publisher_names or {})
+        self.name_numbers = PublisherMap()
+        self.name_capacity = 0
+        self.publishers = <PublisherText*>calloc(PUBLISHER_SLOTS, sizeof(PublisherText))
+        if self.publishers == NULL:
+            raise MemoryError()
         self.allocate()
 
-    cdef int set_names(self, names) except -1:
-        """The names that publishers are shown by."""
-        cdef uint64_t index
-        cdef list ids = sorted(names)
-        self.name_count = 0
-        self.named_ids = <uint64_t*>malloc((len(ids) + 1) * sizeof(uint64_t))
-        self.names = <Text*>malloc((len(ids) + 1) * sizeof(Text))
-        self.publishers = <PublisherText*>calloc(PUBLISHER_SLOTS, sizeof(PublisherText))
-        if self.named_ids == NULL or self.names == NULL or self.publishers == NULL:
-            raise MemoryError()
-        for index in range(<uint64_t>len(ids)):
-            text = names[ids[index]]
-            self.texts.append(text)
-            self.named_ids[index] = ids[index]
-            self.names[index] = text_of(text)
-        self.name_count = <uint64_t>len(ids)
+    cdef int learn_name(self, uint64_t publisher_id, bytes text) except -1:
+        """Publisher `publisher_id` is shown by that name from now on. A name that is known already stays."""
+        cdef uint64_t number = self.name_numbers.count
+        cdef uint64_t capacity
+        cdef Text* grown
+        if publisher_id == 0 or self.name_numbers.find(publisher_id) != NULL:
+            return 0
+        if number == self.name_capacity:
+            capacity = max(<uint64_t>64, 2 * self.name_capacity)
+            grown = <Text*>realloc(self.names, capacity * sizeof(Text))
+            if grown == NULL:
+                raise MemoryError()
+            self.names = grown
+            self.name_capacity = capacity
+        self.texts.append(text)
+        self.names[number] = text_of(text)
+        self.name_numbers.insert(publisher_id)[0] = number
+        self.publishers[publisher_id % PUBLISHER_SLOTS].publisher_id = 0
         return 0
 
     def __dealloc__(self):
         self.release()
-        free(self.named_ids)
         free(self.names)
         free(self.publishers)
 
@@ -244,20 +247,13 @@ cdef class RecordRows:
 
     cdef PublisherText* publisher_text(self, uint64_t publisher_id) noexcept nogil:
         cdef PublisherText* found = &self.publishers[publisher_id % PUBLISHER_SLOTS]
-        cdef uint64_t low = 0
-        cdef uint64_t high = self.name_count
-        cdef uint64_t middle
+        cdef uint64_t* number
         if found.publisher_id == publisher_id:
             return found
-        while low < high:
-            middle = (low + high) // 2
-            if self.named_ids[middle] < publisher_id:
-                low = middle + 1
-            else:
-                high = middle
         found.name.length = 0
-        if low < self.name_count and self.named_ids[low] == publisher_id:
-            found.name = self.names[low]
+        number = self.name_numbers.find(publisher_id)
+        if number != NULL:
+            found.name = self.names[number[0]]
         found.decimal_length = write_decimal(found.decimal, publisher_id)
         found.publisher_id = publisher_id
         return found
@@ -291,10 +287,8 @@ cdef class RecordRows:
 
     cdef bint put_publisher(self, const RecordHeader* record) noexcept nogil:
         cdef TextColumn* texts = &self.text_columns[RECORD_PUBLISHER]
-        cdef uint64_t client_id = record.publisher_id
+        cdef uint64_t client_id = record_client_id(record)
         cdef PublisherText* publisher
-        if record.flags & FLAG_DERIVED_PUBLISHER and record.origin_length >= 8:
-            client_id = (<const uint64_t*>(<const uint8_t*>record + RECORD_HEADER_BYTES))[0]
         if client_id == 0:
             self.set_null(RECORD_PUBLISHER)
             return put(texts, self.rows, NULL, 0)
@@ -312,13 +306,15 @@ cdef class RecordRows:
 
     cdef void put_numbers(self, const RecordHeader* record) noexcept nogil:
         cdef uint64_t row = self.rows
+        cdef uint64_t expiry_ns
         self.positions[row] = <int64_t>record.position
         self.timestamps[row] = <int64_t>(record.timestamp_ns // 1000)
         self.sequences[row] = <int64_t>record.sequence
         if record.sequence > SIGNED_MAX:
             self.set_null(RECORD_SEQUENCE)
-        self.expirations[row] = self.timestamps[row] + <int64_t>record.expiration_s * 1000000
-        if record.expiration_s == 0 or record.expiration_s == NO_EXPIRATION:
+        expiry_ns = record_expiry_ns(record)
+        self.expirations[row] = <int64_t>(expiry_ns // 1000)
+        if expiry_ns == 0 or expiry_ns > <uint64_t>SIGNED_MAX:
             self.set_null(RECORD_EXPIRATION)
 
     cdef bint append(self, const RecordHeader* record, uint16_t kind, const TopicState* topic) noexcept nogil:

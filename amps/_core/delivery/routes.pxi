@@ -16,10 +16,10 @@ from libc.stdint cimport uint32_t, uint64_t
 from amps._core.expressions.machine cimport Filter, EvaluationContext, FilterEntry, FilterSet
 from amps._core.journal.reader cimport LogCursor
 from amps._core.values.fields cimport ByteBuffer
-from amps._core.wire.topics cimport TopicEntry, publisher_hash, tell_facts
+from amps._core.wire.topics cimport TopicEntry, tell_facts
 from amps._core.delivery.output cimport OutputBuffer
 from amps._core.shm.platform cimport monotonic_ns
-from amps._core.journal.record cimport RecordHeader, record_payload
+from amps._core.journal.record cimport RecordHeader, record_client_id, record_payload
 
 cdef enum:
     EVALUATION_BYTES = 256         # evaluating a filter costs about what reading so much log does
@@ -301,7 +301,7 @@ cdef inline uint64_t match(
     if filters.asks_message:
         tell_facts(evaluation.context, record, self.entry.raw_name, self.entry.logged, live)
         if live and filters.asks_publisher:
-            evaluation.tell_publisher(publisher_hash(record))
+            evaluation.tell_publisher(record_client_id(record))
     filters.match(record_payload(record), record.payload_length)
     if evaluation.unreadable != unreadable:
         evaluation.last_unreadable = (self.entry.name, record.publisher_id, record.sequence)

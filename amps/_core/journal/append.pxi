@@ -13,8 +13,9 @@
 #     finish_file(number, index: IndexBuilder | None)
 #         no more will be written to that file
 #
-# Invariant: a topic has a topic record in a file before the first message of the topic there, and the file's topic
-# records form a chain that readers follow backwards from what the index says.
+# Invariant: a topic has a topic record in a file before the first message of the topic there, and a name has a name
+# record before the first record that uses its id. The topic records of a file form a chain that readers follow
+# backwards from the last one, which the index tells; its name records form another.
 
 from cpython.buffer cimport PyBUF_READ
 from cpython.memoryview cimport PyMemoryView_FromMemory
@@ -25,7 +26,10 @@ from libc.string cimport memcpy, memset
 from amps._core.journal.record cimport (
     FILE_HEADER_BYTES,
     KIND_END_OF_FILE,
+    KIND_NAME,
     KIND_TOPIC,
+    NAME_BYTES_MAX,
+    NAME_PREFIX_BYTES,
     NO_EXPIRATION,
     RECORD_HEADER_BYTES,
     TOPIC_PREFIX_BYTES,
@@ -57,6 +61,8 @@ cdef class LogWriter:
         self.position = 0
         self.next_topic_id = 0
         self.last_topic_offset = 0
+        self.last_name_offset = 0
+        self.name_ids = set()
 
     def __dealloc__(self):
         free(self.places)
@@ -66,8 +72,10 @@ cdef class LogWriter:
         self._use_file(number, start_position, 0, first_txid)
 
     def resume(self, uint64_t number, uint64_t start_position, uint64_t size, uint64_t position, IndexBuilder index,
-               uint32_t topic_count):
-        """Go on in a file that recovery has scanned; its storage is already open. `topic_count` topics are named."""
+               uint32_t topic_count, name_ids=()):
+        """Go on in a file that recovery has scanned; its storage is already open. It has topic records for
+        `topic_count` topics and name records for `name_ids`.
+        """
         self.number = number
         self.start_position = start_position
         self.size = size
@@ -75,6 +83,8 @@ cdef class LogWriter:
         self.index = index
         self.next_topic_id = topic_count
         self.last_topic_offset = index.last_topic_offset if index is not None else 0
+        self.last_name_offset = index.last_name_offset if index is not None else 0
+        self.name_ids = set(name_ids)
         self.has_file = True
 
     def note_topic(self, uint32_t topic, uint32_t topic_id):
@@ -109,6 +119,8 @@ cdef class LogWriter:
         self.index = IndexBuilder(index_memory, number, start_position, size) if self.indexed else None
         self.next_topic_id = 0
         self.last_topic_offset = 0
+        self.last_name_offset = 0
+        self.name_ids = set()
         self.has_file = True
         return 0
 
@@ -176,4 +188,36 @@ cdef class LogWriter:
         self.places[topic].file_plus_one = self.number + 1
         self.places[topic].topic_id = self.next_topic_id
         self.next_topic_id += 1
+        return 0
+
+    cdef int write_name(self, uint32_t name_class, uint64_t name_id, bytes text, uint64_t txid, uint64_t now_ns,
+                        uint64_t durable) except -1:
+        """Write the name record that gives a name id its text in this file; text: at most NAME_BYTES_MAX bytes."""
+        cdef uint32_t payload_length = <uint32_t>(NAME_PREFIX_BYTES + len(text))
+        cdef uint32_t length = RECORD_HEADER_BYTES + payload_length
+        cdef bytearray buffer = bytearray(align8(length))
+        cdef RecordHeader* record = <RecordHeader*><char*>buffer
+        cdef uint8_t* payload = <uint8_t*>record + RECORD_HEADER_BYTES
+        if len(text) > NAME_BYTES_MAX:
+            raise ValueError(f"a name of {len(text)} bytes is longer than {NAME_BYTES_MAX}")
+        record.length = length
+        record.position = self.position
+        record.txid = txid
+        record.timestamp_ns = now_ns
+        record.durable_position = durable
+        record.expiration_s = NO_EXPIRATION
+        record.kind = KIND_NAME
+        record.payload_length = payload_length
+        (<uint64_t*>payload)[0] = self.last_name_offset
+        (<uint64_t*>(payload + 8))[0] = name_id
+        (<uint32_t*>(payload + 16))[0] = name_class
+        (<uint32_t*>(payload + 20))[0] = <uint32_t>len(text)
+        memcpy(payload + NAME_PREFIX_BYTES, <const char*>text, len(text))
+        record.checksum = record_checksum(record)
+        self.last_name_offset = self.position - self.start_position
+        self.write(<const uint8_t*>record, align8(length))
+        if self.index is not None:
+            # After the write: readers follow the chain of name records from what the index says.
+            self.index.add(record, self.last_name_offset)
+        self.name_ids.add(name_id)
         return 0

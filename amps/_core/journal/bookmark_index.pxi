@@ -17,11 +17,12 @@ import mmap
 import numpy
 
 from amps._core.shm.platform cimport crc32c, load_acquire, store_relaxed, store_release
-from amps._core.journal.record cimport KIND_TOPIC
+from amps._core.journal.record cimport KIND_NAME, KIND_TOPIC, RecordHeader
 from amps._core.journal.index cimport (
     INDEX_BLOCK_BYTES,
     INDEX_ENTRIES_PER_BLOCK_MAX,
     INDEX_HEADER_BYTES,
+    INDEX_VERSION,
     IndexBlock,
     IndexEntry,
     IndexHeader,
@@ -122,7 +123,7 @@ cdef class IndexBuilder:
         self.blocks = <IndexBlock*>(&view[0] + INDEX_HEADER_BYTES)
         self.entries = <IndexEntry*>(&view[0] + INDEX_HEADER_BYTES + blocks * sizeof(IndexBlock))
         memcpy(self.header.magic, b"AMPSOIDX", 8)
-        self.header.version = 1
+        self.header.version = INDEX_VERSION
         self.header.file_number = file_number
         self.header.start_position = start_position
         self.header.block_capacity = blocks
@@ -161,6 +162,8 @@ cdef class IndexBuilder:
             self.entries_in_block = 0
         if record.kind == KIND_TOPIC:
             store_release(&header.last_topic_offset, offset)
+        elif record.kind == KIND_NAME:
+            store_release(&header.last_name_offset, offset)
         if header.first_txid == 0:
             header.first_txid = record.txid
             header.first_timestamp_ns = record.timestamp_ns
@@ -233,6 +236,10 @@ cdef class IndexBuilder:
         return self.header.last_topic_offset
 
     @property
+    def last_name_offset(self):
+        return self.header.last_name_offset
+
+    @property
     def last_txid(self):
         return self.header.last_txid
 
@@ -282,7 +289,7 @@ cdef class IndexReader:
         self._memory = memory
         self.closed = closed
         self.header = <const IndexHeader*>&view[0]
-        if self.header.magic[:8] != b"AMPSOIDX" or self.header.version != 1:
+        if self.header.magic[:8] != b"AMPSOIDX" or self.header.version != INDEX_VERSION:
             raise IndexDamaged("no index file of a known version")
         cdef uint64_t size = INDEX_HEADER_BYTES
         size += self.header.block_capacity * sizeof(IndexBlock) + self.header.entry_capacity * sizeof(IndexEntry)
@@ -316,6 +323,11 @@ cdef class IndexReader:
     @property
     def last_topic_offset(self):
         return load_acquire(<uint64_t*>&self.header.last_topic_offset)
+
+    @property
+    def last_name_offset(self):
+        """File offset of the newest name record indexed, 0 = none."""
+        return load_acquire(<uint64_t*>&self.header.last_name_offset)
 
     @property
     def first_txid(self):

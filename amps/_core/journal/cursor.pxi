@@ -25,13 +25,16 @@ from amps._core.shm.platform cimport crc32c_more
 from amps._core.journal.record cimport (
     FILE_HEADER_BYTES,
     KIND_END_OF_FILE,
+    KIND_NAME,
     KIND_TOPIC,
     RECORD_HEADER_BYTES,
+    RecordHeader,
     align8,
-    record_checksum,
+    extension_fits,
     record_correlation_id,
     record_parts_fit,
     record_payload,
+    record_sound,
     record_sow_key,
     record_user_id,
 )
@@ -191,7 +194,7 @@ cdef class LogCursor:
         """Check the record at the cursor, or a part of a long one. False: there is more of it. Raises LogDamaged."""
         cdef uint64_t part
         cdef bint at_once = record.length <= CHECK_BYTES or self.allowed == ALL or self.file.frames is not None
-        if not record_parts_fit(record) or (at_once and record.checksum != record_checksum(record)):
+        if not record_parts_fit(record) or (at_once and not record_sound(record)):
             raise LogDamaged(
                 self.file.path, self.position - self.file.start_position, "checksum of the record does not match"
             )
@@ -206,7 +209,7 @@ cdef class LogCursor:
         self.checked_bytes += part
         if self.checked_bytes < record.length:
             return False
-        if self.checked_sum != record.checksum:
+        if self.checked_sum != record.checksum or not extension_fits(record):
             raise LogDamaged(
                 self.file.path, self.position - self.file.start_position, "checksum of the record does not match"
             )
@@ -257,6 +260,9 @@ cdef class LogCursor:
                     return self.stop_for(record.length)
             if record.kind == KIND_TOPIC:
                 self.file.learn_topic(record, self.directory.resolver)
+                self.position += align8(record.length)
+                continue
+            if record.kind == KIND_NAME:
                 self.position += align8(record.length)
                 continue
             if record.kind == KIND_END_OF_FILE:

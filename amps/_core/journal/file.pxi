@@ -27,13 +27,16 @@ from amps._core.journal.record cimport (
     FILE_IN_USE,
     FILE_SPARE,
     KIND_END_OF_FILE,
+    KIND_NAME,
     KIND_TOPIC,
+    NAME_PREFIX_BYTES,
     RECORD_HEADER_BYTES,
     TOPIC_PREFIX_BYTES,
     FileHeader,
-    record_checksum,
+    RecordHeader,
     record_parts_fit,
     record_payload,
+    record_sound,
 )
 
 cdef extern from "sys/mman.h" nogil:
@@ -59,7 +62,7 @@ cdef enum:
 FILE_HEADER_SIZE = FILE_HEADER_BYTES
 RECORD_HEADER_SIZE = RECORD_HEADER_BYTES
 END_OF_FILE_KIND = KIND_END_OF_FILE
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MAGIC = b"AMPSOJNL"
 
 
@@ -67,9 +70,10 @@ class LogOfOtherVersion(LogDamaged):
     """A journal that another release wrote, in a format that this one cannot read. It may well be whole."""
 
     def __init__(self, path, version):
+        age = "a newer" if version > FORMAT_VERSION else "an older"
         detail = (
-            f"a journal of format version {version}, and this program reads version {FORMAT_VERSION}: use the release "
-            "of amps-server that wrote it"
+            f"written by {age} server: a journal of format version {version}, and this program reads version "
+            f"{FORMAT_VERSION}; use the release of amps-server that wrote it"
         )
         super().__init__(path, VERSION_OFFSET, detail, detail)
 
@@ -343,15 +347,38 @@ cdef class LogFile:
         cdef const RecordHeader* record
         while offset and offset >= lowest and count_max:
             count_max -= 1
-            record = self.record_at(offset)
-            if (
-                record.kind != KIND_TOPIC or not record_parts_fit(record) or record.length > self.size - offset
-                or record.checksum != record_checksum(record)
-            ):
-                raise LogDamaged(self.path, offset, "topic chain meets a record that is no intact topic record")
+            record = self.chained(offset, KIND_TOPIC)
             self.learn_topic(record, resolver)
             offset = (<const uint64_t*>record_payload(record))[0]
         return offset
+
+    def names_before(self, uint64_t last_name_offset):
+        """{name id: text as bytes} of the name records from that file offset back to the first one of the file.
+
+        last_name_offset: of a name record, 0 = none. Raises LogDamaged.
+        """
+        cdef uint64_t offset = last_name_offset
+        cdef const RecordHeader* record
+        found = {}
+        while offset:
+            record = self.chained(offset, KIND_NAME)
+            _, name_id, text = name_of_record(record)
+            found[name_id] = text
+            offset = (<const uint64_t*>record_payload(record))[0]
+        return found
+
+    cdef const RecordHeader* chained(self, uint64_t offset, uint16_t kind) except NULL:
+        """The topic or name record to which a chain leads. Raises LogDamaged; a chain only leads backwards."""
+        cdef const RecordHeader* record = self.record_at(offset)
+        if (
+            record.kind != kind or not record_parts_fit(record) or record.length > self.size - offset
+            or not record_sound(record)
+            or not (name_record_fits(record) if kind == KIND_NAME else topic_record_fits(record))
+            or (<const uint64_t*>record_payload(record))[0] >= offset
+        ):
+            chain = "name" if kind == KIND_NAME else "topic"
+            raise LogDamaged(self.path, offset, f"{chain} chain meets a record that is no intact {chain} record")
+        return record
 
 
 cdef tuple topic_of_record(const RecordHeader* record):
@@ -364,4 +391,14 @@ cdef tuple topic_of_record(const RecordHeader* record):
     cdef const char* text = <const char*>payload + TOPIC_PREFIX_BYTES
     return text[:type_length].decode("utf-8", "surrogatepass"), (
         (text + type_length)[:topic_length].decode("utf-8", "surrogatepass")
+    )
+
+
+cdef tuple name_of_record(const RecordHeader* record):
+    """(class, name id, text as bytes) of a name record that fits."""
+    cdef const uint8_t* payload = record_payload(record)
+    return (
+        (<const uint32_t*>(payload + 16))[0],
+        (<const uint64_t*>(payload + 8))[0],
+        (<const char*>payload + NAME_PREFIX_BYTES)[: record.payload_length - NAME_PREFIX_BYTES],
     )

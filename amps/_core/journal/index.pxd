@@ -5,14 +5,15 @@ from libc.stdint cimport uint32_t, uint64_t
 
 
 cdef enum:
+    INDEX_VERSION = 2
     INDEX_BLOCK_BYTES = 65536          # journal bytes per block of the index
     INDEX_ENTRIES_PER_BLOCK_MAX = 32   # publishers listed per block; with more the block says overflow
-    INDEX_HEADER_BYTES = 128
+    INDEX_HEADER_BYTES = 136
 
 
 cdef packed struct IndexHeader:
     char magic[8]                  # "AMPSOIDX"
-    uint32_t version               # 1
+    uint32_t version               # 2
     uint32_t checksum              # of everything after the header, and 0 while the file is being written
     uint64_t file_number           # of the journal
     uint64_t start_position
@@ -27,6 +28,7 @@ cdef packed struct IndexHeader:
     uint64_t first_timestamp_ns
     uint64_t last_timestamp_ns
     uint64_t publisher_count       # summary entries after the entries (closed files only)
+    uint64_t last_name_offset      # file offset of the newest name record, 0 = none; they are chained backwards
 
 
 cdef packed struct IndexBlock:

@@ -2,9 +2,17 @@
 
 cimport cython
 from cpython.list cimport PyList_GET_SIZE
-from libc.stdint cimport uint32_t, uint64_t, uint8_t
+from libc.stdint cimport uint16_t, uint32_t, uint64_t, uint8_t
 
-from amps._core.journal.record cimport KIND_TOPIC, TOPIC_PREFIX_BYTES, RecordHeader, align8, record_payload
+from amps._core.journal.record cimport (
+    KIND_TOPIC,
+    NAME_BYTES_MAX,
+    NAME_PREFIX_BYTES,
+    TOPIC_PREFIX_BYTES,
+    RecordHeader,
+    align8,
+    record_payload,
+)
 
 
 cdef class FrameMap:
@@ -55,6 +63,7 @@ cdef class LogFile:
     cdef int check_readable(self, uint64_t offset, uint64_t length, uint64_t readable) except -1
     cpdef uint64_t readable_bytes(self) except? 0
     cdef const RecordHeader* record_at(self, uint64_t offset) except NULL
+    cdef const RecordHeader* chained(self, uint64_t offset, uint16_t kind) except NULL
     cdef uint64_t ready_at(self, uint64_t offset) except? 0
 
 
@@ -71,6 +80,18 @@ cdef inline bint topic_record_fits(const RecordHeader* record) noexcept nogil:
 
 
 cdef tuple topic_of_record(const RecordHeader* record)
+
+
+# Whether the text of a name record fills its payload.
+cdef inline bint name_record_fits(const RecordHeader* record) noexcept nogil:
+    return (
+        record.payload_length >= NAME_PREFIX_BYTES
+        and record.payload_length - NAME_PREFIX_BYTES <= NAME_BYTES_MAX
+        and record.payload_length - NAME_PREFIX_BYTES == (<const uint32_t*>(record_payload(record) + 20))[0]
+    )
+
+
+cdef tuple name_of_record(const RecordHeader* record)
 
 
 # See journal/cursor.pxi.

@@ -6,13 +6,17 @@
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
+from libc.string cimport memcpy
+
 from amps._core.shm.platform cimport align8, crc32c
 
 
 cdef enum:
     RECORD_HEADER_BYTES = 80
     FILE_HEADER_BYTES = 4096
-    TOPIC_PREFIX_BYTES = 24
+    TOPIC_PREFIX_BYTES = 24            # of a topic record's payload, before its two texts
+    NAME_PREFIX_BYTES = 24             # of a name record's payload, before its text
+    NAME_BYTES_MAX = 65536
     RECORD_BYTES_MAX = 0x10000000      # 256 MiB: the largest message with room for its header
     NO_EXPIRATION = 0xFFFFFFFF
 
@@ -30,6 +34,7 @@ cdef enum RecordKind:
     KIND_NOOP = 8
     KIND_TOPIC = 16                # names a topic id; once per file and topic, before its first use
     KIND_END_OF_FILE = 17          # last record of a full file: the log goes on in the next file
+    KIND_NAME = 18                 # gives the text of a name id; once per file and name, before its first use
     KIND_FIRST_CONTROL = 256
     KIND_DECLARE_TOPIC = 257       # transport-local topic number, name and message type
     KIND_LOGON = 258
@@ -63,9 +68,114 @@ cdef packed struct RecordHeader:
     uint16_t correlation_id_length
     uint16_t user_id_length
     uint16_t sow_key_length
-    uint16_t origin_length         # bytes of the origin part (original client hash; later replication's)
+    uint16_t extension_length      # bytes of the extension area; 0 in most records
     uint32_t payload_length
-    # then: origin, correlation id, user id, sow key, payload; padded with zeros to a multiple of 8
+    # then: extension area, correlation id, user id, sow key, payload; padded with zeros to a multiple of 8
+
+
+# The extension area is a sequence of elements without gaps: tag (2 bytes), length of the value (2 bytes), value. Each
+# tag occurs at most once. A reader passes over tags that it does not know; a change that a reader must not pass over
+# raises the version of the format.
+cdef enum ExtensionTag:
+    EXTENSION_CLIENT = 1           # 8: name id of the client, where the publisher id is not it (the server numbered it)
+    EXTENSION_EXPIRY = 2           # 8: UNIX time in ns at which the message expires; it comes before `expiration_s`
+    EXTENSION_SOURCE = 3           # 8 + 8: name id of the instance that it was published to, transaction id there
+    EXTENSION_PATH = 4             # 8: name id of the replication path, the instances that it has passed
+    EXTENSION_PREVIOUS = 5         # 8: log position of the previous record of the same key
+
+cdef enum:
+    EXTENSION_ELEMENT_BYTES = 4    # before each value
+    EXTENSION_CLIENT_BYTES = 12    # an element with its value
+    EXTENSION_TAG_LAST = 5
+
+
+# What a name record names. A name id is a hash of the text: the same in all files and instances, so that a record can
+# be written before the file is known. The payload of a name record: file offset of the previous name record (8 bytes,
+# 0 = none), name id (8), class (4), length of the text (4), text.
+cdef enum NameClass:
+    NAME_CLIENT = 1                # a client name; its id is the publisher id of the client
+    NAME_INSTANCE = 2
+    NAME_PATH = 3                  # names of instances in the order of their hops, with a line feed between them
+
+
+cdef inline uint32_t extension_value_bytes(uint32_t tag) noexcept nogil:
+    """Length of the value of a known tag."""
+    return 16 if tag == EXTENSION_SOURCE else 8
+
+
+cdef inline const uint8_t* extension_value(const RecordHeader* record, uint32_t tag) noexcept nogil:
+    """The value of a known tag, not aligned; NULL: the record has none. It reads nothing beyond the area."""
+    cdef const uint8_t* at = <const uint8_t*>record + RECORD_HEADER_BYTES
+    cdef uint64_t left = record.extension_length
+    cdef uint16_t[2] element
+    while left >= EXTENSION_ELEMENT_BYTES:
+        memcpy(&element[0], at, EXTENSION_ELEMENT_BYTES)
+        at += EXTENSION_ELEMENT_BYTES
+        left -= EXTENSION_ELEMENT_BYTES
+        if element[1] > left:
+            return NULL
+        if element[0] == tag:
+            return at if element[1] == extension_value_bytes(tag) else NULL
+        at += element[1]
+        left -= element[1]
+    return NULL
+
+
+cdef inline uint64_t extension_word(const RecordHeader* record, uint32_t tag, uint32_t number) noexcept nogil:
+    """Word `number` of the value of that tag; 0: the record has none."""
+    cdef uint64_t word = 0
+    cdef const uint8_t* value = NULL
+    if record.extension_length:
+        value = extension_value(record, tag)
+    if value != NULL:
+        memcpy(&word, value + 8 * number, 8)
+    return word
+
+
+cdef inline uint8_t* put_extension(uint8_t* at, uint16_t tag, const uint64_t* words) noexcept nogil:
+    """Write one element of a known tag. Returns the address behind it."""
+    cdef uint16_t length = <uint16_t>extension_value_bytes(tag)
+    memcpy(at, &tag, 2)
+    memcpy(at + 2, &length, 2)
+    memcpy(at + EXTENSION_ELEMENT_BYTES, words, length)
+    return at + EXTENSION_ELEMENT_BYTES + length
+
+
+cdef inline bint extension_fits(const RecordHeader* record) noexcept nogil:
+    """Whether the elements add up to the area, and values of known tags have their length."""
+    cdef const uint8_t* at = <const uint8_t*>record + RECORD_HEADER_BYTES
+    cdef uint64_t left = record.extension_length
+    cdef uint64_t seen = 0
+    cdef uint16_t[2] element
+    while left:
+        if left < EXTENSION_ELEMENT_BYTES:
+            return False
+        memcpy(&element[0], at, EXTENSION_ELEMENT_BYTES)
+        if element[1] > left - EXTENSION_ELEMENT_BYTES:
+            return False
+        if 0 < element[0] <= EXTENSION_TAG_LAST:
+            if element[1] != extension_value_bytes(element[0]) or seen >> element[0] & 1:
+                return False
+            seen |= <uint64_t>1 << element[0]
+        at += EXTENSION_ELEMENT_BYTES + element[1]
+        left -= EXTENSION_ELEMENT_BYTES + element[1]
+    return True
+
+
+cdef inline uint64_t record_client_id(const RecordHeader* record) noexcept nogil:
+    """Name id of the client that published it; 0: no client did."""
+    cdef uint64_t client = extension_word(record, EXTENSION_CLIENT, 0)
+    return client if client else record.publisher_id
+
+
+cdef inline uint64_t record_expiry_ns(const RecordHeader* record) noexcept nogil:
+    """UNIX time at which the lifetime of a message ends; the largest number: never; 0: no lifetime was given."""
+    cdef uint64_t expiry_ns = extension_word(record, EXTENSION_EXPIRY, 0)
+    if expiry_ns != 0 or record.expiration_s == NO_EXPIRATION:
+        return expiry_ns
+    if record.expiration_s == 0:
+        return <uint64_t>-1
+    return record.timestamp_ns + <uint64_t>record.expiration_s * 1_000_000_000
 
 
 cdef inline uint32_t record_checksum(const RecordHeader* record) noexcept nogil:
@@ -73,7 +183,7 @@ cdef inline uint32_t record_checksum(const RecordHeader* record) noexcept nogil:
 
 
 cdef inline const uint8_t* record_correlation_id(const RecordHeader* record) noexcept nogil:
-    return <const uint8_t*>record + RECORD_HEADER_BYTES + record.origin_length
+    return <const uint8_t*>record + RECORD_HEADER_BYTES + record.extension_length
 
 
 cdef inline const uint8_t* record_user_id(const RecordHeader* record) noexcept nogil:
@@ -89,17 +199,22 @@ cdef inline const uint8_t* record_payload(const RecordHeader* record) noexcept n
 
 
 cdef inline bint record_parts_fit(const RecordHeader* record) noexcept nogil:
-    """Whether the lengths of the parts add up to the record's length."""
+    """Whether the lengths of the parts add up to the record's length. It looks at the header only."""
     return (
         record.length >= RECORD_HEADER_BYTES
         and record.length <= RECORD_BYTES_MAX
-        and <uint64_t>record.length == <uint64_t>RECORD_HEADER_BYTES + record.origin_length
+        and <uint64_t>record.length == <uint64_t>RECORD_HEADER_BYTES + record.extension_length
         + record.correlation_id_length + record.user_id_length + record.sow_key_length + record.payload_length
     )
 
 
+cdef inline bint record_sound(const RecordHeader* record) noexcept nogil:
+    """Whether a plausible record that is in memory as a whole is one that was written here."""
+    return record.checksum == record_checksum(record) and extension_fits(record)
+
+
 cdef inline bint record_plausible(const RecordHeader* record, uint64_t position, uint64_t room) noexcept nogil:
-    """Whether what stands at this log position looks like a record. `room`: bytes up to the end of the file."""
+    """Whether the bytes at this log position look like the header of a record. `room`: bytes to the end of the file."""
     return (
         record.position == position
         and record.kind != KIND_NONE
@@ -117,7 +232,7 @@ cdef enum FileState:
 
 cdef packed struct FileHeader:
     char magic[8]                  # "AMPSOJNL"
-    uint32_t version               # 1
+    uint32_t version               # 2
     uint32_t checksum              # CRC32C of bytes 16 to 16 + header_length
     uint32_t header_length         # bytes covered by the checksum
     uint32_t state                 # FileState

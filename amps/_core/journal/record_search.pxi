@@ -8,7 +8,7 @@
 # wrong there, or is None if the rest is zeros, as in a journal in use. What a file says is believed only after it was
 # checked against the file's size; a walk ends whatever the bytes are.
 #
-# Topic and end-of-file records are bookkeeping of the file. All others are *entries*, numbered from 0.
+# Topic, name and end-of-file records are bookkeeping of the file. All others are *entries*, numbered from 0.
 
 from cpython.buffer cimport PyBUF_WRITE
 from cpython.exc cimport PyErr_CheckSignals
@@ -17,21 +17,28 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memmove
 
+from amps._core.journal.reader cimport name_of_record, name_record_fits
 from amps._core.journal.record cimport (
+    EXTENSION_CLIENT,
+    EXTENSION_PATH,
+    EXTENSION_PREVIOUS,
+    EXTENSION_SOURCE,
     FILE_HEADER_BYTES,
-    FLAG_DERIVED_PUBLISHER,
     KIND_END_OF_FILE,
+    KIND_NAME,
     KIND_NOOP,
     KIND_TOPIC,
-    NO_EXPIRATION,
     RECORD_HEADER_BYTES,
     TOPIC_PREFIX_BYTES,
     RecordHeader,
     align8,
-    record_checksum,
+    extension_word,
+    record_client_id,
     record_correlation_id,
+    record_expiry_ns,
     record_payload,
     record_plausible,
+    record_sound,
     record_sow_key,
     record_user_id,
 )
@@ -61,10 +68,10 @@ cdef class RecordSearch:
 
         publishers: ids, one of them is its publisher or, if the server numbered it, the id of its client's name.
         bookmark: (publisher id, sequence). txid: its transaction id. texts: one of them is in its payload (with
-        `whole_record`: in its payload, SOW key, user id and correlation id taken together), or `text_bookmark` is its
-        bookmark. topic_flags(topic, message_type) says of each topic whether its entries are wanted (TOPIC_WANTED) and
-        whether they count as holding one of the texts (TOPIC_HOLDS_TEXT). first_number, end_number: entry numbers,
-        the latter excluded. include_noops: no-op records too.
+        `whole_record`: in its payload, SOW key, user id and correlation id taken together, or in the client's name),
+        or `text_bookmark` is its bookmark. topic_flags(topic, message_type) says of each topic whether its entries are
+        wanted (TOPIC_WANTED) and whether they count as holding one of the texts (TOPIC_HOLDS_TEXT). first_number,
+        end_number: entry numbers, the latter excluded. include_noops: no-op records too.
         """
         cdef uint64_t index
         self.publisher_count = len(publishers)
@@ -92,7 +99,7 @@ cdef class RecordSearch:
     def __dealloc__(self):
         free(self.publishers)
 
-    cdef bint matches(self, const RecordHeader* record, uint64_t number, uint8_t topic_flags):
+    cdef bint matches(self, const RecordHeader* record, uint64_t number, uint8_t topic_flags, dict names):
         if number < self.first_number or number >= self.end_number:
             return False
         if record.kind == KIND_NOOP and not self.noops:
@@ -108,18 +115,18 @@ cdef class RecordSearch:
         if self.publisher_count and not self.from_publisher(record):
             return False
         if (self.needles or self.has_text_bookmark) and not topic_flags & TOPIC_FLAG_HOLDS_TEXT:
-            return self.holds_text(record)
+            return self.holds_text(record, names)
         return True
 
     cdef bint from_publisher(self, const RecordHeader* record):
-        cdef uint64_t client = source_txid(record) if record.flags & FLAG_DERIVED_PUBLISHER else record.publisher_id
+        cdef uint64_t client = record_client_id(record)
         cdef uint64_t index
         for index in range(self.publisher_count):
             if self.publishers[index] == record.publisher_id or self.publishers[index] == client:
                 return True
         return False
 
-    cdef bint holds_text(self, const RecordHeader* record):
+    cdef bint holds_text(self, const RecordHeader* record, dict names):
         cdef const uint8_t* start = record_correlation_id(record) if self.whole_record else record_payload(record)
         cdef uint64_t length = <uint64_t>record.length - <uint64_t>(start - <const uint8_t*>record)
         cdef bytes needle
@@ -131,21 +138,12 @@ cdef class RecordSearch:
         for needle in self.needles:
             if memmem(start, length, <const char*>needle, len(needle)) != NULL:
                 return True
+        if self.whole_record:
+            name = names.get(record_client_id(record), NOTHING)
+            for needle in self.needles:
+                if needle in name:
+                    return True
         return False
-
-
-cdef inline uint64_t source_txid(const RecordHeader* record) noexcept nogil:
-    """First word of the origin part: the hash of the real client name of what the server numbered."""
-    if record.origin_length < 8:
-        return 0
-    return (<const uint64_t*>(<const uint8_t*>record + RECORD_HEADER_BYTES))[0]
-
-
-cdef inline uint64_t source_name_hash(const RecordHeader* record) noexcept nogil:
-    """Second word of the origin part: the instance that the message was replicated from."""
-    if record.origin_length < 16:
-        return 0
-    return (<const uint64_t*>(<const uint8_t*>record + RECORD_HEADER_BYTES))[1]
 
 
 cdef inline bint all_zero(const uint8_t* data, uint64_t length) noexcept nogil:
@@ -182,6 +180,7 @@ cdef class RecordWalker:
         self._window_offset = FILE_HEADER_BYTES
         self.end_offset = FILE_HEADER_BYTES
         self.topics = []
+        self.names = {}
         self.problem = None
 
     def __dealloc__(self):
@@ -199,6 +198,12 @@ cdef class RecordWalker:
             if record.kind == KIND_TOPIC:
                 if not self._learn_topic(record):
                     return False
+                continue
+            if record.kind == KIND_NAME:
+                if not name_record_fits(record):
+                    return self._fail(self.offset, "malformed name record")
+                _, name_id, text = name_of_record(record)
+                self.names[name_id] = text
                 continue
             if record.kind == KIND_END_OF_FILE:
                 self.finished = True
@@ -220,7 +225,7 @@ cdef class RecordWalker:
                 self._done = True
                 return False
             flags = self._topic_flags[record.topic_id]
-            if self._search.matches(record, self.entry_count - 1, flags):
+            if self._search.matches(record, self.entry_count - 1, flags, self.names):
                 return True
 
     @property
@@ -234,15 +239,23 @@ cdef class RecordWalker:
         if record == NULL:
             raise ValueError("there is no current entry")
         topic, message_type, topic_hash, _ = self.topics[record.topic_id]
+        source_txid = extension_word(record, EXTENSION_SOURCE, 1)
+        previous = extension_word(record, EXTENSION_PREVIOUS, 0)
+        expiry_ns = record_expiry_ns(record)
         return (
             self.entry_count - 1, self.offset, self._current_bytes, record.checksum, record.kind, record.flags,
-            record.txid, self.previous_txid, source_txid(record), source_name_hash(record), record.publisher_id,
-            record.sequence, topic_hash, None if record.expiration_s == NO_EXPIRATION else record.expiration_s,
-            record.timestamp_ns, self.previous_byte_count, topic, message_type, record.payload_length,
+            record.txid, self.previous_txid,
+            source_txid if source_txid else extension_word(record, EXTENSION_CLIENT, 0),
+            extension_word(record, EXTENSION_SOURCE, 0), record.publisher_id, record.sequence, topic_hash,
+            None if expiry_ns == 0 or expiry_ns == NO_LIMIT else expiry_ns, record.timestamp_ns,
+            self.previous_byte_count, topic, message_type, record.payload_length,
             (<const char*>record_payload(record))[: record.payload_length] if with_payload else NOTHING,
             (<const char*>record_correlation_id(record))[: record.correlation_id_length],
             (<const char*>record_user_id(record))[: record.user_id_length],
             (<const char*>record_sow_key(record))[: record.sow_key_length],
+            self.names.get(record_client_id(record), NOTHING),
+            self.names.get(extension_word(record, EXTENSION_PATH, 0), NOTHING),
+            previous if previous else None,
         )
 
     cdef const RecordHeader* current(self) noexcept:
@@ -278,7 +291,7 @@ cdef class RecordWalker:
             self._fail(offset, "the file is cut off within a record")
             return NULL
         record = <const RecordHeader*>(self._window + self._place)
-        if record.checksum != record_checksum(record):
+        if not record_sound(record):
             self._fail(offset, "the checksum of the record does not match")
             return NULL
         self._current_bytes = align8(record.length)

@@ -6,16 +6,17 @@
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
-from amps._core.journal.reader cimport LogFile, topic_of_record, topic_record_fits
+from amps._core.journal.reader cimport LogFile, name_of_record, name_record_fits, topic_of_record, topic_record_fits
 from amps._core.journal.record cimport (
     FILE_HEADER_BYTES,
     KIND_END_OF_FILE,
+    KIND_NAME,
     KIND_TOPIC,
     RECORD_HEADER_BYTES,
     RecordHeader,
     align8,
-    record_checksum,
     record_plausible,
+    record_sound,
 )
 
 cdef enum:
@@ -31,12 +32,12 @@ class ScanResult:
     damaged: intact records are followed by something that is neither a record nor zeros. durable_position: the
     highest watermark any intact record carries, those beyond the damage included. last_txid, last_bookmark: of the
     last message. record_count. valid_after: file offset of the first intact record beyond the damage, 0 = none.
-    topics: [(topic, message type)] by topic id.
+    topics: [(topic, message type)] by topic id. name_ids: the set of name ids that the file has name records for.
     """
 
     __slots__ = (
-        "damaged", "durable_position", "end_offset", "finished", "last_bookmark", "last_txid", "record_count", "topics",
-        "valid_after",
+        "damaged", "durable_position", "end_offset", "finished", "last_bookmark", "last_txid", "name_ids",
+        "record_count", "topics", "valid_after",
     )
 
 
@@ -74,6 +75,7 @@ def scan_file(source, uint64_t start_position, IndexBuilder index=None, progress
     result.damaged = False
     result.valid_after = 0
     result.topics = []
+    result.name_ids = set()
     memset(&scan, 0, sizeof(Scan))
     scan.offset = FILE_HEADER_BYTES
     report_at = step
@@ -94,6 +96,11 @@ def scan_file(source, uint64_t start_position, IndexBuilder index=None, progress
                 break
             message_type, topic = topic_of_record(record)
             result.topics.append((topic, message_type))
+            take_record(&scan, record)
+        if found == FOUND_NAME:
+            if not name_record_fits(record):
+                break
+            result.name_ids.add(name_of_record(record)[1])
             take_record(&scan, record)
         if found == FOUND_END_OF_FILE:
             result.finished = True
@@ -164,6 +171,7 @@ cdef struct Scan:
 cdef enum Found:
     FOUND_RECORDS                  # nothing but records
     FOUND_TOPIC                    # a topic record: the caller takes it, or does not
+    FOUND_NAME                     # a name record, the same
     FOUND_END_OF_FILE
     FOUND_DAMAGE                   # no intact record
     FOUND_MISSING                  # a record that is not in memory as a whole
@@ -187,10 +195,12 @@ cdef Found scan_records(
             return FOUND_DAMAGE
         if ready < scan.offset + record.length:
             return FOUND_MISSING
-        if record.checksum != record_checksum(record):
+        if not record_sound(record):
             return FOUND_DAMAGE
         if record.kind == KIND_TOPIC:
             return FOUND_TOPIC
+        if record.kind == KIND_NAME:
+            return FOUND_NAME
         take_record(scan, record)
         if record.kind == KIND_END_OF_FILE:
             return FOUND_END_OF_FILE
@@ -211,7 +221,7 @@ cdef Found search_records(
         if record_plausible(record, start_position + scan.offset, size - scan.offset):
             if ready < scan.offset + record.length:
                 return FOUND_MISSING
-            if record.checksum == record_checksum(record):
+            if record_sound(record):
                 if not scan.record_offset:
                     scan.record_offset = scan.offset
                 scan.durable_position = max(scan.durable_position, record.durable_position)
@@ -249,7 +259,7 @@ cdef uint64_t zeros_at(const uint8_t* data, uint64_t length) noexcept nogil:
 
 
 cdef inline bint record_intact(const RecordHeader* record, uint64_t position, uint64_t room) noexcept nogil:
-    return record_plausible(record, position, room) and record.checksum == record_checksum(record)
+    return record_plausible(record, position, room) and record_sound(record)
 
 
 def check_records(LogFile file, uint64_t offset, uint64_t bytes_max):
@@ -272,7 +282,7 @@ def check_records(LogFile file, uint64_t offset, uint64_t bytes_max):
             found = scan_records(&scan, file.data, file.start_position, size, ready, end)
         if found == FOUND_MISSING:
             ready = file.ready_at(scan.offset)
-        elif found == FOUND_TOPIC:
+        elif found == FOUND_TOPIC or found == FOUND_NAME:
             take_record(&scan, <const RecordHeader*>(file.data + scan.record_offset))
         else:
             return scan.offset, found == FOUND_END_OF_FILE

@@ -27,9 +27,9 @@ cdef class RecordSearch:
     cdef bint noops
     cdef object topic_flags
 
-    cdef bint matches(self, const RecordHeader* record, uint64_t number, uint8_t topic_flags)
+    cdef bint matches(self, const RecordHeader* record, uint64_t number, uint8_t topic_flags, dict names)
     cdef bint from_publisher(self, const RecordHeader* record)
-    cdef bint holds_text(self, const RecordHeader* record)
+    cdef bint holds_text(self, const RecordHeader* record, dict names)
 
 
 cdef class RecordWalker:
@@ -51,6 +51,7 @@ cdef class RecordWalker:
     cdef bint _done
     cdef uint8_t* _topic_flags
     cdef readonly list topics                   # (topic, message type, hash, file offset of its record) by topic id
+    cdef readonly dict names                    # name id -> text as bytes, of the name records that were met
     cdef readonly uint64_t end_offset           # file offset after the last intact record
     cdef readonly uint64_t entry_count          # entries met
     cdef readonly uint64_t previous_txid        # of the entry before the current one, 0 = none

@@ -10,12 +10,13 @@ from amps._core.journal.reader cimport LogFile
 from amps._core.journal.record cimport (
     FILE_HEADER_BYTES,
     KIND_END_OF_FILE,
+    KIND_NAME,
     KIND_TOPIC,
     RECORD_HEADER_BYTES,
     RecordHeader,
     align8,
-    record_checksum,
     record_plausible,
+    record_sound,
 )
 
 
@@ -33,6 +34,7 @@ cdef struct SplitSearch:
     uint64_t end                   # of what is to be searched
     uint64_t stop_at
     uint64_t last_topic_offset     # of the last topic record before `offset`, 0 = none
+    uint64_t last_name_offset      # of the last name record before `offset`, 0 = none
     uint64_t publisher_id          # of the bookmark that is looked for; 0 = none
     uint64_t sequence
 
@@ -49,6 +51,8 @@ cdef SplitStop find_split(SplitSearch* state, LogFile file) noexcept nogil:
             return SPLIT_OVER
         if record.kind == KIND_TOPIC:
             state.last_topic_offset = state.offset
+        if record.kind == KIND_NAME:
+            state.last_name_offset = state.offset
         if record.kind == KIND_END_OF_FILE:
             return SPLIT_OVER
         if (
@@ -72,8 +76,9 @@ cdef SplitStop find_split_fetching(SplitSearch* state, LogFile file) except *:
 
 
 def places(LogFile file, uint64_t end, uint64_t step):
-    """[(file offset of a record, file offset of the last topic record before it or 0)], the first one at the beginning
-    of the file, about `step` bytes apart, before the file offset `end` and as far as there are records.
+    """[(file offset of a record, that of the last topic record before it, that of the last name record before it)], 0
+    for none, the first one at the beginning of the file, about `step` bytes apart, before the file offset `end` and as
+    far as there are records.
 
     Raises LogDamaged where a compressed file cannot be decompressed, LogUnreadable.
     """
@@ -82,10 +87,10 @@ def places(LogFile file, uint64_t end, uint64_t step):
     state.offset = FILE_HEADER_BYTES
     state.ready = 0
     state.end = min(end, file.size)
-    state.last_topic_offset = state.publisher_id = state.sequence = 0
+    state.last_topic_offset = state.last_name_offset = state.publisher_id = state.sequence = 0
     found = []
     while stopped == SPLIT_STEP:
-        found.append((state.offset, state.last_topic_offset))
+        found.append((state.offset, state.last_topic_offset, state.last_name_offset))
         state.stop_at = state.offset + max(step, <uint64_t>1)
         stopped = find_split_fetching(&state, file)
     return found
@@ -101,12 +106,12 @@ def find_message(LogFile file, uint64_t first, uint64_t end, uint64_t publisher_
     state.ready = 0
     state.end = min(end, file.size)
     state.stop_at = file.size
-    state.last_topic_offset = 0
+    state.last_topic_offset = state.last_name_offset = 0
     state.publisher_id = publisher_id
     state.sequence = sequence
     while find_split_fetching(&state, file) == SPLIT_MATCH:
         record = file.record_at(state.offset)
-        if record.checksum == record_checksum(record):
+        if record_sound(record):
             return state.offset
         state.offset += align8(record.length)
         state.ready = 0

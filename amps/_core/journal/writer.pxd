@@ -70,6 +70,8 @@ cdef class LogWriter:
     cdef uint32_t place_capacity
     cdef uint32_t next_topic_id
     cdef uint64_t last_topic_offset
+    cdef uint64_t last_name_offset
+    cdef set name_ids                      # that have a name record in the file in use
     cdef bint has_file
     cdef bint lacks_large                  # after `may_rotate`: an ordinary file may be there, the large one is not
 
@@ -82,3 +84,5 @@ cdef class LogWriter:
     cdef int write(self, const uint8_t* data, uint64_t length) except -1
     cdef int name_topic(self, uint32_t topic, bytes message_type, bytes name, uint64_t hash_, uint64_t txid,
                         uint64_t now_ns, uint64_t durable) except -1
+    cdef int write_name(self, uint32_t name_class, uint64_t name_id, bytes text, uint64_t txid, uint64_t now_ns,
+                        uint64_t durable) except -1

@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Literal, Protocol, overload
 
 import numpy
@@ -27,6 +27,8 @@ class IndexBuilder:
     @property
     def last_topic_offset(self) -> int: ...
     @property
+    def last_name_offset(self) -> int: ...
+    @property
     def last_txid(self) -> int: ...
     @property
     def last_timestamp_ns(self) -> int: ...
@@ -47,6 +49,8 @@ class IndexReader:
     def end_offset(self) -> int: ...
     @property
     def last_topic_offset(self) -> int: ...
+    @property
+    def last_name_offset(self) -> int: ...
     @property
     def first_txid(self) -> int: ...
     @property
@@ -101,6 +105,7 @@ class LogWriter:
         position: int,
         index: IndexBuilder | None,
         topic_count: int,
+        name_ids: Iterable[int] = (),
     ) -> None: ...
     def note_topic(self, topic: int, topic_id: int) -> None: ...
 
@@ -111,6 +116,7 @@ class ScanResult:
     finished: bool
     last_bookmark: tuple[int, int]
     last_txid: int
+    name_ids: set[int]
     record_count: int
     topics: list[tuple[str, str]]
     valid_after: int

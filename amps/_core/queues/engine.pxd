@@ -195,9 +195,9 @@ cdef struct NewMessage:
     uint64_t publisher_id
     uint64_t sequence
     uint64_t timestamp_ns          # UNIX time at which this instance processed it
+    uint64_t expiry_ns             # UNIX time at which its own lifetime ends; NEVER; 0 = it has none of its own
     uint64_t priority
     uint32_t publisher             # number of the publisher id
-    uint32_t expiration_s          # as published; 0 = never, NO_EXPIRATION = none given
     bint has_priority
     bint is_barrier
 

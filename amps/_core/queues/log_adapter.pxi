@@ -26,6 +26,7 @@ from amps._core.journal.record cimport (
     RECORD_HEADER_BYTES,
     RecordHeader,
     align8,
+    record_expiry_ns,
     record_payload,
 )
 
@@ -62,7 +63,7 @@ cdef class LogAdapter:
         message.sequence = record.sequence
         message.publisher = self.manager.shared.publisher(record.publisher_id)
         message.timestamp_ns = record.timestamp_ns
-        message.expiration_s = record.expiration_s
+        message.expiry_ns = record_expiry_ns(record)
         message.has_priority = False
         message.priority = 0
         message.is_barrier = False

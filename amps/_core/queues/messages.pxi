@@ -15,13 +15,14 @@ import mmap
 from amps._core.expressions.machine cimport EvaluationContext, FilterSet
 from amps._core.journal.reader import LogCursor as _LogCursor, LogDamaged, LogRemoved
 from amps._core.journal.reader cimport LogCursor, LogFile, begin_reading
-from amps._core.wire.topics cimport TopicEntry, publisher_hash, tell_facts
+from amps._core.wire.topics cimport TopicEntry, tell_facts
 from amps._core.shm.platform cimport monotonic_ns
 from amps._core.journal.record cimport (
     KIND_DELTA_PUBLISH,
     KIND_PUBLISH,
     RECORD_HEADER_BYTES,
     RecordHeader,
+    record_client_id,
     record_payload,
 )
 from amps._core.shm.memory cimport ControlPage
@@ -170,7 +171,7 @@ cdef uint64_t match_message(
     if filters.asks_message:
         tell_facts(evaluation.context, record, entry.raw_name, True, True)
         if filters.asks_publisher:
-            evaluation.tell_publisher(publisher_hash(record))
+            evaluation.tell_publisher(record_client_id(record))
     filters.match(record_payload(record), record.payload_length)
     if evaluation.unreadable != unreadable:
         evaluation.last_unreadable = (entry.name, record.publisher_id, record.sequence)

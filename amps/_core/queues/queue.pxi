@@ -28,7 +28,6 @@ from amps._core.journal.queue_records cimport (
     REASON_MAX_DELIVERIES,
     REASON_TIME_LIMIT,
 )
-from amps._core.journal.record cimport NO_EXPIRATION
 from amps._core.journal.writer cimport PublisherMap
 from amps._core.shm.platform cimport debug_assert
 
@@ -408,15 +407,14 @@ cdef class Queue:
     cdef uint64_t expiry(self, const NewMessage* message, bint* own) noexcept:
         """When a message's time is over (queues.md §10, D-13). own: not in the order of the log."""
         cdef uint64_t of_queue = NEVER
-        cdef uint64_t of_message = NEVER
+        cdef uint64_t of_message
         cdef uint64_t chosen
         if self.expiration_ns != NEVER:
             of_queue = message.timestamp_ns + self.expiration_ns
         own[0] = self.expiration_ns == NEVER
-        if message.expiration_s == NO_EXPIRATION:
+        if message.expiry_ns == 0:
             return of_queue
-        if message.expiration_s:
-            of_message = message.timestamp_ns + <uint64_t>message.expiration_s * 1_000_000_000
+        of_message = message.expiry_ns
         if self.expiration_model == EXPIRATION_DEFAULT:
             chosen = of_message
         elif self.expiration_model == EXPIRATION_QUEUE:

@@ -28,7 +28,6 @@ from amps._core.journal.queue_records cimport (
     QueueMatch,
     QueueMatchesHeader,
 )
-from amps._core.journal.record cimport NO_EXPIRATION
 
 TIME_NEVER = NEVER
 
@@ -317,7 +316,9 @@ cdef class QueueManager:
         message.publisher_id, message.sequence = bookmark
         message.publisher = self.shared.publisher(message.publisher_id)
         message.timestamp_ns = timestamp_ns
-        message.expiration_s = NO_EXPIRATION if expiration_s is None else expiration_s
+        message.expiry_ns = 0
+        if expiration_s is not None:
+            message.expiry_ns = timestamp_ns + <uint64_t>expiration_s * 1_000_000_000 if expiration_s else NEVER
         message.has_priority = priority is not None
         message.priority = priority or 0
         message.is_barrier = is_barrier

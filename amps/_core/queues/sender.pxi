@@ -33,7 +33,7 @@ from amps._core.journal.queue_records cimport (
     QueueDeliveriesHeader,
     QueueDelivery,
 )
-from amps._core.journal.record cimport RECORD_HEADER_BYTES, RecordHeader, record_payload
+from amps._core.journal.record cimport KIND_QUEUE_DELIVERIES, RECORD_HEADER_BYTES, RecordHeader, record_payload
 from amps._core.shm.memory cimport ControlPage
 
 cdef enum:

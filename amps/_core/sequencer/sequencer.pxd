@@ -14,6 +14,7 @@ cdef enum:
 cdef struct Publisher:
     uint64_t publisher_id
     uint64_t last_sequence         # highest seen, logged or not
+    uint64_t named_in              # number of the last journal known to have its name record, + 1
 
 
 cdef struct Session:

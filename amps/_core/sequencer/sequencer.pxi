@@ -34,10 +34,13 @@ from amps._core.journal.record cimport (
     KIND_QUEUE_SUBSCRIBE,
     KIND_QUEUE_UNSUBSCRIBE,
     KIND_SPILLED_PUBLISH,
+    NAME_CLIENT,
+    NAME_PREFIX_BYTES,
     RECORD_HEADER_BYTES,
     TOPIC_PREFIX_BYTES,
     RecordHeader,
     align8,
+    extension_fits,
     record_checksum,
     record_parts_fit,
     record_payload,
@@ -78,6 +81,7 @@ cdef class Sequencer:
     cdef Publisher* publishers
     cdef uint32_t publisher_count
     cdef uint32_t publisher_capacity
+    cdef list publisher_names      # by publisher: its client name in UTF-8; None: it has not logged on to this core
     cdef dict owners               # client name -> (transport, slot, serial, user id)
     cdef readonly set client_names  # of all who ever logged on
     cdef readonly dict names       # (transport, slot) -> client name whose owner that session is
@@ -129,6 +133,7 @@ cdef class Sequencer:
         self.publisher_map = PublisherMap()
         self.publisher_count = 0
         self.publisher_capacity = 0
+        self.publisher_names = []
         self.owners = {}
         self.names = {}
         self.client_names = set()
@@ -208,6 +213,8 @@ cdef class Sequencer:
             self.publishers = grown
         self.publishers[self.publisher_count].publisher_id = publisher_id
         self.publishers[self.publisher_count].last_sequence = 0
+        self.publishers[self.publisher_count].named_in = 0
+        self.publisher_names.append(None)
         place = self.publisher_map.insert(publisher_id)
         place[0] = self.publisher_count
         self.publisher_count += 1
@@ -243,6 +250,8 @@ cdef class Sequencer:
             self.names[index, slot] = name
         session.serial = serial
         session.publisher = self._publisher(publisher_id)
+        if self.publisher_names[session.publisher] is None:
+            self.publisher_names[session.publisher] = name.encode("utf-8", "surrogatepass")
         session.state = SESSION_ACTIVE
         if self.journal is not None:
             last_sequence = self.publishers[session.publisher].last_sequence
@@ -389,8 +398,9 @@ cdef class Sequencer:
         cdef uint64_t need
         cdef uint64_t offset
         cdef bint new_topic
+        cdef bint new_name
         cdef bint enters
-        if not record_parts_fit(record):
+        if not record_parts_fit(record) or not extension_fits(record):
             # Written down it would be taken for damage by every reader; better no core than an unreadable log.
             raise ValueError("a transport pushed a record whose parts do not add up to its length")
         if session.serial != serial or session.state != SESSION_ACTIVE:
@@ -427,19 +437,23 @@ cdef class Sequencer:
             topic.number >= writer.place_capacity
             or writer.places[topic.number].file_plus_one != writer.number + 1
         )
+        new_name = writer is self.journal and self._lacks_name(session.publisher)
         need = align8(record.length)
         if new_topic:
             need += topic_record_bytes(topic)
+        if new_name:
+            need += self._name_record_bytes(session.publisher)
         offset = writer.position + self.run_length - writer.start_position
         if offset + need + RECORD_HEADER_BYTES > writer.size:
             self.flush_run()
-            need = align8(record.length) + topic_record_bytes(topic)
+            need = align8(record.length) + topic_record_bytes(topic) + self._name_record_bytes(session.publisher)
             if not writer.may_rotate(need):
                 # A file for a large message may not be had where an ordinary one is.
                 self._refused_from_bytes = record.length if writer.lacks_large else 0
                 return self._refuse(session, slot, state)
             writer.rotate(need, self.next_txid, self.now_ns, self.durable)
             new_topic = True
+            new_name = writer is self.journal
         if publisher != NULL:
             publisher.last_sequence = record.sequence
         if record.kind == KIND_QUEUE_ACKNOWLEDGEMENT and not self._acknowledge(record, topic, state.index):
@@ -449,6 +463,9 @@ cdef class Sequencer:
             writer.name_topic(
                 topic.number, topic.message_type, topic.name, topic.hash, self.next_txid, self.now_ns, self.durable
             )
+        if new_name:
+            self.flush_run()
+            self._write_name(session.publisher)
         if self.run_length and self.run_data + self.run_length != <const uint8_t*>record:
             self.flush_run()
         if not self.run_length:
@@ -469,6 +486,27 @@ cdef class Sequencer:
         self.run_length += align8(record.length)
         if enters:
             self.adapter.enqueue(record, topic.name, topic.feeds, self.now_ns)
+        return 0
+
+    cdef inline bint _lacks_name(self, uint32_t number) except -1:
+        """Whether the journal in use has no name record of a publisher yet."""
+        cdef Publisher* publisher = &self.publishers[number]
+        if publisher.named_in == self.journal.number + 1:
+            return False
+        if publisher.publisher_id not in self.journal.name_ids:
+            return True
+        publisher.named_in = self.journal.number + 1
+        return False
+
+    cdef uint64_t _name_record_bytes(self, uint32_t publisher) except? 0:
+        return align8(RECORD_HEADER_BYTES + NAME_PREFIX_BYTES + len(self.publisher_names[publisher]))
+
+    cdef int _write_name(self, uint32_t publisher) except -1:
+        self.journal.write_name(
+            NAME_CLIENT, self.publishers[publisher].publisher_id, self.publisher_names[publisher], self.next_txid,
+            self.now_ns, self.durable,
+        )
+        self.publishers[publisher].named_in = self.journal.number + 1
         return 0
 
     # --- queues ---------------------------------------------------------------------------------------

@@ -24,12 +24,15 @@ from amps._core.journal.queue_records cimport (
     QueueEntry,
 )
 from amps._core.journal.record cimport (
+    EXTENSION_CLIENT,
+    EXTENSION_CLIENT_BYTES,
     FLAG_DERIVED_PUBLISHER,
     KIND_QUEUE_ACKNOWLEDGEMENT,
     NO_EXPIRATION,
     RECORD_HEADER_BYTES,
     RecordHeader,
     align8,
+    put_extension,
 )
 from amps._core.wire.framing cimport (
     FIELD_ACK_TYPE,
@@ -59,7 +62,6 @@ ACTION_EXTEND_LEASE = QUEUE_EXTEND_LEASE
 ENTRIES_PER_RECORD_MAX = ENTRIES_PER_RECORD
 
 cdef enum:
-    ORIGIN_BYTES = 16
     DIGITS_MAX = 20
 
 cdef uint64_t U64_MAX = 0xFFFFFFFFFFFFFFFF
@@ -309,7 +311,7 @@ cdef bint read_plain(const HeaderView* view, Acknowledging* about) noexcept nogi
 cdef uint64_t acknowledgement_length(const Acknowledging* about, uint32_t count) noexcept nogil:
     """Bytes of a record with so many entries, without padding."""
     cdef uint64_t length = RECORD_HEADER_BYTES + sizeof(QueueAcknowledgementHeader) + count * sizeof(QueueEntry)
-    return length + (ORIGIN_BYTES if about.numbered and about.sequence == 0 else 0)
+    return length + (EXTENSION_CLIENT_BYTES if about.numbered and about.sequence == 0 else 0)
 
 
 cdef void lay_out(
@@ -331,10 +333,8 @@ cdef void lay_out(
     if about.numbered and about.sequence == 0:
         record.flags = FLAG_DERIVED_PUBLISHER
         record.publisher_id = about.derived_id
-        record.origin_length = ORIGIN_BYTES
-        (<uint64_t*>at)[0] = about.publisher_id
-        (<uint64_t*>(at + 8))[0] = 0
-        at += ORIGIN_BYTES
+        record.extension_length = EXTENSION_CLIENT_BYTES
+        at = put_extension(at, EXTENSION_CLIENT, &about.publisher_id)
     record.payload_length = <uint32_t>(sizeof(QueueAcknowledgementHeader) + count * sizeof(QueueEntry))
     header = <QueueAcknowledgementHeader*>at
     header.action = about.action

@@ -14,7 +14,6 @@ from amps._core.values.fields cimport (
 )
 from amps._core.values.decimal_digits cimport decimal_digits_write
 from amps._core.journal.record cimport (
-    RECORD_HEADER_BYTES,
     RecordHeader,
     record_correlation_id,
     record_sow_key,
@@ -69,13 +68,6 @@ cdef int tell_facts(
         at += 1
         tell_text(&context.facts[<int>MESSAGE_BOOKMARK], VALUE_STRING, begin, <uint32_t>(at - begin))
     return 0
-
-
-cdef uint64_t publisher_hash(const RecordHeader* record) noexcept nogil:
-    """Hash of the publishing client's name: messages that the server numbered keep it beside their publisher id."""
-    if record.origin_length >= 8:
-        return (<const uint64_t*>(<const uint8_t*>record + RECORD_HEADER_BYTES))[0]
-    return record.publisher_id
 
 
 cdef inline void tell_text(Value* fact, int kind, const uint8_t* text, uint32_t length) noexcept nogil:

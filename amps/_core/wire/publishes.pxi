@@ -23,6 +23,8 @@ from libc.string cimport memcmp, memcpy, memmove, memset
 
 from amps._core.expressions.machine cimport EvaluationContext, FilterSet
 from amps._core.journal.record cimport (
+    EXTENSION_CLIENT,
+    EXTENSION_CLIENT_BYTES,
     FLAG_DELTA,
     FLAG_DERIVED_PUBLISHER,
     FLAG_UNRECORDED,
@@ -31,6 +33,7 @@ from amps._core.journal.record cimport (
     RECORD_HEADER_BYTES,
     RecordHeader,
     align8,
+    put_extension,
 )
 from amps._core.shm.memory cimport ControlPage, Ring
 from amps._core.shm.platform cimport debug_assert, load_relaxed
@@ -321,7 +324,7 @@ cdef class Ingress:
         length += part_length(&self.view, <int>FIELD_SOW_KEY)
         length += self.frame_length - self.header_length
         if self.numbered and sequence == 0:
-            length += ORIGIN_BYTES
+            length += EXTENSION_CLIENT_BYTES
         return length
 
     cdef int fill_record(
@@ -347,10 +350,8 @@ cdef class Ingress:
         if sequence == 0 and self.numbered:
             record.flags |= FLAG_DERIVED_PUBLISHER
             record.publisher_id = self.derived_id
-            record.origin_length = ORIGIN_BYTES
-            (<uint64_t*>at)[0] = self.publisher_id
-            (<uint64_t*>(at + 8))[0] = 0
-            at += ORIGIN_BYTES
+            record.extension_length = EXTENSION_CLIENT_BYTES
+            at = put_extension(at, EXTENSION_CLIENT, &self.publisher_id)
         part = part_length(&self.view, <int>FIELD_CORRELATION_ID)
         record.correlation_id_length = part
         memcpy(at, self.view.field[<int>FIELD_CORRELATION_ID].data, part)

@@ -54,4 +54,3 @@ cdef class TopicTable:
 cdef int tell_facts(
     MessageContext context, const RecordHeader* record, bytes topic, bint recorded, bint live
 ) except -1
-cdef uint64_t publisher_hash(const RecordHeader* record) noexcept nogil

@@ -346,6 +346,7 @@ class Core:
                 recovered.position,
                 index,
                 len(recovered.topics),
+                recovered.name_ids,
             )
         if active is not None:
             files.make_missing_topic_indexes(recovered.first_number, active.number + recovered.finished)

@@ -62,6 +62,7 @@ class Recovered:
     position: int = 0  # log position after the last intact record
     finished: bool = False  # the active file ended with an end-of-file record
     topics: list[tuple[str, str]] = field(default_factory=list)  # by topic id of the active file
+    name_ids: set[int] = field(default_factory=set)  # that the active file has name records for
     publishers: dict[int, int] = field(default_factory=dict)  # publisher id -> highest sequence
     last_txid: int = 0
     last_timestamp_ns: int = 0
@@ -396,6 +397,7 @@ def _add_active(
     result.position = end
     result.finished = found.finished
     result.topics = found.topics
+    result.name_ids = found.name_ids
     result.last_txid = max(result.last_txid, found.last_txid, info.first_txid)
     result.last_timestamp_ns = max(result.last_timestamp_ns, index.last_timestamp_ns)
     return index

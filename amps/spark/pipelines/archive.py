@@ -306,6 +306,7 @@ class _Work:
             number=entry.number,
             ranges=((part.first_offset, part.end_offset),),
             last_topic_offset=part.last_topic_offset,
+            last_name_offset=part.last_name_offset,
             topics=(),
             to_end=part.end_offset == entry.size_bytes,
             is_newest=False,

@@ -73,6 +73,8 @@ class ArchivedPart:
     """File offset before which the last record of the range begins."""
     last_topic_offset: int
     """Of a topic record of the journal, as `planning.Split` has it."""
+    last_name_offset: int
+    """Of a name record of the journal, the same."""
     first_position: int
     """Log position before which rows are not of this part, though they may be of its range."""
     rows: int
@@ -286,6 +288,7 @@ def entry_of(said: Mapping[str, Any]) -> ArchivedJournal:
     parts = tuple(
         ArchivedPart(
             **{
+                "last_name_offset": 0,  # of parts that were archived before journals had names
                 **part,
                 "message_types": tuple(part["message_types"]),
                 "files": tuple(ArchivedFile(**file) for file in part["files"]),

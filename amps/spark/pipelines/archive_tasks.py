@@ -4,10 +4,8 @@ A part is at most about `split_bytes` of a journal, and its rows fit into memory
 become Arrow columns in compiled code, and those become Parquet files, one per topic and day.
 
 Comparing reads the journal anew, and the files from their places, and looks at every column of every row: positions
-first, then each column. The day of a row is the one that its file's place tells, and the place is that of its topic.
-Only the publisher may be told in two ways, by number and by name, because the names of clients become known later, or
-are forgotten; a name must then belong to the number. A file can also be checked by itself, by the checksum that stands
-in the manifest: then the journal is not read.
+first, then each column. The day of a row is the one that its file's place tells, and the place is that of its topic. A
+file can also be checked by itself, by the checksum that stands in the manifest: then the journal is not read.
 
 Damage of a journal and differences are results (`Problem`), no exceptions: other journals are not held up by them.
 """
@@ -25,13 +23,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from amps._core.journal.reader import LogDamaged
-from amps._core.values.value import publisher_id
 from amps.spark.pipelines.archive_layout import day_of, days_of, file_path, topic_directory
 from amps.spark.pipelines.archive_manifest import ArchivedFile, ArchivedPart, failure_of
 from amps.spark.pipelines.job import PipelineError
 from amps.spark.pipelines.tasks import Address, Teller
 from amps.spark.planning import Split
-from amps.spark.publishers import publisher_names
 from amps.spark.reading import ARROW_TYPES, Request, SplitReader
 from amps.spark.selection import Selection
 
@@ -92,7 +88,6 @@ def read_rows(split: Split, selection: Selection) -> pa.Table:
         columns=tuple(ARROW_TYPES),
         data_fields=None,
         skips_damage=False,
-        publisher_names=publisher_names(split),
     )
     return pa.Table.from_batches(SplitReader(split, request).batches(), schema=pa.schema(ARROW_TYPES.items()))
 
@@ -151,6 +146,7 @@ def _write(table: pa.Table, task: WriteTask) -> StagedPart:
         first_offset=split.ranges[0][0],
         end_offset=split.ranges[-1][1],
         last_topic_offset=split.last_topic_offset,
+        last_name_offset=split.last_name_offset,
         first_position=task.selection.first_position,
         rows=table.num_rows,
         kinds=kinds,
@@ -292,9 +288,7 @@ def first_difference(journal: pa.Table, archived: pa.Table) -> tuple[int, str] |
         return _position_difference(ours, theirs)
     found: tuple[int, str] | None = None
     for name in journal.schema.names:
-        if journal[name].equals(archived[name]) or (
-            name == "publisher" and _same_publishers(journal, archived)
-        ):
+        if journal[name].equals(archived[name]):
             continue
         row = _first_row(journal[name], archived[name])
         if found is None or int(ours[row]) < found[0]:
@@ -327,26 +321,3 @@ def _first_row(ours: pa.ChunkedArray, theirs: pa.ChunkedArray) -> int:
         else:
             end = middle
     return first
-
-
-def _same_publishers(journal: pa.Table, archived: pa.Table) -> bool:
-    """Whether the publishers are the same, told by name here and by number there."""
-    pairs = zip(
-        journal["publisher"].cast(pa.binary()).to_pylist(),
-        archived["publisher"].cast(pa.binary()).to_pylist(),
-        strict=True,
-    )
-    return all(ours == theirs or _number_of(ours, theirs) for ours, theirs in set(pairs))
-
-
-def _number_of(ours: bytes | None, theirs: bytes | None) -> bool:
-    """Whether one is the number of the client that the other names."""
-    if ours is None or theirs is None:
-        return False
-    for name, number in ((ours, theirs), (theirs, ours)):
-        try:
-            if publisher_id(name.decode()) == int(number):
-                return True
-        except ValueError:
-            continue
-    return False

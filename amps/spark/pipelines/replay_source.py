@@ -37,7 +37,7 @@ class Piece:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows, with `COLUMNS`. Raises LogDamaged, OSError."""
         if self.split is not None:
-            return SplitReader(self.split, Request(self.selection, COLUMNS, None, False, {})).batches()
+            return SplitReader(self.split, Request(self.selection, COLUMNS, None, False)).batches()
         return self._of_files()
 
     def _of_files(self) -> Iterator[pa.RecordBatch]:

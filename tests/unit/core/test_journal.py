@@ -11,7 +11,16 @@ from amps._core.journal.reader import FILE_HEADER_SIZE, LogCursor, LogDamaged
 from amps._core.journal.writer import scan_file
 from amps._core.values.value import publisher_id
 from tests.support.feed import Feed, Feeder, directory_of, read_all
-from tests.support.records import FLAG_DERIVED_PUBLISHER, RecordParts
+from tests.support.records import (
+    CLIENT,
+    EXPIRY,
+    FLAG_DERIVED_PUBLISHER,
+    PATH,
+    PREVIOUS,
+    SOURCE,
+    RecordParts,
+    element,
+)
 
 FILE_BYTES = 16384
 
@@ -23,6 +32,19 @@ topics = st.one_of(
     st.integers(0, 300).map("topic-{}".format),
     st.text(max_size=20),
 )
+
+
+WORD = st.integers(0, (1 << 64) - 1)
+PARTS_OF_THE_AREA = {CLIENT: 1, EXPIRY: 1, SOURCE: 2, PATH: 1, PREVIOUS: 1}
+
+
+@st.composite
+def extensions(draw: st.DrawFn) -> bytes:
+    """An extension area with any known elements in any order, and unknown ones between them."""
+    tags = draw(st.lists(st.sampled_from(sorted(PARTS_OF_THE_AREA)), unique=True, max_size=5))
+    known = [element(tag, *(draw(WORD) for _ in range(PARTS_OF_THE_AREA[tag]))) for tag in tags]
+    unknown = draw(st.lists(st.integers(6, 65535).map(lambda tag: element(tag)), max_size=2))
+    return b"".join(draw(st.permutations([*known, *unknown])))
 
 
 @st.composite
@@ -46,7 +68,7 @@ def feeds(draw: st.DrawFn) -> list[Feed]:
                     correlation_id=draw(st.binary(max_size=9)),
                     user_id=draw(st.binary(max_size=9)),
                     sow_key=draw(st.binary(max_size=9)),
-                    origin=draw(st.sampled_from([b"", b"o" * 16])),
+                    extension=draw(extensions()),
                 ),
             )
         )

@@ -21,8 +21,8 @@ from amps._core.journal.reader import FILE_HEADER_SIZE, LogDamaged, LogFile
 from amps._core.journal.search import find_message, places
 from amps.journal.compression import compress_journal
 from amps.journal.disk import Disk
-from tests.support.journals import START_POSITION, journal
-from tests.support.records import RecordParts
+from tests.support.journals import START_POSITION, journal, name_payload
+from tests.support.records import KIND_NAME, RecordParts
 
 SIZE = 1 << 16
 NUMBERS = {"position", "timestamp", "sequence", "expiration"}
@@ -133,13 +133,52 @@ def test_a_column_that_is_wanted_alone_is_what_it_is_among_all(
 
 def test_publishers_that_share_a_place_in_the_cache(make: Callable[..., LogFile]) -> None:
     ids = [5, 5 + 1024, 5, 5 + 2048, 6]
-    file = make([RecordParts(publisher_id=known, sequence=1) for known in ids])
-    rows = RecordRows(publisher_names={5: b"anna", 5 + 2048: b"bert"})
+    names = [
+        RecordParts(name_payload(5, b"anna"), kind=KIND_NAME),
+        RecordParts(name_payload(5 + 2048, b"bert"), kind=KIND_NAME),
+    ]
+    records_of = [RecordParts(publisher_id=known, sequence=1) for known in ids]
+    file = make([*names, *records_of])
+    rows = RecordRows()
     records = RecordColumns(rows, everything)
     records.open(file)
     records.seek(FILE_HEADER_SIZE, file.size)
     records.advance()
     assert table(rows)["publisher"] == [b"anna", b"1029", b"anna", b"bert", b"6"]
+
+
+def test_a_name_that_comes_later_is_shown_from_there_on(make: Callable[..., LogFile]) -> None:
+    message = RecordParts(publisher_id=5, sequence=1)
+    name = RecordParts(name_payload(5, "ann\ud800".encode("utf-8", "surrogatepass")), kind=KIND_NAME)
+    file = make([message, name, message])
+    rows = RecordRows()
+    records = RecordColumns(rows, everything)
+    records.open(file)
+    records.seek(FILE_HEADER_SIZE, file.size)
+    assert records.advance() == STOPPED_FINISHED
+    assert table(rows)["publisher"] == [b"5", b"ann?"]
+
+
+def test_many_publishers_have_their_names(make: Callable[..., LogFile]) -> None:
+    names = [RecordParts(name_payload(known, b"n%d" % known), kind=KIND_NAME) for known in range(1, 200)]
+    file = make([*names, *(RecordParts(publisher_id=known, sequence=1) for known in range(1, 200))], 1 << 17)
+    rows = RecordRows()
+    records = RecordColumns(rows, everything)
+    records.open(file)
+    records.seek(FILE_HEADER_SIZE, file.size)
+    assert records.advance() == STOPPED_FINISHED
+    assert table(rows)["publisher"] == [b"n%d" % known for known in range(1, 200)]
+
+
+def test_a_malformed_name_record_is_damage(make: Callable[..., LogFile]) -> None:
+    message = RecordParts(publisher_id=5, sequence=1)
+    file = make([message, RecordParts(name_payload(5, b"anna")[:-1], kind=KIND_NAME), message])
+    rows = RecordRows()
+    records = RecordColumns(rows, everything)
+    records.open(file)
+    records.seek(FILE_HEADER_SIZE, file.size)
+    assert records.advance() == STOPPED_AT_DAMAGE
+    assert table(rows)["publisher"] == [b"5"]
 
 
 def test_a_topic_is_asked_for_once(make: Callable[..., LogFile]) -> None:
@@ -262,9 +301,9 @@ def test_places_where_reading_may_begin(make: Callable[..., LogFile]) -> None:
     file = make(some(100))
     offsets = [position - START_POSITION for position in walk(file)["position"]]
     found = places(file, file.size, 1000)
-    assert found[0] == (FILE_HEADER_SIZE, 0)
-    assert {offset for offset, _ in found[1:]} <= set(offsets)
-    assert all(FILE_HEADER_SIZE < topic < offset for offset, topic in found[1:])
+    assert found[0] == (FILE_HEADER_SIZE, 0, 0)
+    assert {offset for offset, _, _ in found[1:]} <= set(offsets)
+    assert all(FILE_HEADER_SIZE < topic < offset and name == 0 for offset, topic, name in found[1:])
     assert len(found) > 8
 
 

@@ -17,7 +17,7 @@ from amps.journal.entries import Entry, JournalFile
 from amps.journal.grep import Query
 from amps.journal.layout import entry_text
 from tests.support.journals import journal, topic_payload
-from tests.support.records import KIND_TOPIC, RecordParts
+from tests.support.records import CLIENT, KIND_TOPIC, RecordParts, element
 
 KIND_NOOP = 8
 
@@ -48,7 +48,7 @@ MESSAGES = [
     RecordParts(b"first 1", publisher_id=5, sequence=1, txid=10, timestamp_ns=10**18),
     RecordParts(b"", kind=KIND_NOOP, txid=11, timestamp_ns=10**18),
     RecordParts(
-        b"third", topic_id=1, publisher_id=6, sequence=12, txid=12, flags=1, origin=(9).to_bytes(16, "little"),
+        b"third", topic_id=1, publisher_id=6, sequence=12, txid=12, flags=1, extension=element(CLIENT, 9),
         timestamp_ns=10**18, correlation_id=b"corr", user_id=b"me", sow_key=b"key", expiration_s=7,
     ),
     RecordParts(b"fourth 22", publisher_id=5, sequence=2, txid=14, timestamp_ns=2 * 10**18),
@@ -70,9 +70,9 @@ def test_entries_have_everything_that_was_recorded(path: Path) -> None:
     assert third.number == 2
     assert (third.topic, third.message_type, third.topic_hash) == (b"blue", b"fix", 78)
     assert (third.correlation_id, third.user_id, third.sow_key) == (b"corr", b"me", b"key")
-    assert (third.expiration_s, third.source_txid, third.source_name_hash) == (7, 9, 0)
+    assert (third.expiry_ns, third.source_txid, third.source_name_hash) == (10**18 + 7 * 10**9, 9, 0)
     assert (third.previous_txid, third.previous_byte_count) == (11, 80)
-    assert [entry.expiration_s for entry in found] == [None, None, 7, None]
+    assert [entry.expiry_ns is None for entry in found] == [True, True, False, True]
     assert [entry.number for entry in entries_in(path)[0]] == [0, 2, 3]
 
 

@@ -19,7 +19,7 @@ PATHS = ("topic=a/date=2026-11-22/x.parquet", "topic=b/date=2026-11-22/x.parquet
 
 def entry_with(paths: tuple[str, ...], number: int = 4) -> ArchivedJournal:
     files = tuple(ArchivedFile(path, "a", "2026-11-22", 1, 3, "", 1, 1, 1, 1) for path in paths)
-    part = ArchivedPart(0, 4096, 8192, 0, 0, len(files), {"publish": 2}, ("json",), "1|1|", "1|2|", files)
+    part = ArchivedPart(0, 4096, 8192, 0, 0, 0, len(files), {"publish": 2}, ("json",), "1|1|", "1|2|", files)
     return ArchivedJournal("x", number, 0, 8192, 1, True, 8192, (part,))
 
 

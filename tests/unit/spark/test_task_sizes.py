@@ -55,7 +55,7 @@ def test_what_somebody_has_told_stays() -> None:
 
 
 def split(number: int, *ranges: tuple[int, int], to_end: bool = False) -> Split:
-    return Split(Path("/log"), None, "inst", number, ranges, 7, (), to_end, False, 0)
+    return Split(Path("/log"), None, "inst", number, ranges, 7, 0, (), to_end, False, 0)
 
 
 def test_splits_are_shared_out_in_the_order_of_the_log() -> None:
