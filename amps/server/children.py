@@ -1,4 +1,4 @@
-"""What the supervisor knows of each process that it forked."""
+"""The supervisor's state of each process that it forked."""
 
 import contextlib
 import os
@@ -16,7 +16,7 @@ RESTART_WINDOW_S = 60.0
 
 
 class GiveUp(Exception):
-    """The instance cannot go on; the text says why."""
+    """The instance cannot continue; the text has the reason."""
 
 
 @dataclass(slots=True)
@@ -30,9 +30,9 @@ class Child:
     ready: bool = False
 
     def gets_on(self, beat_ns: int, disk: DiskActivity | None, log: EventLog) -> bool:
-        """Whether it gets on, or would if its disk were quicker. One that is stuck is killed.
+        """Whether it makes progress, or waits for its disk. A process that is stuck is killed.
 
-        `beat_ns`: its last beat; `disk`: for the core, whose disk it is.
+        `beat_ns`: its last heartbeat; `disk`: the core's disk activity, for the core only.
         """
         pulse = self.pulse
         silent_before_s = pulse.silent_s
@@ -58,12 +58,12 @@ class Child:
 
 @dataclass(slots=True)
 class RestartCounter:
-    """When a kind of process died."""
+    """The times at which a kind of process died."""
 
     times: deque[float] = field(default_factory=deque)
 
     def too_often(self) -> bool:
-        """Count one death now; whether there were too many."""
+        """Count one death now. Return whether there were too many."""
         now = time.monotonic()
         self.times.append(now)
         while now - self.times[0] > RESTART_WINDOW_S:

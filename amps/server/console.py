@@ -1,6 +1,6 @@
-"""Standard output and standard error of the command, which may be missing, full, or have nobody who reads.
+"""Standard output and standard error of the command, which may be missing, full, or without a reader.
 
-None of that keeps a server from starting or from running: what is said there is also in the log, if there is one.
+None of these keeps a server from starting or running: the texts printed there are also in the log, if there is one.
 """
 
 import contextlib
@@ -26,22 +26,22 @@ def prepare() -> None:
 
 
 def say(text: str) -> None:
-    """A line for standard output; it is no matter if it cannot be written."""
+    """Print a line on standard output; a failure is ignored."""
     try:
         print(text, flush=True)
     except (OSError, ValueError):
-        # What waits in its buffer would make every later attempt fail too.
+        # The unwritten rest in the buffer would make every later attempt fail too.
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
 
 
 def complain(text: str) -> None:
-    """A line for standard error; it is no matter if it cannot be written."""
+    """Print a line on standard error; a failure is ignored."""
     with contextlib.suppress(OSError, ValueError):
         print(text, file=sys.stderr, flush=True)
 
 
 def flush() -> None:
-    """Write what waits in the streams' buffers, if that can be done."""
+    """Write the contents of the streams' buffers; a failure is ignored."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()

@@ -1,7 +1,7 @@
 """Running in the background: two forks, and a parent that waits until the server is ready or has failed.
 
-The pipe between them carries one message: whatever the supervisor writes at readiness, or, when the start
-failed, a line that begins with `failed` and holds the exit code and the reason.
+The pipe between them carries one message: the supervisor's text at readiness, or, when the start
+failed, a line that begins with `failed` and contains the exit code and the reason.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ _LARGEST_MESSAGE_BYTES = 64 * 1024
 
 
 def run_as_daemon(run: Callable[[int], int]) -> int:
-    """Runs `run(ready_fd)` in a daemon; returns 0 once it is ready, else its exit code.
+    """Run `run(ready_fd)` in a daemon. Return 0 once it is ready, else its exit code.
 
     The working directory stays, because relative paths of a configuration refer to it.
     """
@@ -37,7 +37,7 @@ def run_as_daemon(run: Callable[[int], int]) -> int:
     except _Interrupted as interruption:
         with contextlib.suppress(ProcessLookupError, ValueError):
             os.kill(int(pid_text), signal.SIGTERM)
-        print(f"Interrupted: the server with pid {pid_text} is told to stop.", file=sys.stderr)
+        print(f"Interrupted: the server with pid {pid_text} gets a signal to stop.", file=sys.stderr)
         return 128 + interruption.number
     os.close(read_end)
     if outcome.startswith(_FAILED):
@@ -52,7 +52,7 @@ def run_as_daemon(run: Callable[[int], int]) -> int:
 
 
 class _Interrupted(BaseException):
-    """Whoever waits for the daemon wants no more of it."""
+    """The waiting command was interrupted by a signal."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -60,7 +60,7 @@ class _Interrupted(BaseException):
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
-    """Signals that end a command raise here, because the daemon in its own session does not get them."""
+    """Raise _Interrupted for signals that end a command, because the daemon's own session does not get them."""
 
     def interrupt(number: int, frame: object) -> None:
         raise _Interrupted(number)
@@ -75,7 +75,7 @@ def _interruptible() -> Iterator[None]:
 
 
 def _read_line(descriptor: int) -> str:
-    """The pid that the daemon reports first."""
+    """Read the pid, which the daemon reports first."""
     line = b""
     while not line.endswith(b"\n"):
         byte = os.read(descriptor, 1)
@@ -86,23 +86,23 @@ def _read_line(descriptor: int) -> str:
 
 
 def _become_daemon(run: Callable[[int], int], write_end: int) -> None:
-    """The second fork, and the life of the daemon. Never returns."""
+    """Fork again, and run the daemon. Never returns."""
     if os.fork() != 0:
         os._exit(0)
     code = 1
     said = io.StringIO()
-    own_end = os.dup(write_end)  # the supervisor may close the one it is given
+    own_end = os.dup(write_end)  # the supervisor may close `write_end`
     try:
         os.write(write_end, b"%d\n" % os.getpid())
         nothing = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):
             os.dup2(nothing, descriptor)
         os.close(nothing)
-        sys.stderr = said  # what the supervisor says of a failed start is for the parent to print
+        sys.stderr = said  # the parent prints the supervisor's text about a failed start
         code = run(write_end)
     except Exception as error:
         said.write(f"Error: {type(error).__name__}: {error}\n")
     finally:
-        with contextlib.suppress(OSError):  # after readiness the parent is gone, and nobody listens
+        with contextlib.suppress(OSError):  # after readiness the parent has ended, and the pipe has no reader
             os.write(own_end, _FAILED + f"{code} {said.getvalue()}".encode("utf-8", "replace"))
         os._exit(code)

@@ -16,14 +16,14 @@ from amps.messages import MessageType
 from amps.server.eventlog import EventLog
 
 MEMORY_BYTES_MAX = 256 << 20
-"""How much text may be made of one message."""
+"""Memory for texts that may be made of one message."""
 
 
 class KnownPublishers(Protocol):
-    """Who can say something of publishers; `Publishers` of a worker does."""
+    """The facts about publishers, as in `Publishers` of a worker."""
 
     def find(self, name_hash: int) -> Mapping[str, str] | None:
-        """What is known of the client whose name has that hash."""
+        """The facts about the client whose name has that hash; None if there are none."""
 
 
 class EvaluationContexts:
@@ -38,7 +38,7 @@ class EvaluationContexts:
         publishers: KnownPublishers | None = None,
         functions: Functions = SHIPPED,
     ) -> None:
-        """`publishers`: who knows them; nobody: what expressions ask about them is NULL."""
+        """`publishers`: provides the facts about publishers; None: these are NULL in expressions."""
         self._types = types
         self._publishers = publishers
         self._log = log
@@ -53,7 +53,7 @@ class EvaluationContexts:
         self._given_up = searches_given_up()
 
     def of_type(self, message_type: str) -> EvaluationContext:
-        """The context of a message type. One that is not configured any more finds no fields."""
+        """The context of a message type. A type that is not configured any more has no fields."""
         found = self._evaluations.get(message_type)
         if found is None:
             kind = self._types.get(message_type) or self._types["binary"]
@@ -62,13 +62,13 @@ class EvaluationContexts:
         return found
 
     def _tell_publisher(self, name_hash: int) -> None:
-        """Put what is known of a publisher into the context of the current message."""
+        """Set the facts about a publisher in the context of the current message."""
         known = self._publishers.find(name_hash) if self._publishers is not None else None
         for fact, value in (known or {}).items():
             self._context.set(fact, value.encode("utf-8", "surrogatepass"))
 
     def report(self) -> None:
-        """Log what could not be read or evaluated since the last call, one line for each type or function."""
+        """Log messages that could not be read or evaluated since the last call, one line for each type or function."""
         for message_type, evaluation in self._evaluations.items():
             unreadable, exhausted, cut_short = self._reported.get(message_type, (0, 0, 0))
             now = evaluation.unreadable, evaluation.exhausted, evaluation.extractor.messages_cut_short()

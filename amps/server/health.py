@@ -1,18 +1,15 @@
-"""Telling a process that is stuck from one that only waits for its disk.
+"""Distinguishing a process that is stuck from one that only waits for its disk.
 
-Every process of the tree beats: it stores the time into the control page on each turn of its loop. The core has
-nobody to beat for it while its loop is inside a write or a sync, or waits for a journal that is being made; so its
-threads say in shared memory when they hand something to the disk and when they have it back (`DiskActivity`). A
-core that is silent is taken for waiting while a call of the disk is under way or one has just come back, and only
-if the process can run at all: one that was stopped by a signal has the same words standing there for ever. No call
-is believed in for longer than DISK_HOPELESS_S.
+Every process of the tree sends heartbeats: it stores the time in the control page on each turn of its loop. The core's
+loop sends none during a write or a sync, or while it waits for a journal that is being made. So its threads note in
+shared memory when a disk call begins and ends (`DiskActivity`). A silent core counts as waiting while a disk call runs
+or has just ended, and only if the process is not stopped: the notes of a process that was stopped by a signal never
+change. A disk call counts for no longer than DISK_HOPELESS_S.
 
-Silent for STUCK_WARNING_S: said in the log. Silent for STUCK_KILL_S and not waiting: to be killed; the supervisor
-starts it anew as after any death. Before a process has said that it is ready it need not beat, and the time that it
-spends on the processor counts instead. Silence counts only as long as somebody listens: when the whole tree was
-stopped (by a terminal, a debugger, a container's host), nobody is to blame for it afterwards.
-
-Invariants: each word of DiskActivity has one writer; judging takes no lock and never waits.
+After STUCK_WARNING_S without a heartbeat a warning is logged. After STUCK_KILL_S, if it does not wait, the process is
+killed; the supervisor starts it again as after any death. Before a process has reported readiness it need not send
+heartbeats, and the processor time that it uses counts instead. Silence counts only while the supervisor runs: when the
+whole tree was stopped (by a terminal, a debugger, a container's host), no process counts as stuck afterwards.
 """
 
 import enum
@@ -24,7 +21,7 @@ import psutil
 STUCK_WARNING_S = 10.0
 STUCK_KILL_S = 60.0
 DISK_HOPELESS_S = 300.0
-# The supervisor looks twice a second; if it did not for so long, it could not run either.
+# The supervisor checks twice a second; if it did not for so long, it could not run either.
 LISTENING_GAP_S = 5.0
 
 DISK_SLOTS = 8
@@ -32,7 +29,7 @@ _STOPPED = frozenset({psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP})
 
 
 class Health(enum.Enum):
-    """What the supervisor makes of a process."""
+    """The supervisor's judgement of a process."""
 
     WELL = enum.auto()
     WAITING_FOR_DISK = enum.auto()
@@ -41,36 +38,36 @@ class Health(enum.Enum):
 
 
 class DiskActivity:
-    """What the core's threads have the disk do. Two words for each thread: begun at, last ended at (monotonic ns)."""
+    """Disk calls of the core's threads. Two words for each thread: begun at, last ended at (monotonic ns)."""
 
     def __init__(self) -> None:
         self._words = memoryview(mmap.mmap(-1, 16 * DISK_SLOTS)).cast("Q")
 
     def reset(self) -> None:
-        """Forget what a dead core had under way."""
+        """Forget the calls of a dead core."""
         for index in range(len(self._words)):
             self._words[index] = 0
 
     def begin(self, slot: int) -> None:
-        """A thread hands something to the disk."""
+        """Note that a thread begins a disk call."""
         self._words[2 * slot] = time.monotonic_ns()
 
     def end(self, slot: int) -> None:
-        """It has come back, done or failed."""
+        """Note that the call has ended, successfully or not."""
         self._words[2 * slot + 1] = time.monotonic_ns()
         self._words[2 * slot] = 0
 
     def words(self, slot: int) -> memoryview:
-        """The two of a thread."""
+        """The two words of a thread."""
         return self._words[2 * slot : 2 * slot + 2]
 
     def under_way_s(self) -> float:
-        """For how long the disk has had the oldest call that is under way; 0 = none is."""
+        """For how long the oldest current call has lasted; 0 = there is none."""
         begun = [word for word in self._words[0::2].tolist() if word]
         return (time.monotonic_ns() - min(begun)) / 1e9 if begun else 0.0
 
     def busy(self) -> bool:
-        """Whether the disk works for the core: a call is under way that may yet come back, or one just has."""
+        """Whether the disk works for the core: a call that may still return is running, or one has just ended."""
         if 0.0 < self.under_way_s() < DISK_HOPELESS_S:
             return True
         last_ended = max(self._words[1::2].tolist())
@@ -78,7 +75,7 @@ class DiskActivity:
 
 
 class Pulse:
-    """How the supervisor listens to one process."""
+    """The supervisor's observation of one process."""
 
     def __init__(self, pid: int) -> None:
         self._process = psutil.Process(pid)
@@ -88,10 +85,10 @@ class Pulse:
         self._listening_since_ns = 0
         self.silent_s = 0.0
         self.told: Health | None = None
-        """The worst that was logged since the process was last well."""
+        """The worst health that was logged since the process was last well."""
 
     def judge(self, beat_ns: int, disk: DiskActivity | None) -> Health:
-        """Take one look. `beat_ns`: its last beat, 0 = it need not beat yet; `disk`: for the core, whose disk it is."""
+        """Judge the process. `beat_ns`: its last heartbeat, 0 = not required yet; `disk`: the core's, for the core."""
         now_ns = time.monotonic_ns()
         if (now_ns - self._looked_ns) / 1e9 > LISTENING_GAP_S:
             self._listening_since_ns = now_ns
@@ -103,12 +100,12 @@ class Pulse:
                 return Health.WELL
             if disk is not None and disk.busy() and self._process.status() not in _STOPPED:
                 return Health.WAITING_FOR_DISK
-        except psutil.Error:  # it is gone; that it died is told by the kernel
+        except psutil.Error:  # it has ended; the supervisor gets SIGCHLD
             return Health.WELL
         return Health.STUCK if self.silent_s >= STUCK_KILL_S else Health.SILENT
 
     def _last_run_ns(self, now_ns: int) -> int:
-        """When the process was last seen to have got on with something."""
+        """When the process was last seen to have used processor time."""
         times = self._process.cpu_times()
         spent_s = times.user + times.system
         if spent_s != self._cpu_s:

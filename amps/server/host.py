@@ -1,8 +1,8 @@
-"""What the server says about itself and its host before it starts: version, build date, host settings.
+"""Information about the server and its host before the start: version, build date, host settings.
 
-A host setting below its recommendation is a warning. One is a minimum: too few open files for the whole
-system, which would stop a server in the middle of its work. Containers that only see a small number there
-may override it.
+A host setting below its recommendation causes a warning. One is a required minimum: too few open files for the whole
+system, which would stop a server in the middle of its work. The requirement can be overridden, for containers that
+see only a small number there.
 """
 
 import os
@@ -25,7 +25,7 @@ _HUGE_PAGES = "sys/kernel/mm/transparent_hugepage/enabled"
 
 @dataclass(frozen=True, slots=True)
 class HostCheck:
-    """The result of looking at the host. With errors the server must not start."""
+    """The result of the host check. With errors the server must not start."""
 
     errors: tuple[str, ...]
     warnings: tuple[str, ...]
@@ -34,9 +34,8 @@ class HostCheck:
 def build_date(directory: Path | None = None) -> str:
     """When the package was built, as an ISO date.
 
-    `directory`: where its extension modules lie. The build leaves the time in a file beside them (setup.py). Of modules
-    that something else has built there is only the time of the files, which is that of an installation if they were
-    installed.
+    `directory`: the directory of its extension modules. The build writes the time to a file beside them (setup.py). For
+    modules built in another way, it is the time of the files, which for installed modules is that of the installation.
     """
     if directory is None:
         directory = Path(amps._core.__path__[0])
@@ -53,7 +52,7 @@ def version_lines() -> tuple[str, str]:
 
 
 def raise_open_files_limit() -> None:
-    """Uses the open files that the system grants anyway: the soft limit becomes the hard one."""
+    """Raise the soft limit of open files to the hard limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY or soft < hard:
         wanted = 2**20 if hard == resource.RLIM_INFINITY else hard
@@ -62,7 +61,7 @@ def raise_open_files_limit() -> None:
 
 
 def check_host(root: Path = Path("/")) -> HostCheck:
-    """Compares the host with what a server needs. What cannot be read is not complained about."""
+    """Compare the host with the requirements of a server. Settings that cannot be read are ignored."""
     errors: list[str] = []
     warnings: list[str] = []
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

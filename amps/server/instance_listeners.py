@@ -1,6 +1,6 @@
-"""The listening sockets of an instance, from the supervisor that opens them to the processes that accept from them.
+"""The listening sockets of an instance: the supervisor opens them, other processes accept from them.
 
-They are opened before anything is forked, so that an address in use is an error at start, and stay open in the
+They are opened before the first fork, so that an address in use is an error at start. They stay open in the
 supervisor while a process that accepted from them is replaced. A process closes those that it does not serve.
 """
 
@@ -24,7 +24,7 @@ class Listeners:
         self._socket_files: dict[Path, int] = {}
 
     def open(self, config: ServerConfig, log: EventLog) -> None:
-        """Open them all. Raises ListenFailure."""
+        """Open all listening sockets. Raises ListenFailure."""
         for transport in config.transports:
             self.transports[transport.name] = open_listeners(transport)
             for listening in self.transports[transport.name]:
@@ -41,18 +41,18 @@ class Listeners:
         return [listening for sockets in (*self.transports.values(), self.admin) for listening in sockets]
 
     def close_transports(self) -> None:
-        """Close those of the transports."""
+        """Close the sockets of the transports."""
         for sockets in self.transports.values():
             for listening in sockets:
                 listening.close()
 
     def close_admin(self) -> None:
-        """Close those of the administration interface."""
+        """Close the sockets of the administration interface."""
         for listening in self.admin:
             listening.close()
 
     def remove_socket_files(self) -> None:
-        """Ours only: another server may have put its own in the place of one that somebody took away."""
+        """Remove the socket files of this instance, but not a file that another server has put in their place."""
         for path, inode in self._socket_files.items():
             with contextlib.suppress(OSError):
                 if path.lstat().st_ino == inode:
@@ -60,7 +60,7 @@ class Listeners:
 
 
 def open_admin_listeners(config: AdminConfig) -> list[socket.socket]:
-    """Those of the administration interface: for a port alone, of the loopback addresses. Raises ListenFailure."""
+    """The sockets of the administration interface; for a port alone, on loopback addresses. Raises ListenFailure."""
     transport = config.transport
     if transport.host is not None:
         return open_listeners(transport)
@@ -69,14 +69,14 @@ def open_admin_listeners(config: AdminConfig) -> list[socket.socket]:
         try:
             opened += open_listeners(dataclasses.replace(transport, host="::1"))
         except OSError as error:
-            # Where the host has no such address, the other one is all there is.
+            # The host has no such address, so only 127.0.0.1 is used.
             if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
                 raise
     return opened
 
 
 def shown_address(listening: socket.socket) -> str:
-    """The address of a socket as a person would write it."""
+    """The address of a socket, in the usual notation."""
     name = listening.getsockname()
     if not isinstance(name, tuple):
         return str(name)

@@ -1,8 +1,8 @@
 """`ampServer`: the command that runs an instance from a configuration file.
 
-Reads the command line and the configuration, says what there is to say before the start, and hands over to
-the supervisor. Exit codes: those of the help text, of which 70 and 74 are explained in stopping.py; a process killed
-by signal N ends with 128+N as seen by a shell.
+It reads the command line and the configuration, prints warnings, and starts the supervisor. Exit codes: those of the
+help text, of which 70 and 74 are explained in stopping.py. A process killed by signal N ends with 128+N as seen by a
+shell.
 """
 
 import argparse
@@ -21,14 +21,14 @@ _EPILOG = """\
 signals, to the first process (amps: supervisor):
   SIGTERM, SIGINT, SIGHUP  stop in order; SIGHUP does not read the configuration again
   SIGUSR1, SIGUSR2         switch authentication and entitlement off, on again
-  an action in the configuration takes the place of that: amps-action-on-signal for SIGHUP, with
-  amps-action-do-rotate-logs, has every log target begin its next file, or open its file anew (for logrotate)
+  an action in the configuration replaces these: amps-action-on-signal for SIGHUP, with
+  amps-action-do-rotate-logs, has every log target begin its next file, or open its file again (for logrotate)
 
 exit codes:
-  0   clean shutdown or answered question
-  1   usage, configuration or start failed, or the running instance gave up; the log says why
-  70  a process died in the shutdown; what was acknowledged is kept
-  74  the transaction log was not made durable in the shutdown: what was not acknowledged may be missing"""
+  0   clean shutdown, or an option such as --version was carried out
+  1   usage, configuration or start failed, or the running instance gave up; the log has the reason
+  70  a process died in the shutdown; acknowledged messages are kept
+  74  the transaction log was not made durable in the shutdown: messages that were not acknowledged may be missing"""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -84,13 +84,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command. Returns its exit code."""
+    """Run the command. Returns its exit code."""
     console.prepare()
     try:
         return _answer(argv)
-    except OSError as error:  # an answer that could not be written
+    except OSError as error:  # output that could not be written
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        if not isinstance(error, BrokenPipeError):  # else the reader has seen enough
+        if not isinstance(error, BrokenPipeError):  # a reader may close the pipe early
             console.complain(f"Error: {error}")
         return 1
     except KeyboardInterrupt:
@@ -147,7 +147,7 @@ def _print_verdict(path: str, outcome: LoadedConfig | ConfigError) -> int:
 
 
 def start(loaded: LoadedConfig, *, daemon: bool = False) -> int:
-    """Says what there is to say before a start, and runs the instance until its shutdown."""
+    """Print warnings before a start, and run the instance until its shutdown."""
     raise_open_files_limit()
     console.say("\n".join(version_lines()))
     host = check_host()
@@ -155,14 +155,14 @@ def start(loaded: LoadedConfig, *, daemon: bool = False) -> int:
         console.say(f"Warning: {warning}")
     if daemon and any(target.protocol in ("stdout", "stderr") for target in loaded.config.logging):
         console.say(
-            "Warning: in the background nothing is kept of the log targets stdout and stderr; add one to a file"
+            "Warning: in the background the log targets stdout and stderr are lost; add a target for a file"
         )
     problems = [*host.errors, *unwritable_targets(loaded.config.logging)]
     for problem in problems:
         console.complain(f"Error: {problem}")
     if problems:
         return 1
-    # Imported here: answering --help or checking a file needs none of the server.
+    # Imported here: --help and checking a file do not need the server's modules.
     from amps.server import supervisor
 
     if daemon:

@@ -1,13 +1,13 @@
 """How much output waits for slow clients, in all workers together (operations.md §2.1: `MessageMemoryLimit`).
 
-An instance has one pool, and one more for each transport that sets a limit of its own. Each worker says here what its
-clients have of each pool, and what the largest of them has; a pool's use is the sum over the workers. What is done
-about a full pool: transport/slow_clients.py.
+An instance has one pool, and one more for each transport that sets a limit of its own. Each worker publishes here how
+much of each pool its clients use, and how much the largest of them uses; a pool's use is the sum over the workers. For
+the measures when a pool is full see transport/slow_clients.py.
 
 Invariants: each word has one writer, the worker, and workers write different cache lines. The words of a worker that
-died are the supervisor's until another one takes its place; the supervisor clears them, so that they count no more.
-Readers see a worker's two words at slightly different times; nothing depends on that. There are as many words as the
-configuration needs: two for each worker and pool.
+died belong to the supervisor until another worker replaces it; the supervisor clears them, so that they no longer
+count. Readers see a worker's two words at slightly different times; no decision depends on that. There are as many
+words as the configuration needs: two for each worker and pool.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ def pool_limits(config: ServerConfig) -> dict[str | None, int]:
 
 
 class MemoryUse:
-    """In memory that all processes of an instance share."""
+    """Published memory use, in memory that all processes of an instance share."""
 
     def __init__(self, workers: int, pools: int) -> None:
         self._workers = workers
@@ -43,44 +43,44 @@ class MemoryUse:
         self._words = memoryview(self._memory).cast("Q")
 
     def reset(self) -> None:
-        """The tree of processes is started anew."""
+        """Clear all words, because the tree of processes is started again."""
         self._memory[:] = bytes(len(self._memory))
 
     def clear(self, worker: int) -> None:
-        """A worker has died, and its connections with it."""
+        """Clear the words of a worker that has died, and whose connections are closed."""
         for word in range(worker * self._row_words, (worker + 1) * self._row_words):
             self._words[word] = 0
 
     def publish(self, worker: int, pool: int, used_bytes: int, largest_bytes: int) -> None:
-        """What a worker's clients have of a pool, and what the largest of them has."""
+        """Publish how much of a pool a worker's clients use, and how much the largest of them uses."""
         word = worker * self._row_words + 2 * pool
         self._words[word] = used_bytes
         self._words[word + 1] = largest_bytes
 
     def used_bytes(self, pool: int) -> int:
-        """What the clients of all workers have of a pool."""
+        """How much of a pool the clients of all workers use."""
         return sum(self._words[2 * pool :: self._row_words])
 
     def largest(self, pool: int) -> tuple[int, int]:
-        """Which worker has a pool's largest client, and what that has; of equals the first worker."""
+        """The worker with a pool's largest client, and how much that uses; of equal ones the first worker."""
         sizes = self._words[2 * pool + 1 :: self._row_words].tolist()
         largest_bytes = max(sizes)
         return sizes.index(largest_bytes), largest_bytes
 
 
 class Deciding:
-    """One worker at a time decides which client has to go: two that decided at once would disconnect one too many.
+    """Lets one worker at a time decide which client to disconnect: two at once would disconnect one too many.
 
-    The system gives the lock back when its holder dies.
+    The system releases the lock when its holder dies.
     """
 
     def __init__(self, path: Path) -> None:
-        """Each worker needs one of its own, opened after the fork: processes that inherit a lock share it."""
+        """Each worker needs an object of its own, opened after the fork: processes that inherit a lock share it."""
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     @contextlib.contextmanager
     def tried(self) -> Iterator[bool]:
-        """Decide, if no other worker does just now (True). Never waits."""
+        """Try to take the lock. True: this worker may decide. Never waits."""
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -1,8 +1,8 @@
 """A time in which the storage of a running instance cannot be used: its device fails, its file system is unmounted.
 
-The supervisor then has no tree: it tries to start one again and again, with growing pauses. Whoever connects meanwhile
-is turned away at once, so that clients with another server go there and nobody waits in silence. The listening sockets
-stay open, because an address that was given up may not be had again.
+The supervisor then has no other processes: it tries to start them again and again, with growing pauses. Connections are
+closed at once meanwhile, so that clients with another server connect there and no client waits in vain. The listening
+sockets stay open, because a released address may be taken by another program.
 """
 
 import contextlib
@@ -23,10 +23,10 @@ class Outage:
         self._delay_s = DELAY_S
         self._retry_at_s: float | None = None
         self.reason = ""
-        """Why the storage could not be used, the last time."""
+        """The last reason why the storage could not be used."""
 
     def failed(self, reason: str) -> float:
-        """The storage cannot be used (again): returns how many seconds to wait."""
+        """Note that the storage cannot be used (again). Return how many seconds to wait."""
         self.reason = reason
         delay_s = self._delay_s
         self._retry_at_s = time.monotonic() + delay_s
@@ -34,7 +34,7 @@ class Outage:
         return delay_s
 
     def retry_is_due(self) -> bool:
-        """Whether to try again now; says so once."""
+        """Whether to try again now; returns True once."""
         if self._retry_at_s is None or time.monotonic() < self._retry_at_s:
             return False
         self._retry_at_s = None

@@ -1,6 +1,6 @@
-"""What there is to know of queues that the core does not count: queries (queues.md §18, D-39).
+"""Statistics of queues that the core does not count: queries (queues.md §18, D-39).
 
-Workers count the queries of queues that they answer, each in words of its own; the services process shows their sum.
+Workers count the queries of queues that they answer, each in words of its own; the services process reports their sum.
 
 Invariant: each word has one writer.
 """
@@ -9,7 +9,7 @@ import mmap
 
 
 class QueueStatistics:
-    """In memory that all processes of an instance share. `queues` of the configuration, by number."""
+    """Counts in memory that all processes of an instance share. `queues`: number of configured queues."""
 
     def __init__(self, workers: int, queues: int) -> None:
         self._workers = workers
@@ -18,11 +18,11 @@ class QueueStatistics:
         self._queries = memoryview(self._memory)[: 8 * workers * queues].cast("Q")
 
     def reset(self) -> None:
-        """Begin to count anew, with a new core."""
+        """Begin to count from 0, with a new core."""
         self._memory[:] = bytes(len(self._memory))
 
     def count_query(self, worker: int, queue: int) -> None:
-        """A worker answers a query of a queue."""
+        """Count a query of a queue that a worker answers."""
         self._queries[worker * self._queues + queue] += 1
 
     def queries(self, queue: int) -> int:

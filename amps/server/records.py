@@ -1,22 +1,22 @@
-"""Control records: what transports and core tell each other through the rings besides messages.
+"""Control records: messages between transports and core in the rings, other than the clients' messages.
 
-Of queues (`number`: the transport's number of a subscription to them; replies as others, msgpack):
+For queues (`number`: the transport's number of a subscription to them; replies in msgpack, as others):
     KIND_QUEUE_SUBSCRIBE     [number, [queue numbers], max_backlog, filter id | None, shown]; or replaces one.
-                             `shown`: [subscription id, topic, filter], to be shown to those who look
+                             `shown`: [subscription id, topic, filter], for the administration interface
         answer               ["queue_entered", slot, serial, number, effective backlog], before any delivery to it
         for each queue       ["queue_evaluate", 0, 0, cursor, queue number, filter id], if no other subscription of
                              the transport has this filter there; it answers with KIND_QUEUE_MATCHES, again and again
-        when the last left   ["queue_evaluated_enough", 0, 0, cursor]
-    KIND_QUEUE_UNSUBSCRIBE   [number]; a KIND_DISCONNECT ends all of a connection
+        after the last left  ["queue_evaluated_enough", 0, 0, cursor]
+    KIND_QUEUE_UNSUBSCRIBE   [number]; a KIND_DISCONNECT ends all subscriptions of a connection
         answer               ["queue_ended", slot, serial, number]
-    KIND_QUEUE_ACKNOWLEDGEMENT (4) goes the way of a publish (journal/queue_records.pxd); if its token is not 0:
+    KIND_QUEUE_ACKNOWLEDGEMENT (4) is sequenced like a publish (journal/queue_records.pxd); if its token is not 0:
         answer               ["queue_acknowledged", slot, serial, token, matches, deleted, refused]; `refused`: nothing
-                             was done, too many acknowledgements wait for their messages
-    KIND_QUEUE_MATCHES       which messages match, in binary (journal/queue_records.pxd)
+                             was done, because too many acknowledgements wait for their messages
+    KIND_QUEUE_MATCHES       the messages that match, in binary (journal/queue_records.pxd)
     KIND_QUEUE_DELIVERIES    from the core, in binary (journal/queue_records.pxd)
 
-The layout is that of `amps._core.journal.record` (80-byte header, then a msgpack payload), because a ring carries
-nothing else. Both sides build them here.
+The layout is that of `amps._core.journal.record` (80-byte header, then a msgpack payload), because the rings carry
+only such records. Both sides build them here.
 """
 
 import struct
@@ -30,7 +30,7 @@ _KIND_OFFSET = 64
 HEADER_BYTES = _HEADER.size
 NO_EXPIRATION = 0xFFFFFFFF
 NAME_BYTES_MAX = 60_000
-"""Of a client name, and of a user name: both stand in one record."""
+"""Limit of a client name, and of a user name: both are in one record."""
 
 KIND_DECLARE_TOPIC = 257
 KIND_LOGON = 258
@@ -63,5 +63,5 @@ def record_kind(record: bytes) -> int:
 
 
 def control_payload(record: bytes) -> object:
-    """What a control record says."""
+    """The payload of a control record."""
     return msgpack.unpackb(record[HEADER_BYTES:])

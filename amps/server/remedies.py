@@ -1,4 +1,4 @@
-"""What a person can do about a call of the system that failed, in a few words for the end of a message."""
+"""Remedies for failed system calls, in a few words for the end of a message."""
 
 import errno
 
@@ -15,12 +15,12 @@ _FILES = {
     errno.EACCES: "let the server's user write there",
     errno.EPERM: "let the server's user write there",
     errno.EROFS: "make the file system writable",
-    errno.EEXIST: "remove what has that name, or choose another",
+    errno.EEXIST: "remove the file of that name, or choose another",
     errno.ESTALE: "put it back where it was, or mount its file system",
     errno.ENOTDIR: "write the path of a directory",
     errno.ENOENT: "choose a place where files can be made",
     errno.ENAMETOOLONG: "choose a shorter name",
-    errno.ELOOP: "mend the symbolic link",
+    errno.ELOOP: "repair the symbolic link",
 }
 _ADDRESSES = {
     errno.EADDRINUSE: "stop that program, or choose another address",
@@ -35,17 +35,19 @@ _ADDRESSES = {
 
 
 def for_files(number: int | None) -> str:
-    """After a call that concerns files."""
+    """The remedy for a failed call on files."""
     return (
-        _FILES.get(number or 0) or for_system(number) or "look for the device in the system's log and mend it"
+        _FILES.get(number or 0)
+        or for_system(number)
+        or "look for the device in the system's log and repair it"
     )
 
 
 def for_addresses(number: int | None) -> str:
-    """After a transport could not listen. Names that cannot be resolved have numbers below 0."""
+    """The remedy when a transport could not listen. Names that cannot be resolved have numbers below 0."""
     return _ADDRESSES.get(number or 0) or for_system(number) or "correct its InetAddr or FileName"
 
 
 def for_system(number: int | None) -> str:
-    """After any call; empty if there is nothing to advise."""
+    """The remedy for any call; empty if there is none."""
     return _LIMITS.get(number or 0, "")

@@ -1,8 +1,9 @@
-"""Events that somebody may cause again and again, and what the log has of them.
+"""Limiting log records about events that may occur again and again.
 
-The first of a kind is said at once. Those that follow are counted, and the count is said after an interval that doubles
-each time: a poller that is refused every second leaves a few records in an hour. Kinds are told apart by who causes
-them; beyond a bounded number all others together are one kind. A kind that has been quiet long enough begins anew.
+The first event of a kind is logged at once. Later ones are counted, and the count is logged after an interval that
+doubles each time: a client that is refused every second causes a few records in an hour. The kind is usually the cause
+of the events. The number of kinds is bounded; all further ones are counted as one kind. A kind without events for long
+enough is forgotten.
 """
 
 import ipaddress
@@ -20,7 +21,7 @@ Key = TypeVar("Key")
 
 @dataclass(slots=True)
 class _Kind:
-    """What is not said yet: how many since `said_s`, and the last one."""
+    """The events not logged yet: how many since `said_s`, and the last one."""
 
     said_s: float
     interval_s: float = INTERVAL_S_MIN
@@ -30,7 +31,7 @@ class _Kind:
 
 
 class Repeats(Generic[Key]):
-    """Events of one sort."""
+    """Events of one sort, by kind."""
 
     def __init__(
         self,
@@ -38,14 +39,14 @@ class Repeats(Generic[Key]):
         say_more: Callable[[int, float, dict[str, Any]], None],
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`say_first(values)`, `say_more(count, seconds, values)`: write a record with the last event's values."""
+        """`say_first(values)`, `say_more(count, seconds, values)`: log a record with the last event's values."""
         self._say_first = say_first
         self._say_more = say_more
         self._now_s = now_s
         self._kinds: dict[Key | None, _Kind] = {}
 
     def happened(self, key: Key, **values: Any) -> None:
-        """One event. `key`: its kind."""
+        """Count one event. `key`: its kind."""
         place: Key | None = key
         if key not in self._kinds and len(self._kinds) >= KINDS_MAX:
             place = None
@@ -61,7 +62,7 @@ class Repeats(Generic[Key]):
         self._say_if_due(kind, now_s)
 
     def look_around(self) -> None:
-        """To be called now and then: say what is due, forget who has been quiet."""
+        """Log counts that are due, and forget kinds without events; to be called at intervals."""
         now_s = self._now_s()
         for key, kind in list(self._kinds.items()):
             self._say_if_due(kind, now_s)
@@ -69,7 +70,7 @@ class Repeats(Generic[Key]):
                 del self._kinds[key]
 
     def end(self) -> None:
-        """Say what has not been said."""
+        """Log the remaining counts."""
         now_s = self._now_s()
         for kind in self._kinds.values():
             self._say(kind, now_s)
@@ -87,7 +88,7 @@ class Repeats(Generic[Key]):
 
 
 def peer_of(address: str) -> str:
-    """Who has an address `host:port`: its host; of IPv6 the network, in which one host may have any address."""
+    """The peer with an address `host:port`: the host; for IPv6 the network, in which a host may have any address."""
     host = address.rpartition(":")[0].strip("[]").partition("%")[0]
     try:
         parsed = ipaddress.ip_address(host)

@@ -1,7 +1,7 @@
 """Answers to requests of the services process: rows, in as many datagrams as they need.
 
 A request is one msgpack list `[id, verb, …]`; its answer `[id, "ok", rows]` or `[id, "error", text]`, and before that
-any number of `[id, "more", rows]`. Who answers are the core (journals, queues) and the transports (subscriptions).
+any number of `[id, "more", rows]`. The core (journals, queues) and the transports (subscriptions) send answers.
 """
 
 from collections.abc import Iterable
@@ -10,11 +10,11 @@ from typing import Any
 import msgpack
 
 PART_BYTES = 60_000
-"""Rows are cut into parts of this size, which a packet socket takes; a longer row is a part of its own."""
+"""Rows are divided into parts of this size, which a packet socket accepts; a longer row is a part of its own."""
 
 
 def packed_rows(identity: object, rows: Iterable[tuple[Any, ...]], more: bool = False) -> list[bytes]:
-    """Datagrams with these rows; at least one. `more`: others follow, so that the last one ends nothing yet."""
+    """Datagrams with these rows; at least one. `more`: others follow, so that the last one does not end the answer."""
     packer = msgpack.Packer()
     parts: list[list[bytes]] = [[]]
     size = 0

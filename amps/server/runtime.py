@@ -1,12 +1,12 @@
-"""What the processes of one instance share before they are forked: memory, wake-ups, the runtime directory.
+"""The objects that the processes of one instance share from before the fork: memory, wake-ups, the runtime directory.
 
 The supervisor makes one Runtime and forks; every process then uses its own side of it. Nothing here survives the
-instance: what must survive is in the journal directory.
+instance: persistent state is in the journal directory.
 
-The runtime directory holds memory-backed files: the transient log (topics that are not recorded), the index of
-the journal in use, spill files of large messages. It lies on tmpfs (`/dev/shm`, or `AMPS_RUNTIME_DIRECTORY`) and is
-removed at shutdown; what a killed instance left behind is removed by the next start, which recognises it by
-the lock that nobody holds any more.
+The runtime directory contains memory-backed files: the transient log (topics that are not recorded), the index of
+the journal in use, spill files of large messages. It is on tmpfs (`/dev/shm`, or `AMPS_RUNTIME_DIRECTORY`) and is
+removed at shutdown. The next start removes the directory of a killed instance, which it recognises by the lock that
+no process holds any more.
 """
 
 import contextlib
@@ -33,18 +33,18 @@ PREFIX = "amps-run-"
 
 
 class RuntimeDirectory:
-    """A private directory in memory that its owner's death makes garbage."""
+    """A private directory in memory, which is removed by a later start if its owner dies."""
 
     def __init__(self) -> None:
-        """Make it. Raises OSError, whose text says where and what to do."""
+        """Make the directory. Raises OSError, whose text has the path and the remedy."""
         base = runtime_base()
         remove_stale(base)
         self.path = base / f"{PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
         try:
             self.path.mkdir(mode=0o700)
-            # Children inherit the descriptor, and with it the lock: the directory is stale once all are gone.
-            # The lock is taken before it has its name: another start that looks around meanwhile sees either no
-            # lock, and leaves the directory alone, or one that is held.
+            # Children inherit the descriptor, and with it the lock: the directory is stale when all have ended.
+            # The lock is taken before the file gets its name. So another start that searches meanwhile sees either no
+            # lock, and leaves the directory alone, or a lock that is held.
             unnamed = self.path / "lock.new"
             self._lock = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -57,7 +57,7 @@ class RuntimeDirectory:
             ) from error
 
     def clear(self) -> None:
-        """Remove what a stopped tree left, before the tree is started anew."""
+        """Remove the files of a stopped tree, before the tree is started again."""
         for entry in self.path.iterdir():
             if entry.name != "lock":
                 entry.unlink(missing_ok=True)
@@ -69,7 +69,7 @@ class RuntimeDirectory:
 
 
 def runtime_base() -> Path:
-    """Where runtime directories are made."""
+    """The directory in which runtime directories are made."""
     configured = os.environ.get("AMPS_RUNTIME_DIRECTORY")
     if configured:
         return Path(configured)
@@ -80,7 +80,7 @@ def runtime_base() -> Path:
 
 
 def remove_stale(base: Path) -> None:
-    """Remove the runtime directories of instances that are gone."""
+    """Remove the runtime directories of instances that have ended."""
     for path in base.glob(PREFIX + "*"):
         with contextlib.suppress(OSError):
             descriptor = os.open(path / "lock", os.O_RDWR | os.O_CLOEXEC)
@@ -98,14 +98,14 @@ class WakeUp:
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
     def send(self) -> None:
-        """Wake the other side. Two before it looks count as one."""
+        """Wake the process. Several calls before it runs count as one."""
         try:
             os.eventfd_write(self.fd, 1)
         except BlockingIOError:
             return
 
     def clear(self) -> None:
-        """Forget all that were sent so far."""
+        """Clear all wake-ups sent so far."""
         try:
             os.eventfd_read(self.fd)
         except BlockingIOError:
@@ -113,18 +113,18 @@ class WakeUp:
 
 
 def discard_waiting(channel: socket.socket) -> None:
-    """Take what waits in a channel and throw it away: nobody is left who would want it."""
+    """Read and discard the contents of a channel, whose receiver has ended."""
     with contextlib.suppress(OSError):
         while channel.recv(1 << 16):
             pass
 
 
 class Runtime:
-    """Everything shared.
+    """All shared objects.
 
-    `workers` is the number of transport workers. `transports` counts all that publish to the core, each with a place
-    on the control page and two rings of its own: the workers, then, if there is one, the services process. `queues`
-    is the number of queues, `pools` that of memory pools for slow clients.
+    `workers` is the number of transport workers. `transports` is the number of processes that publish to the core, each
+    with a place on the control page and two rings of its own: the workers, then, if there is one, the services process.
+    `queues` is the number of queues, `pools` that of memory pools for slow clients.
     """
 
     def __init__(self, workers: int, services: bool = False, queues: int = 0, pools: int = 1) -> None:
@@ -136,7 +136,7 @@ class Runtime:
         self.queue_statistics = QueueStatistics(workers, queues)
         self.memory_use = MemoryUse(workers, pools)
         self.began_ns = time.time_ns()
-        """UNIX time since which there is this tree of processes."""
+        """UNIX time at which this tree of processes was started."""
         self.action_progress = ActionProgress()
         self.core_wake_up = WakeUp()
         self.transport_wake_ups = [WakeUp() for _ in range(transports)]
@@ -144,9 +144,10 @@ class Runtime:
         self.egress = [Ring(EGRESS_RING_BYTES) for _ in range(transports)]
         self.workers = workers
         self.transports = transports
-        # The services process asks, the core answers: one msgpack list per datagram. Both outlive any process.
+        # The services process sends requests, the core answers: one msgpack list per datagram. Both sockets outlive any
+        # process.
         self.core_requests, self.services_requests = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        # So it asks each transport: one's own end, then that of the services process.
+        # For requests to each transport: the transport's end, then that of the services process.
         self.transport_requests = [
             socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             for _ in range(workers if services else 0)
@@ -155,7 +156,7 @@ class Runtime:
             end.setblocking(False)
 
     def reset(self) -> None:
-        """Fresh memory for a tree that is started anew; no process of the old tree may be left."""
+        """Reset the memory for a new tree of processes; no process of the old tree may be left."""
         self.control.reset()
         self.disk_activity.reset()
         self.write_statistics.reset()
@@ -177,7 +178,7 @@ class Runtime:
 
     @property
     def services_index(self) -> int:
-        """The place of the services process among those that publish."""
+        """The index of the services process among the processes that publish."""
         return self.workers
 
     # Paths inside the runtime directory, in one place because several processes must agree on them.
@@ -192,24 +193,24 @@ class Runtime:
         return self.directory.path / f"index.{number:010d}"
 
     def publishers_path(self, transport: int) -> Path:
-        """Who has logged on at a transport worker (transport/publishers.py)."""
+        """The clients that have logged on at a transport worker (transport/publishers.py)."""
         return self.directory.path / f"publishers.{transport}"
 
     @property
     def deciding_path(self) -> Path:
-        """The lock of the worker that decides which slow client has to go."""
+        """The lock of the worker that decides which slow client to disconnect."""
         return self.directory.path / "slow-clients.lock"
 
     @property
     def queue_slots_path(self) -> Path:
-        """What the core knows of the messages in queues (`amps._core.queues.engine`)."""
+        """The state of the messages in queues (`amps._core.queues.engine`)."""
         return self.directory.path / "queue.slots"
 
     @property
     def queue_counters_path(self) -> Path:
-        """What the queues say of themselves, a row of `amps._core.queues.engine` each."""
+        """The queues' counters, a row of `amps._core.queues.engine` each."""
         return self.directory.path / "queue.counters"
 
     def spill_path(self, token: str) -> Path:
-        """A large message on its way from a transport to the core."""
+        """The file of a large message on its way from a transport to the core."""
         return self.directory.path / f"spill.{token}"

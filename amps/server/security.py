@@ -1,8 +1,7 @@
-"""Who may log on, and who may read and write what: the built-in modules (operations.md §8.2, §8.5).
+"""Logon and permissions to read and write topics: the built-in modules (operations.md §8.2, §8.5).
 
-An authenticator decides once per connection; an entitlement answers per topic and permission, and its answers are
-cached by the connection. Modules that the documented system loads as libraries come as Python objects with these
-two interfaces.
+An authenticator decides once per connection. An entitlement answers per topic and permission; the connection caches
+its answers. Modules that the documented system loads as libraries are Python objects with these two interfaces.
 """
 
 from collections.abc import Callable
@@ -32,12 +31,12 @@ class Authenticator(Protocol):
 
 
 class Entitlement(Protocol):
-    """Answers whether a user may do something. `allows_all`: it never refuses, so nobody needs to ask."""
+    """Answers whether a user has a permission. `allows_all`: it never refuses, so calls can be skipped."""
 
     allows_all: bool
 
     def may_log_on(self, user: str) -> bool:
-        """Permission to log on."""
+        """Whether a user may log on."""
 
     def allows(self, user: str, permission: str, topic: str) -> bool:
         """`permission` is `read` or `write`."""
@@ -51,7 +50,7 @@ def _enabled(use: ModuleUse, option: str, default: bool) -> bool:
 
 
 class DefaultAuthenticator:
-    """Accepts anybody; identity empty unless AllowSpoofing."""
+    """Accepts every client; the identity is empty unless AllowSpoofing is set."""
 
     def __init__(self, use: ModuleUse, implicit: bool) -> None:
         self.implicit_logon = implicit or not _enabled(use, "RequireLogon", True)
@@ -91,7 +90,7 @@ class FixedEntitlement:
 
 
 def _holds(text: str) -> Callable[[str], bool]:
-    """An expression without special characters, unanchored: topics that hold the text."""
+    """The predicate of an expression without special characters, unanchored: topics that contain the text."""
     return lambda topic: text in topic
 
 
@@ -115,18 +114,18 @@ class SimpleAccessEntitlement:
         return [topic_predicate(text, True, when_too_hard=when_too_hard) or _holds(text) for text in texts]
 
     def may_log_on(self, user: str) -> bool:
-        """Everybody may log on."""
+        """Every user may log on."""
         return True
 
     def allows(self, user: str, permission: str, topic: str) -> bool:
-        """Permission granted, topic not denied, and allowed if a list of allowed topics exists."""
+        """Whether the permission is granted, and the topic is not denied, and allowed if allowed topics are listed."""
         if permission not in self._permissions or any(denied(topic) for denied in self._denied):
             return False
         return not self._allowed or any(allowed(topic) for allowed in self._allowed)
 
 
 class SwitchableAuthenticator:
-    """Another one that can be switched off: then everybody is let in, nameless unless the other gives a name."""
+    """An authenticator that can be disabled. Then it accepts all, without a name unless the inner one gives a name."""
 
     def __init__(self, other: Authenticator) -> None:
         self._other = other
@@ -134,7 +133,7 @@ class SwitchableAuthenticator:
 
     @property
     def implicit_logon(self) -> bool:
-        """Commands without a logon are allowed."""
+        """Whether commands without a logon are allowed."""
         return self._other.implicit_logon or not self.enabled
 
     def authenticate(self, user: str, password: str) -> Decision:
@@ -146,7 +145,7 @@ class SwitchableAuthenticator:
 
 
 class SwitchableEntitlement:
-    """Another one that can be switched off: then everything is allowed. `allows_all` is of the other one alone."""
+    """An entitlement that can be disabled; then it allows everything. `allows_all` is that of the inner one."""
 
     def __init__(self, other: Entitlement) -> None:
         self._other = other
@@ -154,7 +153,7 @@ class SwitchableEntitlement:
         self.enabled = True
 
     def may_log_on(self, user: str) -> bool:
-        """Permission to log on."""
+        """Whether a user may log on."""
         return not self.enabled or self._other.may_log_on(user)
 
     def allows(self, user: str, permission: str, topic: str) -> bool:

@@ -1,6 +1,6 @@
-"""What the service manager is told (sd_notify): readiness, stopping, and that the tree is well.
+"""Messages to the service manager (sd_notify): readiness, stopping, and the watchdog.
 
-Nothing here fails: a server that was not started by a service manager, or by one that has gone, runs all the same.
+No function here fails: a server without a service manager, or whose service manager has ended, runs all the same.
 """
 
 import contextlib
@@ -10,7 +10,7 @@ import time
 
 
 def notify(text: str) -> None:
-    """Tell systemd something, if it asked to be told."""
+    """Send a message to systemd, if it has requested messages."""
     path = os.environ.get("NOTIFY_SOCKET")
     if not path:
         return
@@ -20,7 +20,7 @@ def notify(text: str) -> None:
 
 
 class Watchdog:
-    """Pats the service manager's watchdog twice in its period, as long as it is told that all is well."""
+    """Resets the service manager's watchdog twice in its period, as long as `pat` is called."""
 
     def __init__(self) -> None:
         period_us = os.environ.get("WATCHDOG_USEC", "")
@@ -28,7 +28,7 @@ class Watchdog:
         self._next_s = 0.0
 
     def pat(self) -> None:
-        """All is well."""
+        """Note that the tree is well."""
         now_s = time.monotonic()
         if self._interval_s and now_s >= self._next_s:
             self._next_s = now_s + self._interval_s

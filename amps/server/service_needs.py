@@ -1,16 +1,17 @@
-"""What a configuration needs of the host, for the installer of the Linux service: `tools/install-amps-daemon.sh`.
+"""The requirements of a configuration on the host, for the installer of the Linux service:
+`tools/install-amps-daemon.sh`.
 
-The service runs as a user of its own, and its unit lets it write below its own directory only. A configuration that was
-edited may name other places, or a port that only some users may have. The installer asks here, with the configuration
-as the server itself reads it:
+The service runs as a user of its own, and its unit lets it write only below its own directory. An edited configuration
+may name other places, or a port that only some users may use. The installer calls this module, which reads the
+configuration as the server does:
 
-    python -m amps.server.service_needs drop-in CONFIG      what to add to the unit; nothing if it is enough
-    python -m amps.server.service_needs directories CONFIG  where files are made, one path a line
-    python -m amps.server.service_needs owned CONFIG        what has to belong to the service's user, one path a line
+    python -m amps.server.service_needs drop-in CONFIG      lines to add to the unit; none if none are needed
+    python -m amps.server.service_needs directories CONFIG  directories in which files are made, one path a line
+    python -m amps.server.service_needs owned CONFIG        paths that must belong to the service's user, one a line
     python -m amps.server.service_needs check CONFIG        as that user: what it may not write to; exit code 1 if any
 
-Relative paths refer to the working directory, which the installer makes that of the service. The unit itself has it
-among the places that may be written to.
+Relative paths refer to the working directory, which the installer sets to that of the service. The unit itself lists it
+among the writable paths.
 """
 
 import os
@@ -27,12 +28,12 @@ _HOMES = tuple(Path(path) for path in ("/home", "/root", "/run/user"))
 _TEMPORARY = tuple(Path(path) for path in ("/tmp", "/var/tmp"))
 _RUN = Path("/run")
 _NO_NAME = re.compile(r"[%*?\[{]")
-"""Begins what stands for something else, in the mask of a log file or the pattern of an action."""
-_HEADING = "# Made by install-amps-daemon.sh from the configuration; it is made anew whenever that runs."
+"""Begins a part with a variable meaning, in the mask of a log file or the pattern of an action."""
+_HEADING = "# Made by install-amps-daemon.sh from the configuration; it is made again whenever that runs."
 
 
 def journal_directories(config: ServerConfig) -> list[Path]:
-    """Where the files of the log are."""
+    """The directories of the transaction log's files."""
     log = config.transaction_log
     if log is None:
         return []
@@ -74,7 +75,7 @@ def _absolute(path: Path) -> Path:
 
 
 def _fixed_part(mask: str) -> Path:
-    """The directory below which everything is that a mask or a pattern can mean."""
+    """The directory that contains all paths that a mask or a pattern can stand for."""
     path = _absolute(Path(mask)).parent
     while _NO_NAME.search(str(path)):
         path = path.parent
@@ -82,8 +83,8 @@ def _fixed_part(mask: str) -> Path:
 
 
 def owned_paths(config: ServerConfig) -> list[Path]:
-    """Files of the log and log files that are there, and directories with nothing else in them: others may hold what is
-    somebody else's.
+    """Existing journals and log files, and directories that contain nothing else: other directories may contain files
+    of other owners.
     """
     directories = journal_directories(config)
     files = {
@@ -101,9 +102,9 @@ def owned_paths(config: ServerConfig) -> list[Path]:
 
 
 def log_files(config: ServerConfig) -> list[Path]:
-    """Those that are there."""
+    """The existing log files."""
     masks = (target.file_name for target in config.logging if target.file_name is not None)
-    # Whatever a token stands for, it has no slash in it.
+    # The value of a token never contains a slash.
     patterns = {re.sub(r"%.", "*", str(_absolute(Path(mask)))) for mask in masks}
     return sorted(Path(path) for pattern in patterns for path in glob(f"{pattern}*") if Path(path).is_file())
 
@@ -146,13 +147,13 @@ def _ports(config: ServerConfig) -> list[int]:
 
 
 def _listed(paths: Sequence[Path]) -> str:
-    """Paths in a setting of a unit, where blanks divide and a percent sign has a meaning."""
+    """Paths in a setting of a unit, where blanks separate and a percent sign has a special meaning."""
     texts = (str(path).replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%") for path in paths)
     return " ".join(f'"{text}"' if re.search(r"[\s\"'\\]", text) else text for text in texts)
 
 
 def unwritable(config: ServerConfig) -> list[str]:
-    """In words, which directories this user may not write to, and which it may not make."""
+    """The directories that this user may not write to, or may not make, as texts."""
     problems = []
     for directory in lasting_directories(config):
         there = directory
@@ -165,7 +166,7 @@ def unwritable(config: ServerConfig) -> list[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command. Returns its exit code."""
+    """Run the command. Returns its exit code."""
     if len(arguments) != 2 or arguments[0] not in ("drop-in", "directories", "owned", "check"):
         print(
             "usage: python -m amps.server.service_needs drop-in|directories|owned|check CONFIG",

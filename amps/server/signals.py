@@ -1,8 +1,8 @@
-"""The signals of the supervisor: which stop the instance, which have actions, which do nothing.
+"""The signals of the supervisor: which of them stop the instance, have actions, or do nothing.
 
-By default SIGTERM, SIGINT and SIGHUP stop it, SIGUSR1 switches authentication and entitlement off and SIGUSR2 on again;
-an action that is configured for a signal takes the place of that (operations.md §9.4). Handlers only note what came and
-wake the loop, which does the rest.
+By default SIGTERM, SIGINT and SIGHUP stop it. SIGUSR1 switches authentication and entitlement off, SIGUSR2 on again. An
+action that is configured for a signal replaces this default (operations.md §9.4). Handlers only note the signal and
+wake the loop, which reacts to it.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from amps.config.action_modules import read_signal
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 SWITCH_SIGNALS = {"SIGUSR1": False, "SIGUSR2": True}
-"""Whether authentication and entitlement are enabled afterwards."""
+"""Whether authentication and entitlement are enabled after the signal."""
 # SIGQUIT will write a minidump and leave the server running: it must not kill.
 _IGNORED = (signal.SIGPIPE, signal.SIGQUIT)
 
@@ -31,7 +31,7 @@ def signals_with_actions(config: ServerConfig) -> frozenset[str]:
 
 
 class Signals:
-    """What the supervisor catches. `wake_fd` becomes readable with every signal, SIGCHLD included."""
+    """The signals that the supervisor catches. `wake_fd` becomes readable with every signal, SIGCHLD included."""
 
     def __init__(self, config: ServerConfig) -> None:
         self.with_actions = signals_with_actions(config)
@@ -40,7 +40,7 @@ class Signals:
         self.wake_fd, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def catch(self, stop: Callable[[str], None], is_ready: Callable[[], bool]) -> None:
-        """Begin. `stop` is told the signal that ends the instance."""
+        """Begin to catch signals. `stop` receives the name of the signal that ends the instance."""
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
 
         def end(number: int, frame: object) -> None:
@@ -62,17 +62,17 @@ class Signals:
             signal.signal(number, note)
 
     def clear(self) -> None:
-        """Take note of all wakings so far."""
+        """Clear all wake-ups so far."""
         with contextlib.suppress(BlockingIOError):
             os.read(self.wake_fd, 4096)
 
     def take(self) -> list[str]:
-        """The signals that came since the last call and do not stop the instance."""
+        """The signals since the last call that do not stop the instance."""
         taken, self._noted = self._noted, []
         return taken
 
     def release_in_child(self) -> None:
-        """In a process that was forked: signals to the whole group are the supervisor's business."""
+        """Ignore signals in a forked process: the supervisor handles signals to the whole group."""
         signal.set_wakeup_fd(-1)
         for number in (*STOP_SIGNALS, *self._caught):
             signal.signal(number, signal.SIG_IGN)
@@ -81,8 +81,8 @@ class Signals:
         os.close(self._wake_write)
 
     def ignore_stops(self) -> None:
-        """At the end. The interpreter gives signals their defaults back as it ends; only what is ignored stays so.
-        A late one must not make a failure of an orderly stop.
+        """Ignore signals at the end of the process. The interpreter restores default handlers when it ends, but ignored
+        signals stay ignored. So a late signal does not turn an orderly stop into a failure.
         """
         for number in (*STOP_SIGNALS, *self._caught):
             signal.signal(number, signal.SIG_IGN)

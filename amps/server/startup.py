@@ -1,7 +1,7 @@
-"""The first records of a log: who starts, with which configuration, on which host.
+"""The first records of a log: process, configuration and host.
 
-The supervisor calls `log_startup` as soon as the log process runs, before anything else is logged, so that
-a log file alone tells how the instance that wrote it was set up.
+The supervisor calls `log_startup` as soon as the log process runs, before any other record. So a log file alone
+shows how the instance that wrote it was set up.
 """
 
 import getpass
@@ -21,7 +21,7 @@ _FINDING_IDS = {Severity.ERROR: "00-0005", Severity.WARNING: "00-0005", Severity
 
 
 def log_startup(log: EventLog, loaded: LoadedConfig) -> None:
-    """Logs version, process, host, the expanded configuration and what was found in it."""
+    """Log version, process, host, the expanded configuration and the findings in it."""
     product_line, built_line = version_lines()
     log.log("00-0001", text=product_line)
     log.log("00-0002", text=built_line)
@@ -47,7 +47,7 @@ def log_startup(log: EventLog, loaded: LoadedConfig) -> None:
 
 
 def _parts(text: str) -> list[str]:
-    """The text in pieces that fit in a record, cut between lines where possible."""
+    """The text in parts that fit in a record, cut between lines where possible."""
     parts: list[str] = []
     current: list[str] = []
     size = 0

@@ -1,23 +1,23 @@
-"""The supervisor: forks the processes of one instance, watches them, restarts what dies, stops everything in order.
+"""The supervisor: forks the processes of one instance, monitors and restarts them, stops all of them in order.
 
-It owns the listening sockets, the shared memory and the signals, and touches no message. It has no threads, because
-it forks. All waiting is in one place (`_wait`), all reactions follow from what happened there.
+It owns the listening sockets, the shared memory and the signals, and processes no message. It has no threads, because
+it forks. All waiting is in one place (`_wait`), and all reactions follow from the events there.
 
-Start: log process, listening sockets, core; when the core says that it is ready, the transports and, if actions or the
-administration interface are configured, the services; when all of them are, the actions of the startup; then the ready
-line 00-0015 and the service manager's notification.
+Start: log process, listening sockets, core. When the core reports readiness, the transports and, if actions or the
+administration interface are configured, the services. When all of them are ready, the actions of the startup; then the
+ready line 00-0015 and the service manager's notification.
 
-What dies:
-    a transport   the core is told, takes what the dead one had published and answers; then a new one is forked
+Deaths:
+    a transport   the core is notified, processes the records of the dead transport and answers; a new one is forked
     the services  the same
-    the core      the transports cannot work without it: all are killed and the tree starts anew from the journal
+    the core      the transports cannot work without it: all are killed, and the tree is started again from the journal
     its storage   the same, but with pauses, until the log can be opened again (outage.py)
     the log       is forked again; records wait in the socket meanwhile
-    stuck         a process that stands still for a minute is killed, unless it waits for its disk (health.py)
+    stuck         a process without progress for a minute is killed, unless it waits for its disk (health.py)
     too often     a process that dies five times within a minute ends the instance; the services, without which messages
-                  get on, are left alone for a minute
+                  are still processed, are not started for a minute
 Stop (SIGTERM, SIGINT, SIGHUP without an action, or an action): the actions of the shutdown; then the transports drain,
-then the services, then the core, then the log. A second signal does not hurt. What fails meanwhile: stopping.py.
+then the services, then the core, then the log. A second signal has no effect. For failures meanwhile see stopping.py.
 """
 
 import contextlib
@@ -69,7 +69,7 @@ def default_workers() -> int:
 
 
 class Supervisor:
-    """One instance."""
+    """The supervisor of one instance."""
 
     def __init__(self, loaded: LoadedConfig) -> None:
         self._loaded = loaded
@@ -88,15 +88,15 @@ class Supervisor:
         self._log_process: Child | None = None
         self._services: Child | None = None
         self._transports: list[Child | None] = [None] * workers
-        self._services_wait_until_s = 0.0  # they died too often
-        self._services_may_start = False  # the core has taken what dead ones had published
+        self._services_wait_until_s = 0.0  # set when they died too often
+        self._services_may_start = False  # the core has processed the records of the dead process
         self._signals = Signals(self._config)
-        self._disabled: frozenset[str] = frozenset()  # of authentication and entitlement
+        self._disabled: frozenset[str] = frozenset()  # of authentication and entitlement: those switched off
         self._startup_actions_asked = False
         self._shutdown_actions_done = False
         self._outage: Outage | None = None
-        self._outage_reason: str | None = None  # the core said it, and is about to end
-        self._directories: dict[str, Identity] | None = None  # of the log; None: there has been no core yet
+        self._outage_reason: str | None = None  # the reason that the core sent before ending
+        self._directories: dict[str, Identity] | None = None  # of the log; None: no core has been ready yet
         self._deaths: dict[str, RestartCounter] = {}
         self._stopping_for: str | None = None
         self._failures = StopFailures(self.log)
@@ -107,18 +107,18 @@ class Supervisor:
     # --- running ------------------------------------------------------------------------------------------
 
     def run(self) -> int:
-        """Start, watch until a signal or a failure ends it, stop. Returns the exit code."""
+        """Start, monitor until a signal or a failure ends the instance, stop. Return the exit code."""
         setproctitle(self._config.process_name or f"amps: supervisor {self._config.name}")
         self._signals.catch(self._stop_for, lambda: self._ready)
         code = 0
         try:
-            # What was loaded stays to the end: no process of the tree need look through it, least of all as it ends.
+            # Loaded objects stay to the end: no process of the tree should collect them, least of all as it ends.
             gc.freeze()
             self._log_process = self._fork_log()
             log_startup(self.log, self._loaded)
             self._listeners.open(self._config, self.log)
             self._start_core()
-            # While the core reads its log: the transports, which are forked when it is ready, share what this makes.
+            # While the core reads its log: the transports, forked when it is ready, share the objects made here.
             load_compiler()
             while self._stopping_for is None:
                 self._wait(0.5)
@@ -140,7 +140,7 @@ class Supervisor:
         return code or self._failures.status
 
     def _give_up(self, reason: str) -> int:
-        """Say why the instance ends, or was never there. Returns the exit code."""
+        """Report why the instance ends, or did not start. Return the exit code."""
         self.log.log("01-0006" if self._ready else "00-0009", reason=reason)
         console.complain(f"Error: {reason}")
         return EXIT_FAILED
@@ -149,9 +149,9 @@ class Supervisor:
         self._stopping_for = self._stopping_for or cause
 
     def _heed_signals(self) -> None:
-        """Tell the services process of signals that have actions, do what the others stand for.
+        """Pass signals that have actions to the services process, and carry out the others.
 
-        Until the instance is ready, and while the services cannot hear of them, they wait.
+        Until the instance is ready, and while the services process cannot receive them, signals wait.
         """
         if not self._ready or (self._signals.with_actions and not (self._services and self._services.ready)):
             return
@@ -176,7 +176,7 @@ class Supervisor:
     def _fork(self, title: str, body: Callable[[socket.socket], int]) -> Child:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
-        console.flush()  # else a child would say it once more
+        console.flush()  # otherwise a child would write the buffers again
         pid = os.fork()
         if pid == 0:
             code = 70
@@ -199,7 +199,7 @@ class Supervisor:
     def _become_child(self, title: str) -> None:
         setproctitle(f"amps: {title}")
         self._signals.release_in_child()
-        # A child must see the end of its own channel when the supervisor dies, so nobody else may hold it open.
+        # A child must see the end of its own channel when the supervisor dies, so no other child may hold it open.
         for child in (self._core, self._services, *self._transports):
             if child is not None and child.ours is not None:
                 child.ours.close()
@@ -235,7 +235,7 @@ class Supervisor:
             log = self._child_log(3 + index)
             return run_transport(self._config, self._runtime, index, log, channel, self._listeners.transports)
 
-        # Not its predecessor's last beat.
+        # So that its predecessor's last heartbeat does not count.
         self._runtime.control.transport_beat(index, time.monotonic_ns())
         self._transports[index] = self._fork(f"transport {index}", body)
 
@@ -258,7 +258,7 @@ class Supervisor:
         return [c for c in everyone if c is not None]
 
     def _wait(self, timeout_s: float) -> None:
-        """Wait for a signal, a word from a child or a child's death, and react."""
+        """Wait for a signal, a message of a child or a child's death, and react."""
         channels = {c.ours.fileno(): c for c in self._children() if c.ours is not None}
         poller = select.poll()
         poller.register(self._signals.wake_fd, select.POLLIN)
@@ -367,7 +367,7 @@ class Supervisor:
                     self._ended(child, code)
 
     def _ended(self, child: Child, code: int) -> None:
-        """A child was reaped. It is forgotten before anything that it said can end the instance."""
+        """Handle the end of a reaped child. Its state is cleared before its last messages can end the instance."""
         reason: GiveUp | None = None
         if child.ours is not None:
             try:
@@ -382,7 +382,7 @@ class Supervisor:
             raise reason
 
     def _hear_last(self, child: Child) -> None:
-        """What a dead child still said: the reason, if it ended on purpose."""
+        """Read the last messages of a dead child, such as the reason if it ended on purpose."""
         self._hear(child)
         if child.ours is not None:
             child.ours.close()
@@ -404,7 +404,7 @@ class Supervisor:
                 self._core_died(child, code, status)
         elif child is self._services:
             self._services = None
-            # A start that it did not get done is begun again; later ones have no part in the start.
+            # If it died during the startup actions, these are begun again; a later process has no part in the start.
             self._startup_actions_asked = False
             self._publisher_died(child, self._runtime.services_index, status)
         else:
@@ -415,7 +415,7 @@ class Supervisor:
             self._publisher_died(child, index, status)
 
     def _failed_to_stop(self, child: Child, status: str) -> None:
-        """A child ended while the instance stops, and not as it should."""
+        """Note that a child ended during the stop, but not as it should."""
         if child is not self._core or (self._config.transaction_log is None and self._outage_reason is None):
             self._failures.process_died(child.title, child.pid, status)
         elif child.ready or self._ready:
@@ -442,13 +442,13 @@ class Supervisor:
             self.log.log("01-0003", process=child.title, status=status)
             raise GiveUp(
                 f"process {child.title!r} died {RESTARTS_MAX} times within {RESTART_WINDOW_S:.0f} s ({status}); "
-                "see what it logged before, mend that, and start the server again"
+                "check what it logged before, fix the cause, and start the server again"
             )
 
     def _core_died(self, child: Child, code: int, status: str) -> None:
         outage_reason, self._outage_reason = self._outage_reason, None
         if code in (EXIT_REFUSED, EXIT_STORAGE) and outage_reason is None:
-            raise GiveUp(f"the core ended ({status}); see what it logged before")
+            raise GiveUp(f"the core ended ({status}); check what it logged before")
         if outage_reason is None:
             self.log.log("01-0004", status=status)
         for publisher in (*self._transports, self._services):
@@ -467,7 +467,7 @@ class Supervisor:
             self._wait_for_storage(outage_reason or f"the core ended unexpectedly ({status})")
 
     def _wait_for_storage(self, reason: str) -> None:
-        """The log cannot be opened, or not written to: try again later."""
+        """Try again later: the log cannot be opened, or not be written."""
         self._outage = self._outage or Outage()
         delay_s = self._outage.failed(reason)
         self.log.log("01-0007", reason=reason, seconds=int(delay_s))
@@ -490,7 +490,7 @@ class Supervisor:
             child.ours = None
 
     def _clear_spills(self, index: int) -> None:
-        """Large messages that a dead transport had not handed over yet: they were never acknowledged."""
+        """Remove large messages that a dead transport had not passed on: they were never acknowledged."""
         for path in self._runtime.directory.path.glob(f"spill.{index}.*"):
             path.unlink(missing_ok=True)
 
@@ -502,7 +502,7 @@ class Supervisor:
     # --- health -------------------------------------------------------------------------------------------
 
     def _check_health(self) -> None:
-        """Listen to core, transports and services; one that is stuck is killed, and then restarted as any dead one."""
+        """Check core, transports and services. A stuck process is killed, and then restarted like any dead one."""
         control = self._runtime.control
         all_well = True
         if self._core is not None:
@@ -533,7 +533,7 @@ class Supervisor:
         self.log.log("FF-0002")
         self._tell(self._core, "drain")
         self._runtime.core_wake_up.send()
-        # A core that recovers has promised nothing yet, and its next start recovers again.
+        # A core that recovers has acknowledged nothing yet, and its next start recovers again.
         drain_s = CORE_DRAIN_S if self._core is not None and self._core.ready else START_ABANDON_S
         self._wait_for_end(lambda: [c for c in (self._core,) if c is not None], drain_s)
         if self._outage is not None:
@@ -545,7 +545,7 @@ class Supervisor:
         self._runtime.directory.remove()
 
     def _run_shutdown_actions(self) -> None:
-        """The first step of an orderly stop (operations.md §9.2); everything is still there for them."""
+        """Run the first step of an orderly stop (operations.md §9.2), while all processes still run."""
         if self._services is None or not self._services.ready or not self._ready:
             return
         self._tell(self._services, "shutdown actions")

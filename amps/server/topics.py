@@ -1,4 +1,4 @@
-"""The rule for topics (`amps.topic_expressions`), and what the transaction log of a configuration takes."""
+"""The rule for topics (`amps.topic_expressions`), and the topics of a configuration's transaction log."""
 
 from amps.config import ServerConfig
 from amps.config.topics import LoggedTopics
@@ -25,7 +25,7 @@ __all__ = [
 
 
 class TopicMatcher(LoggedTopics):
-    """What the transaction log takes; nothing, if there is none."""
+    """The topics that the transaction log records; none, if there is no log."""
 
     def __init__(self, config: ServerConfig) -> None:
         log = config.transaction_log

@@ -1,9 +1,9 @@
-"""What writes of the journal take: how long, how large (operations.md §5.7: `write_latency`, `write_size`).
+"""Statistics of the journal's writes: duration and size (operations.md §5.7: `write_latency`, `write_size`).
 
-One write is a group commit: what collected since the one before, synced. The flusher notes them in shared memory, the
-services process shows them; the numbers are those since the core was started.
+One write is a group commit: a sync of all records since the one before. The flusher counts them in shared memory, the
+services process reports them; the numbers are those since the core was started.
 
-Invariant: one writer. A reader may see a write's latency before its size; nothing depends on that.
+Invariant: one writer. A reader may see a write's latency before its size; no result depends on that.
 """
 
 import mmap
@@ -16,14 +16,14 @@ BAR_WIDTH = 40
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """How many values there were by powers of two: bucket n has those below 2**n that no smaller one has."""
+    """Counts of values by powers of two: bucket n has the values below 2**n that are in no smaller bucket."""
 
     counts: tuple[int, ...]
     minimum: int
     maximum: int
 
     def histogram(self) -> str:
-        """As text, one line a bucket from the first to the last that has any: range, count, bar."""
+        """The counts as text, one line a bucket from the first to the last that is not empty: range, count, bar."""
         used = [bucket for bucket, count in enumerate(self.counts) if count]
         if not used:
             return ""
@@ -54,19 +54,19 @@ class WriteStatistics:
 
     def __init__(self) -> None:
         self.words = memoryview(mmap.mmap(-1, 16 * _WORDS)).cast("Q")
-        """Of latency, then of size; the flusher counts in amps/_core/journal/group_commit.pxi."""
+        """Words of latency, then of size; the flusher counts in amps/_core/journal/group_commit.pxi."""
         self._latency = _Numbers(self.words[:_WORDS])
         self._size = _Numbers(self.words[_WORDS:])
 
     def reset(self) -> None:
-        """Begin anew, with a new core."""
+        """Set all counts to 0, with a new core."""
         for index in range(len(self.words)):
             self.words[index] = 0
 
     def latency(self) -> Distribution:
-        """In microseconds."""
+        """The distribution of latencies, in microseconds."""
         return self._latency.read()
 
     def size(self) -> Distribution:
-        """In bytes."""
+        """The distribution of sizes, in bytes."""
         return self._size.read()

@@ -107,10 +107,13 @@ def test_queues_what_is_no_acknowledgement(queueing: Queueing, header: dict[str,
 @pytest.mark.parametrize(
     ("bookmarks", "detail"),
     [
-        ("{0},2|x|,{1}", "'2|x|' is no bookmark of a message; the 2 of the list"),
-        ("2|x|,{0},nonsense,{1}", "'2|x|' is no bookmark of a message, nor are 1 others; the 2 of the list"),
-        ("{0},{1},", "'' is no bookmark of a message; the 2 of the list"),
-        (",{0},0|1|,{1}", "'' is no bookmark of a message, nor are 1 others; the 2 of the list"),
+        ("{0},2|x|,{1}", "'2|x|' is no bookmark of a message; the 2 valid ones of the list"),
+        (
+            "2|x|,{0},nonsense,{1}",
+            "'2|x|' is no bookmark of a message, nor are 1 others; the 2 valid ones of the list",
+        ),
+        ("{0},{1},", "'' is no bookmark of a message; the 2 valid ones of the list"),
+        (",{0},0|1|,{1}", "'' is no bookmark of a message, nor are 1 others; the 2 valid ones of the list"),
     ],
 )
 @pytest.mark.parametrize("wanted", ["processed", "persisted"])

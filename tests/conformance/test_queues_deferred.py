@@ -50,7 +50,7 @@ def test_queues_a_client_defers_so_many_acknowledgements(queueing: Queueing) -> 
     assert answered(client, *unknown(*range(1, PER_CLIENT + 1))) == TAKEN
     assert answered(client, *unknown(9), o="cancel") == TAKEN  # which is not remembered
     answer = acknowledge(client, *unknown(9))
-    assert "send it again" in str(answer["detail"])
+    assert "send the acknowledgement again" in str(answer["detail"])
     queueing.server.log.wait_for("02-0030", client.client_name, "too many deferred", count=2)
     assert answered(other, *unknown(9)) == TAKEN
 

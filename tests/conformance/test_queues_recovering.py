@@ -97,7 +97,7 @@ def test_queues_lose_nothing_by_other_rules(start_server: StartServer, peers: Pe
         return Queueing(server.restart(**options(queue)), peers)
 
     queueing = restart(queue_xml("Q", "T", Filter="/id = 3"))
-    assert "what enters it was changed" in server.log.text()
+    assert "the rules for its messages were changed" in server.log.text()
     consumer = queueing.consumer()
     acknowledge(consumer, *consumer.receive_published(1), a="processed,persisted", s=1)
     assert consumer.wait_for_persisted(1)

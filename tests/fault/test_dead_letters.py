@@ -65,7 +65,7 @@ def test_a_full_disk(disk: Path, start_server: StartServer, peers: Peers, dies: 
     queueing = started(start_server, peers, action(expired(), publish(letter)))
     queueing.publish_bodies([b"%d" % number for number in range(count)])
     expire_all(queueing, count)
-    queueing.server.log.wait_for("29-0007", "takes no messages now")
+    queueing.server.log.wait_for("29-0007", "accepts no messages now")
     if dies:
         queueing.server.kill_all()
     resize(disk, "300m")

@@ -210,7 +210,7 @@ def test_fault_actions_are_told_of_a_full_disk(disk: Path, start_server: StartSe
     server = start_server(log_topics=("t1",), instance_xml=action)
     Filler(server, peers).fill()
     wait_until(
-        lambda: bool(server.log.search("takes no messages now")),
+        lambda: bool(server.log.search("accepts no messages now")),
         20,
         "the action says nothing of the full disk",
     )

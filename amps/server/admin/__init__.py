@@ -1,10 +1,10 @@
-"""The administration interface: what the server is, and what can be done with it, over HTTP (operations.md §4, §5).
+"""The administration interface: the state of the server, and operations on it, over HTTP (operations.md §4, §5).
 
-`tree` is the language of resources: leaves, groups, collections, operations. `instance` and `administrator` describe
-what there is, in that language; a feature that has something to show or to do adds a node there. `formats` writes
-nodes as JSON, XML or CSV, `pages` as pages. `access` says who may, `origins` on whose behalf a request comes, and
-`confirmations` whether a browser's reader has said yes. `server` puts these behind HTTP, `guards` keeps connections
-short.
+`tree` has the types of resources: leaves, groups, collections, operations. `instance` and `administrator` describe the
+resources with them; a feature with values to show or operations to offer adds a node there. `formats` writes nodes as
+JSON, XML or CSV, `pages` as HTML pages. `access` checks permissions, `origins` determines the page from which a request
+comes, and `confirmations` checks that the user of a browser has confirmed an operation. `server` offers all this over
+HTTP, `guards` limits connections.
 
-Lives in the services process, on its event loop. Nothing here may take long without giving way.
+It runs in the services process, on its event loop. No code here may run for long without yielding to the loop.
 """

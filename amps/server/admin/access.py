@@ -1,7 +1,7 @@
-"""Who may see and do what over HTTP (operations.md §4, §5.4, §8).
+"""Authentication and permissions of the administration interface (operations.md §4, §5.4, §8).
 
-Each request brings its own credentials, if any; the modules are those of transports. The name that a permission is
-asked for is the path of the resource, without the suffix of a format; reading and doing both need `read`.
+Each request has its own credentials, if any; the modules are those of transports. The resource name of a permission is
+the path of the resource, without the suffix of a format. Reading and operations both need the permission `read`.
 """
 
 import base64
@@ -31,18 +31,18 @@ class Access:
         self.challenge = admin.challenge or f'Basic realm="{quoted}"'
 
     def switch(self, what: str, enabled: bool) -> None:
-        """Authentication or entitlement is switched, for the whole instance."""
+        """Switch authentication or entitlement on or off, for the whole instance."""
         if what == "authentication":
             self._authenticator.enabled = enabled
         else:
             self._entitlement.enabled = enabled
 
     def is_anonymous(self, path: str) -> bool:
-        """Whether a path, as it was asked for, needs neither credentials nor a permission."""
+        """Whether a path, as requested, needs neither credentials nor a permission."""
         return self._anonymous is not None and _found(self._anonymous, path)
 
     def identify(self, headers: Mapping[str, str]) -> str:
-        """Who asks. Raises Refused."""
+        """Return the identity of the requester. Raises Refused."""
         user, password = _credentials(headers.get("Authorization", ""))
         decision = self._authenticator.authenticate(user, password)
         if not decision.accepted:
@@ -50,13 +50,13 @@ class Access:
         return decision.identity
 
     def allows(self, identity: str, path: str) -> bool:
-        """Whether somebody may read the resource, or do what it stands for."""
+        """Whether a user may read the resource, or run the operation."""
         entitlement = self._entitlement
         return self.is_anonymous(path) or entitlement.allows_all or entitlement.allows(identity, "read", path)
 
 
 def _found(pattern: "pcre2.Pattern", text: str) -> bool:
-    """An expression that cannot be decided is taken for one that was not found: that allows nothing."""
+    """Whether a pattern matches. If matching fails, the answer is False, which allows nothing."""
     try:
         return pattern.search(text) is not None
     except (pcre2.LibraryError, UnicodeError):

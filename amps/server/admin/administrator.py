@@ -1,4 +1,4 @@
-"""What can be done below `/amps/administrator` (operations.md §5.4)."""
+"""The operations below `/amps/administrator` (operations.md §5.4)."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -23,7 +23,7 @@ def administrator_node(
     log: EventLog,
     queues: QueueView | None,
 ) -> Group:
-    """Everything that can be done."""
+    """The node with all operations."""
     children: dict[str, Node] = {
         "actions": Group(
             {path: _action(engine, path, said) for path, said in sorted(engine.admin_paths.items())}
@@ -69,7 +69,7 @@ def _action(engine: Engine, path: str, said: AdminPath) -> Operation:
         try:
             done = engine.happened("admin", path, parameters)
         except Busy:
-            raise Refused(500, "too much waits for this action already; try again later") from None
+            raise Refused(500, "too many requests wait for this action already; try again later") from None
         assert done is not None
         reason = await done
         if reason is not None:

@@ -1,8 +1,8 @@
-"""Confirmations: what a browser does, it does by a form that this interface has shown.
+"""Confirmations: a browser runs an operation only by a form that this interface has shown.
 
-Each form carries a token, made for its operation and for who was shown it. It is good once and for some time; another
-site's page can neither read nor make one. Nothing is kept of tokens that are not used. What
-is made here is worth nothing to another services process: a form that was shown before a restart has to be shown anew.
+Each form contains a token for its operation and for the user to whom it was shown. A token is valid once and for a
+limited time; pages of other sites can neither read nor make one. Unused tokens need no memory. Tokens are invalid in
+another services process: a form that was shown before a restart has to be loaded again.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from amps.server.admin.tree import Refused
 
 TOKEN_LIFE_S = 3600
 USED_MAX = 10_000
-"""Operations done by forms within the life of a token: more are refused, so that what is kept is bounded."""
+"""Maximum of operations done by forms within the life of a token, which bounds the memory for used tokens."""
 FORM_BYTES_MAX = 65_536
 FORM_TYPE = "application/x-www-form-urlencoded"
 
@@ -33,33 +33,35 @@ class Confirmations:
         self._now_s = now_s
         self._secret = secrets.token_bytes(32)
         self._used: dict[str, float] = {}
-        """Tokens that were used, and until when they would be good; those that were used first come first."""
+        """Used tokens with the end of their validity, in the order of use."""
 
     def token(self, path: str, identity: str) -> str:
-        """A new one. `path`: of the operation. `identity`: of who is shown the form; empty for anybody."""
+        """Make a token. `path`: of the operation. `identity`: of the user of the form; empty if anonymous."""
         until_s = int(self._now_s()) + TOKEN_LIFE_S
         return self._signed(f"{until_s}.{secrets.token_hex(16)}", path, identity)
 
     def use(self, token: str, path: str, identity: str) -> None:
-        """Take a token, once. Raises Refused."""
+        """Accept a token once. Raises Refused."""
         now_s = self._now_s()
         said, _, _ = token.rpartition(".")
         known = hmac.compare_digest(
             self._signed(said, path, identity).encode(), token.encode("utf-8", "replace")
         )
         if not known:
-            raise Refused(403, "the form was not made for this; load its page anew and confirm again")
+            raise Refused(
+                403, "the form is for another operation or user; load its page again and confirm again"
+            )
         until_s = float(said.partition(".")[0])
         if token in self._used or until_s <= now_s:
             raise Refused(
-                403, "the form was used already or is too old; load its page anew and confirm again"
+                403, "the form was used already or is too old; load its page again and confirm again"
             )
         for used, used_until_s in list(self._used.items()):
             if used_until_s > now_s:
                 break
             del self._used[used]
         if len(self._used) >= USED_MAX:
-            raise Refused(503, "too much was done by forms within an hour; try again later, or use a script")
+            raise Refused(503, "too many forms were used within an hour; try again later, or use a script")
         self._used[token] = until_s
 
     def _signed(self, said: str, path: str, identity: str) -> str:
@@ -68,7 +70,7 @@ class Confirmations:
 
 
 def form_fields(body: bytes, fields_max: int) -> dict[str, str]:
-    """The fields of a form that was sent; of those with the same name the last. Raises Refused."""
+    """The fields of a submitted form; of several with the same name the last. Raises Refused."""
     try:
         pairs = parse_qsl(
             body.decode("ascii"), keep_blank_values=True, max_num_fields=fields_max, errors="surrogateescape"

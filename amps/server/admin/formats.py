@@ -1,4 +1,4 @@
-"""How resources are written (operations.md §5.2): JSON, XML, CSV. Pages for people: `pages`."""
+"""The formats of resources (operations.md §5.2): JSON, XML, CSV. `pages` makes HTML pages."""
 
 import json
 import re
@@ -68,7 +68,7 @@ def format_time(time_s: float) -> str:
 
 
 def format_time_ns(time_ns: int) -> str:
-    """The same of nanoseconds; empty for 0, which means none."""
+    """The same for nanoseconds; empty for 0, which means no time."""
     if not time_ns:
         return ""
     seconds, rest_ns = divmod(time_ns, 10**9)

@@ -1,8 +1,8 @@
-"""Connections of the HTTP server are few and short: who is slow, or too many, is cut off.
+"""Limits for connections of the HTTP server, which are few and short: slow or surplus clients are disconnected.
 
 A guard stands between a connection and the protocol that the HTTP library made for it, and passes everything on. Each
-connection has one request: its head must come soon, its answer must be taken soon. How long the answer takes to make is
-not the client's fault and has no limit here.
+connection has one request. Its head must arrive soon, and its answer must be read soon. The time for making the answer
+is not the client's fault, and has no limit here.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ ANSWER_WAIT_S = 30.0
 
 
 class Guards:
-    """All connections. `closed(address, reason)` is told of each that is cut off."""
+    """All connections. `closed(address, reason)` is called for each that is disconnected by a guard."""
 
     def __init__(
         self, make_protocol: Callable[[], asyncio.Protocol], closed: Callable[[str, str], None]
@@ -24,24 +24,24 @@ class Guards:
         self.by_transport: dict[asyncio.BaseTransport, Guard] = {}
 
     def make(self) -> "Guard":
-        """The protocol of a new connection."""
+        """Make the protocol of a new connection."""
         return Guard(self)
 
     def asked(self, transport: asyncio.BaseTransport | None) -> None:
-        """The head of its request has come."""
+        """Note that the head of the request has arrived."""
         guard = self.by_transport.get(transport) if transport is not None else None
         if guard is not None:
             guard.wait(None, "")
 
     def answered(self, transport: asyncio.BaseTransport | None) -> None:
-        """Its answer is being sent."""
+        """Note that the answer is being sent."""
         guard = self.by_transport.get(transport) if transport is not None else None
         if guard is not None:
             guard.wait(ANSWER_WAIT_S, "the answer was not taken in time")
 
 
 class Guard(asyncio.Protocol):
-    """One connection."""
+    """The guard of one connection."""
 
     def __init__(self, guards: Guards) -> None:
         self._guards = guards
@@ -50,7 +50,7 @@ class Guard(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def wait(self, seconds: float | None, reason: str) -> None:
-        """Cut the connection off after that time; None: it is not to be waited for."""
+        """Disconnect after that time; None: without a limit."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -62,7 +62,7 @@ class Guard(asyncio.Protocol):
         self._transport.abort()  # type: ignore[attr-defined]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A place for it, if there is one."""
+        """Accept the connection unless there are too many."""
         self._transport = transport
         if len(self._guards.by_transport) >= CONNECTIONS_MAX:
             self._cut_off(f"there are {CONNECTIONS_MAX} connections already")
@@ -88,7 +88,7 @@ class Guard(asyncio.Protocol):
             self._inner.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The place is free."""
+        """Remove the connection."""
         self.wait(None, "")
         self._guards.by_transport.pop(self._transport, None)
         if self._inner is not None:
@@ -96,7 +96,7 @@ class Guard(asyncio.Protocol):
 
 
 def shown_peer(transport: asyncio.BaseTransport | None) -> str:
-    """The address at the other end."""
+    """The address of the client."""
     peer = transport.get_extra_info("peername") if transport is not None else None
     if not isinstance(peer, tuple):
         return "unknown"

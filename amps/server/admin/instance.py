@@ -1,4 +1,4 @@
-"""What `/amps/instance` shows (operations.md §5.7, transaction_log.md §14)."""
+"""The resources below `/amps/instance` (operations.md §5.7, transaction_log.md §14)."""
 
 import asyncio
 import os
@@ -27,7 +27,9 @@ def instance_node(
     writes: WriteStatistics,
     queues: QueueView | None,
 ) -> Group:
-    """The instance. What it is does not change while it runs; what core and transports know is asked for each time."""
+    """The node of the instance. Its properties are fixed while it runs; values of core and transports are requested
+    each time.
+    """
     config = loaded.config
     fixed = {
         "name": config.name,
@@ -61,7 +63,7 @@ def _fixed(value: str) -> Leaf:
 
 
 async def known_journals(core: CoreRequests) -> list[dict[str, Any]]:
-    """The journals that the core knows of. Raises Refused."""
+    """The journals known to the core. Raises Refused."""
     try:
         return await core.journals()
     except CoreRefused as refusal:
@@ -69,12 +71,12 @@ async def known_journals(core: CoreRequests) -> list[dict[str, Any]]:
 
 
 def journal_id(journal: dict[str, Any]) -> str:
-    """What a journal is called here: the name of its file."""
+    """The id of a journal in the interface: the name of its file."""
     return Path(str(journal["path"])).name
 
 
 async def _room(settings: TransactionLogConfig) -> FreeSpace | None:
-    """What is left for journals; None if that cannot be said. The device may take its time."""
+    """The free space for journals; None if it is unknown. A thread reads it, because the device may be slow."""
     try:
         return await asyncio.to_thread(free_space, settings.journal_directory)
     except OSError:
@@ -84,7 +86,7 @@ async def _room(settings: TransactionLogConfig) -> FreeSpace | None:
 def journal_collection(
     journals: list[dict[str, Any]], member: Callable[[dict[str, Any]], Group]
 ) -> Collection:
-    """Journals by id. A file gets another name when it is compressed; under its first one it is found for ever."""
+    """Journals by id. Compressing changes the file's name; the journal is still found under its first name."""
     first_names = {}
     for journal in journals:
         name = journal_id(journal)
@@ -96,7 +98,7 @@ def journal_collection(
 
 
 def log_node(journals: list[dict[str, Any]], writes: WriteStatistics, room: FreeSpace | None) -> Group:
-    """The transaction log. What is free on its file system has the names that disks have in documents."""
+    """The node of the transaction log. The values of its file system have the names documented for disks."""
     earliest = [journal["min_timestamp_ns"] for journal in journals if journal.get("min_timestamp_ns")]
     latest = [journal["max_timestamp_ns"] for journal in journals if journal.get("max_timestamp_ns")]
     return Group(

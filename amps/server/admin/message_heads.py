@@ -1,8 +1,8 @@
-"""What the log says of messages that a queue knows by their log positions: when they came, and what they are called.
+"""Reading headers of queue messages in the log by their positions: transaction id, time, and journal.
 
-Only headers are read, here and there in the log; journals may be full, archived or compressed. They may also vanish
-meanwhile: then nothing is known of their messages. Reading waits for the disk, so it belongs into a thread; while the
-disk works, the event loop goes on.
+Only single headers are read, anywhere in the log; journals may be full, archived or compressed. A journal may be
+removed meanwhile; its messages are then unknown. Reading waits for the disk, so it should be done in a thread; the
+event loop continues while the disk works.
 """
 
 import struct
@@ -21,7 +21,7 @@ _HEADER = struct.Struct("<IIQQQQQ")
 
 @dataclass(frozen=True, slots=True)
 class MessageHead:
-    """What is known of a message. `timestamp_ns`: UNIX time at which it entered the log. `path`: of its journal."""
+    """A message's header. `timestamp_ns`: UNIX time at which it entered the log. `path`: of its journal."""
 
     txid: int
     timestamp_ns: int
@@ -31,7 +31,7 @@ class MessageHead:
 def read_heads(
     config: ServerConfig, control: ControlPage, positions: Iterable[int]
 ) -> dict[int, MessageHead | None]:
-    """The messages at these log positions; None: it cannot be read. What is not written yet is left out."""
+    """The messages at these log positions; None: not readable. Positions that are not written yet are left out."""
     settings = config.transaction_log
     assert settings is not None, "queues need a transaction log"
     places = reading_places(settings.journal_directory, settings.journal_archive_directory, config.name)

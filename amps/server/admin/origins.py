@@ -1,18 +1,19 @@
-"""On whose behalf a request comes: a script's, or a browser's, and then that of which page (operations.md §4, §5).
+"""The origin of a request: a script or a browser, and in a browser the page that sent it (operations.md §4, §5).
 
-Operations are documented as GETs, so that a script does one with a line. A browser sends GETs for any page that it
-shows, for pages that it fetches in advance, and for links that nobody means to follow; its reader may know nothing of
-them. So three things are found out about each request:
+Operations are documented as GETs, so that a script runs one with a single line. A browser sends GETs also for pages
+that it shows or fetches in advance, and for links that the user did not mean to follow, without the user's knowledge.
+So three properties of each request are checked:
 
-- `Host` must be a name that this interface is known by. Otherwise somebody's name may have been pointed here to make
-  his page look like one of ours. Addresses are always taken: no name leads to them. Without `Host` only HTTP/1.0 is
-  taken, which no browser speaks.
-- `Origin`, else `Referer`, says which page asks; `Sec-Fetch-Site` says whether it is another site's. What cannot be
-  read, `null` too, is another site's.
-- Who sends a header that browsers send and simple programs do not is taken for a browser: it does nothing by GET.
+- `Host` must be a known name of this interface. Otherwise an attacker's name may have been pointed to this address, to
+  make the attacker's page look like one of this interface. Addresses are always accepted: no name leads to them.
+  Without `Host` only HTTP/1.0 is accepted, which no browser uses.
+- `Origin`, else `Referer`, names the page that sent the request; `Sec-Fetch-Site` tells whether it is of another site.
+  A value that cannot be read, including `null`, counts as another site's.
+- A client that sends a header which browsers send and simple programs do not is treated as a browser: its GETs run no
+  operations.
 
-What a page sends in headers of its own choice proves nothing: only `Host`, `Origin`, `Referer` and `Sec-…` are beyond
-it. `X-Forwarded-…` and headers that stand for another method are not looked at.
+Headers that a page can set prove nothing: only `Host`, `Origin`, `Referer` and `Sec-…` are beyond its control.
+`X-Forwarded-…` and headers that override the method are ignored.
 """
 
 import asyncio
@@ -31,19 +32,19 @@ Headers = CIMultiDictProxy[str]
 BROWSER_HEADERS = frozenset(
     ("origin", "referer", "accept-language", "upgrade-insecure-requests", "purpose", "x-purpose", "x-moz")
 )
-"""In lower case; besides these all that begin with `sec-`."""
+"""In lower case. All headers that begin with `sec-` count as well."""
 BROWSER_AGENTS = ("mozilla/", "opera/")
 _SENT_BY_PROGRAMS_TOO = {"accept-language": "*", "sec-fetch-mode": "cors"}
-"""Node.js and Deno send these by themselves, in this form, in which browsers do not send them alone."""
+"""Node.js and Deno send these headers with these values, which browsers do not send without others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """What is known of a request. `target`: path and query. `own_origin`: the interface's, as the request calls it.
+    """The origin of a request. `target`: path and query. `own_origin`: the interface's origin, as named in the request.
 
-    `origin`: the header; empty without one. `foreign_page`: the origin of another site's page that asks, or what else
-    shows that one asks; None: none does. `browser_sign`: a header by which a browser is recognised; None: it may be a
-    script that asks.
+    `origin`: the header; empty without one. `foreign_page`: the origin of the other site's page that sent the request,
+    or another indication of such a page; None: there is none. `browser_sign`: a header by which a browser is
+    recognised; None: the request may come from a script.
     """
 
     target: str
@@ -54,7 +55,7 @@ class Provenance:
 
 
 class Origins:
-    """The names and origins of one interface, and of those that it trusts."""
+    """The names and origins of one interface, and the origins that it trusts."""
 
     def __init__(self, admin: AdminConfig) -> None:
         self._scheme = "https" if admin.transport.tls is not None else "http"
@@ -71,7 +72,7 @@ class Origins:
             self._know(name)
 
     async def learn_full_name(self) -> None:
-        """Let the host's full name be known too. It may take long where a name service does not answer."""
+        """Add the host's full name to the known names. It may take long if a name service does not answer."""
         loop = asyncio.get_running_loop()
         try:
             found = await loop.getaddrinfo(socket.gethostname(), None, flags=socket.AI_CANONNAME)
@@ -84,18 +85,18 @@ class Origins:
         try:
             self._names.add(split_authority(name)[0])
         except ValueError:
-            return  # empty, an ending, or nothing that any request could have
+            return  # empty, a wildcard, or not possible in a request
 
     def provenance(self, version: tuple[int, int], raw_target: str, headers: Headers) -> Provenance:
-        """Where a request comes from. Raises Refused.
+        """Determine the origin of a request. Raises Refused.
 
-        `version`: of HTTP. `raw_target`: as sent; a whole URL says, as `Host` does, whom the request is for.
+        `version`: of HTTP. `raw_target`: as sent; a whole URL names the host, as `Host` does.
         """
         target, authority = raw_target, self._checked_host(version, headers)
         if not raw_target.startswith("/"):
             scheme, separator, rest = raw_target.partition("://")
             if scheme.lower() not in ("http", "https") or not separator:
-                raise Refused(400, "the request is for no path")
+                raise Refused(400, "the request has no path")
             end = min(place for place in (rest.find("/"), rest.find("?"), len(rest)) if place >= 0)
             authority, target = rest[:end], rest[end:] or "/"
             target = target if target.startswith("/") else "/" + target
@@ -150,11 +151,11 @@ class Origins:
         return f"a page of another origin ({site[:100]})"
 
     def may_read(self, asked: Provenance) -> bool:
-        """Whether the page that asks, if one does, may have the answer."""
+        """Whether the page that sent the request, if any, may read the answer."""
         return not asked.origin or asked.foreign_page is None or self._is_reader(asked.origin)
 
     def answered_origin(self, asked: Provenance | None, own: str) -> str | None:
-        """The header `Access-Control-Allow-Origin`: whose pages may read the answer. None: it is not sent.
+        """The header `Access-Control-Allow-Origin`: the origin whose pages may read the answer. None: it is not sent.
 
         `own`: the interface's origin by the name of its host.
         """
@@ -166,7 +167,7 @@ class Origins:
         return own if self._readers is not None else None
 
     def _is_reader(self, origin: str) -> bool:
-        """An expression that cannot be decided is taken for one that does not match."""
+        """Whether the pattern of readers matches an origin. If matching fails, the answer is False."""
         try:
             return self._readers is not None and self._readers.search(origin) is not None
         except (pcre2.LibraryError, UnicodeError):

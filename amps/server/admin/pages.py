@@ -1,7 +1,7 @@
-"""Pages for people (operations.md §5.2): links to what is below, and a form for each operation.
+"""HTML pages (operations.md §5.2): links to the resources below, and a form for each operation.
 
-No page links to an operation, and no form names its path: who follows all links, and sends all forms as GETs, does
-nothing by that. A form is sent to the page that has the operations, and says which one is meant.
+No page links to an operation, and no form has an operation's path as its target: a client that follows all links, and
+sends all forms as GETs, runs no operation. A form is sent to the page that has the operations, and names the operation.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,18 +12,18 @@ from amps.server.admin.confirmations import CONFIRMED, CONFIRMED_FIELD, OPERATIO
 from amps.server.admin.tree import Node, Operation, Visible, children_of
 
 PAGE_HEADERS: Mapping[str, str] = {
-    # Nobody else's page may have these in a frame, and lead clicks to their forms.
+    # No other site may show these pages in a frame, and so lead clicks to their forms.
     "Content-Security-Policy": "default-src 'none'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
     "X-Frame-Options": "DENY",
-    # Forms say where they come from; other sites are not told what is read here.
+    # Forms send their origin; other sites do not receive the paths that are read here.
     "Referrer-Policy": "same-origin",
 }
 
 
 def resource_page(path: str, node: Node, visible: Visible, token: Callable[[str], str]) -> str:
-    """A page with links to what is below, and forms for the operations that may be done.
+    """A page with links to the resources below, and forms for the permitted operations.
 
-    `path` as permissions have it; `token(path)`: that the form of the operation with this path carries.
+    `path`: as in permissions. `token(path)`: the token for the form of the operation with this path.
     """
     base = linked(path)
     items = []
@@ -41,19 +41,19 @@ def resource_page(path: str, node: Node, visible: Visible, token: Callable[[str]
 def confirmation_page(
     page_path: str, name: str, operation: Operation, values: Mapping[str, str], token: str
 ) -> str:
-    """A page that asks whether to do an operation, with these parameters. `page_path`: of the page that has it."""
+    """A page that requests the confirmation of an operation with parameters. `page_path`: the page of the operation."""
     form = _form(page_path, name, operation, values, token)
     return _page(f"{page_path}/{name}", f"<p>Nothing was done. A browser has to confirm this:</p>\n{form}")
 
 
 def done_page(page_path: str, name: str) -> str:
-    """A page that says that an operation was done."""
+    """A page that reports that an operation was done."""
     link = f'<a href="{escape(linked(page_path))}">{escape(page_path)}</a>'
     return _page(f"{page_path}/{name}", f"<p>success</p>\n<p>{link}</p>")
 
 
 def linked(path: str) -> str:
-    """A path as links have it."""
+    """A path in the form of links."""
     return "/".join(quote(name, safe="") for name in path.split("/"))
 
 

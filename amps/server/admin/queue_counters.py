@@ -1,8 +1,8 @@
-"""What the core says of its queues, read from the memory that it shares, without asking it (queues.md §18).
+"""The queues' counters, read from the core's shared memory without a request (queues.md §18).
 
-A row of counters per queue, in the order of the configuration, each counter written by the core at any time: a row that
-is read while the core works may have one counter from before a step and another from after it, never half a number. How
-many messages wait costs nothing to know; different priorities are counted by walking through the messages.
+There is a row of counters per queue, in the order of the configuration. The core may write a counter at any time, so a
+row may contain one counter from before a step and another from after it, but never half a number. The depth of a queue
+is a counter; different priorities are counted by scanning the messages.
 """
 
 import errno
@@ -24,15 +24,15 @@ from amps._core.queues.engine import (
 
 COUNTERS_DTYPE = numpy.dtype([(name, "<u8") for name in COUNTER_NAMES])
 NEVER = 2**64 - 1
-"""As a position or a time: there is none."""
+"""A position or time that does not exist."""
 WALKED_BLOCKS_MAX = 1024
-"""Different priorities are counted among the first million messages of a queue."""
+"""Priorities are counted among the first million messages of a queue."""
 _AVAILABLE, _LEASED, _BARRIER = 2, 3, 4
 _HAS_PRIORITY = 1
 
 
 class QueueCounters:
-    """The counters of all queues. `read` and `read_all` raise OSError if there is nothing yet."""
+    """The counters of all queues. `read` and `read_all` raise OSError if there are none yet."""
 
     def __init__(self, path: Path, queues: int) -> None:
         assert COUNTERS_DTYPE.itemsize == COUNTERS_BYTES
@@ -65,8 +65,8 @@ def named(row: Any) -> dict[str, int]:
 def count_priorities(path: Path, queue: int, first_block_plus_one: int) -> int:
     """How many different priorities the messages of a queue have; those without one count as one more.
 
-    `path`: of the slots; `first_block_plus_one`: the queue's counter. Blocks may change hands meanwhile: what belongs
-    to another queue ends the walk. Raises OSError.
+    `path`: of the slots; `first_block_plus_one`: the queue's counter. Blocks may change their queue meanwhile: a block
+    of another queue ends the scan. Raises OSError.
     """
     blocks = numpy.memmap(path, BLOCK_DTYPE, "r", shape=(BLOCKS_MAX,))
     slots = numpy.memmap(

@@ -1,8 +1,8 @@
-"""The document `details` of a queue: its counters, who takes its messages, and the first of them (queues.md §18).
+"""The document `details` of a queue: its counters, its subscriptions, and its first messages (queues.md §18).
 
-The core says what only it knows (`amps._core.queues.manager`), the log says the rest: which transactions these messages
-are, in which journal they lie, and since when. A message that cannot be read there, or that is so new that it is not
-written yet, has transaction id 0.
+The core provides its own state (`amps._core.queues.manager`). The log provides the rest: the transaction ids of these
+messages, their journals and their times. A message that cannot be read there, or is too new to be written, has
+transaction id 0.
 """
 
 import json
@@ -23,13 +23,13 @@ SHOWN_DIGITS = 3
 
 
 def counters_in(rows: Rows) -> dict[str, int]:
-    """The queue's counters, out of what the core says."""
+    """The queue's counters, from the core's rows."""
     (found,) = (row[1] for row in rows if row[0] == "queue")
     return named(numpy.frombuffer(found, COUNTERS_DTYPE)[0])
 
 
 def positions_in(rows: Rows) -> set[int]:
-    """Log positions of all messages that the core speaks of."""
+    """Log positions of all messages in the core's rows."""
     counters = counters_in(rows)
     found = {counters[name] for name in ("oldest_position", "last_queued_position", "last_acked_position")}
     for row in rows:

@@ -1,8 +1,8 @@
 """Queues in the administration interface (queues.md §16.4, §18; operations.md §5.4, §5.7, §5.8).
 
-Metrics come from counters that the core keeps in shared memory: looking at ten thousand queues does not cost the core
-anything. The age of a queue's oldest message stands in the log, where it is looked up once for each that was oldest.
-Only the `details` of a queue are asked of the core.
+Metrics come from counters that the core keeps in shared memory: reading them for ten thousand queues costs the core
+nothing. The time of a queue's oldest message is in the log, where it is looked up once for each oldest message. Only
+the `details` of a queue are requested from the core.
 
 One instance owns all messages of its queues: `owned` is the depth.
 """
@@ -31,15 +31,15 @@ from amps.server.runtime import Runtime
 from amps.server.services.core_requests import CoreRefused, CoreRequests
 
 PROXIED_TRANSFER = "disabled"
-"""Whether messages are taken over whose owner is out of reach (queues.md §16.4); it needs replication."""
+"""Whether messages are taken over whose owner cannot be reached (queues.md §16.4); it needs replication."""
 
 NS_PER_S = 10**9
 DUMP_BYTES_MAX = 100_000
-"""A record of the log is sent in one piece."""
+"""Limit of the dump. The event log cuts longer texts itself, at MAX_TEXT_BYTES (eventlog/records.py)."""
 
 
 class QueueView:
-    """All queues of the instance, as they are shown and switched. Lives in the services process."""
+    """All queues of the instance, with their metrics and operations. It is made in the services process."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class QueueView:
         self._core = core
         self._counters = QueueCounters(runtime.queue_counters_path, len(config.queues))
         self._oldest: dict[int, tuple[int, int | None]] = {}
-        """By queue: log position of a message that was its oldest, UNIX time in ns at which it came, if known."""
+        """By queue: log position of its last known oldest message, and the message's UNIX time in ns, if known."""
 
     # --- nodes ----------------------------------------------------------------------------------------------
 
@@ -65,7 +65,7 @@ class QueueView:
         return Collection("queue", members, self._each_queue)
 
     def sow_node(self) -> Collection:
-        """`/amps/instance/sow`, as far as queues go (queues.md D-39)."""
+        """The queues' part of `/amps/instance/sow` (queues.md D-39)."""
         members = {queue_id(queue): Dynamic(partial(self._sow, n)) for n, queue in enumerate(self._queues)}
         return Collection("topic", members, self._each_sow)
 
@@ -77,7 +77,7 @@ class QueueView:
                 queue_id(queue): Group(
                     {
                         "disable_proxied_transfer": Operation(
-                            _disable_proxied_transfer, "no messages are taken over, which is always so"
+                            _disable_proxied_transfer, "no effect: messages are never taken over"
                         ),
                         "enable_proxied_transfer": Operation(
                             _enable_proxied_transfer, "refused: messages cannot be taken over yet"
@@ -169,7 +169,7 @@ class QueueView:
     # --- the oldest message ---------------------------------------------------------------------------------
 
     async def _look_up_oldest(self, positions: Iterable[tuple[int, int]]) -> None:
-        """Have the times of the oldest messages of queues, (number, log position)."""
+        """Look up the times of the oldest messages of queues, (number, log position)."""
         wanted = {}
         for number, position in positions:
             if position == NEVER:
@@ -185,12 +185,12 @@ class QueueView:
                 self._oldest[number] = (position, None if head is None else head.timestamp_ns)
 
     def _seconds_behind(self, number: int, position: int, now_ns: int) -> int | None:
-        """Age of the oldest message; what is older than the tree of processes counts from there on. None: unknown."""
+        """Age of the oldest message, at most the age of the process tree. None: unknown."""
         if position == NEVER:
             return 0
         known, since_ns = self._oldest.get(number, (NEVER, None))
         if known != position:
-            return 0  # it is so new that it is not written yet
+            return 0  # the message is not written yet
         if since_ns is None:
             return None
         return max(0, now_ns - max(since_ns, self._runtime.began_ns)) // NS_PER_S
@@ -224,7 +224,7 @@ class QueueView:
         )
 
     async def dump(self) -> str:
-        """One line per queue, those with the most messages first; as many as a record of the log has room for."""
+        """One line per queue, those with the most messages first, as many as fit into a record of the event log."""
         rows = self._read_all()
         await self._look_up_oldest(enumerate(rows["oldest_position"].tolist()))
         now_ns = self._now_ns()
@@ -242,7 +242,7 @@ class QueueView:
     def _line(self, number: int, row: Mapping[str, int], now_ns: int) -> str:
         queue = self._queues[number]
         behind_s = self._seconds_behind(number, row["oldest_position"], now_ns)
-        # A name may hold anything, and must not make a record of its own.
+        # A name may contain any characters, but must not start a new record.
         return (
             f"{queue_id(queue)!a}: queue_depth {row['depth']}, inactive {row['inactive']}, "
             f"backlog {row['leased'] + row['delivered']}, subscriptions {row['members']}, "
@@ -255,24 +255,24 @@ class QueueView:
 
 
 async def _disable_proxied_transfer(parameters: Mapping[str, str]) -> None:
-    """It is what it is."""
+    """Do nothing: it is always disabled."""
 
 
 async def _enable_proxied_transfer(parameters: Mapping[str, str]) -> None:
     raise Refused(
         501,
-        "not supported yet: taking over messages whose owner is out of reach, which needs replication; this instance "
-        "owns all that is in its queues",
+        "not supported yet: taking over messages whose owner cannot be reached, which needs replication; this instance "
+        "owns all messages in its queues",
     )
 
 
 def queue_id(queue: QueueConfig) -> str:
-    """What a queue is called in the interface."""
+    """The id of a queue in the interface."""
     return f"{queue.name}!{queue.message_type}"
 
 
 def oldest_lease_s(row: Mapping[str, int], now_ns: int) -> int:
-    """Age of the oldest lease, in whole seconds; 0 if nothing is leased."""
+    """Age of the oldest lease, in whole seconds; 0 if no message is leased."""
     began_ns = row["oldest_lease_ns"]
     return 0 if began_ns == NEVER else max(0, now_ns - began_ns) // NS_PER_S
 

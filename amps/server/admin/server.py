@@ -1,10 +1,10 @@
 """The HTTP server of the administration interface (operations.md §4, §5).
 
-Every request gets one answer; then its connection is closed. The way of a request: host and origin are checked, the
-path is taken apart, the credentials are checked, the resource is found, the permission is checked, and only then
-anything is read or done. Requests that are refused are logged, and so is everything that is done.
+Every request gets one answer; then its connection is closed. A request is processed in this order: host and origin are
+checked, the path is split, the credentials are checked, the resource is found, the permission is checked. Only then a
+value is read or an operation run. Refused requests and all operations are logged.
 
-Requests are GETs. Only what a browser does is a POST: the form of a page, which its reader has confirmed.
+Requests are GETs. Only browsers run operations by POST: with the form of a page, which the user has confirmed.
 """
 
 import asyncio
@@ -58,13 +58,13 @@ _HEADERS: Mapping[str, str] = {
     "Cross-Origin-Resource-Policy": "same-origin",
     **PAGE_HEADERS,
 }
-"""Of every answer, unless the configuration has a header of that name."""
+"""Headers of every answer, unless the configuration has a header of that name."""
 _FORM_FIELDS = (OPERATION_FIELD, TOKEN_FIELD, CONFIRMED_FIELD)
-"""What a form says besides the parameters of its operation."""
+"""Fields of a form besides the parameters of its operation."""
 
 
 class AdminServer:
-    """The interface. Made in the services process."""
+    """The interface. It is made in the services process."""
 
     def __init__(
         self,
@@ -110,9 +110,9 @@ class AdminServer:
         self._learning: asyncio.Task[None] | None = None
 
     async def start(self, sockets: list[socket.socket]) -> None:
-        """Serve on these listening sockets."""
+        """Begin to serve on these listening sockets."""
         loop = asyncio.get_running_loop()
-        quiet = logging.Logger("amps.server.admin")  # what matters goes to the event log
+        quiet = logging.Logger("amps.server.admin")  # important events go to the event log
         quiet.addHandler(logging.NullHandler())
         self._web = web.Server(
             self._handle,
@@ -133,7 +133,7 @@ class AdminServer:
                     self._guards.make, sock=listening, ssl=context, ssl_handshake_timeout=handshake_s
                 )
             )
-        # Not waited for: a name service may not answer.
+        # Not awaited: a name service may not answer.
         self._learning = asyncio.create_task(self._origins.learn_full_name())
         self._look_around()
 
@@ -143,7 +143,7 @@ class AdminServer:
         self._look_around_timer = asyncio.get_running_loop().call_later(INTERVAL_S_MIN, self._look_around)
 
     async def stop(self) -> None:
-        """Accept nobody, and close what there is."""
+        """Accept no more connections, and close the existing ones."""
         for server in self._servers:
             server.close()
         await self._web.shutdown(0.2)
@@ -169,8 +169,8 @@ class AdminServer:
             if not self._origins.may_read(asked):
                 raise Refused(
                     403,
-                    "a page of another origin asks; if it may, let AccessControlAllowOrigin in Admin allow it to "
-                    "read, or make it a TrustedOrigin",
+                    "the request comes from a page of another origin; to permit that, let AccessControlAllowOrigin "
+                    "in Admin match it, or make it a TrustedOrigin",
                 )
             path, _, query = asked.target.partition("?")
             names, parameters = _names(path), _parameters(query)
@@ -180,7 +180,7 @@ class AdminServer:
                 names.append(form.get(OPERATION_FIELD, ""))
                 parameters |= {name: value for name, value in form.items() if name not in _FORM_FIELDS}
             elif request.method != "GET":
-                raise Refused(405, "every request is a GET, but for forms of this interface's pages")
+                raise Refused(405, "requests must be GETs, except for forms of this interface's pages")
             if not names:
                 answer = web.Response(status=302, headers={"Location": "/amps"})
             else:
@@ -218,13 +218,13 @@ class AdminServer:
         def visible(path: str) -> bool:
             return self.access.is_anonymous(path) or (not anonymous and self.access.allows(identity, path))
 
-        # What has another name besides its id needs the permission for both.
+        # A resource with another name besides its id needs the permission for both.
         asked_path = "/" + "/".join(asked_names)
         if not anonymous and not all(self.access.allows(identity, path) for path in {asked_path, place.path}):
             raise Refused(403, "the permission is missing")
         if isinstance(place.node, Operation):
             if suffix == "csv":
-                raise Refused(400, "only a single value can be had as CSV")
+                raise Refused(400, "only a single value is available as CSV")
             if form is not None or asked.browser_sign is not None:
                 return await self._do_for_browser(request, asked, place, identity, parameters, form)
             return await self._do_for_script(request, place, suffix, identity, parameters)
@@ -235,7 +235,7 @@ class AdminServer:
         node = place.node
         if isinstance(node, Document):
             if suffix not in ("", "json"):
-                raise Refused(400, "it can be had in its own form only")
+                raise Refused(400, "this resource is available in its own format only")
             return _response(await node.make(), node.content_type)
         if isinstance(node, Question):
             value = node.answer(parameters, identity)
@@ -247,7 +247,7 @@ class AdminServer:
             return _response(formats.as_xml(await snapshot(place, visible)), "application/xml")
         if suffix == "csv":
             if not isinstance(node, Leaf):
-                raise Refused(400, "only a single value can be had as CSV")
+                raise Refused(400, "only a single value is available as CSV")
             return _response(formats.as_csv(node.read(), time.time()), "text/csv")
         if isinstance(node, Leaf):
             return _response(node.read(), node.content_type)
@@ -258,8 +258,8 @@ class AdminServer:
         return _response(resource_page(place.path, node, visible, token), "text/html")
 
     async def _find(self, names: list[str]) -> tuple[Place | None, list[str], str]:
-        """The resource, the names that it was asked by, and the format. What has such a name is meant, before a suffix
-        is taken for a format.
+        """The resource, the names in the request, and the format. A suffix is taken for a format only if there is no
+        resource of the full name.
         """
         for way, suffix in _readings(names):
             place = await find(self._root, way)
@@ -291,13 +291,14 @@ class AdminServer:
         parameters: Mapping[str, str],
         form: Mapping[str, str] | None,
     ) -> web.Response:
-        """Only by a form: a GET is answered with one."""
+        """Run the operation only for a form. A GET is answered with a form."""
         *page_names, name = place.names
         page_path = "/" + "/".join(page_names)
         if asked.foreign_page is not None:
             raise Refused(
                 403,
-                f"another site's page asks for it; open {page_path} at this interface and confirm it there",
+                f"the request comes from a page of another site; open {page_path} at this interface and confirm it "
+                "there",
             )
         if form is None:
             assert isinstance(place.node, Operation)
@@ -306,15 +307,17 @@ class AdminServer:
                 identity,
                 Refused(
                     403,
-                    f"the header {asked.browser_sign} shows a browser, which has to confirm it on {page_path}; "
-                    "a script must leave that header out or send another one",
+                    f"the header {asked.browser_sign} indicates a browser, which has to confirm it on {page_path}; "
+                    "a script must omit that header or send another value",
                 ),
             )
             token = self._confirmations.token(place.path, identity)
             page = confirmation_page(page_path, name, place.node, parameters, token)
             return _response(page, "text/html", 403)
         if form.get(CONFIRMED_FIELD) != CONFIRMED:
-            raise Refused(403, f"it is not confirmed; open {page_path}, tick yes, and send the form")
+            raise Refused(
+                403, f"the operation is not confirmed; open {page_path}, tick yes, and send the form"
+            )
         self._confirmations.use(form.get(TOKEN_FIELD, ""), place.path, identity)
         await self._do(request, place, identity, parameters)
         return _response(done_page(page_path, name), "text/html")
@@ -323,7 +326,7 @@ class AdminServer:
         self, request: web.BaseRequest, place: Place, identity: str, parameters: Mapping[str, str]
     ) -> None:
         assert isinstance(place.node, Operation)
-        # Not given up when the client goes away: what was begun is done.
+        # Not cancelled when the client disconnects: an operation that was begun is completed.
         await asyncio.shield(place.node.run(parameters))
         self._log.log("19-0003", path=place.path, address=shown_peer(request.transport), user=identity)
 
@@ -366,12 +369,12 @@ class AdminServer:
 
 
 async def _received_form(request: web.BaseRequest, asked: Provenance) -> dict[str, str]:
-    """The form that a POST brings. Raises Refused."""
+    """The form in a POST. Raises Refused."""
     if request.content_type != FORM_TYPE:
-        raise Refused(405, "every request is a GET, but for forms of this interface's pages")
+        raise Refused(405, "requests must be GETs, except for forms of this interface's pages")
     if asked.foreign_page is not None:
         raise Refused(
-            403, "another site's page sends the form; open this interface itself and confirm it there"
+            403, "the form comes from a page of another site; open this interface itself and confirm it there"
         )
     body = b""
     try:
@@ -379,7 +382,7 @@ async def _received_form(request: web.BaseRequest, asked: Provenance) -> dict[st
             while len(body) <= FORM_BYTES_MAX and (part := await request.content.readany()):
                 body += part
     except TimeoutError:
-        raise Refused(408, "the form did not come in time") from None
+        raise Refused(408, "the form did not arrive in time") from None
     if len(body) > FORM_BYTES_MAX:
         raise Refused(413, f"a form has {FORM_BYTES_MAX} bytes at most")
     return form_fields(body, PARAMETERS_MAX + len(_FORM_FIELDS))
@@ -407,7 +410,7 @@ def _names(path: str) -> list[str]:
 
 
 def _readings(names: list[str]) -> list[tuple[list[str], str]]:
-    """What a path may mean: a resource of that name, or one in a format that the suffix names."""
+    """The possible meanings of a path: a resource of that name, or one in the format named by the suffix."""
     stem, dot, suffix = names[-1].rpartition(".")
     if not dot or not stem or suffix not in formats.SUFFIXES:
         return [(names, "")]
@@ -415,7 +418,7 @@ def _readings(names: list[str]) -> list[tuple[list[str], str]]:
 
 
 def _parameters(query: str) -> dict[str, str]:
-    """The parameters of a request; of those with the same name the last. Raises Refused."""
+    """The parameters of a request; of several with the same name the last. Raises Refused."""
     try:
         pairs = parse_qsl(
             query, keep_blank_values=True, max_num_fields=PARAMETERS_MAX, errors="surrogateescape"

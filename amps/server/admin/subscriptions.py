@@ -1,10 +1,9 @@
 """`/amps/instance/subscriptions` (operations.md §5.7).
 
-The transports say which subscriptions there are, of whatever kind. Of those to queues the core alone knows what they
-hold, and how much they may.
+The transports list all subscriptions. For subscriptions to queues, only the core knows their backlog and its limit.
 
-Resumed or replaced, a subscription keeps its id. Nothing is shown where the metric belongs to a feature that is not
-there: `entitlement_filter`, `pagination_id`.
+A subscription keeps its id when it is resumed or replaced. Metrics of features that are not implemented are empty:
+`entitlement_filter`, `pagination_id`.
 """
 
 from amps.server.admin.tree import Collection, Dynamic, Group, Leaf, Refused
@@ -16,7 +15,7 @@ SUBSCRIPTION_NUMBER_BITS = 32
 
 
 def subscriptions_node(transports: TransportRequests, core: CoreRequests, has_queues: bool) -> Dynamic:
-    """All subscriptions of the instance."""
+    """The node of all subscriptions of the instance."""
 
     async def make() -> Collection:
         try:

@@ -1,8 +1,8 @@
-"""The tree of resources, and walking it (operations.md §5.1).
+"""The tree of resources, and finding nodes in it (operations.md §5.1).
 
-A node is described once and asked whenever somebody wants to know. Parts whose content comes from elsewhere are made
-when they are walked through (`Dynamic`). What a snapshot shows is up to `Visible`, asked with the full name of each
-node: who asks for a group with all its children gets those that he may see.
+A node is described once, and its values are read at each request. Nodes with contents from other processes are made
+when a request comes to them (`Dynamic`). `Visible` decides on the contents of a snapshot, by the full name of each
+node: a user who requests a group with all its children gets those that the user may read.
 """
 
 import asyncio
@@ -12,11 +12,11 @@ from typing import Union
 
 Visible = Callable[[str], bool]
 TURN_MEMBERS = 200
-"""After so many members of a collection, others have a turn."""
+"""Number of members of a collection after which the event loop gets a turn."""
 
 
 class Refused(Exception):
-    """A request that is not answered: status and reason."""
+    """A refused request: status and reason."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -34,14 +34,14 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A value that depends on the parameters of the request and on who asks: `answer(parameters, identity)`."""
+    """A value that depends on the parameters and on the user of the request: `answer(parameters, identity)`."""
 
     answer: Callable[[Mapping[str, str], str], str]
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A text of its own that takes asking for. It is had by itself only: a snapshot of what is around leaves it out.
+    """A text that must be made by a request to another process. Snapshots of nodes around it leave it out.
 
     Raises Refused.
     """
@@ -52,7 +52,7 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """Something to do, with the parameters of the request. Raises Refused. `parameters`: names of those it needs."""
+    """An operation, run with the parameters of a request. Raises Refused. `parameters`: names of the required ones."""
 
     run: Callable[[Mapping[str, str]], Awaitable[None]]
     description: str = ""
@@ -61,16 +61,16 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Named children."""
+    """A node with named children."""
 
     children: Mapping[str, "Node"]
 
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """Members of one kind, by id. `singular`: the name of one of them. `each`, where asking for many at once is cheaper
-    than for each: makes the members one after the other, when all of them are wanted. Raises Refused. `aliases`: other
-    names under which members are found, with the id of each; nothing shows them.
+    """Members of one kind, by id. `singular`: the name of a single member. `each`, if reading many at once is cheaper
+    than one by one: makes the members one after the other, when all are requested. Raises Refused. `aliases`: other
+    names by which members are found, with the id of each; they are not listed.
     """
 
     singular: str
@@ -81,7 +81,7 @@ class Collection:
 
 @dataclass(frozen=True, slots=True)
 class Dynamic:
-    """A node that is made when it is wanted. Raises Refused."""
+    """A node that is made when it is requested. Raises Refused."""
 
     make: Callable[[], Awaitable["Group | Collection"]]
 
@@ -91,7 +91,7 @@ Node = Union[Leaf, Question, Document, Operation, Group, Collection, Dynamic]  #
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """What a snapshot has for a collection: ids and contents."""
+    """The contents of a collection in a snapshot: ids and contents."""
 
     singular: str
     contents: tuple[tuple[str, "Content"], ...]
@@ -102,7 +102,7 @@ Content = Union[str, dict[str, "Content"], Members]  # noqa: UP007
 
 @dataclass(slots=True)
 class Place:
-    """A node and the way to it: the names, and the node in which each of them is."""
+    """A node and its path: the names, and the node that contains each of them."""
 
     node: Node
     names: list[str] = field(default_factory=list)
@@ -110,12 +110,12 @@ class Place:
 
     @property
     def path(self) -> str:
-        """The full name, as permissions have it."""
+        """The full name, as in permissions."""
         return "/" + "/".join(self.names)
 
 
 def children_of(node: Node) -> Mapping[str, Node]:
-    """The nodes right below one."""
+    """The children of a node, by name."""
     if isinstance(node, Group):
         return node.children
     if isinstance(node, Collection):
@@ -124,7 +124,7 @@ def children_of(node: Node) -> Mapping[str, Node]:
 
 
 async def find(root: Node, names: list[str]) -> Place | None:
-    """The node with these names, from the root; None if there is none. The place has ids instead of other names."""
+    """The node with these names, from the root; None if there is none. In the place, aliases are replaced by ids."""
     place = Place(root)
     for name in names:
         parent = place.node
@@ -152,7 +152,7 @@ async def snapshot(place: Place, visible: Visible) -> Content:
 
 
 async def _content(node: Node, path: str, visible: Visible) -> Content | None:
-    """None: nothing to show."""
+    """The contents of a node in a snapshot. None: it is left out."""
     if isinstance(node, Dynamic):
         node = await node.make()
     if isinstance(node, Leaf):
@@ -169,7 +169,7 @@ async def _content(node: Node, path: str, visible: Visible) -> Content | None:
     for name, child in children_of(node).items():
         below = f"{path}/{name}"
         if visible(below):
-            # Most of what there is are leaves.
+            # Most nodes are leaves.
             content = child.read() if isinstance(child, Leaf) else await _content(child, below, visible)
             if content is not None:
                 found.append((name, content))
@@ -177,7 +177,7 @@ async def _content(node: Node, path: str, visible: Visible) -> Content | None:
 
 
 async def _each(node: Collection) -> AsyncIterator[tuple[str, Node]]:
-    """The members of a collection. Others have a turn now and then."""
+    """The members of a collection. The event loop gets a turn at intervals."""
     turn = 0
     if node.each is None:
         for name, member in node.members.items():

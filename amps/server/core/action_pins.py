@@ -1,13 +1,14 @@
-"""What actions on queues ask of the core: where a new one begins, and which journals they still need.
+"""The core's support for actions on queues: where a new action begins, and which journals the actions still need.
 
-A new action begins where the log ends when the instance starts with it: it is not told of what was before. That is
-written down before anything is added, so that nothing is missed if everything dies a moment later
+A new action begins at the end of the log when the instance starts with it: it does not see earlier events. The
+positions are written before any record is added, so that no event is missed if the machine fails a moment later
 (`begin_action_positions`).
 
-An action on a message that has left its queue reads the removal in the log and the message, which may lie far before.
-While the message is in its queue, `ActionPins` keeps its journal; when it has left, the journal is kept until actions
-have come to where the log was then: what they need of it they have read. So the oldest message of the queues is noted,
-with the place of the log at that time, and counts when the actions have passed this place; then the next one is.
+An action on a message that has left its queue reads the removal in the log and the message, which may be far before it.
+While the message is in its queue, `ActionPins` keeps its journal. When it has left, the journal is kept until the
+actions have passed the end of the log at that time: then they have read the message. So the oldest message of the
+queues is noted together with the end of the log at that time. It takes effect when the actions have passed this
+position; then the next message is noted.
 """
 
 import time
@@ -31,9 +32,10 @@ LOOK_INTERVAL_S = 0.25
 def begin_action_positions(
     config: ServerConfig, directory: Path, disk: Disk, position: int, report: Callable[[str, str], None]
 ) -> None:
-    """Note where new actions on queues begin: at this log position, where the log ends. Raises OSError.
+    """Write the positions at which new actions on queues begin: this log position, the end of the log. Raises OSError.
 
-    What is known of others stays, unless the log has begun anew since; what is not configured any more is forgotten.
+    Positions of known actions stay, unless the log has begun anew since. Actions that are no longer configured are
+    removed.
     """
     events = queue_events(config)
     path = action_positions_path(directory, config.name)
@@ -42,7 +44,7 @@ def begin_action_positions(
     try:
         known = read_action_positions(path)
     except ActionPositionsDamaged as problem:
-        report("29-0010", f"{problem}; actions on queues go on at the end of the log")
+        report("29-0010", f"{problem}; actions on queues continue at the end of the log")
         known = {}
     wanted = {event.key: min(known.get(event.key, position), position) for event in events}
     if wanted != known:
@@ -50,7 +52,7 @@ def begin_action_positions(
 
 
 def watched_queues(config: ServerConfig) -> list[int]:
-    """Numbers of the queues that actions watch."""
+    """Numbers of the queues whose events trigger actions."""
     watched = {(event.queue, event.message_type) for event in queue_events(config)}
     return [
         number for number, queue in enumerate(config.queues) if (queue.name, queue.message_type) in watched
@@ -58,7 +60,7 @@ def watched_queues(config: ServerConfig) -> list[int]:
 
 
 class ActionPins:
-    """A blocker of JournalRetention. `look` is called by the core between turns, `oldest_journal` by any thread."""
+    """A blocker of JournalRetention. The core calls `look` between turns; any thread may call `oldest_journal`."""
 
     def __init__(
         self,
@@ -67,7 +69,7 @@ class ActionPins:
         number_at: Callable[[int], int],
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`oldest`: log position of the oldest message in the queues that are watched, a large number if there is none.
+        """`oldest`: log position of the oldest message in the watched queues, a large number if there is none.
         `number_at`: the journal of a log position.
         """
         self._oldest = oldest
@@ -76,10 +78,12 @@ class ActionPins:
         self._now_s = now_s
         self._look_at_s = 0.0
         self._safe = 0
-        self._noted: tuple[int, int] | None = None  # oldest message, and where the log was then
+        self._noted: tuple[int, int] | None = None  # oldest message, and the end of the log at that time
 
     def look(self, written: int) -> None:
-        """Once in a while: note what the queues hold. All that has left them is in the log before `written`."""
+        """Note the oldest message of the queues, at intervals. Removals of earlier messages are in the log before
+        `written`.
+        """
         now_s = self._now_s()
         if now_s < self._look_at_s:
             return

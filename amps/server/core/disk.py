@@ -1,7 +1,7 @@
-"""The running server's way to the disk.
+"""Access to the disk in a running server.
 
-A `WatchedDisk` announces to the supervisor what may take long: a core that waits for a slow device must not be taken
-for stuck.
+A `WatchedDisk` announces calls that may take long to the supervisor: a core that waits for a slow device must not be
+considered stuck.
 """
 
 import threading
@@ -19,7 +19,7 @@ Result = TypeVar("Result")
 def watched(
     call: Callable[Concatenate[Disk, Parameters], Result],
 ) -> Callable[Concatenate["WatchedDisk", Parameters], Result]:
-    """The same call, with its begin and its end announced."""
+    """Wrap a call so that its begin and its end are announced."""
 
     @wraps(call)
     def announced(self: "WatchedDisk", /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
@@ -34,7 +34,7 @@ def watched(
 
 
 class WatchedDisk(Disk):
-    """Says in shared memory which threads wait for the device, and since when."""
+    """Publishes in shared memory which threads wait for the device, and since when."""
 
     def __init__(self, activity: DiskActivity) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class WatchedDisk(Disk):
         self._adding = threading.Lock()
 
     def slot(self) -> int:
-        """The calling thread's own words of the activity."""
+        """The calling thread's slot of the activity."""
         thread = threading.get_ident()
         slot = self._slots.get(thread)
         if slot is None:
@@ -52,7 +52,7 @@ class WatchedDisk(Disk):
         return slot
 
     def words(self) -> memoryview:
-        """Where the calling thread announces its calls itself, as `DiskActivity.begin` and `end` do."""
+        """The memory in which the calling thread announces calls itself, as `DiskActivity.begin` and `end` do."""
         return self.activity.words(self.slot())
 
     expect = watched(Disk.expect)

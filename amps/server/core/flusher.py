@@ -1,19 +1,18 @@
-"""The flusher: the thread that makes the journal durable and says so.
+"""The flusher: the thread that syncs the journal and publishes the durable watermark.
 
-Group commit: a sync covers whatever has been written since the last one. It is due at once when somebody waits for it
-(a publisher for an acknowledgement, a subscriber for durable messages), when a batch of BATCH_BYTES has collected, and
-in any case FlushInterval after the first message it will cover. Between two syncs the flusher rests as long as a sync
-took, so that a quick stream of small messages does not cost a sync each.
+Group commit: a sync covers everything written since the last one. It is due at once when a client waits for it (a
+publisher for an acknowledgement, a subscriber for durable messages), when BATCH_BYTES have accumulated, and in any case
+FlushInterval after the first message it will cover. Between two syncs the flusher rests as long as a sync took, so
+that a fast stream of small messages does not cost a sync each.
 
 Order after a sync: first the watermark file (survives the death of the process, and tells recovery which records
 must be there), then the durable watermark (which releases acknowledgements), then the wake-ups.
 
-The loop itself is in amps/_core/journal/group_commit.pxi, and does without the interpreter.
+The loop itself is in amps/_core/journal/group_commit.pxi, and does not use the interpreter.
 
-A failed sync is final: the kernel may have dropped the pages, so nothing after it can be believed. The error
-goes to the control page and the core stops, as it does if this thread ends for whatever else. That is also why
-nobody else syncs the files in use: the kernel reports an error once, and it must be this module that hears of
-it.
+A failed sync is final: the kernel may have dropped the pages, so that no later sync can be trusted. The error goes to
+the control page and the core stops, as it does if this thread ends for any other reason. For the same reason no other
+thread syncs the files in use: the kernel reports an error once, and this module must receive it.
 """
 
 import errno
@@ -31,7 +30,7 @@ SECOND_NS = 1_000_000_000
 
 
 class SyncFailed(OSError):
-    """What was written may not be on the device; nothing more can be promised."""
+    """Written bytes may not be on the device; no further message may be acknowledged."""
 
 
 class Flusher:
@@ -46,9 +45,9 @@ class Flusher:
         background: bool = True,
         keeps_pages: bool = True,
     ) -> None:
-        """`background`: sync in a thread. Else the caller does every `step`, as the simulation does.
+        """`background`: sync in a thread. Otherwise the caller calls `step`, as the simulation does.
 
-        `keeps_pages`: what is durable stays in memory as long as the system keeps it there; else see
+        `keeps_pages`: durable pages stay in memory as long as the system keeps them; otherwise they are released, see
         amps/_core/journal/page_release.pxi.
         """
         self._runtime = runtime
@@ -61,7 +60,7 @@ class Flusher:
             if keeps_pages or not plain
             else PageRelease(runtime.control, len(runtime.transport_wake_ups))
         )
-        """Gives pages back; None: nothing does."""
+        """Releases pages of the journal; None: they are not released."""
         self._commit = GroupCommit(
             runtime.control,
             runtime.core_wake_up.fd,
@@ -76,13 +75,13 @@ class Flusher:
             self.pages,
         )
         self.written = self._commit.written
-        """The core has written up to a position; somebody waits for durability up to another."""
+        """Called with the log position up to which the core has written, and the one whose durability is awaited."""
         self.demand = self._commit.demand
-        """Somebody waits for durability up to that log position."""
+        """Called with a log position whose durability is awaited."""
         self._thread = threading.Thread(target=self._run, name="flusher", daemon=True)
 
     def start(self, durable: int) -> None:
-        """Begin; everything before log position `durable` is on the device."""
+        """Begin; everything before log position `durable` has been synced."""
         self._commit.begin(durable)
         if self.pages is not None:
             self.pages.begin(durable)
@@ -90,13 +89,13 @@ class Flusher:
             self._thread.start()
 
     def use_file(self, descriptor: int, start_position: int) -> None:
-        """What is written from there on goes to that file; earlier ones are synced once more, then closed."""
+        """Sync another file for bytes from that position on. Earlier files are synced once more, then closed."""
         self._commit.use_file(descriptor)
         if self.pages is not None:
             self.pages.use_file(descriptor, start_position)
 
     def wait_until_synced(self, position: int) -> None:
-        """Sync everything written so far, which ends at `position`; return when that is done. Raises SyncFailed."""
+        """Sync everything written so far, up to `position`, and return when that is done. Raises SyncFailed."""
         self._commit.extend(position)
         if not self._background:
             while self._commit.synced_to < position and not self.failed:
@@ -106,7 +105,7 @@ class Flusher:
             raise SyncFailed(self.failed, f"syncing a journal failed: {os.strerror(self.failed)}")
 
     def drain(self) -> None:
-        """Sync everything and end."""
+        """Sync everything, and end."""
         self._commit.stop()
         if self._thread.is_alive():
             self._thread.join()
@@ -119,7 +118,7 @@ class Flusher:
         return int(self._runtime.control.flush_failed)
 
     def step(self) -> bool:
-        """Sync what was written since the last step. False: there was nothing to do, or the sync failed."""
+        """Sync the bytes written since the last step. False: there were none, or the sync failed."""
         return self._commit.step()
 
     def _run(self) -> None:
@@ -133,7 +132,9 @@ class Flusher:
             raise
 
     def _fail(self, number: int) -> None:
-        """A full file cannot be closed, or there is a defect: as this thread ends, nothing gets durable any more."""
+        """Publish the failure of this thread (a full file cannot be closed, or a defect): no record becomes durable any
+        more.
+        """
         self._runtime.control.flush_failed = number
         self._runtime.core_wake_up.send()
 
@@ -145,6 +146,6 @@ class Flusher:
 
 
 def syncs_plainly(disk: Disk) -> bool:
-    """Whether a sync of this disk is the system's, and a store into a mapped file one into memory."""
+    """Whether this disk syncs by the system call, and stores into a mapped file by a plain store."""
     kind = type(disk)
     return kind.sync in (Disk.sync, WatchedDisk.sync) and kind.store is Disk.store

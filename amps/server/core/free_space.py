@@ -1,10 +1,10 @@
-"""Watches how much room is left for the log, and says in time when it gets short.
+"""Monitors the free space for the log, and warns in time when it gets short.
 
-When the disk is full publishers are refused (refusing.py). Whoever reads the log, or has it read, shall know before
-that. So once the free part of the journals' file system, or the archive's, falls below `FreeSpaceWarning`, it is said:
-once, then each time that half of what was left is gone, and every REMIND_S as long as it lasts. It is over when there
-is a tenth more than the threshold. Then the next warning has to wait until AGAIN_S after the last one, unless half is
-gone: a log that is cleaned up as fast as it grows does not fill the event log.
+When the disk is full, publishers are refused (refusing.py). Operators must be warned before that. So once the free part
+of the journals' file system, or the archive's, falls below `FreeSpaceWarning`, a warning is logged: once, then each
+time that half of the remaining space is used, and every REMIND_S as long as it lasts. The state ends when there is a
+tenth more than the threshold. The next warning then follows at the earliest AGAIN_S after the last one, unless half is
+used: a log that is cleaned up as fast as it grows does not fill the event log.
 
 This is a chore of the housekeeping thread (journal_files.py), since a device may take long to answer.
 """
@@ -25,7 +25,7 @@ REMIND_S = 6 * 3600.0
 
 @dataclass(slots=True)
 class _FileSystem:
-    """What was said about one. `told_bytes`: how much was free then; None: nothing was said yet."""
+    """The last warning about a file system. `told_bytes`: the free space at that time; None: there was no warning."""
 
     is_low: bool = False
     told_bytes: int | None = None
@@ -33,7 +33,7 @@ class _FileSystem:
 
 
 class FreeSpaceWatch:
-    """The room for one log. `step` is called by one thread."""
+    """The free space for one log. Only one thread calls `step`."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class FreeSpaceWatch:
         look: Callable[[Path], FreeSpace] = free_space,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`log(id, **values)`. Measure and clock can be replaced for tests."""
+        """`log(id, **values)` logs. Measure and clock can be replaced for tests."""
         self._directories = tuple(directories)
         self._threshold = threshold
         self._log = log
@@ -53,18 +53,18 @@ class FreeSpaceWatch:
         self._found: dict[int, _FileSystem] = {}  # by device
 
     def due(self) -> bool:
-        """Whether it is time to look again."""
+        """Whether it is time to check again."""
         return self._now_s() >= self._look_at_s
 
     def step(self) -> bool:
-        """Look, if it is time to. False: nothing else has to wait for this."""
+        """Check, if it is time. Returns False: no other chore has to wait for this."""
         if self.due():
             self._look_at_s = self._now_s() + LOOK_S
             self.look()
         return False
 
     def look(self) -> None:
-        """Look at each file system once, and say what there is to say."""
+        """Check each file system once, and log warnings that are due."""
         seen: set[int] = set()
         for directory in self._directories:
             try:
@@ -72,7 +72,7 @@ class FreeSpaceWatch:
                 if device in seen:
                     continue
                 space = self._look(directory)
-            except OSError:  # somebody else's business (storage_monitor.py)
+            except OSError:  # storage_monitor.py reports this
                 continue
             seen.add(device)
             self._judge(directory, self._found.setdefault(device, _FileSystem()), space)

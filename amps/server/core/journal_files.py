@@ -1,24 +1,23 @@
 """The journal's files on disk: the storage that the sequencer's journal writer uses.
 
-Three parties work here. The core thread writes with `pwrite` into the file in use and changes files. The
+Three threads work here. The core thread writes with `pwrite` into the file in use, and changes files. The
 *housekeeping* thread makes spare files ahead of need (spare_journals.py), so that appending never waits for the file
-system to find blocks. The *flusher* thread (flusher.py) syncs. Who owns what: the file in use and the prepared one
-belong to the core thread; what the housekeeping does is shared under `_changed`.
+system to allocate blocks. The *flusher* thread (flusher.py) syncs. Ownership: the file in use and the prepared one
+belong to the core thread; state of the housekeeping is shared under `_changed`.
 
-A crash may come anywhere, of the process or of the machine; after the latter any part of what was not synced may be
-there. So: a journal name always denotes a full-size file. A file comes into use by its header, and that is synced
-before the first record is written; so a spare holds nothing but zeros, and nothing old can ever follow what is new.
-Before that, the predecessor is synced to its end; so only the newest journal can have a torn tail. The index of a full
-journal is written under a temporary name and renamed; without it the journal is scanned.
+The process or the machine may crash at any time; after a crash of the machine any part of the bytes not yet synced may
+be on the disk. So: a journal name always denotes a full-size file. A file comes into use by its header, which is synced
+before the first record is written; so a spare holds nothing but zeros, and old data can never follow new data. Before
+that, the predecessor is synced to its end; so only the newest journal can have a torn tail. The index of a full journal
+is written under a temporary name and renamed; without it the journal is scanned.
 
-A disk may be full, or refuse, at any time. All that a new file may fail for is done before its predecessor is closed
-(`prepare_file`), and when that fails nothing has changed: the core refuses messages and asks again. Once a file is
-prepared, only a failing device can stop it (StorageFailure).
+The disk may be full, or return errors, at any time. Every step for a new file that may fail is done before its
+predecessor is closed (`prepare_file`), and a failure changes nothing: the core refuses messages and tries again. Once a
+file is prepared, only a failing device can stop it (StorageFailure).
 
-Journal retention (journal_retention.py) decides what becomes of full journals. The storage monitor
-(storage_monitor.py) sees that the files stay in their places. The housekeeping thread does the work of both: what the
-monitor has to restore comes first, then indexes, then spares, then chores of others, then retention; topic indexes
-come last.
+Journal retention (journal_retention.py) decides about full journals. The storage monitor (storage_monitor.py) checks
+that the files stay in their places. The housekeeping thread does the work of both, in this order: files that the
+monitor has to restore, indexes, spares, other chores, retention, topic indexes.
 """
 
 import contextlib
@@ -55,17 +54,17 @@ MIB = 1 << 20
 
 
 class StorageFailure(Exception):
-    """The journal's device refuses: the core must stop, nothing more may be acknowledged."""
+    """The journal's device fails: the core must stop, and no further message may be acknowledged."""
 
 
 class Chore(Protocol):
-    """Something else that the housekeeping thread does, a few milliseconds at a time."""
+    """Other work for the housekeeping thread, done a few milliseconds at a time."""
 
     def due(self) -> bool:
-        """Whether there is something to do now."""
+        """Whether there is work to do now."""
 
     def step(self) -> bool:
-        """Do a piece of it. False: there was nothing to do."""
+        """Do a part of the work. False: there was nothing to do."""
 
 
 class _Prepared(NamedTuple):
@@ -97,8 +96,8 @@ class JournalFiles:
         """`report(id, text)` logs; `size_bytes` is a multiple of 1 MiB; `preallocated` counts the file in use;
         `archive`: where full journals may be moved to.
 
-        `background`: make spares and indexes in a thread. Else the caller does every `step`, as the simulation does.
-        `topic_index`: give full journals a topic index each.
+        `background`: make spares and indexes in a thread. Otherwise the caller calls `step`, as the simulation does.
+        `topic_index`: make a topic index for each full journal.
         """
         self.directory = directory
         self.instance_name = instance_name
@@ -126,7 +125,7 @@ class JournalFiles:
         )
         self._prepared: _Prepared | None = None
         self.obstacle: OSError | None = None
-        """Why a file could not be prepared, the last time that happened."""
+        """The error of the last file that could not be prepared."""
         self._indexes: list[tuple[int, IndexBuilder]] = []
         self._headers: dict[
             int, JournalHeader
@@ -136,7 +135,7 @@ class JournalFiles:
         self._without_topic_index: list[int] = []
         self._topic_index_work: Iterator[None] | None = None
         self.chores: list[Chore] = []
-        """May grow; `wake` tells that one has something to do."""
+        """May be extended. `wake` notifies the thread that a chore has work."""
         self._stopping = False
         self.retention = JournalRetention(
             directory, archive, instance_name, runtime.control, report, disk, runtime.index_path
@@ -182,7 +181,7 @@ class JournalFiles:
             self.monitor.close()
 
     def write_publishers(self, index: IndexBuilder, position: int) -> None:
-        """After `stop`: write down the last message of each publisher up to `position`, where the log ends."""
+        """Write the last message of each publisher up to `position`, the end of the log; called after `stop`."""
         self.retention.stop(self._headers[self._number], index, position)
 
     def resume(self, header: JournalHeader) -> None:
@@ -200,8 +199,8 @@ class JournalFiles:
     # --- the writer's interface ---------------------------------------------------------------------------
 
     def prepare_file(self, number: int, minimum_bytes: int) -> int | None:
-        """Whether journal `number` can be brought into use; waits while it is being made. None: it can. Else the size
-        of the smallest file that cannot be had; `obstacle` says why.
+        """Check whether journal `number` can be brought into use, and wait while it is being made. None: it can.
+        Otherwise the size of the smallest file that cannot be made; `obstacle` has the reason.
         """
         prepared = self._prepared
         if prepared is not None:
@@ -219,7 +218,7 @@ class JournalFiles:
         return None
 
     def _open_spare(self, number: int, size: int) -> "_Prepared":
-        """Do everything about a new file that may fail for want of room or permission. Raises OSError."""
+        """Do every step for a new file that may fail for lack of space or permission. Raises OSError."""
         disk = self._disk
         path = journal_path(self.directory, self.instance_name, number)
         while True:
@@ -229,17 +228,17 @@ class JournalFiles:
             if size != self.size_bytes:
                 make_spare(disk, self.directory, self.instance_name, number, size)
             disk.check(self.directory)
-            # An index left over from a log that was removed must not pass for this journal's.
+            # An index left over from a log that was removed must not be taken for this journal's.
             disk.unlink(index_path(self.directory, self.instance_name, number))
             disk.unlink(topic_index_path(self.directory, self.instance_name, number))
             try:
                 descriptor = disk.open(path, os.O_RDWR)
             except FileNotFoundError:
-                self._spares.unusable(number)  # somebody removed it
+                self._spares.unusable(number)  # it was removed
                 continue
             if os.fstat(descriptor).st_size == size:
                 break
-            # Cut off by somebody, or made for a large message whose turn did not come.
+            # Truncated from outside, or made for a large message that was not written.
             disk.close(descriptor)
             self._spares.unusable(number)
         try:
@@ -301,7 +300,7 @@ class JournalFiles:
         self.monitor.use(number, descriptor)
 
     def _keep_if_lost(self) -> None:
-        """Nothing more is written to the file in use. If it was removed, what is open of it is all there is."""
+        """Keep the open file if the file in use was removed. No more is written to it, and no other copy exists."""
         if self._background and not self.monitor.is_in_place():
             self.monitor.keep(self._number, os.dup(self._descriptor))
 
@@ -323,8 +322,8 @@ class JournalFiles:
     def write(self, offset: int, data: memoryview) -> None:
         """Append to the file in use. Raises StorageFailure.
 
-        Pages of a spare are on the device only. So that none has to be read before it is written to, those that are
-        new to us are written whole, with zeros behind the data.
+        Pages of a spare are on the device only. So that a page need not be read before a partial write, each page that
+        is written for the first time is written as a whole, with zeros behind the data.
         """
         end = offset + len(data)
         zeros = 0
@@ -337,12 +336,12 @@ class JournalFiles:
             raise StorageFailure(f"writing to journal {self._number} failed: {error}") from error
 
     def finish_recovered(self, header: JournalHeader, index: IndexBuilder) -> None:
-        """The file that recovery found in use is full already."""
+        """Finish the file that recovery found in use but full."""
         self._headers[header.number] = header
         self.finish_file(header.number, index)
 
     def finish_file(self, number: int, index: IndexBuilder) -> None:
-        """Journal `number` is full: have its index written in the background."""
+        """Have the index of the full journal `number` written in the background."""
         with self._changed:
             self._indexes.append((number, index))
             if self._topic_index:
@@ -350,7 +349,7 @@ class JournalFiles:
             self._changed.notify_all()
 
     def make_missing_topic_indexes(self, first_number: int, end_number: int) -> None:
-        """Have topic indexes made for those of the full journals in this range that have none."""
+        """Have missing topic indexes made for the full journals in this range."""
         if not self._topic_index:
             return
         missing = [
@@ -368,7 +367,7 @@ class JournalFiles:
     # --- housekeeping thread ------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """There is something to do."""
+        """Notify the housekeeping thread of work."""
         with self._changed:
             self._changed.notify_all()
 
@@ -391,8 +390,8 @@ class JournalFiles:
             self.step()
 
     def step(self) -> bool:
-        """Do one piece of the housekeeping: restore a journal that was removed, write an index, make a spare, a piece
-        of a chore, or what the retention has to do. False: there was nothing to do, or nothing could be done.
+        """Do one part of the housekeeping: restore a removed journal, write an index, make a spare, a part of a chore,
+        or work of the retention. False: there was nothing to do, or nothing could be done.
         """
         if self._background and self.monitor.due() and self.monitor.step():
             return True
@@ -408,7 +407,7 @@ class JournalFiles:
             return True
         if any(chore.step() for chore in self.chores):
             return True
-        # On a full disk too: what it removes makes room.
+        # Also on a full disk: the retention frees space.
         return self.retention.step() or self._step_topic_index()
 
     def _write_index(self, number: int, index: IndexBuilder) -> None:
@@ -426,7 +425,7 @@ class JournalFiles:
         self.retention.journal_full(self._headers.pop(number), data)
 
     def _step_topic_index(self) -> bool:
-        """Go on with a topic index, last of all: nothing waits for one. False: there was nothing to do."""
+        """Continue a topic index, after all other work because nothing waits for it. False: there was nothing to do."""
         with self._changed:
             if not self._without_topic_index:
                 return False
@@ -443,14 +442,16 @@ class JournalFiles:
             with contextlib.suppress(OSError):
                 self._disk.unlink(path)
         except (OSError, LogDamaged, ValueError) as error:
-            self._report("2C-0004", f"topic index {path} cannot be written ({error}); replays do without it")
+            self._report(
+                "2C-0004", f"topic index {path} cannot be written ({error}); replays work without it"
+            )
         self._topic_index_work = None
         with self._changed:
             self._without_topic_index.remove(number)
         return True
 
     def _place_of(self, number: int) -> Path:
-        """Where journal `number` lies. Raises FileNotFoundError."""
+        """The path of journal `number`. Raises FileNotFoundError."""
         for prefix, suffix in reading_places(self.directory, self._archive, self.instance_name):
             path = Path(f"{prefix}{number:010d}{suffix}")
             if path.exists():
@@ -459,7 +460,7 @@ class JournalFiles:
 
 
 def write_index(disk: Disk, path: Path, data: bytes) -> None:
-    """Write the index of a full journal. Raises OSError. Not synced: its checksum tells whether it is whole."""
+    """Write the index of a full journal. Raises OSError. It is not synced: the checksum shows whether it is whole."""
     unfinished = unfinished_path(path)
     descriptor = disk.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
     try:

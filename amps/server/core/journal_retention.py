@@ -1,25 +1,25 @@
-"""What becomes of full journals while the server runs: listed, archived, compressed, removed.
+"""The handling of full journals while the server runs: listing, archiving, compressing, removing.
 
-Somebody *marks* journals, by age or up to a number, and has an answer at once; the work is done by the housekeeping
-thread of `JournalFiles`, one piece of a few milliseconds at a time, so that making spare files never waits for it.
-Marks live in memory; what is begun when the process dies is cleaned up or finished by recovery.
+A request *marks* journals, by age or up to a number, and is answered at once. The housekeeping thread of `JournalFiles`
+does the work, one part of a few milliseconds at a time, so that making spare files never waits for it. Marks are kept
+in memory. Work that is unfinished when the process dies is cleaned up or completed by recovery.
 
-Removing goes from the oldest on, without gaps, never the current journal, and only what nobody needs:
+Journals are removed from the oldest on, without gaps, never the current journal, and only when they are not needed:
 
-1. `blockers` say from which journal on something is needed for good (queues, destinations); those stay, and can be
-   read by anybody.
-2. `first_journal_number` in the control page is raised to what will be the first one: new readers begin there.
-3. Then the words of the transports are looked at, each the oldest journal that it may read. What is older than all
-   of them is removed; the rest waits.
+1. `blockers` return the oldest journal that is needed permanently (by queues, by destinations). Journals from there on
+   stay, and every reader may read them.
+2. `first_journal_number` in the control page is raised to the first journal that will remain: new readers begin there.
+3. Then the words of the transports are read, each of which is the oldest journal that the transport may read. Journals
+   older than all of these are removed; the others wait.
 
-A reader (shared/journal_floor.py) does it the other way round: it lowers its word, then looks at
-`first_journal_number`. Between the store and the load of either side is a full fence. So of a reader and a remover that
-meet, at least one sees the other: the reader sees that it is too late and begins anew, or the remover sees the word and
-waits. A word is raised only to the number of a journal that the transport holds open; that one and those after it
-were never below the word before, so they are there.
+A reader (shared/journal_floor.py) uses the opposite order: it lowers its word, then reads `first_journal_number`. Both
+sides have a full fence between their store and their load. So when a reader and a remover meet, at least one of them
+sees the other: the reader sees that it is too late and begins again, or the remover sees the word and waits. A word is
+raised only to the number of a journal that the transport holds open. That journal and later ones were never below the
+word before, so they exist.
 
-Before a journal is removed `clients.ack` covers it: what its publishers sent last must not be forgotten with it. That
-file is written only for what is durable, since after a crash of the machine it must not know more than the log.
+Before a journal is removed, `clients.ack` covers it: the last sequences of its publishers must not be lost with it. The
+file is written only for durable messages, since after a crash of the machine it must not know more than the log.
 """
 
 import math
@@ -52,18 +52,18 @@ from amps.journal.names import (
 
 ENTRIES_PER_DATAGRAM = 200
 WAIT_S = 0.5
-"""How often removing looks again whether a journal is still in use."""
+"""How often removing checks again whether a journal is still in use."""
 VERBS = ("archive", "compress", "remove")
 
 Report = Callable[[str, str], None]
 
 
 class RequestRefused(Exception):
-    """A request that cannot be carried out; the text says why."""
+    """A request that cannot be carried out; the text has the reason."""
 
 
 class JournalRetention:
-    """The full journals of a running server. Requests come from any thread, `step` from one."""
+    """The full journals of a running server. Any thread may make requests; one thread calls `step`."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class JournalRetention:
         disk: Disk,
         current_index_path: Callable[[int], Path],
     ) -> None:
-        """`report(id, text)` logs; `current_index_path(number)`: where the index of the journal in use is."""
+        """`report(id, text)` logs; `current_index_path(number)`: the path of the index of the journal in use."""
         self._directory = directory
         self._archive = archive
         self._instance_name = instance_name
@@ -84,33 +84,33 @@ class JournalRetention:
         self._disk = disk
         self._current_index_path = current_index_path
         self.blockers: list[Callable[[], int]] = []
-        """Each gives the number of the oldest journal that it needs; NO_JOURNAL if none."""
+        """Each returns the number of the oldest journal that it needs; NO_JOURNAL if none."""
         self.client_names: Iterable[str] = ()
-        """Names of clients, for the file that tells publishers apart by number; may grow."""
+        """Names of clients, for the table of publisher numbers in `clients.ack`; may grow."""
         self.wake: Callable[[], None] = lambda: None
-        """Called when there is new work for `step`."""
-        self._lock = threading.Lock()  # for what follows, down to `_remove_through`
+        """Called when `step` has new work."""
+        self._lock = threading.Lock()  # for the attributes from here to `_remove_through`
         self._entries: dict[int, JournalEntry] = {}
         self._to_compress: set[int] = set()
         self._to_archive: set[int] = set()
         self._remove_through = -1
         self._clients = ClientsAck()
-        self._written_position = 0  # up to where the file tells of publishers
+        self._written_position = 0  # log position covered by the written `clients.ack`
         self._work: Iterator[int] | None = None
         self._finish: Callable[[], None] = lambda: None
-        self._subject = ("", 0)  # what `_work` does to which journal
-        self._waiting = ""  # why removing waits, as it was logged last
+        self._subject = ("", 0)  # what `_work` does, and to which journal
+        self._waiting = ""  # the last logged reason why removing waits
         self._look_again_s = 0.0
 
     def start(self, journals: Iterable[JournalEntry], clients: ClientsAck) -> None:
-        """Begin with what recovery found: full journals, and who published what in them."""
+        """Begin with the result of recovery: the full journals, and the last sequence of each publisher."""
         self._entries = {entry.number: entry for entry in journals}
         self._clients = clients
         if self._entries:
             clients.covers(list(self._entries.values())[-1].header)
 
     def journal_full(self, header: JournalHeader, index: bytes) -> None:
-        """A journal is full; its index is written, unless that failed."""
+        """Add a full journal, whose index is written, unless that failed."""
         reader = IndexReader(index, True)
         path = journal_path(self._directory, self._instance_name, header.number)
         entry = make_entry(header, JournalPlace(header.number, path, False, False), reader)
@@ -122,12 +122,12 @@ class JournalRetention:
     # --- requests -------------------------------------------------------------------------------------------
 
     def answer(self, data: bytes, now_ns: int) -> list[bytes]:
-        """Answer one request: datagrams to send. Whatever was sent, nothing is raised."""
+        """Answer one request. Returns datagrams to send, and raises nothing for any request."""
         identity: object = None
         try:
             request = msgpack.unpackb(data)
             if not isinstance(request, list) or not 2 <= len(request) <= 3:
-                raise RequestRefused("a request is a list of an id, a verb and perhaps options")
+                raise RequestRefused("a request is a list of an id, a verb and optional parameters")
             identity, verb = request[:2]
             if verb == "list":
                 rows = self.rows()
@@ -139,7 +139,7 @@ class JournalRetention:
                     msgpack.packb([identity, "ok", parts[-1] if parts else []]),
                 ]
             if verb not in VERBS:
-                raise RequestRefused(f"there is no request {verb!r}; there are list, {', '.join(VERBS)}")
+                raise RequestRefused(f"unknown request {verb!r}; the requests are list, {', '.join(VERBS)}")
             marked = self.mark(verb, request[2] if len(request) == 3 else None, now_ns)
             return [msgpack.packb([identity, "ok", marked])]
         except RequestRefused as refused:
@@ -169,12 +169,12 @@ class JournalRetention:
         ]
 
     def full_paths(self) -> list[Path]:
-        """Where the full journals lie."""
+        """The paths of the full journals."""
         with self._lock:
             return [entry.place.path for entry in self._entries.values()]
 
     def number_at(self, position: int) -> int:
-        """The journal that holds a log position; the oldest one for what is before it."""
+        """The journal that contains a log position; the oldest one for earlier positions."""
         with self._lock:
             for entry in self._entries.values():
                 if position < entry.end_position:
@@ -198,7 +198,7 @@ class JournalRetention:
         return entry
 
     def mark(self, verb: str, options: object, now_ns: int) -> list[int]:
-        """Mark journals; returns their numbers. Raises RequestRefused."""
+        """Mark journals, and return their numbers. Raises RequestRefused."""
         if verb == "archive" and self._archive is None:
             raise RequestRefused(
                 "there is no JournalArchiveDirectory in the configuration: nowhere to archive to"
@@ -221,7 +221,7 @@ class JournalRetention:
     # --- the work -------------------------------------------------------------------------------------------
 
     def due(self) -> bool:
-        """Whether `step` has something to do now."""
+        """Whether `step` has work now."""
         if self._work is not None or self._clients_ack_is_due():
             return True
         with self._lock:
@@ -233,7 +233,7 @@ class JournalRetention:
         return bool(self._entries) and min(self._entries) <= self._remove_through
 
     def step(self) -> bool:
-        """Do one piece. False: there was nothing to do now."""
+        """Do one part of the work. False: there was nothing to do now."""
         if self._work is None:
             if self._clients_ack_is_due():
                 self._write_clients_ack(self._clients)
@@ -258,13 +258,13 @@ class JournalRetention:
         return True
 
     def abandon(self) -> None:
-        """Let go of what is under way: the process ends."""
+        """Abandon work in progress: the process ends."""
         work, self._work = self._work, None
         if work is not None:
             work.close()  # type: ignore[attr-defined]
 
     def stop(self, header: JournalHeader, index: IndexBuilder, position: int) -> None:
-        """Orderly stop: everything before `position`, in the journal in use, is durable."""
+        """Write `clients.ack` at an orderly stop: everything before `position`, in the journal in use, is durable."""
         clients = self._clients
         clients.take(summary_of(index.publishers_seen()))
         clients.covers(header)
@@ -281,7 +281,7 @@ class JournalRetention:
             if publisher_id(name) not in clients.names:
                 clients.names[publisher_id(name)] = name
                 clients.names[derived_publisher_id(name, self._instance_name)] = name
-        # A failed attempt is not made again before there is more to write: recovery can do without.
+        # A failed write is not repeated before there is more to write: recovery does not depend on the file.
         self._written_position = clients.position
         try:
             write_clients_ack(self._disk, path, clients)
@@ -293,9 +293,9 @@ class JournalRetention:
         return True
 
     def _begin(self) -> bool:
-        """Begin with the next journal that is marked: compressing first, so that less is to be moved."""
+        """Begin work on the next marked journal: compressing first, so that less has to be moved."""
         with self._lock:
-            # What is removed or done already, because it was marked again while it was being done, is nothing to do.
+            # Drop marks of journals that are removed or done already, because they were marked again meanwhile.
             self._to_compress = {
                 n for n in self._to_compress & self._entries.keys() if not self._entries[n].place.compressed
             }
@@ -342,7 +342,7 @@ class JournalRetention:
         self._work = archive_journal(self._disk, self._instance_name, source, archive)
 
     def _remove_oldest(self) -> bool:
-        """Remove the oldest journal if nobody needs it. False: it must wait."""
+        """Remove the oldest journal if it is not needed. False: it must wait."""
         with self._lock:
             number = min(self._entries)
             target = self._remove_through + 1
@@ -354,12 +354,10 @@ class JournalRetention:
         if number >= allowed:
             return self._wait(f"journal {path} is to be removed, but messages in it are still needed")
         if self._control.lowest_journal_floor() <= number:
-            return self._wait(f"journal {path} is to be removed when no replay reads it any more")
+            return self._wait(f"journal {path} will be removed when no replay reads it any more")
         clients = self._clients
         if self._written_position < clients.position and not self._write_clients_ack(clients):
-            return self._give_up(
-                f"journal {path} is not removed: its publishers cannot be written down first"
-            )
+            return self._give_up(f"journal {path} is not removed: clients.ack cannot be written first")
         try:
             remove_journal(self._disk, self._directory, self._archive, self._instance_name, number)
         except OSError as error:
@@ -385,16 +383,16 @@ class JournalRetention:
 
 
 def _chosen(entries: list[JournalEntry], current: int, options: object, now_ns: int) -> list[JournalEntry]:
-    """The full journals that a request means: the oldest ones, up to an age or a number. Raises RequestRefused."""
+    """The full journals that a request selects: the oldest ones, up to an age or a number. Raises RequestRefused."""
     if not isinstance(options, dict) or len(options) != 1:
-        raise RequestRefused('say which journals: {"age_s": seconds} or {"up_to": number}')
+        raise RequestRefused('select journals by {"age_s": seconds} or {"up_to": number}')
     name, value = next(iter(options.items()))
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
         raise RequestRefused(f"{name} must be a number that is not negative, not {value!r}")
     if name == "age_s":
         return oldest_of_age(entries, now_ns, value)
     if name != "up_to":
-        raise RequestRefused(f"{name!r} is unknown; say age_s or up_to")
+        raise RequestRefused(f"{name!r} is unknown; use age_s or up_to")
     try:
         return oldest_up_to(entries, int(value), current)
     except ValueError as problem:

@@ -1,15 +1,15 @@
-"""The lock of a journal directory: one core writes there, and a second one is told who that is.
+"""The lock of a journal directory: one core writes there; a second one fails with a message that names the first.
 
-The lock is the kernel's (flock), so it goes with the process that holds it, however that dies; the file stays. Into
-the file the holder writes one line about itself, for the message that a second server gives. That line counts only
-while somebody holds the lock.
+The lock is the kernel's (flock), so it ends with the process that holds it, however that dies; the file stays. The
+holder writes one line about itself into the file, for the message of a second server. The line is valid only while the
+lock is held.
 
-The core also holds the journal that it writes to (`hold_journal`). So a second one is stopped even if somebody removes
-the lock file under the first: it would get a lock of its own, on another file of the same name.
+The core also locks the journal that it writes to (`hold_journal`). So a second core is stopped even if the lock file is
+removed under the first: it would get a lock of its own, on another file of the same name.
 
-A predecessor that is just dying holds the lock for a moment longer: killed processes give their memory back first, a
-core without supervisor drains, and one that was told to stop makes everything durable. Such a holder is waited for;
-any other is reported after GRACE_S, which covers the time until its dying shows.
+A predecessor that is just dying holds the lock for a moment longer: a killed process frees its memory first, a core
+without supervisor drains, and a core that stops makes everything durable. The second core waits for such a holder. Any
+other holder is reported after GRACE_S, which covers the time until its dying is visible.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ _KILL_PENDING = 1 << 8  # SIGKILL in a signal mask
 
 
 class DirectoryInUse(Exception):
-    """Another server writes to the journal directory; the text says which one and what to do."""
+    """Another server writes to the journal directory; the text names it and says what to do."""
 
     def __init__(self, text: str, holder: "Holder") -> None:
         super().__init__(text)
@@ -43,7 +43,7 @@ class DirectoryInUse(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who says in the file that it holds the lock."""
+    """The process named in the lock file as the holder of the lock."""
 
     pid: int = 0
     supervisor: int = 0
@@ -52,12 +52,12 @@ class Holder:
 
     def __str__(self) -> str:
         if not self.pid:
-            return "a process that did not say who it is"
+            return "an unknown process"
         where = "" if self.host == socket.gethostname() else f" on host {self.host}"
         return f"process {self.pid}{where}, the core of the server with pid {self.supervisor}"
 
     def is_ending(self) -> bool:
-        """Whether it will let go by itself."""
+        """Whether it will release the lock by itself."""
         if not self.pid or self.host != socket.gethostname():
             return self.state == _ENDING
         return self.state == _ENDING or _is_dying(self.pid, self.supervisor)
@@ -76,30 +76,30 @@ def _is_dying(pid: int, supervisor: int) -> bool:
 
 
 class DirectoryLock:
-    """The lock, taken. `ending` tells a successor that it is worth waiting."""
+    """The lock, held. `ending` lets a successor wait for it."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._write(_SERVING)
 
     def ending(self) -> None:
-        """The holder makes everything durable and ends."""
+        """Note that the holder makes everything durable and ends."""
         self._write(_ENDING)
 
     def release(self) -> None:
-        """Let go without ending the process, as the simulation does."""
+        """Release the lock without ending the process, as the simulation does."""
         os.close(self._descriptor)
 
     def _write(self, state: str) -> None:
         line = f"pid={os.getpid()} supervisor={os.getppid()} state={state} host={socket.gethostname()}\n"
-        # On a full disk the lock holds all the same; only nobody can read whose it is.
+        # The lock is valid even if the disk is full; only the holder's line is missing then.
         with contextlib.suppress(OSError):
             os.pwrite(self._descriptor, line.encode(), 0)
             os.ftruncate(self._descriptor, len(line.encode()))
 
 
 def lock_directory(directory: Path, instance_name: str, report: Callable[..., None]) -> DirectoryLock:
-    """Make sure that no other core writes there. `report(id, **values)` logs. Raises DirectoryInUse, OSError."""
+    """Lock the directory against other cores. `report(id, **values)` logs. Raises DirectoryInUse, OSError."""
     path = directory / f"{instance_name}.lock"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
     began_s = time.monotonic()
@@ -111,7 +111,7 @@ def lock_directory(directory: Path, instance_name: str, report: Callable[..., No
             journal = _held_journal(directory, instance_name)
             if journal is None:
                 return DirectoryLock(descriptor)
-            # The lock file is not its.
+            # The lock file does not belong to the holder of the journal.
             held, holder = journal, Holder()
         except BlockingIOError:
             holder = _read_holder(descriptor)
@@ -135,14 +135,14 @@ def lock_directory(directory: Path, instance_name: str, report: Callable[..., No
 
 
 def hold_journal(descriptor: int) -> None:
-    """The journal in use, open: as long as it is, no other core begins on its directory."""
-    # A file system without such locks has the lock file at most.
+    """Lock the journal in use: while it is open, no other core begins on its directory."""
+    # Without such locks in the file system, the lock file is the only protection.
     with contextlib.suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _held_journal(directory: Path, instance_name: str) -> Path | None:
-    """A journal that a core writes to."""
+    """A journal that another core writes to; None if there is none."""
     for places in find_journals(directory, None, instance_name).values():
         for place in places:
             with contextlib.suppress(FileNotFoundError):
@@ -152,7 +152,7 @@ def _held_journal(directory: Path, instance_name: str) -> Path | None:
                 except BlockingIOError:
                     return place.path
                 except OSError:
-                    return None  # there are no such locks here
+                    return None  # the file system has no such locks
                 finally:
                     os.close(descriptor)
     return None

@@ -1,4 +1,4 @@
-"""Writing down publishers while no server runs, before somebody removes journals.
+"""Writing the last sequences of publishers to `clients.ack` while no server runs, before journals are removed.
 
 The caller holds the directory's lock.
 """
@@ -13,7 +13,7 @@ from amps.server.core.older import OlderJournals, RecoveryRefused, usable_client
 
 
 def write_publishers(directory: Path, archive: Path | None, instance_name: str) -> None:
-    """Have `clients.ack` cover all full journals. Raises OSError, LogDamaged, ValueError."""
+    """Make `clients.ack` cover all full journals. Raises OSError, LogDamaged, ValueError."""
     entries = list_journals(directory, archive, instance_name)
     full = [entry for entry in entries if entry.full]
     if not full:
@@ -21,7 +21,7 @@ def write_publishers(directory: Path, archive: Path | None, instance_name: str) 
     headers = [entry.header for entry in entries]
 
     def report(event: str, text: str) -> None:
-        """What is unusable is made anew here."""
+        """Ignore reports: unusable files are made again here."""
 
     end = entries[-1].end_position
     older = OlderJournals(Disk(), directory, archive, instance_name, report)

@@ -1,9 +1,9 @@
-"""Recovery's part about full journals: their indexes, and the last message of each publisher.
+"""The part of recovery for full journals: their indexes, and the last message of each publisher.
 
-`clients.ack` tells who published what up to a position of the log. Of journals that it covers the index is only checked
-(20 GB of log have 20 to 340 MB of indexes, whose checksums take some hundredths of a second); later ones are compared
-with their journals too. Without a usable file, all are. An index that is missing, damaged or does not fit is made again
-by scanning the journal.
+`clients.ack` contains the last sequence of each publisher up to a log position. Indexes of journals that it covers are
+only checked by themselves (20 GB of log have 20 to 340 MB of indexes, whose checksums take some hundredths of a
+second). Later indexes are compared with their journals too; without a usable file, all are. An index that is missing,
+damaged or does not fit is made again by scanning the journal.
 """
 
 import mmap
@@ -27,13 +27,13 @@ PROGRESS_INTERVAL_S = 5.0
 
 
 class RecoveryRefused(Exception):
-    """The journal directory cannot be used as it is; the text says why and what to do."""
+    """The journal directory cannot be used as it is; the text has the reason and the remedy."""
 
 
 def usable_clients_ack(
     directory: Path, instance_name: str, files: Sequence[JournalHeader], end_position: int, report: Report
 ) -> ClientsAck | None:
-    """What `clients.ack` says, if it is about this log, which ends at `end_position`; else None."""
+    """The contents of `clients.ack`, if it belongs to this log, which ends at `end_position`; else None."""
     path = clients_ack_path(directory, instance_name)
     try:
         ack = read_clients_ack(path)
@@ -48,13 +48,13 @@ def usable_clients_ack(
     else:
         fits = ack.position <= files[0].start_position  # its journals were removed
     if not fits or ack.position > end_position:
-        report("1D-0012", f"{path} is not about these journals; their indexes are read instead")
+        report("1D-0012", f"{path} does not belong to these journals; their indexes are read instead")
         return None
     return ack
 
 
 class OlderJournals:
-    """The full journals, added from the oldest on. `clients` is who published what, up to the last one added."""
+    """The full journals, added from the oldest on. `clients`: the last sequences, up to the last journal added."""
 
     def __init__(
         self, disk: Disk, directory: Path, archive: Path | None, instance_name: str, report: Report
@@ -70,7 +70,9 @@ class OlderJournals:
         self.last_timestamp_ns = 0
 
     def add(self, info: JournalHeader, place: JournalPlace) -> None:
-        """Take ends and, unless `clients` covers it, publishers from a journal's index. Raises RecoveryRefused."""
+        """Read the log's end and, unless `clients` covers the journal, its publishers from its index. Raises
+        RecoveryRefused.
+        """
         covered = info.start_position + info.size <= self.clients.position
         reader = self._index(info, place, covered)
         if not covered:
@@ -124,7 +126,7 @@ class OlderJournals:
 
 
 def _read_index(path: Path, info: JournalHeader, place: JournalPlace, covered: bool) -> IndexReader:
-    """An index that belongs to that journal. Raises OSError, IndexDamaged, LogDamaged."""
+    """Read the index of a journal. Raises OSError, IndexDamaged, LogDamaged."""
     with path.open("rb") as file:
         if os.fstat(file.fileno()).st_size == 0:
             raise IndexDamaged("it is empty")
@@ -138,7 +140,7 @@ def _read_index(path: Path, info: JournalHeader, place: JournalPlace, covered: b
 
 
 def _check_ends(reader: IndexReader, journal: LogFile) -> None:
-    """Whether an index begins and ends where its journal does. Raises IndexDamaged, LogDamaged."""
+    """Check that an index begins and ends where its journal does. Raises IndexDamaged, LogDamaged."""
     first = intact_record(journal, journal.start_position, FILE_HEADER_SIZE)
     # A journal may be full without a message, when the first one was too large for it.
     last = intact_record(journal, journal.start_position, reader.end_offset or FILE_HEADER_SIZE)

@@ -1,21 +1,21 @@
 """The core process: the loop around the sequencer.
 
-It has turns as long as there is work (`amps._core.sequencer.sequencer`); then it says that it sleeps, looks once
-more, and waits for its wake-up. Everything that decides is in `amps._core.sequencer.sequencer`; this module opens
-and closes the log for it, looks around between turns and talks to the supervisor.
+It runs turns as long as there is work (`amps._core.sequencer.sequencer`). Then it sets its sleep flag, checks once
+more, and waits for its wake-up. All decisions are made in `amps._core.sequencer.sequencer`. This module opens and
+closes the log for it, does periodic work between turns, and communicates with the supervisor.
 
-Talk with the supervisor (one msgpack list per datagram): in `["transport died", i]`, `["drain"]`; out
+Messages of the supervisor (one msgpack list per datagram): in `["transport died", i]`, `["drain"]`; out
 `["ready", seconds, directories]`, `["transport drained", i]`, `["refused", text, may pass]`, `["failed", text]`.
 
 Requests about journals (list, archive, compress, remove; journal_retention.py) and about queues (queue_answers.py) come
 from the services process over `runtime.core_requests`: `[id, verb, options]` in, `[id, "ok"|"more"|"error", …]` out.
 
-A full disk, or one that takes no new files, does not end the core: what the next journal would be needed for is
-refused, everything else goes on, and the core asks for that journal again and again (refusing.py).
+A full disk, or one on which no files can be made, does not end the core. Messages that would need the next journal are
+refused, all other work goes on, and the core tries again and again to make that journal (refusing.py).
 
-The core exits with 0 after a drain. It exits with EXIT_STORAGE when the journal's device fails, a write or a sync:
-nothing more may be acknowledged (transaction_log.md §20, 35), and only a recovery tells what is there. It exits with
-EXIT_REFUSED when recovery refuses, or cannot be done now. The supervisor tells the cases apart by what it was told.
+The core exits with 0 after a drain. It exits with EXIT_STORAGE when a write or a sync on the journal's device fails:
+nothing more may be acknowledged (transaction_log.md §20, 35), and only a recovery shows what the log contains. It exits
+with EXIT_REFUSED when recovery refuses, or cannot be done now. The supervisor distinguishes the cases by the messages.
 """
 
 import contextlib
@@ -63,7 +63,7 @@ EXIT_REFUSED = 78
 BATCH_BYTES = 1 << 18
 IDLE_WAIT_MS = 100
 ANSWER_WAIT_MS = 1
-# How long the supervisor and the flusher may go unheard while there is work.
+# How long messages of the supervisor and failures of the flusher may go unnoticed while there is work.
 LOOK_INTERVAL_NS = 10_000_000
 BUSY_POLL_NS = 100_000
 ORPHAN_DRAIN_NS = 6_000_000_000
@@ -72,7 +72,7 @@ REQUEST_BYTES_MAX = 65536
 
 
 class Core:
-    """Everything of the core process. Made in the child after the fork."""
+    """The whole core process. It is made in the child after the fork."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Core:
     ) -> None:
         """Disk, clock and threads can be replaced for the simulation; `background`: see Flusher and JournalFiles.
 
-        `directories`: where the log was before the tree was started anew; it must be there still.
+        `directories`: identities of the log's directories before the tree was restarted; they must still be there.
         """
         self._config = config
         self._runtime = runtime
@@ -120,11 +120,11 @@ class Core:
         self._action_pins: ActionPins | None = None
         self._waiting_answers: deque[bytes] = deque()
         self._draining = False
-        self._orphaned_until_ns = 0  # the supervisor died: how long transports may take to drain
+        self._orphaned_until_ns = 0  # how long transports may drain after the supervisor died
         self.sequencer: Sequencer
 
     def run(self) -> int:
-        """Recover, then serve until drained. Returns the exit code of the process."""
+        """Recover, then serve until drained. Return the exit code of the process."""
         began = time.monotonic()
         control = self._runtime.control
         control.state = CORE_RECOVERING
@@ -154,10 +154,10 @@ class Core:
         return 0
 
     def _with_remedy(self, problem: Exception) -> str:
-        """What went wrong, where, and what to do, for a person who has not followed it."""
+        """The text of a failure, with its place and its remedy, complete in itself."""
         cause = problem if isinstance(problem, OSError) else problem.__cause__
         if not isinstance(cause, OSError):
-            return str(problem)  # refusals say it themselves
+            return str(problem)  # refusals contain it
         text = (problem.strerror or str(problem)) if isinstance(problem, DirectoryGone) else str(problem)
         settings = self._config.transaction_log
         if settings is not None and str(self._runtime.directory.path) not in text:
@@ -170,7 +170,7 @@ class Core:
         self._log.log(event, text=text)
 
     def open(self) -> None:
-        """Recover and get ready to serve. Raises RecoveryRefused, StorageFailure, OSError."""
+        """Recover and prepare for serving. Raises RecoveryRefused, StorageFailure, OSError."""
         config = self._config
         now_ns = self._now_ns()
         transient = LogWriter(self._transient_files, False)
@@ -241,7 +241,7 @@ class Core:
         if journal is not None:
             self._begin_actions(journal.position)
         matcher = TopicMatcher(config)
-        # Times in the log rise, also over a restart with a clock that was set back.
+        # Timestamps in the log increase, also over a restart with a clock that was set back.
         began_ns = max(now_ns, recovered.last_timestamp_ns)
         self.sequencer = Sequencer(
             journal,
@@ -262,7 +262,7 @@ class Core:
             try:
                 self._journal_files.wait_for_spares()
             except StorageFailure:
-                # An instance that has a log can serve it, and take what still fits; what does not is refused later.
+                # An instance with a log can serve it, and accept messages that still fit; others are refused later.
                 if recovered.active is None:
                     raise
         for transport, ring in enumerate(self._runtime.ingress):
@@ -272,7 +272,7 @@ class Core:
         self.sequencer.publish_watermarks(self._runtime.control)
 
     def _find_directories(self, directories: list[Path]) -> None:
-        """The directories of the log: made at the first start, later on the same as before. Raises OSError."""
+        """Make the directories of the log at the first start; later check that they are the same. Raises OSError."""
         for directory in directories:
             if not self._had_log:
                 make_directory(self._disk, directory)
@@ -280,7 +280,7 @@ class Core:
             self._directories[str(directory)] = self._disk.expect(directory, known)
 
     def _recover_queues(self, journal: LogWriter, recovered: Recovered) -> CoreQueues:
-        """Make the queues of the log that was recovered. Raises RecoveryRefused, OSError."""
+        """Make the queues of the recovered log. Raises RecoveryRefused, OSError."""
         files, active = self._journal_files, recovered.active
         assert files is not None
         queues = CoreQueues(self._config, self._runtime, self._log, self._disk)
@@ -295,13 +295,13 @@ class Core:
         return queues
 
     def _log_mark(self, journal: LogWriter) -> LogMark:
-        """Where the log ends."""
+        """The end of the log."""
         assert self._journal_files is not None
         info = self._journal_files.in_use
         return LogMark(journal.position, info.number, info.start_position, info.first_txid)
 
     def _begin_actions(self, position: int) -> None:
-        """Nothing is added to the log yet: see where actions on queues stand. Raises OSError."""
+        """Read the positions of actions on queues, before anything is added to the log. Raises OSError."""
         config, settings, files, queues = (
             self._config,
             self._config.transaction_log,
@@ -350,7 +350,7 @@ class Core:
             )
         if active is not None:
             files.make_missing_topic_indexes(recovered.first_number, active.number + recovered.finished)
-        # Recovery left everything on the device, and so did bringing a file into use.
+        # Recovery has synced everything, and so has bringing a file into use.
         flusher.start(journal.position)
 
     def close(self) -> None:
@@ -368,7 +368,7 @@ class Core:
                 self._queues.checkpoints.write_now(self._log_mark(journal))
 
     def _as_record(self, reply: object) -> bytes:
-        """What tells a transport."""
+        """The record that carries a reply to a transport."""
         if isinstance(reply, tuple) and reply[0] == "kick":
             self._take_overs.happened(reply[3], reply[4])
         return control_record(reply)
@@ -407,7 +407,7 @@ class Core:
                     return
                 turns.sleeps()
                 if self._flusher is not None:
-                    # After saying that it sleeps: whoever wants more from now on rings.
+                    # After setting the sleep flag: a transport that needs more from now on sends a wake-up.
                     self._flusher.demand(control.durable_wanted(self._runtime.transports))
                 woken = WOKEN_BY_SIGNAL
                 if not self._pending():
@@ -420,14 +420,14 @@ class Core:
             self.look()
 
     def _transports_drain(self, now_ns: int) -> bool:
-        """Without a supervisor, which would have waited for them: whether transports may still push something."""
+        """Whether transports may still push records, without a supervisor that would have waited for them."""
         control, transports = self._runtime.control, range(self._runtime.transports)
         return now_ns < self._orphaned_until_ns and any(
             control.transport_alive(index) for index in transports
         )
 
     def _idle_ms(self) -> int:
-        """How long nothing has to be done if nobody asks for anything."""
+        """How long the core may sleep without input, in milliseconds."""
         due_ns = self.sequencer.queues_due_ns
         return (
             IDLE_WAIT_MS
@@ -442,11 +442,11 @@ class Core:
         return self._transient_files.trim()
 
     def turn(self) -> bool:
-        """One batch from every transport. True: there was something to do. Raises StorageFailure."""
+        """Process one batch of every transport. True: there was work. Raises StorageFailure."""
         return self.turns.turn(self._now_ns())
 
     def _after_turn(self) -> None:
-        """The sequencer has had its turn."""
+        """Do the work that follows a turn of the sequencer."""
         if self._refusing is not None:
             self._refusing.after_turn()
         if self._queues is not None:
@@ -463,12 +463,12 @@ class Core:
     # --- supervisor ---------------------------------------------------------------------------------------
 
     def _tell(self, *message: object) -> None:
-        # A dead supervisor is noticed by `_listen`.
+        # `_listen` detects a dead supervisor.
         with contextlib.suppress(OSError):
             self._supervisor.send(msgpack.packb(message))
 
     def look(self) -> None:
-        """See to what is not messages: the flusher, the supervisor, requests, transports that died, what is to be told.
+        """Do the work besides messages: flusher, supervisor, requests, dead transports, take-overs to log.
 
         Raises StorageFailure.
         """
@@ -498,7 +498,7 @@ class Core:
             except BlockingIOError:
                 return
             if not data:
-                # Without a supervisor nobody restarts or stops anything: drain and end. Transports do the same.
+                # Without a supervisor no process restarts or stops the others: drain and end. Transports do the same.
                 if not self._draining:
                     self._orphaned_until_ns = time.monotonic_ns() + ORPHAN_DRAIN_NS
                 self._drain()
@@ -510,7 +510,7 @@ class Core:
                 self.turns.replacing.add(message[1])
 
     def _answer_requests(self) -> None:
-        """Requests of the services process, about journals and queues. While it takes no answers, none is read."""
+        """Answer requests of the services process. While it does not read the answers, no further request is read."""
         channel = self._runtime.core_requests
         for _ in range(REQUESTS_PER_LOOK):
             try:
@@ -518,7 +518,7 @@ class Core:
                     channel.send(self._waiting_answers[0])
                     self._waiting_answers.popleft()
                 request = channel.recv(REQUEST_BYTES_MAX)
-            except OSError:  # nothing there, no room there, or nobody
+            except OSError:  # no request, no room for answers, or no services process
                 return
             if not request:
                 return
@@ -538,7 +538,7 @@ class Core:
         self._draining = True
 
     def _replace_transport(self, index: int) -> None:
-        """When all that a dead transport had published is taken: forget its sessions, say that its ring is free."""
+        """Forget a dead transport's sessions when all its records are processed, and report its ring as free."""
         ring = self._runtime.ingress[index]
         if not self.sequencer.ring_is_empty(index):
             return
@@ -548,10 +548,10 @@ class Core:
 
 
 def make_directory(disk: Disk, directory: Path) -> None:
-    """Make a directory whose name outlives a crash of the machine, as what is synced in it does."""
+    """Make a directory whose name survives a crash of the machine, as synced files in it do."""
     directory.mkdir(parents=True, exist_ok=True)
     for parent in directory.absolute().parents:
-        # Directories further up may be unreadable, or of a kind that cannot be synced; then they are not of our making.
+        # Directories further up may be unreadable, or on file systems that cannot sync them; then they existed before.
         with contextlib.suppress(OSError):
             disk.sync_directory(parent)
 
@@ -563,8 +563,8 @@ def run_core(
     supervisor: socket.socket,
     directories: Mapping[str, Identity] | None,
 ) -> int:
-    """Body of the core process; returns its exit code. `directories`: see Core."""
-    # The supervisor decides when to stop: signals to the whole process group must not end the core early.
+    """The body of the core process; returns its exit code. `directories`: see Core."""
+    # The supervisor requests the stop: signals to the whole process group must not end the core early.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     disk = WatchedDisk(runtime.disk_activity)

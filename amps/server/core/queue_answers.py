@@ -1,7 +1,7 @@
-"""The core's answers about its queues: who takes messages from them, and what waits (queues.md §18).
+"""The core's answers about its queues: their subscriptions, and their waiting messages (queues.md §18).
 
-Asked by the services process, as about journals (journal_retention.py): `[id, "queue", number]` or
-`[id, "queue subscriptions", so many to skip]`; answered with rows of `amps._core.queues.manager`.
+The services process sends the requests, as for journals (journal_retention.py): `[id, "queue", number]` or
+`[id, "queue subscriptions", number to skip]`. The answers are rows of `amps._core.queues.manager`.
 """
 
 import msgpack
@@ -16,7 +16,7 @@ NUMBER_MAX = 2**32
 
 
 def answer_about_queues(request: bytes, sequencer: Sequencer) -> list[bytes] | None:
-    """Datagrams to send; None: nothing about queues is asked, or what is asked cannot be understood."""
+    """Datagrams to send; None: the request is not about queues, or is malformed."""
     try:
         asked = msgpack.unpackb(request)
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException):

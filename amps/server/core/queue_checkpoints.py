@@ -1,12 +1,12 @@
-"""Writing down what is in the queues, beside the running core: `queue.cache`, and `queues.ack` with it.
+"""Copying the contents of the queues beside the running core: `queue.cache`, and `queues.ack` with it.
 
-The core thread copies, a few thousand messages in each turn; the housekeeping thread writes, and makes the file count
-when the journal is durable up to the end of the copying: so no acknowledgement is in the copy that a crash of the
-machine could take back. A copy begins when the log has grown enough since the last one, and at an orderly stop. Nothing
-depends on it: if it cannot be written, the next start reads more of the log.
+The core thread copies a few thousand messages in each turn. The housekeeping thread writes them, and completes the file
+when the journal is durable up to the end of the copying: so the copy contains no acknowledgement that a crash of the
+machine could undo. A copy begins when the log has grown enough since the last one, and at an orderly stop. A copy is
+optional: if it cannot be written, the next start reads more of the log.
 
-`queues.ack` is also written when the core opens with queues, or recovery points, that the file does not know: where a
-queue begins must be remembered before it takes its first message.
+`queues.ack` is also written when the core opens with queues, or recovery points, that are not in the file: where a
+queue begins must be stored before it takes its first message.
 """
 
 import contextlib
@@ -44,12 +44,12 @@ Report = Callable[[str, str], None]
 
 class _Phase(enum.Enum):
     IDLE = enum.auto()
-    COPYING = enum.auto()  # the core thread copies, the other one writes
-    COPIED = enum.auto()  # all of it waits for being written, and for the journal; the other thread ends this
+    COPYING = enum.auto()  # the core thread copies, the housekeeping thread writes
+    COPIED = enum.auto()  # waits for writing and for the journal; the housekeeping thread ends this phase
 
 
 def entry_rules(queue: QueueConfig) -> tuple[object, ...]:
-    """What decides which messages enter a queue, and what is remembered of them: with other rules a copy is no use."""
+    """The settings that decide which messages enter a queue, and with which values. Others make a copy useless."""
     return (
         queue.underlying_topic,
         queue.underlying_is_regex,
@@ -62,12 +62,12 @@ def entry_rules(queue: QueueConfig) -> tuple[object, ...]:
 
 
 class QueueCheckpoints:
-    """Of all queues of the instance. What follows says which thread may call what."""
+    """The checkpoints of all queues of the instance. Comments mark which thread may call a method."""
 
     slots_per_step = 16384
     piece_bytes = 1 << 18
     log_bytes_min = 256 << 20
-    """The log has to grow by that much, or by twice the size of the copy, before the next one is made."""
+    """The log must grow by so much, or by twice the size of the copy if that is more, before the next copy."""
 
     def __init__(
         self,
@@ -86,20 +86,20 @@ class QueueCheckpoints:
         self._disk = disk
         self._report = report
         self.wake: Callable[[], None] = lambda: None
-        """Called when there is new work for `step`."""
-        self._last_position = 0  # where the last copy began, or the last attempt
+        """Called when `step` has new work."""
+        self._last_position = 0  # log position at which the last copy, or attempt, began
         self._size_bytes = 0  # of the last copy
         self._kept: dict[int, int] = {}
         self._phase = _Phase.IDLE
-        # While copying, the core thread's
+        # The core thread's, while copying
         self._mark = LogMark(0, 0, 0, 0)
-        self._number = 0  # of the queue that is copied
+        self._number = 0  # of the queue being copied
         self._after = self._until = 0
         self._in_queue = False
         self._buffer: list[bytes] = []
         self._buffered_bytes = 0
         self._starts: list[QueueStart] = []
-        # Handed over
+        # Passed between the threads
         self._pieces: deque[bytes] = deque()
         self._complete_at = 0
         self._broken = (
@@ -111,16 +111,16 @@ class QueueCheckpoints:
     # --- core thread --------------------------------------------------------------------------------------
 
     def use(self, adapter: LogAdapter) -> None:
-        """The queues were made anew."""
+        """Replace the adapter: the queues were made again."""
         self._adapter = adapter
 
     def begin_with(self, last_position: int, size_bytes: int, kept: Mapping[int, int]) -> None:
-        """There is a copy of that size, which began at that position; 0, 0: there is none. `kept`: see QueueStart."""
+        """Set the size and begin of an existing copy; 0, 0: there is none. `kept`: see QueueStart."""
         self._last_position, self._size_bytes = last_position, size_bytes
         self._kept = dict(kept)
 
     def look(self, mark: Callable[[], LogMark], position: int) -> None:
-        """Begin a copy if it is time; the log ends at `position`, which is what `mark` tells more of."""
+        """Begin a copy if it is time. The log ends at `position`, which `mark` describes in full."""
         if self._broken:
             self._forget()
         if self._phase is _Phase.IDLE and position - self._last_position >= max(
@@ -130,12 +130,12 @@ class QueueCheckpoints:
         self.turn(position)
 
     def turn(self, position: int) -> None:
-        """Go on with copying; the log ends at `position`."""
+        """Continue copying; the log ends at `position`."""
         if self._phase is _Phase.COPYING and not self._broken and len(self._pieces) < PIECES_WAITING_MAX:
             self._copy(position)
 
     def _begin(self, mark: LogMark) -> None:
-        # What has left and is in no journal yet would be missing from both.
+        # Removals that are in no journal yet would be missing from both the copy and the log behind it.
         if self._adapter.manager.output.removal_count:
             return
         self._mark = mark
@@ -215,14 +215,14 @@ class QueueCheckpoints:
         self._broken = False
 
     def remember(self, mark: LogMark) -> None:
-        """Write down where each queue begins. Raises OSError."""
+        """Write to queues.ack where each queue begins. Raises OSError."""
         self._mark = mark
         write_queues_ack(
             self._disk, self._ack_path, mark, [self._start_of(number) for number in range(len(self._queues))]
         )
 
     def write_now(self, mark: LogMark) -> None:
-        """Orderly stop, after the housekeeping thread has ended: everything is durable, nothing changes any more."""
+        """Write a copy at an orderly stop, after the end of the housekeeping thread: all is durable and unchanging."""
         self._abandon()
         self._forget()
         self._begin(mark)
@@ -239,17 +239,17 @@ class QueueCheckpoints:
     # --- housekeeping thread --------------------------------------------------------------------------------
 
     def due(self) -> bool:
-        """Whether `step` has something to do now."""
+        """Whether `step` has work now."""
         return not self._broken and (bool(self._pieces) or self._is_complete())
 
     def _is_complete(self) -> bool:
         return self._phase is _Phase.COPIED and self._control.durable >= self._complete_at
 
     def step(self) -> bool:
-        """Do one piece. False: there was nothing to do now."""
+        """Do one part of the work. False: there was nothing to do now."""
         if self._broken:
             return False
-        complete = self._is_complete()  # before looking for pieces: then there come no more
+        complete = self._is_complete()  # read before the pieces: when it is True, no more are added
         try:
             if self._pieces:
                 self._write(self._pieces.popleft())

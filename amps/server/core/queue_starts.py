@@ -1,13 +1,14 @@
-"""With what each queue begins at a start of the instance, and from where on it needs the log (queues.md §17).
+"""The state each queue has after recovery, and the log position from which it must be read (queues.md §17).
 
-- A queue that `queues.ack` does not know, or by another RecoveryPoint, begins at its RecoveryPoint with nothing.
-- One that is in `queue.cache` as it is configured now begins with what is there, and needs the log since it was copied.
-- Any other begins where `queues.ack` says, with nothing: all that was in it came later. So does one whose definition
-  has changed, which so gets by its new rules what had not left it. It will begin there again when that is needed, so
-  that what the new rules exclude is not lost with them.
+- A queue that is not in `queues.ack`, or has another RecoveryPoint there, begins empty at its RecoveryPoint.
+- A queue that is in `queue.cache` with its current configuration begins with the messages there. It needs the log from
+  the begin of the copying on.
+- Any other queue begins empty at its position in `queues.ack`: all its messages entered later. So does a queue whose
+  definition has changed: by its new rules it then takes the messages that had not left it. It will begin there again as
+  long as that is needed, so that messages that the new rules exclude are not lost with them.
 
-`queues.ack` decides what is known. Without it, the cache does; without both, each queue begins at its RecoveryPoint
-(D-37). What cannot be used, or is about another log, is reported and is as if it were not there.
+`queues.ack` decides which queues are known; without it, the cache does. Without both, each queue begins at its
+RecoveryPoint (D-37). A file that is unusable, or belongs to another log, is reported and ignored.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,7 +27,7 @@ Deferred = tuple[tuple[int, int, int], ...]
 
 
 class QueueStarts:
-    """Where all queues begin. `restore` comes first, then `find_others`."""
+    """Where all queues begin. Call `restore` first, then `find_others`."""
 
     def __init__(
         self,
@@ -47,13 +48,14 @@ class QueueStarts:
         self._cache = self._read_cache()
         self._restored: set[int] = set()
         self.news = self._known is None or set(self._known) != {_key(queue) for queue in queues}
-        """Whether `queues.ack` does not say what it should."""
+        """Whether `queues.ack` must be written again."""
         self.position = limit
-        """From where on the log has to be read."""
+        """Log position from which the log must be read."""
         self.kept: dict[int, int] = {}
-        """By queue: where it begins whatever is in it, because its definition has changed."""
+        """By queue: a position at which it must begin regardless of its contents, because its definition has changed.
+        """
         self.copied = 0, 0
-        """Where the copying of what was restored began in the log, and the size of that copy in bytes."""
+        """Log position at which the copying of the restored contents began, and the size of that copy in bytes."""
 
     def _read_ack(self, path: Path) -> dict[Key, QueueStart] | None:
         try:
@@ -67,7 +69,7 @@ class QueueStarts:
             )
             return None
         if not self._journals or not mark.fits(self._journals, self._limit):
-            self._report("31-0005", f"{path} is not about these journals, and not used")
+            self._report("31-0005", f"{path} does not belong to these journals, and is not used")
             return None
         return {(start.name, start.message_type): start for start in starts}
 
@@ -81,15 +83,15 @@ class QueueStarts:
             self._report("31-0005", f"{path} cannot be used ({problem}); the log is read instead")
             return None
         if not self._journals or not reader.mark.fits(self._journals, self._limit):
-            self._report("31-0005", f"{path} is not about these journals; the log is read instead")
+            self._report("31-0005", f"{path} does not belong to these journals; the log is read instead")
             return None
         return reader
 
-    # --- what was copied ------------------------------------------------------------------------------------
+    # --- queues in the copy ---------------------------------------------------------------------------------
 
     def restore(self, adapter: LogAdapter) -> bool:
-        """Put into the queues what the cache has of them. False: it was damaged after all, and the queues are of no
-        use now. Raises QueueMemoryFull.
+        """Restore the queues' contents from the cache. False: the cache is damaged, and the queues must be made again.
+        Raises QueueMemoryFull.
         """
         if self._cache is None:
             return True
@@ -126,7 +128,7 @@ class QueueStarts:
         return True
 
     def _is_of(self, cached: CachedQueue, queue: QueueConfig) -> bool:
-        """Whether it is a copy of the queue as it is configured and known now."""
+        """Whether a copy is of the queue as it is configured and known now."""
         point = recovery_point_key(queue.recovery_point)
         known = None if self._known is None else self._known.get(_key(queue))
         return (
@@ -138,7 +140,7 @@ class QueueStarts:
     # --- the others -----------------------------------------------------------------------------------------
 
     def find_others(self, adapter: LogAdapter, points: RecoveryPoints) -> None:
-        """Let the other queues begin with nothing, at the right place. Raises LogDamaged, OSError."""
+        """Set the state of the other queues: empty, at the right position. Raises LogDamaged, OSError."""
         for number, config in enumerate(self._queues):
             if number in self._restored:
                 continue
@@ -160,8 +162,8 @@ class QueueStarts:
                 self.kept[number] = known.position
                 self._report(
                     "31-0007",
-                    f"{queue.name}: what enters it was changed; it is made again, of the log from position "
-                    f"{known.position} on, of what had not left it",
+                    f"{queue.name}: the rules for its messages were changed; it is made again from the log, from "
+                    f"position {known.position} on, with the messages that had not left it",
                 )
             elif known.kept:
                 self.kept[number] = known.kept

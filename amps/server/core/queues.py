@@ -1,8 +1,9 @@
-"""The queues of the core process: their memory, their settings, and how they come back at a start.
+"""The queues of the core process: their memory, their settings, and their recovery at a start.
 
-What decides is in `amps._core.queues.manager`; here is what it takes: a structured array that other processes can
-read, in the runtime directory, the expressions of the configuration, compiled, and the log, of which the queues are
-made again at every start, from what was written down of them on (queue_starts.py, queue_checkpoints.py).
+All decisions are made in `amps._core.queues.manager`. This module provides what the manager needs. That is a structured
+array in the runtime directory that other processes can read, the compiled expressions of the configuration, and the
+log. At every start the queues are made again from the log, beginning with their stored state (queue_starts.py,
+queue_checkpoints.py).
 """
 
 import mmap
@@ -50,14 +51,14 @@ REPORT_INTERVAL_S = 1.0
 REFUSALS_INTERVAL_S = 60.0
 NS_PER_S = 1_000_000_000
 DEFERRED_ACKS_MAX = 1_000_000
-"""So many acknowledgements may wait for messages that are not there, in all queues: 270 MB of memory."""
+"""Number of acknowledgements that may wait for unknown messages, in all queues: 270 MB of memory."""
 DEFERRED_ACKS_PER_CLIENT_MAX = 250_000
-"""So many of them those of one connection."""
+"""Number of these for one connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """A queue as the engine wants it described; see _QueueSettings in manager.pyi."""
+    """The settings of a queue in the form that the engine takes; see _QueueSettings in manager.pyi."""
 
     at_least_once: bool
     strict_leasing: bool
@@ -75,7 +76,7 @@ class EngineSettings:
 
 
 def engine_settings(queue: QueueConfig) -> EngineSettings:
-    """What a configured queue means to the engine."""
+    """The engine's settings for a configured queue."""
     return EngineSettings(
         at_least_once=queue.semantics == "at-least-once",
         strict_leasing=queue.leasing == "strict",
@@ -100,8 +101,8 @@ def _ns(interval_s: float | None) -> int | None:
 def queue_rules(
     queue: QueueConfig, evaluations: EvaluationContexts, functions: Functions
 ) -> QueueRules | None:
-    """What the expressions of a queue decide of its messages; None: it has none. They were checked with the
-    configuration, by the same rules.
+    """The compiled expressions of a queue, which decide about its messages; None: it has none. They were checked with
+    the configuration, by the same rules.
     """
     asks: list[bool] = []
 
@@ -121,17 +122,17 @@ def queue_rules(
 
 
 class CoreQueues:
-    """All queues of the instance. Made once per core."""
+    """All queues of the instance. It is made once per core."""
 
     def __init__(self, config: ServerConfig, runtime: Runtime, log: EventLog, disk: Disk) -> None:
-        """Raises OSError if the memory cannot be had."""
+        """Raises OSError if the memory cannot be allocated."""
         settings = config.transaction_log
         assert settings is not None
         self._config = config
         self._runtime = runtime
         self._log = log
         self.topics = QueueTopics(config)
-        # Whoever published may be gone when the log is read again: nothing is asked about publishers.
+        # Expressions cannot refer to publishers, which may be gone when the log is read again.
         self._evaluations = EvaluationContexts(
             make_message_types(config.message_types.values()),
             config.name,
@@ -152,7 +153,7 @@ class CoreQueues:
         self._log.log(event, text=text)
 
     def _make(self) -> LogAdapter:
-        """The queues, with nothing in them. Raises OSError."""
+        """Make the queues, without messages. Raises OSError."""
         config, runtime = self._config, self._runtime
         memory = _SharedMemory(runtime.queue_slots_path, arena_bytes(BLOCKS_MAX))
         counters = _SharedMemory(runtime.queue_counters_path, COUNTERS_BYTES * len(config.queues))
@@ -179,10 +180,10 @@ class CoreQueues:
         mark: LogMark,
         last_sequence: Callable[[int], int],
     ) -> None:
-        """Make the queues of a log: what was written down of them, and the log from there on, up to `limit`.
+        """Make the queues of a log: from their stored state, and from the log behind it, up to `limit`.
 
-        `journals`: oldest first, the last one may be in use; `mark` tells of the end of the log, for the next start.
-        `last_sequence(publisher id)`: the highest one in the log. Raises RecoveryRefused, OSError.
+        `journals`: oldest first, the last one may be in use. `mark` describes the end of the log, for the next start.
+        `last_sequence(publisher id)`: the highest sequence in the log. Raises RecoveryRefused, OSError.
         """
         began_s = time.monotonic()
         settings = self._config.transaction_log
@@ -206,11 +207,11 @@ class CoreQueues:
                 self._read(directory, journals, starts.position, limit)
         except (LogDamaged, ValueError) as problem:
             raise RecoveryRefused(
-                f"the queues cannot be made of the log: {problem}; run 'amps journal verify'"
+                f"the queues cannot be rebuilt from the log: {problem}; run 'amps journal verify'"
             ) from problem
         except MemoryError as problem:
             raise OSError(
-                f"the queues cannot be made of the log: {problem}; more memory is needed in "
+                f"the queues cannot be rebuilt from the log: {problem}; more memory is needed in "
                 f"{self._runtime.directory.path.parent}, see AMPS_RUNTIME_DIRECTORY"
             ) from problem
         for queue in self.adapter.manager.queues:
@@ -235,7 +236,7 @@ class CoreQueues:
         )
         cursor = LogCursor(directory, number, 0, True)
         cursor.fetch()
-        cursor.skip_to(position)  # learning the topics on the way
+        cursor.skip_to(position)  # this also reads the numbers of the topics
         begin = cursor.position
         told_s = time.monotonic()
         while not rebuild(cursor, self.adapter, limit, STEP_BYTES):
@@ -244,7 +245,8 @@ class CoreQueues:
                 told_s = now_s
                 share = (cursor.position - begin) / max(1, limit - begin)
                 self._report(
-                    "31-0002", f"queues are made of the log: {share:.0%} read, {self._depth():,} messages"
+                    "31-0002",
+                    f"queues are rebuilt from the log: {share:.0%} read, {self._depth():,} messages",
                 )
 
     def _resolve(self, topic: str, message_type: str) -> RecordedTopic:
@@ -261,8 +263,8 @@ class CoreQueues:
     # --- while the core runs --------------------------------------------------------------------------------
 
     def look(self, now_s: float, mark: Callable[[], LogMark], position: int) -> None:
-        """Begin with a checkpoint if it is time, and tell, once in a while, what does not work. The log ends at
-        `position`, of which `mark` tells more.
+        """Begin a checkpoint if it is time, and log problems at intervals. The log ends at `position`, which `mark`
+        describes in full.
         """
         self.checkpoints.look(mark, position)
         if now_s < self._next_report_s:
@@ -284,13 +286,13 @@ class CoreQueues:
 
     @property
     def all_written(self) -> bool:
-        """Whether the journal has a record of all that has left the queues."""
+        """Whether the journal has a record of every removal from the queues."""
         return self.adapter.manager.output.removal_count == 0
 
     def oldest_journal(self, number_at: Callable[[int], int]) -> int:
-        """Number of the oldest journal that holds a message of a queue (queues.md §14.6); NO_JOURNAL: none does.
+        """Number of the oldest journal that contains a message of a queue (queues.md §14.6); NO_JOURNAL: there is none.
 
-        For another thread than the core's: what a queue needs is looked up while the core stands still.
+        It may be called by other threads than the core's: the positions are read while the core stands still.
         """
         needed = [oldest_needed(queue) for queue in self.adapter.manager.queues]
         oldest = min((position for position in needed if position is not None), default=None)
@@ -298,7 +300,7 @@ class CoreQueues:
 
 
 class _SharedMemory:
-    """A file in memory, mapped; it takes room where it is written to."""
+    """A mapped file in memory; it takes memory only where it is written to."""
 
     def __init__(self, path: Path, size: int) -> None:
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -306,5 +308,5 @@ class _SharedMemory:
         self.view = mmap.mmap(self._descriptor, max(size, mmap.PAGESIZE))
 
     def make_room(self, offset: int, length: int) -> None:
-        """A page that cannot be had would end the process when it is written to. Raises OSError."""
+        """Allocate the pages: a write to a page without memory would end the process. Raises OSError."""
         os.posix_fallocate(self._descriptor, offset, length)

@@ -1,20 +1,20 @@
-"""Bringing a journal directory back: what is there, where it ends, who published what.
+"""Recovering a journal directory: which journals there are, where the log ends, and the publishers' last sequences.
 
-Called once, before anything is accepted. The newest file in use is scanned whole and its index built; of the
-older ones only header and index are read (older.py), whether they lie in the journal directory or in the archive,
+Called once, before any client is accepted. The newest file in use is scanned completely and its index built. Of the
+older ones only header and index are read (older.py), whether they are in the journal directory or in the archive,
 plain or compressed.
 
-Torn or damaged? After a crash of the machine the last batch may be written in part; it was never acknowledged, so
-it is cut off, with a log line. But what was acknowledged must be there. Two witnesses tell how far that is: the
-watermark file, and the watermark that every record carries. If intact records end before that point, the file is
-damaged: recovery refuses, naming file, offset and the tool to run (transaction_log.md §12, §20 items 33, 34).
+Torn or damaged? After a crash of the machine the last batch may be written in part. It was never acknowledged, so it
+is cut off, with a log line. But acknowledged records must be there. Two sources tell how far that is: the watermark
+file, and the watermark that every record carries. If intact records end before that point, the file is damaged:
+recovery refuses, naming file, offset and the tool to run (transaction_log.md §12, §20 items 33, 34).
 
-Only the newest journal can be torn, because its predecessor is synced to its end before it comes into use. And the
-only header that can be torn is that of a file just coming into use, whose rest then is zeros.
+Only the newest journal can be torn, because its predecessor is synced to its end before it comes into use. The only
+header that can be torn is that of a file just coming into use, which has only zeros behind the header.
 
-What recovery hands over counts as durable at once, so it is on the device before recovery returns. To sync is not
-enough for that: a process whose sync failed may have left pages that are right in memory, missing on the device and
-taken for clean by the kernel. What nobody promised yet is therefore written once more, and then synced.
+Recovered records count as durable at once, so recovery puts them on the device before it returns. A sync is not enough
+for that: after a failed sync, a process may have left pages that are correct in memory, missing on the device, and
+marked clean by the kernel. Records behind the durable watermark are therefore written once more, and then synced.
 """
 
 import itertools
@@ -54,7 +54,7 @@ ZEROS = bytes(MIB)
 
 @dataclass
 class Recovered:
-    """What recovery found. `active` is None for an empty log; then the first file to use is `first_number`."""
+    """The result of recovery. `active` is None for an empty log; then the first file to use is `first_number`."""
 
     first_number: int = 0
     spares: set[int] = field(default_factory=set)
@@ -67,7 +67,7 @@ class Recovered:
     last_txid: int = 0
     last_timestamp_ns: int = 0
     journals: list[JournalEntry] = field(default_factory=list)  # the full ones before the active one
-    # Who published what in these.
+    # The last sequences of the publishers in these journals.
     clients: ClientsAck = field(default_factory=ClientsAck, compare=False)
 
 
@@ -80,15 +80,15 @@ def recover(
     archive: Path | None = None,
     forget_before_ns: int = 0,
 ) -> Recovered:
-    """Recover. `make_index` gives the builder for the index of the file in use. Raises RecoveryRefused, OSError.
+    """Recover a log. `make_index` makes the builder for the index of the file in use. Raises RecoveryRefused, OSError.
 
-    `forget_before_ns`: publishers that have been silent since then are new ones (InactiveClientAckExpiration).
+    `forget_before_ns`: publishers without messages since then are treated as new (InactiveClientAckExpiration).
     """
     directories = [directory] if archive is None else [directory, archive]
     for path in directories:
         for unfinished in unfinished_files(path, instance_name):
             disk.unlink(unfinished)
-        # A process that was killed after it gave a file its name may not have made the name durable.
+        # A process may have been killed between renaming a file and syncing its directory.
         disk.sync_directory(path)
     found = find_journals(directory, archive, instance_name)
     if not found:
@@ -124,12 +124,12 @@ def recover(
     active = journals[files[-1].number]
     if active.archived or active.compressed:
         raise RecoveryRefused(
-            f"{active.path} is the newest journal and must lie uncompressed in {directory}: put it back (zstd -d "
+            f"{active.path} is the newest journal and must be uncompressed in {directory}: put it back (zstd -d "
             "restores a compressed one), or put the later ones back"
         )
     index = _add_active(disk, directory, instance_name, active, files[-1], make_index, result, report)
     older = OlderJournals(disk, directory, archive, instance_name, report)
-    # The log goes on in the next file after an end-of-file record, whatever lies behind that.
+    # After an end-of-file record the log continues in the next file, at the end of this one.
     end = files[-1].start_position + files[-1].size if result.finished else result.position
     older.clients = usable_clients_ack(directory, instance_name, files, end, report) or ClientsAck()
     for info in files[:-1]:
@@ -142,7 +142,7 @@ def recover(
     everybody.take(summary_of(index.publishers_seen()))
     dropped = everybody.forget_before(forget_before_ns)
     if dropped:
-        report("1D-0015", f"{dropped} publishers were silent for too long and are new ones now")
+        report("1D-0015", f"{dropped} publishers were silent for too long and are treated as new now")
         result.clients.forget_before(forget_before_ns)
     result.publishers = everybody.last_sequences()
     _remove_indexes_before(disk, directory, archive, instance_name, numbers[0])
@@ -152,7 +152,7 @@ def recover(
 def _tell_of_missing(
     directory: Path, archive: Path | None, instance_name: str, first_number: int, report: Report
 ) -> None:
-    """A log without its oldest journals is one, so it is used; but who did not remove them shall know."""
+    """Report missing oldest journals. The log is usable without them, but their removal may be a mistake."""
     expected = first_kept(directory, instance_name)
     if first_number <= expected:
         return
@@ -160,14 +160,14 @@ def _tell_of_missing(
     report(
         "1D-0021",
         f"the log begins with journal {first_number:010d}: journals {expected:010d} to {first_number - 1:010d} are "
-        f"{where}, and were not removed by the server; replays do without their messages. If the archive was not "
+        f"{where}, and were not removed by the server; replays omit their messages. If the archive was not "
         "mounted, mount it and start again; if they were removed on purpose, 'amps journal remove "
         f"{directory} -name {instance_name} -up-to {first_number - 1}' makes it known",
     )
 
 
 def _only_place(disk: Disk, places: list[JournalPlace], report: Report) -> JournalPlace:
-    """The place that counts. A crash while the journal was moved left it at two: both are whole, one goes."""
+    """The place of a journal that is used. A crash during a move leaves two complete copies: one is removed."""
     first = places[0]
     for surplus in places[1:]:
         try:
@@ -187,7 +187,7 @@ def _only_place(disk: Disk, places: list[JournalPlace], report: Report) -> Journ
 def _remove_indexes_before(
     disk: Disk, directory: Path, archive: Path | None, instance_name: str, first_number: int
 ) -> None:
-    """Remove what a crash left of a journal that was being removed."""
+    """Remove indexes that a crash left when their journals were being removed."""
     number = first_number - 1
     while number >= 0:
         left = [
@@ -204,14 +204,12 @@ def _remove_indexes_before(
 
 
 def _begin_anew(disk: Disk, directory: Path, instance_name: str, report: Report) -> None:
-    """No journals at all: somebody removed them, or there were none. What was promised before is void."""
+    """Begin a new log without journals: they were removed, or there were none. Earlier watermarks are void."""
     _forget_publishers(disk, directory, instance_name)
     forget_removals(disk, directory, instance_name)
     path = watermark_path(directory, instance_name)
     if read_watermark(path):
-        report(
-            "1D-0007", f"there are no journals in {directory} although there were some; the log begins anew"
-        )
+        report("1D-0007", f"there are no journals in {directory} although there were some; a new log begins")
         descriptor = disk.open(path, os.O_RDWR)
         try:
             disk.write(descriptor, memoryview(bytes(WATERMARK_FORMAT.size)), 0)
@@ -221,7 +219,7 @@ def _begin_anew(disk: Disk, directory: Path, instance_name: str, report: Report)
 
 
 def _forget_publishers(disk: Disk, directory: Path, instance_name: str) -> None:
-    """Before a log begins anew: what is said of an old one must never be taken for the new one's."""
+    """Remove `clients.ack` before a log begins anew: it must never be taken for the new log's."""
     path = clients_ack_path(directory, instance_name)
     if path.exists():
         disk.unlink(path)
@@ -242,7 +240,7 @@ def _header(instance_name: str, place: JournalPlace) -> JournalHeader | None:
     if header.instance_name != instance_name:
         raise RecoveryRefused(f"{path} belongs to instance {header.instance_name!r}; move it away")
     if header.number != place.number:
-        raise RecoveryRefused(f"{path} says that it is journal {header.number}; give it back its name")
+        raise RecoveryRefused(f"{path} contains journal {header.number}; restore its name")
     if not header.in_use and (place.compressed or place.archived):
         raise RecoveryRefused(f"{path} holds a journal that was never used; remove it")
     return header if header.in_use else None
@@ -255,10 +253,10 @@ def _discard_damaged_spares(
     found: dict[int, list[JournalPlace]],
     report: Report,
 ) -> None:
-    """Remove spares that lie behind a whole one and are damaged or behind a gap, and all that follow these.
+    """Remove spares behind an intact one that are damaged or behind a gap, and all spares that follow these.
 
-    Journals come into use in the order of their numbers, so that nothing behind an unused one holds messages, and the
-    server makes it again. What looks as if it held some is left, for the start to be refused.
+    Journals come into use in the order of their numbers, so that none behind an unused one contains messages. The
+    server makes them again. A file that seems to contain messages is left, so that the start is refused.
     """
     whole: set[int] = set()
     spares: list[int] = []
@@ -288,7 +286,7 @@ def _discard_damaged_spares(
         report(
             "1D-0022", f"{path} is removed: it was never used, and it or one before it is damaged or missing"
         )
-        # From the last one on, so that a crash leaves no other gap than there was.
+        # From the last one on, so that a crash leaves no additional gap.
         disk.unlink(path)
         disk.sync_directory(directory)
 
@@ -304,7 +302,7 @@ def _discard_torn(
 ) -> None:
     """Remove a file that was being brought into use when the machine stopped. Raises RecoveryRefused.
 
-    Such a file comes right after those in use and holds nothing behind its torn header; anything else is damage.
+    Such a file comes right after those in use and contains only zeros behind its torn header. Any other case is damage.
     """
     number, damage = min(torn.items())
     path = journals[number].path
@@ -313,7 +311,7 @@ def _discard_torn(
     if len(torn) > 1 or number != next_number or not whole_size or not _is_empty_behind_header(path):
         raise RecoveryRefused(f"{damage}; {REPAIR_HINT}") from damage
     _check_watermark(directory, instance_name, files[-1].start_position + files[-1].size if files else 0)
-    report("1D-0006", f"{path}: the header of an unused journal was torn; it is made anew")
+    report("1D-0006", f"{path}: the header of an unused journal was torn; it is made again")
     # From the last spare on, so that a crash leaves no gap in the numbers.
     for spare in sorted((n for n in journals if n >= number), reverse=True):
         disk.unlink(journals[spare].path)
@@ -373,7 +371,7 @@ def _add_active(
     result: Recovered,
     report: Report,
 ) -> IndexBuilder:
-    """Scan the newest journal, decide about its tail, and note where to go on. Returns its index."""
+    """Scan the newest journal, decide about its tail, and note the end of the log. Return the journal's index."""
     path = place.path
     index = make_index(info)
     found = scan_file(LogFile(str(path), info.number), info.start_position, index)
@@ -404,9 +402,9 @@ def _add_active(
 
 
 def _make_durable(disk: Disk, path: Path, found: ScanResult, durable_offset: int) -> int:
-    """Put everything up to the last intact record on the device, zeros over what follows a damaged one.
+    """Put everything up to the last intact record on the device, and zeros over the rest behind a damaged one.
 
-    Before `durable_offset` everything is there already. Returns how many bytes were cut off.
+    Everything before `durable_offset` is on the device already. Returns how many bytes were cut off.
     """
     descriptor = disk.open(path, os.O_RDWR)
     try:

@@ -1,6 +1,6 @@
-"""Where in the log a queue begins that knows nothing yet: its RecoveryPoint as a log position (queues.md §17).
+"""The RecoveryPoint of a queue as a log position, at which a queue without stored state begins (queues.md §17).
 
-Looked up once, when the queue is new or its RecoveryPoint has changed; the position is remembered in `queues.ack`.
+It is looked up once, when the queue is new or its RecoveryPoint has changed. `queues.ack` stores the position.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,14 +15,14 @@ from amps.journal.queues_ack import RecoveryPointKey
 
 
 def recovery_point_key(point: RecoveryPoint) -> RecoveryPointKey:
-    """What a recovery point means: the same for all that mean the same."""
+    """The meaning of a recovery point, as a key: recovery points with the same meaning have the same key."""
     if point.kind == "bookmark":
         return (point.kind, point.bookmarks)
     return (point.kind,) if point.time_ns is None else (point.kind, point.time_ns)
 
 
 class RecoveryPoints:
-    """Looks recovery points up in a log that is at rest."""
+    """Looks up recovery points in a log that is at rest."""
 
     def __init__(
         self,
@@ -31,14 +31,14 @@ class RecoveryPoints:
         limit: int,
         index_paths: Callable[[int], list[Path]],
     ) -> None:
-        """`journals`: oldest first; the log ends at `limit`. `index_paths`: where the index of a full one may lie."""
+        """`journals`: oldest first; the log ends at `limit`. `index_paths`: of a full journal."""
         self._directory = directory
         self._journals = journals
         self._limit = limit
         self._index_paths = index_paths
 
     def position_of(self, point: RecoveryPoint) -> int | None:
-        """The log position; None: none of its bookmarks is in the log. Raises LogDamaged, OSError."""
+        """The log position of a recovery point; None: its bookmarks are not in the log. Raises LogDamaged, OSError."""
         if point.kind == "now" or not self._journals:
             return self._limit
         if point.kind == "time":
@@ -50,7 +50,7 @@ class RecoveryPoints:
         return self._journals[0].start_position
 
     def _position_at(self, time_ns: int) -> int:
-        """Of the first record of that time or a later one; the end if there is none."""
+        """Position of the first record of that time or a later one; the end of the log if there is none."""
         for info in self._journals:
             index = self._index(info)
             if index is not None and index.last_timestamp_ns < time_ns:
@@ -76,7 +76,7 @@ class RecoveryPoints:
         return None
 
     def _index(self, info: JournalHeader) -> IndexReader | None:
-        """Of a full journal; None: it has to be read itself."""
+        """The index of a full journal; None: there is none, so the journal itself has to be read."""
         for path in self._index_paths(info.number):
             try:
                 index = IndexReader(path.read_bytes(), True)
@@ -88,5 +88,5 @@ class RecoveryPoints:
 
 
 def index_paths_of(directory: Path, archive: Path | None, instance_name: str) -> Callable[[int], list[Path]]:
-    """For RecoveryPoints."""
+    """The argument `index_paths` of RecoveryPoints."""
     return lambda number: index_places(directory, archive, instance_name, number)

@@ -1,7 +1,7 @@
-"""When the journal cannot go on: messages are refused, loudly, until the next file can be had.
+"""Refusing messages while the journal cannot continue, until the next file can be made.
 
-The sequencer decides and the control page tells the transports; this module asks for the next journal again and again,
-has one left that was removed (storage_monitor.py), and says in the log what is going on.
+The sequencer decides and the control page informs the transports. This module tries to prepare the next journal again
+and again, makes the core leave a journal that was removed (storage_monitor.py), and logs begin and end of the refusal.
 """
 
 import time
@@ -16,7 +16,7 @@ RETRY_NS = 1_000_000_000
 
 
 class Refusing:
-    """What the core's loop asks after each turn and at each look around."""
+    """Called by the core's loop after each turn and at each look."""
 
     def __init__(
         self, sequencer: Sequencer, files: JournalFiles, control: ControlPage, log: EventLog
@@ -25,11 +25,11 @@ class Refusing:
         self._files = files
         self._control = control
         self._log = log
-        self._since_ns: int | None = None  # monotonic; None: everything is taken
+        self._since_ns: int | None = None  # monotonic; None: no messages are refused
         self._retry_at_ns = 0
 
     def after_turn(self) -> None:
-        """Notice whether messages are refused from now on, or taken again."""
+        """Notice whether messages are refused from now on, or accepted again."""
         if self._sequencer.refuses == (self._since_ns is not None):
             return
         now_ns = time.monotonic_ns()
@@ -45,7 +45,7 @@ class Refusing:
             self._since_ns = None
 
     def look(self) -> None:
-        """Try the next journal again, and leave one that was removed. Raises StorageFailure."""
+        """Try to prepare the next journal again, and leave a journal that was removed. Raises StorageFailure."""
         sequencer, journal = self._sequencer, self._sequencer.journal
         assert journal is not None
         refused = self._since_ns is not None

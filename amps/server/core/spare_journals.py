@@ -1,10 +1,10 @@
-"""Spare journals: files that lie ready, filled with zeros and synced, so that appending never waits for blocks.
+"""Spare journals: files that are ready, filled with zeros and synced, so that appending never waits for blocks.
 
-Two threads meet here. The core waits for a file (`wait_for`) and says which one it took; the housekeeping thread makes
-them (`make`), and tries again every RETRY_S when the disk is full or refuses. All of it stands under `changed`, which
-is notified of every change.
+Two threads share this class. The core waits for a file (`wait_for`) and reports which one it has taken (`used`). The
+housekeeping thread makes files (`make`), and tries again every RETRY_S when the disk is full or returns errors. All
+state is protected by `changed`, which is notified of every change.
 
-A spare is made under another name and renamed when it is whole and synced: a journal's name always denotes a
+A spare is made under another name, and renamed when it is complete and synced: a journal's name always denotes a
 full-size file.
 """
 
@@ -27,7 +27,7 @@ REPORT_AGAIN_S = 60.0
 def make_spare(disk: Disk, directory: Path, instance_name: str, number: int, size_bytes: int) -> None:
     """Make one journal file, full of zeros and synced, under its final name. Raises OSError."""
     with whole_file(disk, journal_path(directory, instance_name, number)) as descriptor:
-        # First ask for all blocks, so that a full disk is noticed before half of it is written.
+        # Allocate all blocks first, so that a full disk is noticed before half of it is written.
         disk.allocate(descriptor, size_bytes)
         for offset in range(0, size_bytes, STEP_BYTES):
             disk.fill(descriptor, offset, min(STEP_BYTES, size_bytes - offset))
@@ -38,7 +38,7 @@ def make_spare(disk: Disk, directory: Path, instance_name: str, number: int, siz
 
 
 class SpareJournals:
-    """Which journals lie ready, and the making of more."""
+    """The spare journals that are ready, and the making of more."""
 
     def __init__(
         self,
@@ -51,8 +51,8 @@ class SpareJournals:
         changed: threading.Condition,
         make_one: Callable[[], object] | None,
     ) -> None:
-        """`preallocated` counts the file in use; `report(id, text)` logs. `make_one`: what to do instead of waiting for
-        the housekeeping thread; None: there is one.
+        """`preallocated` counts the file in use; `report(id, text)` logs. `make_one` is called instead of waiting for
+        the housekeeping thread; None: there is that thread.
         """
         self._directory = directory
         self._instance_name = instance_name
@@ -68,16 +68,16 @@ class SpareJournals:
         self._retry_at_s = 0.0
         self._reported: tuple[str, float] = ("", 0.0)
         self.failure: OSError | None = None
-        """Why the last one could not be made; None: it could."""
+        """The error of the last spare that could not be made; None: it was made."""
 
     def start(self, found: set[int], in_use: int) -> None:
-        """Begin with what recovery found; `in_use` is the file in use (-1: none yet). Raises OSError."""
+        """Begin with the spares that recovery found; `in_use` is the file in use (-1: none yet). Raises OSError."""
         self._ready = self._usable(found)
         self._in_use = in_use
 
     def _usable(self, found: set[int]) -> set[int]:
-        """Spares of the configured size. Others (the size was changed, or was meant for a large message) are removed,
-        and with them all that follow: from the last one on, so that a crash leaves no gap in the numbers.
+        """Keep spares of the configured size. Others (the size was changed, or was meant for a large message) are
+        removed, and with them all that follow: from the last one on, so that a crash leaves no gap in the numbers.
         """
         paths = {number: journal_path(self._directory, self._instance_name, number) for number in found}
         wrong = [number for number, path in paths.items() if path.stat().st_size != self._size_bytes]
@@ -92,14 +92,14 @@ class SpareJournals:
     # --- the core -----------------------------------------------------------------------------------------
 
     def wait_until_complete(self) -> OSError | None:
-        """Wait until as many files exist as configured, or say why one cannot be made."""
+        """Wait until as many files exist as configured, or return the error of one that cannot be made."""
         with self._changed:
             while self._missing() is not None and self.failure is None:
                 self._wait()
             return self.failure
 
     def wait_for(self, number: int) -> OSError | None:
-        """Ask for a journal and wait until it is there, or say why it cannot be made."""
+        """Request a journal and wait until it is ready, or return the error if it cannot be made."""
         with self._changed:
             self._request = number
             self._changed.notify_all()
@@ -116,13 +116,13 @@ class SpareJournals:
             self._make_one()
 
     def unusable(self, number: int) -> None:
-        """A spare is not what it should be, or not there any more: it is made anew."""
+        """Note that a spare is unusable or missing: it is made again."""
         with self._changed:
             self._ready.discard(number)
             self._changed.notify_all()
 
     def used(self, number: int) -> None:
-        """That one is the file in use now."""
+        """Note that a journal is the file in use now."""
         with self._changed:
             self._ready.discard(number)
             self._in_use = number
@@ -132,7 +132,7 @@ class SpareJournals:
     # --- the housekeeping thread --------------------------------------------------------------------------
 
     def due(self) -> int | None:
-        """Number of the next file to make now: what the core waits for, else what is configured to lie ready."""
+        """Number of the next file to make now: one that the core waits for, else one that is configured to be ready."""
         if self.failure is not None and self._make_one is None and time.monotonic() < self._retry_at_s:
             return None
         return self._missing()
@@ -164,9 +164,9 @@ class SpareJournals:
         return True
 
     def _report_failure(self, number: int, error: OSError) -> None:
-        """Once a minute while it stays the same: it is tried again all the time."""
+        """Log a failure, but repeat an unchanged one only once a minute: making is tried again all the time."""
         text = (
-            f"journal {number} cannot be made ready in {self._directory}: {error.strerror}; "
+            f"journal {number} cannot be prepared in {self._directory}: {error.strerror}; "
             f"{remedies.for_files(error.errno)}"
         )
         now = time.monotonic()

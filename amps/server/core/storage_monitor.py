@@ -1,15 +1,15 @@
-"""Looking after the files of a running log: somebody may remove one, or unmount their file system.
+"""Monitoring the files of a running log: a file may be removed, or its file system unmounted.
 
-Every LOOK_INTERVAL_S the housekeeping thread looks whether the files are where they should be.
+Every LOOK_INTERVAL_S the housekeeping thread checks whether the files are in their places.
 
-- The journal in use is gone: what is in it was acknowledged, and lives only as long as the process. `lost` says so, and
-  the core goes on in the next journal. Whenever it leaves one it looks too, and hands over what it still has open of
-  one that is gone (`keep`): that is copied to where it was, whole, with its end-of-file record. Readers have the old
-  one mapped and need not notice.
-- An older journal is gone, or a directory: nothing can be done but say so. Replays that come to it end with an error,
-  they never skip it. When it is there again they find it.
+- The journal in use is missing: its records were acknowledged, and exist only as long as the process. `lost` has its
+  number, and the core continues in the next journal. Whenever the core leaves a journal it checks this too, and hands
+  over the open descriptor of a missing one (`keep`). The file is then copied to its place, complete, with its
+  end-of-file record. Readers have the old file mapped and are not affected.
+- An older journal is missing, or a directory: this can only be reported. Replays that come to it end with an error;
+  they never skip it. When it is there again, they find it.
 
-Spares need nobody to look after them: one that is gone when it is wanted is made anew.
+Spares are not monitored: one that is missing when it is needed is made again.
 """
 
 import os
@@ -29,7 +29,7 @@ Report = Callable[[str, str], None]
 
 
 class StorageMonitor:
-    """What is missing, and the putting back of what can be."""
+    """The missing files, and the restoring of those that can be restored."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class StorageMonitor:
         full_journals: Callable[[], Iterable[Path]],
         wake_core: Callable[[], None],
     ) -> None:
-        """`full_journals` gives the paths of the full ones; `report(id, text)` logs."""
+        """`full_journals` returns the paths of the full journals; `report(id, text)` logs."""
         self._directory = directory
         self._directories = [directory] if archive is None else [directory, archive]
         self._instance_name = instance_name
@@ -50,22 +50,22 @@ class StorageMonitor:
         self._full_journals = full_journals
         self._wake_core = wake_core
         self._in_use: tuple[int, Identity] | None = None
-        self._kept: dict[int, int] = {}  # journal -> descriptor of what is to be restored
+        self._kept: dict[int, int] = {}  # journal -> descriptor of the file to be restored
         self._missing: set[Path] = set()
         self._look_at_s = time.monotonic() + LOOK_INTERVAL_S
         self._restore_failed = ""
         self.lost: int | None = None
-        """The journal in use, if its file is gone."""
+        """The journal in use, if its file is missing."""
 
     # --- the core -----------------------------------------------------------------------------------------
 
     def use(self, number: int, descriptor: int) -> None:
-        """That journal is in use now."""
+        """Note that a journal is in use now."""
         found = os.fstat(descriptor)
         self._in_use = number, (found.st_dev, found.st_ino)
 
     def is_in_place(self) -> bool:
-        """Whether the journal in use is where it should be, or its directory is gone as a whole."""
+        """Whether the journal in use is in its place, or its directory is missing as a whole."""
         if self._in_use is None:
             return True
         number, identity = self._in_use
@@ -78,14 +78,14 @@ class StorageMonitor:
             if (found.st_dev, found.st_ino) == identity:
                 return True
         try:
-            # Where the directory itself is gone, so may be the room for a copy: that is reported as such.
+            # If the directory itself is missing, there may be no room for a copy: that is reported separately.
             self._disk.check(self._directory)
         except OSError:
             return True
         return False
 
     def keep(self, number: int, descriptor: int) -> None:
-        """A lost journal is complete; `descriptor`, which is the monitor's from now on, is all that is left of it."""
+        """Restore a lost journal, which is complete. The monitor owns `descriptor`, the only copy, from now on."""
         path = journal_path(self._directory, self._instance_name, number)
         self._report(
             "1D-0016", f"journal {path} was removed while it was in use; it is copied back to where it was"
@@ -101,7 +101,7 @@ class StorageMonitor:
         return time.monotonic() >= self._look_at_s
 
     def step(self) -> bool:
-        """Look at everything, restore what can be. True: something was restored."""
+        """Check all files, and restore one that can be restored. True: one was restored."""
         self._look_at_s = time.monotonic() + LOOK_INTERVAL_S
         restored = self.restore()
         self._look_at_current()
@@ -124,7 +124,7 @@ class StorageMonitor:
             except DirectoryGone:
                 missing.add(directory)
             except OSError:
-                return  # nothing can be said for now
+                return  # the state is unknown for now
         for path in self._full_journals():
             if path.parent not in missing and not path.exists():
                 missing.add(path)
@@ -132,8 +132,8 @@ class StorageMonitor:
             what = "the directory" if path in self._directories else "journal"
             self._report(
                 "1D-0017",
-                f"{what} {path} is not there any more, although it is part of the log (removed, moved, or its file "
-                "system unmounted?); put it back: until then what needs it is refused",
+                f"{what} {path} is missing, although it is part of the log (removed, moved, or its file "
+                "system unmounted?); put it back: until then requests that need it are refused",
             )
         for path in sorted(self._missing - missing)[:PATHS_REPORTED_MAX]:
             if path.exists():
@@ -141,7 +141,7 @@ class StorageMonitor:
         self._missing = missing
 
     def restore(self) -> bool:
-        """Put back what the core has handed over. False: there was nothing to do, or it cannot be done now."""
+        """Restore a journal that the core has handed over. False: there is none, or it cannot be restored now."""
         for number, descriptor in list(self._kept.items()):
             path = journal_path(self._directory, self._instance_name, number)
             try:
@@ -154,7 +154,7 @@ class StorageMonitor:
                 return False
             os.close(self._kept.pop(number))
             self._restore_failed = ""
-            self._report("1D-0018", f"{path} is there again, with all that was in it")
+            self._report("1D-0018", f"{path} is there again, with all its records")
             return True
         return False
 
@@ -166,7 +166,7 @@ class StorageMonitor:
                 self._disk.write(descriptor, memoryview(os.pread(source, COPY_BYTES, offset)), offset)
 
     def close(self) -> None:
-        """The process ends: a last attempt to restore."""
+        """Make a last attempt to restore, at the end of the process."""
         while self.restore():
             continue
         for number, descriptor in self._kept.items():

@@ -1,8 +1,8 @@
-"""What the log has of client names that change hands: counted here, by the one who decides, so once in an instance.
+"""Logging of client names that change hands. The core decides about names, so each event is counted once per instance.
 
-Two clients with one name end each other's connections without end, on whichever workers they are. The first take-over
-of a name is logged at once, the others as a count at growing intervals (amps/server/repeats.py), and what is left at
-the end of the core.
+Two clients with one name disconnect each other without end, on whichever workers they are. The first take-over of a
+name is logged at once, later ones as a count at growing intervals (amps/server/repeats.py), and the remaining count
+when the core ends.
 """
 
 import time
@@ -14,7 +14,7 @@ LOOK_INTERVAL_S = 1.0
 
 
 class TakeOvers:
-    """Of all names."""
+    """The take-overs of all names."""
 
     def __init__(self, log: EventLog) -> None:
         self._repeats: Repeats[str] = Repeats(
@@ -26,16 +26,16 @@ class TakeOvers:
         self._look_s = 0.0
 
     def happened(self, name: str, user: str) -> None:
-        """A session was told that its name has a new owner."""
+        """Count a take-over: the session that had the name is disconnected."""
         self._repeats.happened(name, client=name, user=user)
 
     def look(self) -> None:
-        """To be called often: says what is due."""
+        """Log counts that are due; to be called often."""
         now_s = time.monotonic()
         if now_s >= self._look_s:
             self._look_s = now_s + LOOK_INTERVAL_S
             self._repeats.look_around()
 
     def end(self) -> None:
-        """Say what has not been said."""
+        """Log the remaining counts."""
         self._repeats.end()

@@ -1,6 +1,6 @@
-"""The transient log's files: messages of topics that are not recorded, in memory, as long as somebody may read them.
+"""The transient log's files: messages of topics that are not recorded, in memory as long as transports may read them.
 
-The storage for the sequencer's second log writer. Segments lie in the runtime directory in the journal's format, so
+The storage for the sequencer's second log writer. Segments are in the runtime directory, in the journal's format, so
 that the same cursors read them. A segment is removed when every living transport has read past it; a transport
 that still sends a message out of it keeps its mapping, and with it the memory.
 """
@@ -17,7 +17,7 @@ from amps.server.core.journal_files import StorageFailure
 from amps.server.runtime import Runtime
 
 SEGMENT_BYTES = 8 << 20
-# What transports may leave unread before the core stops taking messages.
+# Number of bytes that transports may leave unread before the core stops reading messages.
 TRANSIENT_BYTES_MAX = 512 << 20
 
 
@@ -32,7 +32,7 @@ class TransientFiles:
         self._segments: list[tuple[int, int, int]] = []  # number, start position, size
 
     def prepare_file(self, number: int, minimum_bytes: int) -> None:
-        """Memory is had or the core ends: what is in it is not recorded anyway."""
+        """Do nothing: next_file allocates the memory, or the core ends; its messages are not recorded anyway."""
 
     def next_file(
         self, number: int, start_position: int, minimum_bytes: int, first_txid: int
@@ -64,10 +64,10 @@ class TransientFiles:
         self._memory[offset : offset + len(data)] = data
 
     def finish_file(self, number: int, index: IndexBuilder | None) -> None:
-        """Nothing to do: the mapping goes with its last user."""
+        """Do nothing: the mapping is freed with its last user."""
 
     def trim(self) -> bool:
-        """Remove what everybody has read. False: too much is left, the core must wait for the transports."""
+        """Remove segments that all transports have read. False: too much is left, so the core must wait for them."""
         if len(self._segments) < 2:
             return True
         control = self._runtime.control

@@ -1,8 +1,8 @@
 """The event log: one process writes it, all others send to it.
 
-`catalogue` knows every message, `sender` is what the server's processes use, `records` is the form between,
-`targets` are the places records go to and `writer` is the log process. Nothing here knows what the server
-does; whoever has something to tell adds a message to the catalogue.
+`catalogue` has every message, `sender` is the interface for the server's processes, `records` is the form between,
+`targets` are the destinations of records, and `writer` is the log process. Nothing here depends on the rest of the
+server; code that has a new event to log adds a message to the catalogue.
 """
 
 from amps.server.eventlog.catalogue import CATALOGUE, LEVEL_NUMBERS, LEVELS, NOTHING

@@ -1,6 +1,6 @@
 """Every message the server can log: id → level and text.
 
-An id is `CC-NNNN`, category and number; the documented ones keep their meaning, the others are ours. Keep
+An id is `CC-NNNN`, category and number. The documented ids keep their meaning; the others are of this project. Keep
 the table sorted by id. A text never contains the name of a level, so that searching a log for `warning` or
 `error` finds records of that level only.
 
@@ -50,16 +50,18 @@ CATALOGUE: Mapping[str, Entry] = {
     "01-0003": Entry("critical", "process[{process}] keeps ending ({status}); giving up."),
     "01-0004": Entry("critical", "the core ended unexpectedly ({status}); starting the instance again."),
     "01-0005": Entry("error", "unexpected failure in {place}: {data}"),
-    "01-0006": Entry("critical", "the instance cannot go on and ends: {reason}"),
+    "01-0006": Entry("critical", "the instance cannot continue and ends: {reason}"),
     "01-0007": Entry(
         "critical",
-        "the instance serves nobody until its storage can be used again: {reason}; trying again in {seconds} s.",
+        "the instance accepts no clients until its storage can be used again: {reason}; trying again in {seconds} s.",
     ),
-    "01-0008": Entry("warning", "the storage can be used again; the instance serves after {seconds} s."),
+    "01-0008": Entry(
+        "warning", "the storage can be used again; the instance accepts clients after {seconds} s."
+    ),
     "01-0009": Entry(
         "critical",
-        "process[{process}] keeps ending ({status}); it is started again in {seconds} seconds, messages go on without "
-        "it.",
+        "process[{process}] keeps ending ({status}); it is started again in {seconds} seconds; messages are processed "
+        "without it meanwhile.",
     ),
     "01-0022": Entry("critical", "the server may not be running correctly, minidump written to {path}"),
     "01-0031": Entry("warning", "{count} log records were lost while the log process was not reading."),
@@ -105,7 +107,7 @@ CATALOGUE: Mapping[str, Entry] = {
     "14-0003": Entry(
         "error",
         "{count} messages of type {message_type} could not be parsed, and match no filter of a subscription or a queue "
-        "that needs what is missing; the last one: topic '{topic}', bookmark {bookmark}.",
+        "that needs a missing field; the last one: topic '{topic}', bookmark {bookmark}.",
     ),
     "14-0004": Entry(
         "error",
@@ -113,7 +115,7 @@ CATALOGUE: Mapping[str, Entry] = {
     ),
     "14-0005": Entry(
         "error",
-        "the user-defined function {function} failed {count} times, and gave NULL; the last time: {reason}.",
+        "the user-defined function {function} failed {count} times, and returned NULL; the last time: {reason}.",
     ),
     "14-0006": Entry(
         "warning",
@@ -122,7 +124,7 @@ CATALOGUE: Mapping[str, Entry] = {
     ),
     "14-0007": Entry(
         "error",
-        "{count} messages of type {message_type} end before a field that a filter asks for; missing fields are NULL.",
+        "{count} messages of type {message_type} end before a field that a filter uses; missing fields are NULL.",
     ),
     "16-0004": Entry("info", "client[{client}] {count} queued sow requests canceled."),
     "17-0001": Entry("trace", "client[{client}] message sent: {data}"),
@@ -130,7 +132,7 @@ CATALOGUE: Mapping[str, Entry] = {
     "19-0001": Entry("info", "administration interface listening on {address}."),
     "19-0002": Entry(
         "warning",
-        "administration: {path} asked for by {address}[[, user '{user}',]] was refused: {status} {reason}.",
+        "administration: {path} requested by {address}[[, user '{user}',]] was refused: {status} {reason}.",
     ),
     "19-0003": Entry("info", "administration: {path} was done for {address}[[, user '{user}']]."),
     "19-0004": Entry(
@@ -139,8 +141,8 @@ CATALOGUE: Mapping[str, Entry] = {
     ),
     "19-0005": Entry(
         "warning",
-        "administration: {address} was refused again, {count} more in {seconds} seconds; the last one asked for {path}"
-        "[[, user '{user}',]] and was answered {status} {reason}.",
+        "administration: {address} was refused again, {count} more times in {seconds} seconds; the last request was "
+        "for {path}[[, user '{user}',]] and was answered {status} {reason}.",
     ),
     "1D-0001": Entry(
         "info", "transaction log in {directory}: {records} records in {journals} journals recovered."
@@ -152,9 +154,9 @@ CATALOGUE: Mapping[str, Entry] = {
         "warning",
         "{path}: the tail from offset {offset} is incomplete and was never acknowledged; it was cut off.",
     ),
-    "1D-0006": Entry("warning", "{path}: the header of an unused journal was torn; it is made anew."),
+    "1D-0006": Entry("warning", "{path}: the header of an unused journal was torn; it is made again."),
     "1D-0007": Entry(
-        "warning", "there are no journals in {directory} although there were some; the log begins anew."
+        "warning", "there are no journals in {directory} although there were some; a new log begins."
     ),
     "1D-0008": Entry(
         "warning", "the next journal was not ready in time; publishers waited {milliseconds} ms."
@@ -172,7 +174,7 @@ CATALOGUE: Mapping[str, Entry] = {
     "1D-0014": Entry("warning", "{path} is removed: {other} is the same journal."),
     "1D-0015": Entry(
         "info",
-        "{count} publishers were silent for longer than InactiveClientAckExpiration and are new ones now.",
+        "{count} publishers were silent for longer than InactiveClientAckExpiration and are treated as new now.",
     ),
     "1D-0016": Entry(
         "critical",
@@ -180,7 +182,7 @@ CATALOGUE: Mapping[str, Entry] = {
     ),
     "1D-0017": Entry(
         "critical",
-        "{path} is not there any more, although it is part of the log; put it back: until then what needs it is "
+        "{path} is missing, although it is part of the log; put it back: until then requests that need it are "
         "refused.",
     ),
     "1D-0018": Entry("warning", "{path} is there again."),
@@ -192,8 +194,8 @@ CATALOGUE: Mapping[str, Entry] = {
     ),
     "1D-0021": Entry(
         "critical",
-        "the log begins with journal {first}: earlier ones are missing and were not removed by the server; replays do "
-        "without their messages.",
+        "the log begins with journal {first}: earlier ones are missing and were not removed by the server; replays "
+        "omit their messages.",
     ),
     "1D-0022": Entry(
         "warning",
@@ -218,10 +220,10 @@ CATALOGUE: Mapping[str, Entry] = {
     "21-0001": Entry("info", "client[{client}] replay for subscription {sub_id} begins at {bookmark}."),
     "21-0002": Entry("info", "client[{client}] replay for subscription {sub_id} reached the live messages."),
     "21-0003": Entry("info", "client[{client}] replay for subscription {sub_id} reached its end."),
-    "21-0004": Entry("info", "{reason}: replays read all of its journal for now."),
+    "21-0004": Entry("info", "{reason}: replays read the whole journal for now."),
     "21-0005": Entry(
         "warning",
-        "{reason}; replays read all of its journal. Without that file the next start makes a new topic index.",
+        "{reason}; replays read the whole journal. Without that file the next start makes a new topic index.",
     ),
     "23-0001": Entry(
         "warning", "client[{client}] bookmark {bookmark} of subscription {sub_id} was not found."
@@ -240,18 +242,19 @@ CATALOGUE: Mapping[str, Entry] = {
     "29-0004": Entry("info", "action at {place}: journals to {verb}: {journals}."),
     "29-0005": Entry("warning", "action at {place}: a command has not ended after {seconds} seconds."),
     "29-0006": Entry(
-        "warning", "the event {event} happened while too much waited for it; it is passed over."
+        "warning", "the event {event} occurred while too many earlier ones waited; it is skipped."
     ),
     "29-0007": Entry(
-        "warning", "actions on {event} wait: {reason}. They go on by themselves, with what they had begun."
+        "warning",
+        "actions on {event} wait: {reason}. They continue automatically, also with unfinished messages.",
     ),
     "29-0008": Entry(
         "error",
-        "actions on {event} do not run for a message at log position {position}, it cannot be read: {reason}.",
+        "actions on {event} do not run for a message at log position {position}, which cannot be read: {reason}.",
     ),
-    "29-0009": Entry("error", "actions on queues wait, the log cannot be read: {reason}."),
+    "29-0009": Entry("error", "actions on queues wait, because the log cannot be read: {reason}."),
     "29-0010": Entry("warning", "{text}."),
-    "2C-0003": Entry("critical", "journal {journal} cannot be made ready in {directory}: {reason}."),
+    "2C-0003": Entry("critical", "journal {journal} cannot be prepared in {directory}: {reason}."),
     "2C-0004": Entry("warning", "index {path} cannot be written: {reason}; it is rebuilt at the next start."),
     "2C-0005": Entry("info", "journal {path} is archived in {directory}."),
     "2C-0006": Entry("info", "journal {path} is compressed: {before} bytes became {after}."),
@@ -261,21 +264,21 @@ CATALOGUE: Mapping[str, Entry] = {
     "2C-0010": Entry("warning", "{path} cannot be written: {reason}; the next start reads all indexes."),
     "2C-0011": Entry(
         "critical",
-        "messages for recorded topics are refused: the next journal cannot be made in {directory}: {reason}; it is "
+        "messages for recorded topics are refused: the next journal cannot be made in {directory}: {reason}; this is "
         "tried again every second.",
     ),
     "2C-0012": Entry(
-        "warning", "messages for recorded topics are taken again, after {seconds} seconds of refusing."
+        "warning", "messages for recorded topics are accepted again, after {seconds} seconds of refusing."
     ),
     "30-0000": Entry(
         "warning", "thread {thread} has made no progress for {seconds} seconds and appears stuck."
     ),
     "30-0001": Entry(
         "warning",
-        "thread {thread} has been waiting for the disk for {seconds} seconds, the call under way for {call}; "
-        "messages wait too. If that lasts, see to the device of JournalDirectory.",
+        "thread {thread} has been waiting for the disk for {seconds} seconds, the current call for {call}; "
+        "messages wait too. If that lasts, check the device of JournalDirectory.",
     ),
-    "30-0002": Entry("info", "thread {thread} gets on again after {seconds} seconds."),
+    "30-0002": Entry("info", "thread {thread} makes progress again after {seconds} seconds."),
     "30-0003": Entry(
         "error",
         "process[{process}] with pid {pid} has made no progress for {seconds} seconds and is killed, to be "
@@ -296,12 +299,13 @@ CATALOGUE: Mapping[str, Entry] = {
     "FF-0003": Entry("info", "shutdown complete."),
     "FF-0004": Entry("warning", "process[{process}] did not end in time and was killed."),
     "FF-0005": Entry(
-        "warning", "the actions of the shutdown have not ended after {seconds} seconds; the shutdown goes on."
+        "warning",
+        "the actions of the shutdown have not ended after {seconds} seconds; the shutdown continues.",
     ),
     "FF-0006": Entry(
         "critical",
-        "the transaction log was not made durable in the shutdown: {reason}; what was not acknowledged may be missing "
-        "from it; exit status {code}.",
+        "the transaction log was not made durable in the shutdown: {reason}; messages that were not acknowledged may "
+        "be missing from it; exit status {code}.",
     ),
     "FF-0007": Entry(
         "error", "process[{process}] with pid {pid} ended unexpectedly in the shutdown ({status})."
@@ -312,11 +316,11 @@ _OPTIONAL = re.compile(r"\[\[(.*?)\]\]", re.DOTALL)
 _FIELD = re.compile(r"\{(\w+)\}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _FREE_TEXT = frozenset({"data", "text"})
-"""Values that may run over several lines. In all others line breaks are escaped."""
+"""Values that may contain several lines. In all others line breaks are escaped."""
 
 
 def fill(template: str, values: Mapping[str, Any]) -> str:
-    """The text of a message. A value that was not given shows as `?`: logging never fails."""
+    """The text of a message. A missing value is shown as `?`: logging never fails."""
     if "[[" in template:
         template = _OPTIONAL.sub(
             lambda part: part[1] if all(values.get(name) for name in _FIELD.findall(part[1])) else "",
@@ -326,7 +330,7 @@ def fill(template: str, values: Mapping[str, Any]) -> str:
 
 
 def shown(name: str, value: object) -> str:
-    """A value as it appears in a record; what could forge a record of its own is escaped."""
+    """A value as it appears in a record; characters that could forge another record are escaped."""
     text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes | bytearray) else str(value)
     if name in _FREE_TEXT:
         return text

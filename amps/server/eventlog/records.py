@@ -1,8 +1,8 @@
 """The record that travels to the log process, and the line it becomes.
 
 On the wire, one packet per record: time (ns since the epoch, int64), thread number (uint32), level number
-(uint8), kind (uint8), id (7 bytes), then the text in UTF-8, all little-endian. The sender takes the time;
-everything that costs more is done by the log process.
+(uint8), kind (uint8), id (7 bytes), then the text in UTF-8, all little-endian. The sender reads the clock;
+the log process does all work that costs more.
 
 In a target: `2026-02-03T08:15:30.1234560-05:00 [4] info: 07-0013 client[x] disconnected.` A record may run
 over several lines; a continuation line never looks like the beginning of a record.
@@ -20,17 +20,17 @@ MAX_TEXT_BYTES = 60 * 1024
 
 KIND_RECORD = 0
 KIND_END = 1
-"""Says that no record follows: the log process writes what it has and ends."""
+"""A packet that ends the log: the log process writes all records that it has and ends."""
 
 KIND_ROTATE = 2
-"""Says that targets which rotate begin their next file now, and that others open theirs anew."""
+"""A packet for rotation: targets that rotate begin their next file, and the files of others are opened again."""
 
 _HEADER = struct.Struct("<qIBB7s")
 _LOOKS_LIKE_RECORD = re.compile(r"\n(?=\d{4}-\d\d-\d\dT\d\d:)")
 
 
 class Record(NamedTuple):
-    """One thing that happened."""
+    """One logged event."""
 
     time_ns: int
     thread_number: int
@@ -43,7 +43,7 @@ class Record(NamedTuple):
 def pack(
     time_ns: int, thread_number: int, level_number: int, record_id: str, text: str, kind: int = KIND_RECORD
 ) -> bytes:
-    """The packet of a record; a text beyond the limit is cut, with a note of how much is missing."""
+    """The packet of a record; a text beyond the limit is cut, with a note of the missing length."""
     encoded = text.encode("utf-8", "backslashreplace")
     if len(encoded) > MAX_TEXT_BYTES:
         cut = encoded[:MAX_TEXT_BYTES].decode("utf-8", "ignore").encode()
@@ -55,7 +55,7 @@ def pack(
 
 
 def unpack(packet: bytes) -> Record | None:
-    """The record of a packet; None when it is none."""
+    """The record of a packet; None if it is malformed."""
     if len(packet) < _HEADER.size:
         return None
     time_ns, thread_number, level_number, kind, record_id = _HEADER.unpack_from(packet)
@@ -66,7 +66,7 @@ def unpack(packet: bytes) -> Record | None:
 
 
 class LineFormatter:
-    """Formats records; remembers the formatted second, because neighbours share it."""
+    """Formats records. The formatted second is cached, because successive records share it."""
 
     def __init__(self) -> None:
         self._second = -1

@@ -1,14 +1,14 @@
-"""The sending side of the event log: what every process of the server uses to say what happened.
+"""The sending side of the event log, used by every process of the server.
 
 Theory of operation: all processes inherit one end of a packet socket pair that the supervisor made; the log
 process reads the other end. A packet is one whole record, sent with one system call, and needs no lock. A
-record whose level nobody wants costs a dictionary look-up and a comparison.
+record of a level that no target selects costs a dictionary look-up and a comparison.
 
-Nothing is lost under load: when the socket is full the sender waits, which slows the server down to the
-pace of its log. The supervisor keeps both ends open, so a log process that dies leaves the records in the
-socket for its successor. Only when nobody reads for `SEND_TIMEOUT_S` is a record dropped, because a server
-that hangs over its log is worse. From then on records that cannot be sent at once are dropped too, until one
-gets through; the number of dropped ones is logged then.
+No record is lost under load: when the socket is full the sender waits, which slows the server down to the
+speed of its log. The supervisor keeps both ends open, so a log process that dies leaves the records in the
+socket for its successor. Only when the log process reads nothing for `SEND_TIMEOUT_S` is a record dropped, because
+a server that hangs because of its log is worse. From then on records that cannot be sent at once are dropped too,
+until one is sent; then the number of dropped records is logged.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ def open_log_channel() -> tuple[socket.socket, socket.socket]:
     """The sending and the receiving end of a channel. Processes made by fork inherit them.
 
     Packets keep their bounds, and the receiver sees the end when every copy of the sending end is closed:
-    the process that reads has to close its inherited copy of it.
+    the reading process has to close its inherited copy of it.
     """
     sender, receiver = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     for end in (sender, receiver):
@@ -44,9 +44,9 @@ def open_log_channel() -> tuple[socket.socket, socket.socket]:
 
 
 def minimum_level(targets: Iterable[LogTargetConfig]) -> int:
-    """The number of the least severe level that any target wants; `NOTHING` when there is nothing to log.
+    """The number of the least severe level that any target selects; `NOTHING` if there is nothing to log.
 
-    Ids included by name count with their own level: they have to be sent before a target can take them.
+    Ids included by name count with their own level: they must be sent so that a target can select them.
     """
     lowest = NOTHING
     for target in targets:
@@ -60,9 +60,9 @@ def minimum_level(targets: Iterable[LogTargetConfig]) -> int:
 
 
 class EventLog:
-    """Sends records. `thread_number` is the server's own number of the thread, shown in each record.
+    """Sends records. `thread_number` is the server's number for the thread, which each record contains.
 
-    Without a socket nothing is sent, which serves tests and a server without log targets.
+    Without a socket nothing is sent; this is for tests and for servers without log targets.
     """
 
     def __init__(self, sender_socket: socket.socket | None, thread_number: int, minimum_level: int) -> None:
@@ -77,11 +77,11 @@ class EventLog:
             )
 
     def enabled(self, level_name: str) -> bool:
-        """Whether records of this level are wanted: ask before preparing costly values."""
+        """Whether records of this level are sent, to be checked before values are prepared at a cost."""
         return LEVEL_NUMBERS[level_name] >= self._minimum_level
 
     def log(self, record_id: str, text: str | None = None, **values: Any) -> None:
-        """Logs a message of the catalogue. `text` replaces its text, `values` fill it."""
+        """Log a message of the catalogue. `text` replaces its text, `values` are substituted in it."""
         level_number, template = _LEVEL_AND_TEMPLATE.get(record_id) or (LEVEL_NUMBERS["error"], "{text}")
         if level_number < self._minimum_level:
             return
@@ -96,21 +96,21 @@ class EventLog:
         return EventLog(self._socket, thread_number, self._minimum_level)
 
     def finish(self) -> None:
-        """Tells the log process that nothing follows: it writes everything it was sent, then ends."""
+        """Tell the log process that nothing follows: it writes all records that it was sent, then ends."""
         if self._socket is not None:
             packet = pack(time.time_ns(), self._thread_number, LEVEL_NUMBERS["info"], "00-0000", "", KIND_END)
             with contextlib.suppress(OSError):  # without a reader there is nothing to end
                 self._socket.send(packet)
 
     def rotate(self) -> None:
-        """Has targets that rotate begin their next file, and others open theirs anew; what was logged before goes into
-        the old one.
+        """Make targets that rotate begin their next file, and others open theirs again. Records logged before go into
+        the old file.
         """
         if self._socket is not None:
             packet = pack(
                 time.time_ns(), self._thread_number, LEVEL_NUMBERS["info"], "00-0000", "", KIND_ROTATE
             )
-            with contextlib.suppress(OSError):  # nobody reads: nothing is written to any file either
+            with contextlib.suppress(OSError):  # without a reader there are no files to rotate
                 self._socket.send(packet)
 
     def _send(self, level_number: int, record_id: str, text: str) -> None:
@@ -118,7 +118,7 @@ class EventLog:
         packet = pack(time.time_ns(), self._thread_number, level_number, record_id, text)
         try:
             self._socket.send(packet, _WHILE_DROPPING if self._dropped_count else socket.MSG_NOSIGNAL)
-        except OSError:  # waited in vain, or nobody will ever read again
+        except OSError:  # the timeout has passed, or there is no reader any more
             self._dropped_count += 1
             return
         if self._dropped_count:

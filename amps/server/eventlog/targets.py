@@ -1,13 +1,13 @@
 """Where records are written: standard output, files, compressed files, the system's log.
 
-A target gets whole lines and decides by level and id whether it wants them. A target that cannot be
-written never stops the others or the log process: it drops its lines, says so once, tries again, and says how
-many are missing when it works again. A file that somebody removed or renamed is made again.
+A target gets whole lines, and selects records by level and id. A target that cannot be written never stops the
+others or the log process: it drops its lines, reports that once, tries again, and reports how many are missing
+when it works again. A file that was removed or renamed is made again.
 
 File names are masks: `%n` is the rotation counter, five digits from 00000, the rest is strftime. Without a
-rotation threshold a file is appended to, over restarts too; when all shall begin their next file it is opened anew, so
-that programs such as logrotate may rename it before. With one, a record that would carry the file
-beyond it opens the next file; if that has the same name, or exists, it begins anew.
+rotation threshold, records are appended to a file, over restarts too. When all targets shall begin their next
+file, it is opened again, so that programs such as logrotate may rename it before. With a threshold, a record that
+would exceed it opens the next file; if that has the same name, or exists, it is truncated.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from amps.config import LogTargetConfig
 from amps.server.eventlog.catalogue import LEVELS
 
 _EXTENSIONS = {"file": ".log", "gzip": ".gz"}
-_GZIP_WINDOW = 31  # zlib's way to say: a gzip member
+_GZIP_WINDOW = 31  # zlib's value for a gzip member
 _SYSLOG_PRIORITIES = (
     syslog.LOG_DEBUG,
     syslog.LOG_DEBUG,
@@ -40,7 +40,7 @@ _SYSLOG_PRIORITIES = (
 
 
 def selects(config: LogTargetConfig, level_number: int, record_id: str) -> bool:
-    """Whether a target wants a record. Excluded ids win over included ones, and those over levels."""
+    """Whether a target selects a record. Excluded ids override included ones, and these override levels."""
     if any(re.fullmatch(pattern, record_id) for pattern in config.exclude_ids):
         return False
     if LEVELS[level_number] in config.levels:
@@ -49,28 +49,28 @@ def selects(config: LogTargetConfig, level_number: int, record_id: str) -> bool:
 
 
 class Sink(Protocol):
-    """What is behind a target."""
+    """The destination of a target."""
 
     def write(self, level_number: int, line: str) -> None:
-        """Takes one record; may keep it until `flush`."""
+        """Take one record; it may be kept until `flush`."""
 
     def flush(self) -> bool:
-        """Writes what was kept. True: there was something, and it is written."""
+        """Write the kept records. True: there were some, and they are written."""
 
     def begin_next(self) -> None:
-        """Begins the next file, if this is a file that rotates; another file is opened anew, by its name."""
+        """Begin the next file, if this is a file that rotates; another file is opened again, by its name."""
 
     def close(self) -> None:
-        """Writes everything and lets go."""
+        """Write all records and close the destination."""
 
 
 class Target:
-    """One configured target: selection before a sink, and patience with a sink that fails."""
+    """One configured target: it selects records for its sink, and tolerates failures of the sink."""
 
     def __init__(
         self, config: LogTargetConfig, sink: Sink, name: str, report: Callable[[str, str, int], None]
     ) -> None:
-        """`report(name, reason, lost)`: it cannot be written; without a reason: it can again, `lost` are missing."""
+        """`report(name, reason, lost)`: the sink has failed; without a reason: it works again, `lost` are missing."""
         self.name = name
         self._config = config
         self._sink = sink
@@ -81,7 +81,7 @@ class Target:
         self._selection: dict[tuple[int, str], bool] = {}
 
     def wants(self, level_number: int, record_id: str) -> bool:
-        """Whether the record belongs here; remembered per id."""
+        """Whether the target selects the record; cached per id."""
         key = (level_number, record_id)
         wanted = self._selection.get(key)
         if wanted is None:
@@ -89,7 +89,7 @@ class Target:
         return wanted
 
     def write(self, level_number: int, line: str) -> None:
-        """Hands a record to the sink."""
+        """Pass a record to the sink."""
         self._kept_count += 1
         try:
             self._sink.write(level_number, line)
@@ -97,7 +97,7 @@ class Target:
             self._failed(error)
 
     def flush(self) -> None:
-        """Lets the sink write what it kept."""
+        """Make the sink write its kept records."""
         try:
             written = self._sink.flush()
         except OSError as error:
@@ -111,21 +111,21 @@ class Target:
                 self._lost_count = 0
 
     def rotate(self) -> None:
-        """Begins the next file of a target that rotates, opens that of another one anew."""
+        """Begin the next file of a target that rotates, or open the file of another one again."""
         try:
             self._sink.begin_next()
         except OSError as error:
             self._failed(error)
 
     def close(self) -> None:
-        """The last flush."""
+        """Flush and close the sink."""
         try:
             self._sink.close()
         except OSError as error:
             self._failed(error)
 
     def _failed(self, error: OSError) -> None:
-        """What was kept is lost. Said once, until it works again."""
+        """Count the kept records as lost. Report the failure once, until the sink works again."""
         self._lost_count += self._kept_count
         self._kept_count = 0
         if not self._failing:
@@ -152,14 +152,14 @@ class ConsoleSink:
         return True
 
     def begin_next(self) -> None:
-        """It is one stream for ever."""
+        """Do nothing: it is a single stream."""
 
     def close(self) -> None:
         self.flush()
 
 
 class SyslogSink:
-    """The system's log. Its connection is global to the process, so each target takes it anew."""
+    """The system's log. Its connection is global to the process, so each target opens it again."""
 
     _current: "SyslogSink | None" = None
 
@@ -177,11 +177,11 @@ class SyslogSink:
         syslog.syslog(_SYSLOG_PRIORITIES[level_number], line.replace("\0", "\\x00"))
 
     def flush(self) -> bool:
-        """Nothing is kept."""
+        """Do nothing: no record is kept."""
         return False
 
     def begin_next(self) -> None:
-        """It is one stream for ever."""
+        """Do nothing: it is a single stream."""
 
     def close(self) -> None:
         if SyslogSink._current is self:
@@ -192,8 +192,8 @@ class SyslogSink:
 class FileSink:
     """A file, plain or compressed, that may rotate.
 
-    `counters[index]` is the rotation counter; it lives outside, so that a restarted log process goes on
-    with it instead of overwriting the files of its predecessor.
+    `counters[index]` is the rotation counter. It is stored outside, so that a restarted log process continues
+    it instead of overwriting the files of its predecessor.
     """
 
     def __init__(self, config: LogTargetConfig, counters: MutableSequence[int], index: int) -> None:
@@ -211,7 +211,7 @@ class FileSink:
         self._compress = config.protocol == "gzip"
 
     def open(self, truncate: bool = False) -> None:
-        """Opens the file of this moment, in a directory that is made when missing."""
+        """Open the file for the current time, in a directory that is made if it is missing."""
         self._path = path = Path(expand_mask(self._mask, self._extension, self._counters[self._index]))
         path.parent.mkdir(parents=True, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | (os.O_TRUNC if truncate else 0)
@@ -236,7 +236,7 @@ class FileSink:
         self._kept.append(data)
 
     def rotate(self) -> None:
-        """Closes the file and begins the next one."""
+        """Close the file and begin the next one."""
         self._end_file()
         self._counters[self._index] += 1
         self.open(truncate=True)
@@ -245,7 +245,7 @@ class FileSink:
         if self._threshold_bytes is not None:
             self.rotate()
         elif self._descriptor >= 0:
-            # Who renamed the file may do what he likes with it from now on.
+            # The program that renamed the file may use it freely from now on.
             self._end_file()
             self.open()
 
@@ -265,12 +265,12 @@ class FileSink:
                 self.open()
             write_all(self._descriptor, data)
         except OSError:
-            self._abandon_file()  # half a compressed block would spoil what follows; opening again repairs it
+            self._abandon_file()  # data behind half a compressed block is unreadable; opening repairs it
             raise
         return True
 
     def _was_removed(self) -> bool:
-        """Whether somebody removed or renamed the file, alone or with its directory: then it is made again."""
+        """Whether the file was removed or renamed, alone or with its directory: then it is made again."""
         ours = os.fstat(self._descriptor)
         try:
             there = self._path.stat()
@@ -303,12 +303,12 @@ def _ends_with_line(path: Path) -> bool:
         with path.open("rb") as file:
             file.seek(-1, os.SEEK_END)
             return file.read() == b"\n"
-    except PermissionError:  # writing is all that was granted
+    except PermissionError:  # only writing is permitted
         return True
 
 
 def expand_mask(mask: str, extension: str, counter: int) -> str:
-    """The file name of this moment; the extension is added when the mask lacks it."""
+    """The file name for the current time; the extension is added if the mask lacks it."""
     if not mask.endswith(extension):
         mask += extension
     mask = re.sub(r"%[%n]", lambda token: f"{counter:05d}" if token[0] == "%n" else token[0], mask)
@@ -316,7 +316,7 @@ def expand_mask(mask: str, extension: str, counter: int) -> str:
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Writes everything; waits on a descriptor that somebody else made non-blocking."""
+    """Write all data; wait if the descriptor was made non-blocking elsewhere."""
     view = memoryview(data)
     while view:
         try:
@@ -329,10 +329,10 @@ def write_all(descriptor: int, data: bytes) -> None:
 
 
 def repair_gzip(path: Path) -> int:
-    """Makes a compressed log that was cut short appendable; returns its uncompressed size.
+    """Make a compressed log that was cut short appendable, and return its uncompressed size.
 
-    A member without its end would make everything appended after it unreadable. What can still be read of
-    it is written again, as whole members.
+    A member without its end would make all data appended after it unreadable. Its readable part is written again,
+    as whole members.
     """
     size_bytes = 0
     repaired = path.with_name(path.name + ".repair")
@@ -389,7 +389,7 @@ def open_targets(
 
 
 def unwritable_targets(configs: tuple[LogTargetConfig, ...]) -> list[str]:
-    """What keeps log files from being written, in words; directories are made on the way."""
+    """The reasons why log files cannot be written, as texts. Missing directories are made."""
     problems = []
     for config in configs:
         if config.file_name is None:

@@ -1,11 +1,11 @@
 """The log process: reads records from the channel and writes them to all targets.
 
-It is the only process that touches a target, so lines never mix and rotation needs no agreement. It works
-in batches: everything that waits in the channel is handed to the targets, then flushed, so a busy log costs
-few system calls and an idle one is written at once.
+It is the only process that writes to a target, so lines never mix and rotation needs no agreement. It works
+in batches: all waiting records are passed to the targets, then flushed. So a busy log costs few system calls, and
+records of an idle one are written at once.
 
-It ends when the channel says so (`EventLog.finish`) or when every sender is gone, never before all it was
-sent is written. Signals meant for the server do not end it: its records are the last to be written.
+It ends after the end record (`EventLog.finish`), or when every sender has ended, never before all records sent to it
+are written. Signals for the server do not end it: its records are the last to be written.
 """
 
 import contextlib
@@ -35,9 +35,9 @@ def run_log_process(
     receiver_socket: socket.socket,
     rotation_counters: MutableSequence[int] | None = None,
 ) -> None:
-    """Writes until the end of the channel.
+    """Write records until the end of the channel.
 
-    `rotation_counters`, one number per target, should be in memory that survives this process when it may
+    `rotation_counters`, one number per target, should be in memory that survives this process if it may
     be restarted (`shared_counters`).
     """
     for number in (
@@ -79,7 +79,7 @@ class _Writer:
         )
 
     def run(self) -> None:
-        """Reads to the end."""
+        """Read records to the end of the channel."""
         self._receiver.setblocking(False)
         poll = select.poll()
         poll.register(self._receiver, select.POLLIN)
@@ -89,7 +89,7 @@ class _Writer:
             if ready:
                 open_channel = self._read_batch()
             elif os.getppid() != self._parent:
-                open_channel = False  # the supervisor is gone, and nothing waits any more
+                open_channel = False  # the supervisor has ended, and no record waits any more
             for target in self._targets:
                 target.flush()
             self._report_targets()
@@ -97,7 +97,7 @@ class _Writer:
             target.close()
 
     def _read_batch(self) -> bool:
-        """Hands waiting records to the targets; False at the end of the channel."""
+        """Pass waiting records to the targets; False at the end of the channel."""
         for _ in range(_BATCH_RECORDS):
             try:
                 packet = self._receiver.recv(_PACKET_BYTES)
@@ -128,7 +128,7 @@ class _Writer:
                 target.write(record.level_number, line)
 
     def _report_targets(self) -> None:
-        """Tells the other targets, or standard error, of one that cannot be written, or can again."""
+        """Report a target that has failed, or works again, to the other targets or to standard error."""
         reports, self._reports = self._reports, []
         for name, reason, lost in reports:
             record_id = "01-0032" if reason else "01-0033"
@@ -136,7 +136,7 @@ class _Writer:
             text = fill(entry.template, {"target": name, "reason": reason, "count": lost})
             record = Record(time.time_ns(), 0, LEVEL_NUMBERS[entry.level], record_id, text)
             for target in self._targets:
-                # It tells of its own gap itself, so that who reads it sees it.
+                # A target also reports its own gap, for its readers.
                 if (target.name != name or not reason) and target.wants(record.level_number, record.id):
                     target.write(record.level_number, self._formatter.line(record))
                     target.flush()

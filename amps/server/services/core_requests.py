@@ -1,4 +1,4 @@
-"""Questions and orders to the core about journals and queues."""
+"""Requests to the core about journals and queues."""
 
 import asyncio
 import socket
@@ -9,11 +9,11 @@ from amps.server.services.requests import RequestRefused, Requests
 
 
 class CoreRefused(RequestRefused):
-    """The core did not do it; the text says why."""
+    """The core refused a request; the text has the reason."""
 
 
 class CoreRequests(Requests):
-    """The asking side. `begin` must be called in the event loop."""
+    """The requesting side. `begin` must be called in the event loop."""
 
     refusal: ClassVar[type[RequestRefused]] = CoreRefused
 
@@ -22,9 +22,9 @@ class CoreRequests(Requests):
         self._listing: asyncio.Task[list[Any]] | None = None
 
     async def journals(self) -> list[dict[str, Any]]:
-        """What there is to know of each journal, oldest first. Raises CoreRefused.
+        """The properties of each journal, oldest first. Raises CoreRefused.
 
-        However many want to know at the same time, the core is asked once.
+        Concurrent calls share one request to the core.
         """
         if self._listing is None or self._listing.done():
             self._listing = asyncio.create_task(self.ask("list"))
@@ -32,17 +32,17 @@ class CoreRequests(Requests):
         return [journal for journal in found if isinstance(journal, dict)]
 
     async def mark(self, verb: str, which: dict[str, Any]) -> list[int]:
-        """Have journals marked to be archived, compressed or removed; their numbers. Raises CoreRefused."""
+        """Have journals marked to be archived, compressed or removed, and return their numbers. Raises CoreRefused."""
         return [int(number) for number in await self.ask(verb, which)]
 
     async def queue(self, number: int) -> list[list[Any]]:
-        """What the core says of a queue: rows of `amps._core.queues.manager`. Raises CoreRefused."""
+        """The core's rows about a queue, see `amps._core.queues.manager`. Raises CoreRefused."""
         return [row for row in await self.ask("queue", number) if isinstance(row, list)]
 
     async def queue_subscriptions(self) -> list[list[Any]]:
-        """What the core says of all subscriptions to queues: rows of `amps._core.queues.manager`, in the order in which
-        they began. Asked for in several steps: one that begins or ends meanwhile may be there or not, but none is
-        there twice. Raises CoreRefused.
+        """The core's rows about all subscriptions to queues, see `amps._core.queues.manager`, in the order in which
+        they began. They are requested in several steps: a subscription that begins or ends meanwhile may be included or
+        not, but none is included twice. Raises CoreRefused.
         """
         found: dict[tuple[int, int], list[Any]] = {}
         skip = 0

@@ -1,9 +1,9 @@
-"""The services process: its event loop, its events from the supervisor, and its end.
+"""The services process: its event loop, the supervisor's messages, and its end.
 
-Order at the end: the supervisor asks for the actions of the shutdown while everything is still there; no schedule or
-signal begins a run after that. When the transports are gone it says `drain`: the HTTP server stops, and what still runs
-is given up; what is left to do for messages of queues the next start does. A supervisor that dies takes this process
-along at once: nothing here is owed to anybody.
+Order at the end: the supervisor requests the actions of the shutdown while all processes still run; after that no
+schedule or signal begins a run. When the transports have ended it sends `drain`: the HTTP server stops, and unfinished
+work is abandoned. Unfinished actions for messages of queues are done after the next start. If the supervisor dies, this
+process ends at once: no client depends on it.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ EXIT_FAILED = 70
 
 
 class Services:
-    """One services process. Made in the child after the fork."""
+    """One services process. It is made in the child after the fork."""
 
     def __init__(
         self,
@@ -85,20 +85,20 @@ class Services:
         return self._shared
 
     def run(self) -> int:
-        """Serve until told to drain. Returns the exit code of the process."""
+        """Serve until the supervisor requests the drain. Return the exit code of the process."""
         loop = uvloop.new_event_loop()
         asyncio.set_event_loop(loop)
         loop.run_until_complete(self._main())
-        # Threads may be at work on a large file. Closing the loop would wait for them; the process just ends.
+        # Threads may be working on a large file. Closing the loop would wait for them, so the process exits without.
         return 0
 
     def _failed(self, trace: str) -> None:
-        """Part of the work stands still for ever: end, the supervisor starts another process."""
+        """End the process, because a part of its work has stopped for good. The supervisor starts another."""
         self._log.log("01-0005", place="services", data=trace)
         os._exit(EXIT_FAILED)
 
     def _unexpected(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """A failure that nobody waits for. Those of connections (the handshake of TLS) are the clients' own."""
+        """Log a failure that no code awaits, except OSErrors of connections (TLS handshakes), caused by clients."""
         problem = context.get("exception")
         if not isinstance(problem, OSError):
             trace = "".join(traceback.format_exception(problem)) if problem is not None else ""
@@ -182,7 +182,7 @@ class Services:
     # --- supervisor -----------------------------------------------------------------------------------------
 
     def _tell(self, *message: object) -> None:
-        # That it is gone is noticed by `_listen`.
+        # `_listen` detects the end of the supervisor.
         with contextlib.suppress(OSError):
             self._supervisor.send(msgpack.packb(message))
 
@@ -215,7 +215,7 @@ class Services:
                 self._stopped.set_result(None)
 
     def _end_commands(self) -> None:
-        """Commands of actions do not outlive the instance."""
+        """Kill commands of actions, which must not outlive the instance."""
         for group in self._shared.commands:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(group, signal.SIGKILL)
@@ -234,8 +234,8 @@ def run_services(
     admin_sockets: list[socket.socket],
     began_s: float,
 ) -> int:
-    """Body of the services process; returns its exit code."""
-    # Caught, not ignored: what is ignored would stay so in the commands that actions run.
+    """The body of the services process; returns its exit code."""
+    # Caught, not ignored: commands of actions would inherit ignored signals.
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         if signal.getsignal(number) is signal.SIG_IGN and number != signal.SIGPIPE:
             signal.signal(number, lambda number, frame: None)

@@ -1,15 +1,15 @@
 """Publishing by the server itself: through a ring of its own, as a transport does for its clients.
 
-What is published has no user, is asked no permission, and is recorded as usual. A publish is done when the core has
-taken it and, if its topic is recorded, when it is durable.
+Its messages have no user, need no permission, and are recorded as usual. A publish is complete when the core has read
+it and, if its topic is recorded, when it is durable.
 
-Whoever must publish everything once, whatever dies, has a session under a name of its own and numbers what it
-publishes, as any client can: the log knows the last number, and what comes a second time is dropped. Numbers must come
-in their order; so when the core refuses one, nothing more is taken from that session before it has logged on again,
-which says from where on to go on.
+A part of the server that must publish every message exactly once, also over failures, has a session under a name of its
+own and numbers its messages, as any client can. The log has the last number, and duplicates are dropped. Numbers must
+arrive in their order. So when the core refuses a message, it accepts no more from that session until the session has
+logged on again; the answer has the number from which to continue.
 
-The core wakes a sleeping process whenever it has done something. That would wake this one for every client's message;
-so it says that it sleeps only while it waits for the core itself.
+The core wakes a sleeping process whenever it has done work. That would wake this process for every client's message; so
+it sets its sleep flag only while it waits for the core itself.
 """
 
 import asyncio
@@ -45,16 +45,16 @@ from amps.server.shared.topic_classes import make_topic_table, queue_topics
 from amps.server.topics import TopicMatcher
 
 MESSAGE_BYTES_MAX = 200 * 2**20
-_NO_STORAGE = "the transaction log takes no messages now, its disk is full or takes no new files"
+_NO_STORAGE = "the transaction log accepts no messages now: its disk is full, or files cannot be made"
 _RETRY_S = 0.005
 
 
 class PublishFailure(Exception):
-    """A message was not published; the text says why."""
+    """A message was not published; the text has the reason."""
 
 
 class StorageUnavailable(PublishFailure):
-    """It can be published when there is room for it again."""
+    """The message can be published when the transaction log accepts messages again."""
 
 
 class Session:
@@ -67,10 +67,10 @@ class Session:
         self.ingresses: dict[str, Ingress] = {}
         self.under_way: set[asyncio.Future[Any]] = set()
         self.logon: asyncio.Future[tuple[int, int]] | None = None
-        """Its last number in the log, and where the log was; None: it must log on first."""
+        """The last number in the log, and the log position at the logon; None: the session must log on first."""
 
     def begin_anew(self) -> None:
-        """The core refused a message, and takes nothing more from this session: what is under way has failed."""
+        """Fail all pending publishes and begin again, because the core refused a message and accepts no more."""
         for future in list(self.under_way):
             if not future.done():
                 future.set_exception(StorageUnavailable(_NO_STORAGE))
@@ -85,7 +85,7 @@ class Publisher:
     def __init__(
         self, config: ServerConfig, runtime: Runtime, log: EventLog, failed: Callable[[str], None]
     ) -> None:
-        """`failed`: what waits here will never be told how it ended; with the traceback of the failure."""
+        """`failed` receives the traceback when pending publishes can never complete."""
         index = runtime.services_index
         self._config = config
         self._runtime = runtime
@@ -115,28 +115,28 @@ class Publisher:
         self._failed = failed
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Answer the wake-up."""
+        """Handle wake-ups from now on."""
         self._loop = loop
         loop.add_reader(self._wake_up.fd, self._woken)
 
     def session(self, name: str) -> Session:
-        """A session of its own, under a name that says what it is for."""
-        # Longer than any client's name may be: none can take it over.
+        """Make a session, under a name that describes its purpose."""
+        # Longer than clients' names may be, so that no client can take it over.
         made = Session(f"{self._config.name} {name}".ljust(NAME_BYTES_MAX + 1), len(self._sessions))
         self._sessions.append(made)
         return made
 
     async def publish(self, topic: str, message_type: str, data: bytes) -> None:
-        """Publish one message; returns when it is taken, and durable if recorded. Raises PublishFailure."""
+        """Publish one message, and return when it is read, and durable if recorded. Raises PublishFailure."""
         await (await self.push(self._own, topic, message_type, data))
 
     async def push(
         self, session: Session, topic: str, message_type: str, data: bytes, sequence: int = 0
     ) -> "asyncio.Future[None]":
-        """Have a message published, as number `sequence` of its session, which has logged on. Raises PublishFailure.
+        """Push a message, as number `sequence` of its session, which has logged on. Raises PublishFailure.
 
-        What is returned is done as a publish is. If it raises StorageUnavailable, or this does, the session must log on
-        again: what it has under way may be published or not.
+        The future is done when the publish is complete. If it raises StorageUnavailable, or this method does, the
+        session must log on again: its pending messages may be published or not.
         """
         async with self._one_at_a_time:
             if not sequence:
@@ -153,8 +153,8 @@ class Publisher:
             return self._when_stored(session, serial, logged)
 
     def _when_stored(self, session: Session, serial: int, logged: bool) -> "asyncio.Future[None]":
-        """Done when the core has taken what was pushed last, and it is durable if it is `logged`."""
-        if session.serial != serial:  # the core refused an earlier one meanwhile, and drops this one
+        """A future that is done when the core has read the last pushed record, and it is durable if it is `logged`."""
+        if session.serial != serial:  # the core has refused an earlier message, and drops this one
             raise StorageUnavailable(_NO_STORAGE)
         done: asyncio.Future[None] = self._expect(session)
         core = self._core
@@ -170,7 +170,7 @@ class Publisher:
         return done
 
     async def log_on(self, session: Session) -> int:
-        """Begin to publish with numbers; returns the last one that the log has, durably. 0: none."""
+        """Log on in order to publish with numbers. Return the last number that is durable in the log; 0: none."""
         last_sequence, position = await self._log_on(session)
         durable: asyncio.Future[None] = self._expect(session)
 
@@ -183,11 +183,11 @@ class Publisher:
         return last_sequence
 
     def entry(self, topic: str, message_type: str) -> TopicEntry:
-        """What is known of a topic."""
+        """The entry of a topic."""
         return self._topics.entry(topic, message_type)
 
     async def acknowledge(self, entry: TopicEntry, acks: AckList) -> None:
-        """Acknowledge messages of a queue, whose topic that is; durable when it returns. Raises PublishFailure."""
+        """Acknowledge messages of the queue with a topic, and wait until that is durable. Raises PublishFailure."""
         session, ring = self._own, self._core.ring
         async with self._one_at_a_time:
             await self._log_on(session)
@@ -205,7 +205,7 @@ class Publisher:
             done = self._when_stored(session, serial, True)
         await done
 
-    # --- putting it into the ring ---------------------------------------------------------------------------
+    # --- pushing to the ring --------------------------------------------------------------------------------
 
     async def _log_on(self, session: Session) -> tuple[int, int]:
         if session.logon is None:
@@ -219,7 +219,7 @@ class Publisher:
     async def _lay_out(
         self, session: Session, topic: str, message_type: str, data: bytes, sequence: int
     ) -> bool:
-        """Lay the message out in the ring. Returns whether its topic is recorded."""
+        """Write the message to the ring. Return whether its topic is recorded."""
         if not topic:
             raise PublishFailure("there is no topic; give one")
         try:
@@ -247,7 +247,7 @@ class Publisher:
         except PublishFailure:
             del session.ingresses[message_type]  # half a frame is in it
             raise
-        # The frame stays where it is until the next one is fed, which waits for its turn.
+        # The frame stays current until the next one is fed, which waits for the lock.
         while (result := ingress.publish_current(entry, False)) == inbound.RING_FULL:
             await self._room()
         if result == inbound.SPILL:
@@ -257,18 +257,18 @@ class Publisher:
             raise StorageUnavailable(_NO_STORAGE)
         elif result:
             raise PublishFailure(f"the message is refused ({result})")
-        ingress.keep()  # gives the memory of a large message back
+        ingress.keep()  # frees the memory of a large message
         return entry.logged
 
     async def declare(self, entry: TopicEntry) -> None:
-        """See that the core knows a topic's number."""
+        """Make sure that the core knows a topic's number."""
         if not entry.declared and not entry.discarded:
             while not self._core.declare(entry):
                 await self._room()
         entry.mark_declared()
 
     async def _spill(self, session: Session, ingress: Ingress) -> None:
-        """A message that is too large for the ring goes in a file."""
+        """Pass a message that is too large for the ring in a file."""
         token = f"{self._index}.{os.getpid()}.{next(self._files)}"
         path = self._runtime.spill_path(token)
         try:
@@ -285,7 +285,7 @@ class Publisher:
         await asyncio.sleep(_RETRY_S)
 
     def _ingress(self, session: Session, message_type: str) -> Ingress:
-        """One per message type; all of a session are one session of the core."""
+        """The ingress for a message type. All of a session belong to one session of the core."""
         found = session.ingresses.get(message_type)
         if found is None:
             found = Ingress(
@@ -312,7 +312,7 @@ class Publisher:
     # --- turns ----------------------------------------------------------------------------------------------
 
     def _expect(self, session: Session) -> "asyncio.Future[Any]":
-        """Something that the core must do; until then its wake-up is answered."""
+        """A future for an action of the core. While it is pending, the core's wake-ups are used."""
         future: asyncio.Future[Any] = self._loop.create_future()
         session.under_way.add(future)
         future.add_done_callback(session.under_way.discard)
@@ -337,7 +337,7 @@ class Publisher:
     def _work(self) -> None:
         core = self._core
         core.view.wake()
-        # What is consumed by now has its answers on their way: they are heard before it counts as done.
+        # The ring's tail is read before the answers: answers to the records before it are then processed first.
         core.view.read()
         consumed = core.consumed()
         for kind, slot, serial, *rest in core.answers():
@@ -363,7 +363,7 @@ class Publisher:
 
 
 def _feed(ingress: Ingress, frame: bytes) -> None:
-    """Have the ingress take a whole frame, which is then its current one."""
+    """Pass a whole frame to the ingress, whose current frame it then is."""
     at = 0
     while True:
         room = ingress.receive_buffer()
@@ -375,5 +375,5 @@ def _feed(ingress: Ingress, frame: bytes) -> None:
         if result == inbound.COMMAND:
             return
         if result != inbound.NEED_MORE or at == len(frame):
-            raise PublishFailure(f"the message cannot be laid out ({result})")
+            raise PublishFailure(f"the message cannot be encoded ({result})")
         ingress.keep()

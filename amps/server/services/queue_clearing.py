@@ -1,8 +1,8 @@
 """Acknowledging messages of queues by filter, by the server itself (queues.md §8, D-35).
 
-It does what a client's `sow_delete` with a filter does: the messages that match are looked for in shared memory and in
-the log, a few at a time, and the core is told their positions. It holds no lease: what is leased goes with the rest,
-unless the queue's leasing is strict. Messages that come meanwhile may be found or not.
+It works like a client's `sow_delete` with a filter. Matching messages are searched for in shared memory and in the log,
+a few at a time, and their positions are sent to the core. Leased messages are acknowledged like the others, unless the
+queue's leasing is strict. Messages that arrive during the search may be found or not.
 """
 
 import asyncio
@@ -27,11 +27,11 @@ CACHE_BYTES = 16 << 20
 
 
 class ClearingFailure(Exception):
-    """Nothing, or not all, was acknowledged; the text says why."""
+    """Not all matching messages were acknowledged, or none; the text has the reason."""
 
 
 class QueueClearing:
-    """Acknowledges by filter. Made in the services process of an instance with queues."""
+    """Acknowledges by filter. It is made in the services process of an instance with queues."""
 
     def __init__(self, config: ServerConfig, runtime: Runtime, publisher: Publisher) -> None:
         self._config = config
@@ -43,7 +43,7 @@ class QueueClearing:
         self._read_ahead: ReadAhead | None = None
 
     async def clear(self, topic: str, message_type: str, filter_text: str) -> None:
-        """Acknowledge what matches a filter in the queues that a topic stands for; durable when it returns.
+        """Acknowledge the messages that match a filter in the queues that a topic stands for; durable when it returns.
 
         Raises ClearingFailure, PublishFailure.
         """
@@ -65,7 +65,7 @@ class QueueClearing:
         alone = FilterSet(self._publisher.evaluations.of_type(config.message_type))
         alone.add(filter_, None)
         subject = entry
-        if not config.underlying_is_regex:  # filters are told of the topic that was published to
+        if not config.underlying_is_regex:  # filters see the topic of the publish
             subject = self._publisher.entry(config.underlying_topic, config.message_type)
         control = self._runtime.control
         reader = MessageReader(self._journals(), control)
@@ -82,8 +82,8 @@ class QueueClearing:
             await self._publisher.acknowledge(entry, search.found)
 
     async def _have_read(self, file: LogFile, offset: int, length: int, needed_until: int) -> None:
-        """Have a part of the log read from the disk, by another thread. Raises LogUnreadable, if what is needed of it,
-        up to that file offset, cannot be read.
+        """Have another thread read a part of the log from the disk. Raises LogUnreadable if the part before the file
+        offset `needed_until` cannot be read.
         """
         loop = asyncio.get_running_loop()
         if self._read_ahead is None:
@@ -95,7 +95,7 @@ class QueueClearing:
             raise problem
 
     def _slots(self) -> SlotMemory:
-        """What the core shares of its queues."""
+        """The queues' state in shared memory."""
         if self._memory is None:
             runtime = self._runtime
             self._memory = SlotMemory(

@@ -1,12 +1,12 @@
-"""Actions on messages of queues: one walk through the log for all of them, and the place where they are.
+"""Actions on messages of queues: one scan of the log for all of them, and their positions.
 
-What leaves a queue is in the log, with its reasons (`_core/journal/queue_records.pxd`). One tail reads what is
-durable, and hands each record to the follower of its event (queue_follower.py). It looks now and then instead of
-being woken: that would be for every message of the instance. While one follower has too much before it, the
-tail waits, and with it the others.
+Removals from queues are in the log, with their reasons (`_core/journal/queue_records.pxd`). One tail reads durable
+records, and passes each to the follower of its event (queue_follower.py). It polls instead of being woken, because
+there would be a wake-up for every message of the instance. While one follower has too many waiting entries, the tail
+waits, and so do the other followers.
 
-Where everybody is it says in shared memory, so that the core keeps the journals that are needed, and from time to time
-in a file (amps/journal/action_positions.py), from which the next start goes on.
+The lowest position is published in shared memory, so that the core keeps the journals that are needed. From time to
+time the positions are written to a file (amps/journal/action_positions.py), from which the next start continues.
 """
 
 import asyncio
@@ -34,12 +34,12 @@ STEP_BYTES = 1 << 20
 ENTRIES_WAITING_MAX = 50_000
 SAVE_INTERVAL_S = 1.0
 SAVE_BYTES = 64 << 20
-"""The file is written when something was done, or when the tail has come so far without anything to do."""
+"""The file is written after actions, or when the tail has read so many bytes without any."""
 RETRY_S = 1.0
 
 
 class QueueEvents:
-    """All events of queues that have actions. Made in the services process, in its event loop."""
+    """All events of queues that have actions. It is made in the services process, in its event loop."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class QueueEvents:
         publisher: Publisher,
         failed: Callable[[str], None],
     ) -> None:
-        """`failed`: a follower or the tail has ended by a fault, whose traceback this is."""
+        """`failed` receives the traceback when a follower or the tail has ended by a defect."""
         settings = config.transaction_log
         assert settings is not None, "queues need a transaction log"
         self._runtime = runtime
@@ -67,7 +67,7 @@ class QueueEvents:
         self._saved: dict[Key, int] = read_action_positions(self._path)
         self._save_at_s = 0.0
         self._save_failed = ""
-        self._done_since = False  # anything, since the file was written
+        self._done_since = False  # whether an action ran since the file was written
         self._tasks: list[asyncio.Task[None]] = []
         self._followers = {
             event: Follower(
@@ -86,16 +86,16 @@ class QueueEvents:
         self._position = min(follower.begin for follower in self._followers.values())
 
     def _begin_of(self, event: QueueEvent) -> int:
-        """Where an event goes on. A process that was here before has gone further than its file says."""
+        """Position at which an event continues. An earlier process may have come further than its file says."""
         progress = self._runtime.action_progress.position
         return max(self._saved.get(event.key, progress or self._runtime.control.durable), progress)
 
     def _resolve(self, topic: str, message_type: str) -> object:
-        """What the tail is to hand out for a topic; None: nobody watches it."""
+        """The followers of a topic, for the tail; None: the topic has no actions."""
         return self._by_topic.get((topic, message_type))
 
     def begin(self) -> None:
-        """Follow the log."""
+        """Begin to follow the log."""
         self._tell_progress()
         self._tasks = [
             asyncio.create_task(self._guarded(body))
@@ -109,7 +109,7 @@ class QueueEvents:
             self._failed(traceback.format_exc())
 
     async def stop(self) -> None:
-        """End where it is; the next start goes on there."""
+        """End at the current positions, from which the next start continues."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -130,7 +130,7 @@ class QueueEvents:
                 await asyncio.sleep(RETRY_S)
 
     async def _follow_log(self) -> None:
-        """Read on. Raises LogDamaged, then another cursor is needed."""
+        """Read the log. Raises LogDamaged; then a new cursor is needed."""
         steps = self._journal.cursor_at(self._position, True)
         while True:
             try:
@@ -143,7 +143,7 @@ class QueueEvents:
             found: object = None
             if all(follower.waiting < ENTRIES_WAITING_MAX for follower in self._followers.values()):
                 found = scan.next(self._runtime.control.durable, STEP_BYTES)
-                # What stays mapped the core cannot give back (amps/_core/journal/page_release.pxi).
+                # The core cannot release mapped pages (amps/_core/journal/page_release.pxi).
                 self._journal.directory.unmap_pages(self._position, scan.position)
                 self._position = scan.position
             if isinstance(found, tuple):
@@ -155,7 +155,7 @@ class QueueEvents:
             await self._look_around()
             await asyncio.sleep(POLL_S if found is None else 0)
 
-    # --- where everybody is ---------------------------------------------------------------------------------
+    # --- positions ------------------------------------------------------------------------------------------
 
     def _positions(self) -> dict[QueueEvent, int]:
         return {event: follower.done_until(self._position) for event, follower in self._followers.items()}
@@ -188,7 +188,7 @@ class QueueEvents:
                 self._save_failed = str(problem)
                 self._log.log(
                     "29-0010",
-                    text=f"{self._path} cannot be written ({problem}); a start reads the log from further back",
+                    text=f"{self._path} cannot be written ({problem}); the next start reads more of the log",
                 )
             return
         self._save_failed = ""

@@ -1,17 +1,18 @@
 """One event of a queue: its actions run for every message that left the queue, in the order of the log.
 
-What they publish is published once, whatever dies. Each event has a session of its own to publish with, and each
+Their messages are published exactly once, also over failures. Each event has a publishing session of its own, and each
 publish a number that follows from the place of the removal in the log: position of its record, place of the entry in
-it, place of the publish among those about this message (`first_number`). The log knows the highest number that it
-has. After a death of any kind the follower reads again from an earlier place, leaves out the messages that are
-before that number, and publishes the others as before: what the log has of them is dropped as a duplicate.
+it, place of the publish among those for this message (`first_number`). The log has the highest number published. After
+a failure of any kind the follower reads again from an earlier position, skips the messages before that number, and
+publishes the others as before: messages that are in the log already are dropped as duplicates.
 
-So nothing need be waited for: many messages are under way at a time. If the log refuses one (a full disk), what came
-after it is refused, too; the follower logs on again and goes back to the first that the log does not have.
+So no publish has to be awaited before the next one: many messages are in progress at a time. If the log refuses one (a
+full disk), later ones are refused, too. The follower then logs on again and goes back to the first one that is not in
+the log.
 
-Other steps (commands, echo, counters) have no number: they run again for what was under way when something died, and
-after a stop by force for what was done in the last second. Publishes to topics that are not recorded are told apart by
-number while the core lives, and are as these after that.
+Other steps (commands, echo, counters) have no number. They run again for the messages in progress at a failure, and
+after a forced stop for the messages of the last second. Publishes to topics that are not recorded are recognised by
+their number while the core lives; after that they are repeated like other steps.
 """
 
 import asyncio
@@ -31,29 +32,29 @@ from amps.server.services.actions.variables import from_bytes
 from amps.server.services.publisher import Publisher, PublishFailure, Session, StorageUnavailable
 
 UNDER_WAY_MAX: Final = 512
-"""Publishes that are not durable yet."""
+"""Maximum number of publishes that are not durable yet."""
 ENTRIES_PER_TURN: Final = 32
 RETRY_S: Final = 1.0
 
-# An entry takes as many bytes of its record as there are numbers for it, so numbers rise from record to record.
+# An entry takes at least as many bytes of its record as it has numbers, so numbers rise from record to record.
 assert ENTRY_BYTES >= PUBLISHES_PER_MESSAGE_MAX
 
 
 def first_number(position: int, index: int) -> int:
-    """The number of the first publish about entry `index` of the record of removals at a log position."""
+    """The number of the first publish for entry `index` of the record of removals at a log position."""
     return position + 1 + index * PUBLISHES_PER_MESSAGE_MAX
 
 
 @dataclass(frozen=True, slots=True)
 class Removals:
-    """A record of the log: what left the queue, (log position of the message or 0, reasons)."""
+    """A record of the log: the messages that left the queue, as (log position of the message or 0, reasons)."""
 
     position: int
     entries: list[tuple[int, int]]
 
 
 class Follower:
-    """Runs the actions of one event. `run` is its task; records are given to it by `take`."""
+    """Runs the actions of one event. `run` is its task; `take` adds records."""
 
     def __init__(
         self,
@@ -65,7 +66,7 @@ class Follower:
         log: EventLog,
         begin: int,
     ) -> None:
-        """`begin`: log position before which everything is done. `read`: see QueueMessages."""
+        """`begin`: log position before which all actions are done. `read`: see QueueMessages."""
         self.event = event
         self.begin = begin
         self._source = source
@@ -75,27 +76,27 @@ class Follower:
         self._log = log
         self._session: Session = publisher.session(f"{event.kind} {event.which}")
         self._records: deque[Removals] = deque()
-        self._at = 0  # of the records, the next one to run
+        self._at = 0  # index of the next record to run
         self._under_way: deque[tuple[Removals, asyncio.Future[None]]] = deque()
         self._came = asyncio.Event()
-        self._done_until = 0  # the log has publishes up to this number
+        self._done_until = 0  # the log contains publishes up to this number
         self._said = ""
         self.waiting = 0
         """Entries that are not done."""
 
     def take(self, record: Removals) -> None:
-        """The log has this."""
+        """Add a record of the log."""
         if record.position >= self.begin:
             self._records.append(record)
             self.waiting += len(record.entries)
             self._came.set()
 
     def done_until(self, read_until: int) -> int:
-        """Log position before which everything is done, when all before `read_until` has been given."""
+        """Log position before which all actions are done, when all records before `read_until` have been added."""
         return self._records[0].position if self._records else max(read_until, self.begin)
 
     async def run(self) -> None:
-        """Follow the log, for ever."""
+        """Run the actions, for ever."""
         while True:
             try:
                 self._done_until = await self._publisher.log_on(self._session)
@@ -154,7 +155,7 @@ class Follower:
         await self._engine.run_actions(self._source, occurrence)
 
     async def _message(self, position: int) -> Record | None:
-        """The message at a log position; None: it is lost, which has been told."""
+        """The message at a log position; None: it is lost, which has been logged."""
         while True:
             try:
                 return self._read(position)
@@ -166,7 +167,7 @@ class Follower:
                 return None
 
     def _variables(self, message: Record, reasons: frozenset[str]) -> Mapping[str, str]:
-        """queues.md §15; the correlation id as it stood in the header."""
+        """The variables of queues.md §15. The correlation id is escaped, as in the header."""
         variables = {
             "AMPS_TOPIC": self.event.queue,
             "AMPS_DATA": from_bytes(message.payload),
@@ -177,12 +178,12 @@ class Follower:
             variables["AMPS_REASON"] = ",".join(name for name in REASONS if name in reasons)
         return variables
 
-    # --- what is under way ----------------------------------------------------------------------------------
+    # --- publishes in progress ------------------------------------------------------------------------------
 
     async def publish(
         self, record: Removals, number: int, topic: str, message_type: str, data: bytes
     ) -> None:
-        """One publish of a run. Raises PublishFailure, Interrupted."""
+        """Push one publish of a run. Raises PublishFailure, Interrupted."""
         try:
             future = await self._publisher.push(self._session, topic, message_type, data, number)
         except StorageUnavailable as problem:
@@ -191,7 +192,7 @@ class Follower:
         await self._settle(UNDER_WAY_MAX)
 
     async def _settle(self, count: int) -> None:
-        """Wait until no more than so many publishes are under way. Raises Interrupted."""
+        """Wait until no more than so many publishes are in progress. Raises Interrupted."""
         while len(self._under_way) > count:
             try:
                 await self._under_way[0][1]
@@ -209,7 +210,7 @@ class Follower:
 
 
 class _QueuePublisher:
-    """Publishes about one message, each time with its next number."""
+    """Publishes messages for one queue message, each with its next number."""
 
     def __init__(self, follower: Follower, record: Removals, first: int) -> None:
         self._follower = follower

@@ -1,4 +1,4 @@
-"""Reading messages that have left their queues, one here and one there, out of any journal that there is."""
+"""Reading messages that have left their queues, in any order, from all journals."""
 
 from collections import OrderedDict
 
@@ -36,12 +36,12 @@ class QueueMessages:
         return record
 
     def _hold(self, number: int, cursor: LogCursor) -> None:
-        """The next message is likely to be near."""
+        """Keep a cursor open, because the next message is likely to be near."""
         self._open[number] = cursor
         self._open.move_to_end(number)
         while len(self._open) > JOURNALS_OPEN_MAX:
             self._open.popitem(last=False)
 
     def release(self) -> None:
-        """Let the journals go."""
+        """Close all journals."""
         self._open.clear()

@@ -1,8 +1,8 @@
 """Requests to other processes of the instance, and their answers.
 
-One msgpack list per datagram: `[id, verb, …]` there, `[id, "ok", …]` or `[id, "error", text]` back; parts of a long
-answer come before it as `[id, "more", part]`. The channel outlives both processes. So an answer may come that nobody
-waits for any more; ids begin with the time, and what is not awaited is dropped.
+One msgpack list per datagram. A request is `[id, verb, …]`, an answer `[id, "ok", …]` or `[id, "error", text]`. Parts
+of a long answer precede it as `[id, "more", part]`. The channel outlives both processes, so an answer to an earlier
+process may arrive. Therefore ids begin with the time, and answers to unknown ids are dropped.
 """
 
 import asyncio
@@ -14,20 +14,20 @@ from typing import Any, ClassVar
 import msgpack
 
 ANSWER_TIMEOUT_S = 15.0
-"""So long nothing may come of an answer."""
+"""Longest time without any part of an answer."""
 ANSWER_PARTS_MAX = 1_000_000
-"""An answer has so many rows at most."""
+"""Maximum number of rows of an answer."""
 _DATAGRAM_BYTES_MAX = 1 << 20
 _RETRY_S = 0.01
 
 
 class RequestRefused(Exception):
-    """It was not done, or not answered; the text says why."""
+    """A request was refused or not answered; the text has the reason."""
 
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """What is awaited, and what has come of it."""
+    """A pending request, and the parts of its answer so far."""
 
     answer: "asyncio.Future[list[Any]]"
     timeout: asyncio.Timeout
@@ -35,23 +35,23 @@ class _Waiting:
 
 
 class Requests:
-    """The asking side of one channel. `begin` must be called in the event loop."""
+    """The requesting side of one channel. `begin` must be called in the event loop."""
 
     refusal: ClassVar[type[RequestRefused]] = RequestRefused
 
     def __init__(self, channel: socket.socket, whom: str) -> None:
-        """`whom`: who is asked, as errors call it."""
+        """`whom`: the name of the other process in errors."""
         self._channel = channel
         self._whom = whom
         self._next_id = time.monotonic_ns()
         self._waiting: dict[int, _Waiting] = {}
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Listen for answers."""
+        """Receive answers from now on."""
         loop.add_reader(self._channel.fileno(), self._hear)
 
     async def ask(self, *what: object) -> list[Any]:
-        """Send a request; the rows of its answer. Raises `refusal`."""
+        """Send a request, and return the rows of its answer. Raises `refusal`."""
         number = self._next_id
         self._next_id += 1
         try:
@@ -74,7 +74,7 @@ class Requests:
             try:
                 self._channel.send(datagram)
                 return
-            except BlockingIOError:  # earlier ones have not been taken yet
+            except BlockingIOError:  # earlier datagrams have not been read yet
                 await asyncio.sleep(_RETRY_S)
 
     def _hear(self) -> None:

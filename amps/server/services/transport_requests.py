@@ -1,4 +1,4 @@
-"""Questions to the transports (`amps.server.transport.subscription_list`)."""
+"""Requests to the transports (`amps.server.transport.subscription_list`)."""
 
 import asyncio
 import socket
@@ -9,7 +9,7 @@ from amps.server.services.requests import Requests
 
 
 class TransportRequests:
-    """The asking side. `begin` must be called in the event loop."""
+    """The requesting side. `begin` must be called in the event loop."""
 
     def __init__(self, channels: Sequence[socket.socket]) -> None:
         """`channels`: one to each transport, in their order."""
@@ -19,15 +19,15 @@ class TransportRequests:
         self._listing: asyncio.Task[list[list[Any]]] | None = None
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Listen for answers."""
+        """Receive answers from now on."""
         for transport in self._transports:
             transport.begin(loop)
 
     async def subscriptions(self) -> list[list[Any]]:
-        """All subscriptions of all transports: number of the transport, then what
-        `amps.server.transport.subscription_list.subscription_row` says. Raises RequestRefused.
+        """All subscriptions of all transports: number of the transport, then the columns of
+        `amps.server.transport.subscription_list.subscription_row`. Raises RequestRefused.
 
-        However many want to know at the same time, the transports are asked once.
+        Concurrent calls share one request to each transport.
         """
         if self._listing is None or self._listing.done():
             self._listing = asyncio.create_task(self._list_subscriptions())

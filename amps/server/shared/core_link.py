@@ -1,10 +1,11 @@
-"""A worker's side of everything it shares with the core: ring, answers, watermarks, and what waits for them.
+"""A worker's side of all memory that it shares with the core: ring, answers, watermarks, and actions waiting for them.
 
-Transports have one for their clients, the services process for what it publishes itself.
+Transports have a link for their clients, the services process has one for its own publishes.
 
 Records go into the ingress ring; control records keep their order even when it is full. A *barrier* is an action that
-waits until the core has consumed the ring up to a position; a *durable waiter* is one that waits for the device. Both
-run in turns, with the watermarks that the turn read: after the ring's tail, so that what was consumed is below them.
+waits until the core has read the ring up to a position. A *durable waiter* is an action that waits for the durable
+watermark. Both run in turns, with the watermarks of the turn. These are read after the ring's tail, so that records
+read by the core are below them.
 """
 
 import heapq
@@ -27,11 +28,11 @@ from amps.server.runtime import Runtime
 
 
 class Refusals(Protocol):
-    """The refused messages of a publisher that wait to be answered."""
+    """The refused messages of a publisher whose failures are not sent yet."""
 
     @property
     def crowded(self) -> bool:
-        """Whether so many wait that nothing more should be read."""
+        """Whether so many wait that no more input should be read."""
 
 
 class HeldInput(Protocol):
@@ -39,17 +40,17 @@ class HeldInput(Protocol):
 
     @property
     def acks(self) -> Refusals:
-        """What it must be told first."""
+        """Refusals to be sent before its input continues."""
 
     def release(self) -> None:
-        """Go on reading."""
+        """Resume reading."""
 
 
 class CoreLink:
-    """What one worker says to the core, hears from it and waits for."""
+    """Records to the core, answers from it, and waiting for its progress, for one worker."""
 
     def __init__(self, runtime: Runtime, index: int, has_journal: bool, schedule: Callable[[], None]) -> None:
-        """`schedule`: has a turn of the worker soon."""
+        """`schedule` requests a turn of the worker."""
         self.index = index
         self.ring = runtime.ingress[index]
         self.ring.attach_producer()
@@ -59,10 +60,10 @@ class CoreLink:
         self._has_journal = has_journal
         self._schedule = schedule
         self.deliveries: Callable[[bytes], object] | None = None
-        """Takes the core's deliveries of queue messages, as they came."""
+        """Receives the core's deliveries of queue messages, unparsed."""
         self._controls: deque[tuple[bytes, Callable[[], None] | None]] = deque()
         self._held: dict[HeldInput, bool] = {}
-        """Whose input is held, in the order in which they go on; True: until there is room."""
+        """Connections with held input, in the order of their release. True: held until the ring has room."""
         self._barriers: deque[tuple[int, Callable[[], None]]] = deque()
         self._durable_waiters: list[tuple[int, int, Callable[[], None]]] = []
         self._waiter_number = itertools.count()
@@ -70,14 +71,16 @@ class CoreLink:
     # --- to the core ------------------------------------------------------------------------------------------
 
     def publish_pushed(self) -> bool:
-        """Let the core see what was pushed, and wake it if it sleeps. False: nothing was."""
+        """Publish the pushed records, and wake the core if it sleeps. False: there were none."""
         published = bool(self.ring.publish_pushed())
         if published and self._runtime.control.core_needs_wake_up():
             self._runtime.core_wake_up.send()
         return published
 
     def push_control(self, record: bytes, then: Callable[[], None] | None = None) -> None:
-        """Push a control record, now or as soon as there is room; order is kept. `then` is run when it is there."""
+        """Push a control record, now or as soon as there is room; order is kept. `then` is called when it is in the
+        ring.
+        """
         if self._controls or not self.ring.push(record):
             self._controls.append((record, then))
             return
@@ -87,7 +90,7 @@ class CoreLink:
             then()
 
     def declare(self, entry: TopicEntry) -> bool:
-        """Tell the core a topic's number. False: no room in the ring."""
+        """Send a topic's number to the core. False: no room in the ring."""
         record = control_record(
             (entry.raw_name, entry.message_type.encode()), KIND_DECLARE_TOPIC, topic=entry.number
         )
@@ -99,13 +102,13 @@ class CoreLink:
         self._schedule()
 
     def release_when_room(self, connection: HeldInput) -> None:
-        """Release the connection's held input in a turn that finds room in the ring. The core brings it, by taking
-        what is there.
+        """Release the connection's held input in a turn that finds room in the ring. The core makes room by reading
+        records.
         """
         self._held[connection] = True
 
     def push_waiting(self) -> None:
-        """Push the control records that found no room, then let held connections try again."""
+        """Push the control records that found no room, then release held connections."""
         while self._controls and self.ring.push(self._controls[0][0]):
             _, then = self._controls.popleft()
             if then is not None:
@@ -113,16 +116,16 @@ class CoreLink:
         if self._held and not self._controls:
             for connection, for_room in list(self._held.items()):
                 if connection not in self._held:
-                    continue  # it has ended meanwhile
+                    continue  # its connection has ended meanwhile
                 if self._may_go_on(connection, for_room):
-                    # Who then fills the ring again comes last the next time.
+                    # A connection that fills the ring again is then the last one of the next turn.
                     del self._held[connection]
                     connection.release()
 
     @property
     def release_is_due(self) -> bool:
-        """Whether held input may go on, after a turn that came to it too early: acknowledgements that were in its way
-        are sent later in the turn, and what ends then moves nothing that would bring the next one.
+        """Whether held input may continue after a turn that checked it too early. Refusals that blocked it are sent
+        later in the turn, and no other event would start the next one.
         """
         return not self._controls and any(self._may_go_on(*each) for each in self._held.items())
 
@@ -130,21 +133,21 @@ class CoreLink:
         return not connection.acks.crowded and (not for_room or self._has_room())
 
     def _has_room(self) -> bool:
-        """Whether so much of the ring is free that it is worth to go on publishing."""
+        """Whether enough of the ring is free for publishing to continue efficiently."""
         return bool(self.ring.pushed - self.ring.tail <= PUBLISH_BACKLOG_BYTES // 2)
 
     @property
     def has_controls_waiting(self) -> bool:
-        """Whether control records wait for room: more should not be made if it can wait."""
+        """Whether control records wait for room: records that can wait should not be made then."""
         return bool(self._controls)
 
     @property
     def all_taken(self) -> bool:
-        """Whether the core can see everything that it is to get."""
+        """Whether all records are in the ring and published."""
         return not self._controls and bool(self.ring.head == self.ring.pushed)
 
     def ask_for_durable(self) -> None:
-        """Somebody waits for what is written and not durable: see that the core knows."""
+        """Request the durability of written records, for an action that waits for it."""
         view = self.view
         if view.durable < view.journal_written and view.want_durable(view.journal_written):
             self._runtime.core_wake_up.send()
@@ -152,8 +155,8 @@ class CoreLink:
     # --- from the core ----------------------------------------------------------------------------------------
 
     def answers(self) -> Iterator[list[Any]]:
-        """The core's answers: kind, slot, serial number, and what belongs to the kind. Deliveries that come between two
-        of them are passed on between them.
+        """The core's answers: kind, slot, serial number, and the values of the kind. Deliveries between two answers are
+        passed on between them.
         """
         if self.view.has_answers():
             for record in self._egress.pop_all():
@@ -166,7 +169,7 @@ class CoreLink:
                 yield message
 
     def consumed(self) -> int:
-        """Ring position up to which the core has taken records."""
+        """Ring position up to which the core has read records."""
         return self.view.consumed
 
     def written(self) -> int:
@@ -180,7 +183,7 @@ class CoreLink:
     # --- waiting ----------------------------------------------------------------------------------------------
 
     def when_consumed(self, position: int, action: Callable[[], None]) -> None:
-        """Run `action` once the core has consumed the ring up to a position; at once if it has."""
+        """Call `action` once the core has read the ring up to a position; at once if it has."""
         self.view.read()
         if not self._barriers and self.view.consumed >= position:
             action()
@@ -189,7 +192,7 @@ class CoreLink:
             self._schedule()
 
     def when_durable(self, position: int, action: Callable[[], None]) -> None:
-        """Run `action` once the journal is durable up to a position; at once if it is."""
+        """Call `action` once the journal is durable up to a position; at once if it is."""
         if not self._has_journal or self._runtime.control.durable >= position:
             action()
         else:
@@ -197,7 +200,7 @@ class CoreLink:
             self._schedule()
 
     def run_waiting(self) -> None:
-        """Run what the watermarks of this turn allow."""
+        """Call the actions that the watermarks of this turn allow."""
         while self._barriers and self._barriers[0][0] <= self.view.consumed:
             self._barriers.popleft()[1]()
         while self._durable_waiters and self._durable_waiters[0][0] <= self.view.durable:
@@ -205,9 +208,9 @@ class CoreLink:
 
     @property
     def durable_awaited(self) -> bool:
-        """Whether an action waits for the device."""
+        """Whether an action waits for the durable watermark."""
         return bool(self._durable_waiters)
 
     def forget(self, connection: HeldInput) -> None:
-        """The connection has ended."""
+        """Remove a connection that has ended."""
         self._held.pop(connection, None)

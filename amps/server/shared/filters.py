@@ -1,10 +1,10 @@
-"""Content filters of one worker: compiling them. What evaluating takes is in `amps.server.evaluation_contexts`.
+"""Compiling the content filters of one worker. `amps.server.evaluation_contexts` has the objects for evaluating them.
 
-Texts are compiled once for as long as anybody uses them, and filters that differ in blanks or quotes only are one and
-the same, which FilterSet evaluates once per message.
+A text is compiled once for as long as its filter is in use. Filters that differ only in blanks or quotes are one
+object, which FilterSet evaluates once per message.
 
-Parsing a text takes time in proportion to its length. What is longer than a few lines is parsed in a thread of its own,
-one after the other, while the worker goes on; the command that brought it waits.
+Parsing a text takes time in proportion to its length. A text longer than a few lines is parsed in a separate thread,
+one after the other, while the worker continues; the command that needs the filter waits.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ from amps.expressions.filters import compile_filter
 from amps.expressions.functions import Functions
 
 INLINE_CHARACTERS = 2000
-"""Longer texts are parsed beside the event loop: this many take a few milliseconds."""
+"""Longer texts are parsed outside the event loop: this many characters take a few milliseconds."""
 SWITCH_INTERVAL_S = 0.0005
-"""How long the event loop waits for the parsing thread at most, each time it has something to do."""
+"""Longest time that the event loop waits for the parsing thread, each time it has work."""
 
 
 class FilterCompiler:
-    """From texts to filters."""
+    """Compiles texts to filters."""
 
     def __init__(self, functions: Functions) -> None:
         self._functions = functions
@@ -41,7 +41,7 @@ class FilterCompiler:
         then: Callable[[Filter | ExpressionError], None],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        """Compile a text and tell `then` the filter, or what is wrong with the text: at once or later."""
+        """Compile a text, and pass the filter, or the error in the text, to `then`: at once or later."""
         known = self._by_text.get(text)
         if known is not None:
             then(known)
@@ -63,7 +63,7 @@ class FilterCompiler:
         return self._only(text, compile_filter(text, self._functions))
 
     def _only(self, text: str, made: Filter) -> Filter:
-        """The one filter of that meaning."""
+        """The single filter of that meaning."""
         only = self._by_meaning.setdefault(made.canonical, made)
         self._by_text[text] = only
         return only
@@ -73,7 +73,7 @@ class FilterCompiler:
     ) -> None:
         if self._thread is None:
             self._waiting = queue.SimpleQueue()
-            # The event loop would wait for five milliseconds whenever it has something to do while a text is parsed.
+            # By default the event loop would wait for five milliseconds each time it has work while a text is parsed.
             sys.setswitchinterval(SWITCH_INTERVAL_S)
             self._thread = threading.Thread(target=self._compile_waiting, name="filter compiler", daemon=True)
             self._thread.start()
@@ -93,5 +93,5 @@ class FilterCompiler:
             result.append(compile_filter(text, self._functions))
         except ExpressionError as error:
             result.append(error)
-        except Exception as error:  # the command must be answered, whatever happened to its text
+        except Exception as error:  # the command must be answered after any failure
             result.append(ExpressionError(f"it cannot be compiled: {error!r}", 0, text[:100]))

@@ -1,8 +1,8 @@
-"""A transport's word about journals: the oldest one that it may read, so that nobody removes it.
+"""A transport's word about journals: the oldest journal that it may read, which must not be removed.
 
-See amps/server/core/journal_retention.py for the remover's side and for why the order of the steps matters. Lowering is
-done before a file is opened; raising may be late, and is done now and then for what is still open (a file is held by
-its cursors: replays, however they wait, searches, the shared tailers).
+See amps/server/core/journal_retention.py for the remover's side, and for why the order of the steps matters. The word
+is lowered before a file is opened. It may be raised late, and is raised from time to time to the oldest file that is
+still open. Cursors hold files: those of replays, waiting or not, of searches, and of the shared tailers.
 """
 
 from amps._core.journal.reader import LogRemoved
@@ -13,14 +13,14 @@ class JournalFloor:
     """The guard of a LogDirectory."""
 
     def __init__(self, control: ControlPage, index: int) -> None:
-        """`index`: of the transport. Must be made before the transport counts as alive."""
+        """`index`: of the transport. The floor must be made before the transport counts as alive."""
         self._control = control
         self._index = index
         self._floor = NO_JOURNAL
         control.set_journal_floor(index, NO_JOURNAL)
 
     def enter(self, number: int) -> None:
-        """A journal is about to be opened. Raises LogRemoved if it is too late for that."""
+        """Lower the word, because a journal is about to be opened. Raises LogRemoved if it is too late for that."""
         if number >= self._floor:
             return
         self._control.set_journal_floor(self._index, number)
@@ -30,13 +30,13 @@ class JournalFloor:
         self._floor = number
 
     def check(self, number: int) -> None:
-        """Raises LogRemoved if the log begins later now."""
+        """Raise LogRemoved if the log now begins behind a journal."""
         first = self._control.first_journal_number
         if number < first:
             raise LogRemoved(f"journal {number} was removed, the log begins with {first}")
 
     def release(self, lowest: int | None) -> None:
-        """The oldest journal that is open now; None: no journal is."""
+        """Raise the word to the oldest journal that is open now; None: no journal is open."""
         floor = NO_JOURNAL if lowest is None else lowest
         if floor != self._floor:
             self._floor = floor

@@ -1,13 +1,13 @@
-"""The journal as a transport reads it: files, indexes, and where a bookmark lies in them.
+"""The journal as a transport reads it: files, indexes, and the places of bookmarks.
 
-Nothing here keeps a place: cursors are made for replays and for the tailers, which own them. Looking up a bookmark or
-a moment costs an index search and the reading of one block; where an index is missing, of a whole journal. All of it is
-done in steps, because the event loop of a worker must not stand still for it: neither for the disk nor while compressed
-journals are decompressed. An index that turns out to be damaged is reported once and not looked at again before
-somebody replaces it: a start makes a new one.
+This module stores no reading positions: cursors are made for replays and for the tailers, which own them. Looking up a
+bookmark or a time costs an index search and the reading of one block; without an index, the reading of a whole journal.
+Lookups are done in steps, because they must not block the event loop of a worker: neither by reading from the disk nor
+by decompressing journals. A damaged index is reported once, and not opened again before its file is replaced: a start
+makes a new one.
 
-Journals are removed while the server runs. What is opened here stays until `release_unused` finds that nobody reads
-it any more; who comes too late for a journal (LogRemoved) looks again at where the log begins now.
+Journals are removed while the server runs. A file opened here stays open until `release_unused` finds no reader of it.
+A reader that comes too late for a journal (LogRemoved) determines again where the log begins.
 """
 
 import contextlib
@@ -39,17 +39,17 @@ from amps.server.shared.journal_floor import JournalFloor
 
 COLLECTION_INTERVAL_S = 5.0
 PIECE_BYTES = 256 << 10
-"""A step goes so far: decompressing two frames, in which that may lie, takes half a millisecond."""
+"""Length of a step: decompressing the two frames that may contain it takes half a millisecond."""
 TOPICS_PER_STEP = 64
 COMPRESSED_TOPICS_PER_STEP = 2
-"""Each may lie in a frame of its own."""
+"""Each topic record may be in a frame of its own."""
 
 
 class PagesMissing(Exception):
-    """A lookup has to read something that is not in memory: who does not want to wait has it read, and asks again.
+    """A lookup needs pages that are not in memory. The caller may have them read, and then continue the lookup.
 
-    `problem`: set by who has tried to read it and could not. `needed_until`: file offset up to which all is needed;
-    None: the lookup looks at the problem itself, and perhaps goes on with what was read before it.
+    `problem`: set if the attempt to read the pages failed. `needed_until`: file offset up to which all bytes are
+    needed; None: the lookup checks `problem` itself, and may continue with the bytes read before it.
     """
 
     def __init__(self, file: LogFile, offset: int, length: int, needed_until: int | None = None) -> None:
@@ -64,13 +64,13 @@ class PagesMissing(Exception):
 Result = TypeVar("Result")
 Found = TypeVar("Found")
 Steps = Generator[PagesMissing | None, None, Result]
-"""Something that is done in steps of less than a millisecond: before each it yields what has to be read from the disk
-for it, if anything. The last one returns the result.
+"""Work in steps of less than a millisecond: before each step it yields the pages to be read from the disk, or None. The
+last step returns the result.
 """
 
 
 def at_once(steps: Steps[Result]) -> Result:
-    """Do all the steps, and wait for the disk where they do."""
+    """Do all the steps, waiting for the disk if necessary."""
     while True:
         try:
             missing = next(steps)
@@ -85,9 +85,9 @@ def at_once(steps: Steps[Result]) -> Result:
 
 
 def _next_piece(cursor: LogCursor, limit: int) -> Steps[int | None]:
-    """Have what comes next in memory. Returns a place up to which the cursor may be moved then, None if it has come to
-    the limit. It stops before that where a record is not in memory as a whole; that is there the next time. Raises
-    LogUnreadable.
+    """Have the next part of the log in memory. Returns a position up to which the cursor may then be moved, None if it
+    is at the limit. The cursor stops before a record that is not in memory as a whole; the next part contains that.
+    Raises LogUnreadable.
     """
     if cursor.position >= limit:
         return None
@@ -123,7 +123,7 @@ def _missing_range(file: LogFile, offset: int, length: int) -> PagesMissing | No
 
 
 class JournalView:
-    """The journal as a reader sees it: files, indexes, places of bookmarks."""
+    """The journal as a reader uses it: files, indexes, places of bookmarks."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class JournalView:
         guard: JournalFloor,
         damaged: Callable[[Path, Exception], None] = lambda path, problem: None,
     ) -> None:
-        """`damaged` is told of every index that cannot be used, once."""
+        """`damaged` is called for every unusable index, once."""
         first, *more = reading_places(journal_directory, archive, instance_name)
         self.directory = LogDirectory(*first, resolver, more, cache, guard)
         self._journal_directory = journal_directory
@@ -146,17 +146,17 @@ class JournalView:
         self._closed_indexes: dict[int, IndexReader] = {}
         self._damaged = damaged
         self._damaged_indexes: dict[int, tuple[int, int, int]] = {}
-        """By journal: which file it was (inode, size, time of the last change in ns)."""
+        """By journal: the identity of the file (inode, size, time of the last change in ns)."""
         self._next_collection_s = 0.0
         self._learnt: WeakKeyDictionary[LogFile, int] = WeakKeyDictionary()
-        """By file: the offset of a topic record. That one and all before it are learnt."""
+        """By file: the offset of a topic record. This record and all before it are in the file's topic table."""
 
     def release_unused(self) -> None:
-        """Let journals go that nobody reads any more."""
+        """Close journals without readers."""
         first = self._runtime.control.first_journal_number
         lowest = self.directory.release_unused()
         if lowest is not None and lowest < first and time.monotonic() >= self._next_collection_s:
-            # The core waits for it. What ended with its connection holds it until the collector comes by.
+            # The core waits for it. A connection that has ended may hold it until the next garbage collection.
             self._next_collection_s = time.monotonic() + COLLECTION_INTERVAL_S
             gc.collect()
             self.directory.release_unused()
@@ -165,7 +165,7 @@ class JournalView:
                 del known[number]
 
     def cursor_at(self, position: int, verify: bool) -> Steps[LogCursor]:
-        """A cursor at a log position, with the topics before it learnt; at the first message if that is later."""
+        """A cursor at a log position, with the topics before it known; at the first message if that is later."""
         control = self._runtime.control
         while True:
             last = control.watermarks()[3]
@@ -174,7 +174,7 @@ class JournalView:
                 return (yield from self._cursor_in(number, position, verify))
 
     def cursor_at_start(self, verify: bool) -> LogCursor:
-        """A cursor at the first message there is."""
+        """A cursor at the first message of the log."""
         while True:
             with contextlib.suppress(LogRemoved):
                 return LogCursor(self.directory, self._runtime.control.first_journal_number, 0, verify)
@@ -192,7 +192,7 @@ class JournalView:
         return cursor
 
     def _learn_topics(self, file: LogFile, last_offset: int) -> Steps[None]:
-        """Learn what the chain of topic records says that ends at that file offset."""
+        """Read the chain of topic records that ends at a file offset."""
         offset, known = last_offset, self._learnt.get(file, 0)
         while offset > known:
             if not file.compressed:
@@ -209,7 +209,7 @@ class JournalView:
         self._learnt[file] = max(last_offset, known)
 
     def index(self, number: int) -> IndexReader | None:
-        """The index of a journal, of the one in use too; None if there is none to be had."""
+        """The index of a journal, including the one in use; None if there is no usable one."""
         closed = self._closed_indexes.get(number)
         if closed is not None:
             return closed
@@ -250,12 +250,11 @@ class JournalView:
     def find(
         self, publisher_id: int, sequence: int, indexes: dict[int, IndexReader | None]
     ) -> Steps[tuple[int, int] | None]:
-        """Log positions of the message with that bookmark and of what follows it; None if it is not in the log.
+        """Log positions of the message with that bookmark and of the record behind it; None if it is not in the log.
 
-        `indexes`: for many bookmarks in a row, the indexes that are open already; what is opened is added. Raises
-        LogDamaged.
+        `indexes`: open indexes, shared by many lookups in a row; indexes opened here are added. Raises LogDamaged.
         """
-        # Older journals than one that was removed were removed before it.
+        # Journals older than a removed one were removed before it.
         with contextlib.suppress(LogRemoved):
             return (yield from self._find(publisher_id, sequence, indexes))
         return None
@@ -269,7 +268,7 @@ class JournalView:
                 indexes[number] = self.index(number)
             index = indexes[number]
             start = self.directory.start_position(number)
-            blocks: list[tuple[int, int]] = [(0, 0)]  # all of it, if nothing tells where it may be
+            blocks: list[tuple[int, int]] = [(0, 0)]  # the whole file, if there is no index
             if index is not None:
                 if not index.may_hold(publisher_id, sequence):
                     continue
@@ -303,7 +302,7 @@ class JournalView:
             if index is not None and block is None:
                 continue  # all of it is later
             cursor = LogCursor(self.directory, number, start + (block or 0), True)
-            # Without an index it is only known afterwards whether an earlier journal holds later records.
+            # Without an index it is only known afterwards whether an earlier journal contains later records.
             earlier = block is not None
             limit = min(written, start + cursor.file.size)
             while (piece := (yield from _next_piece(cursor, limit))) is not None:
@@ -325,7 +324,7 @@ class JournalView:
                 cursor = LogCursor(self.directory, number, 0, False)
                 yield cursor, min(position, start + cursor.file.size)
                 continue
-            # A journal may be full without a message, when the first one was too large for it: nothing is indexed.
+            # A journal may be full without a message, when the first one was too large for it: its index is empty.
             offset = min(position - start, index.end_offset)
             while offset > FILE_HEADER_SIZE:
                 first, _ = index.block_range(offset - 1)
@@ -336,7 +335,7 @@ class JournalView:
     def _last_before(
         self, position: int, look: Callable[[LogCursor, int], Found | None]
     ) -> Steps[Found | None]:
-        """What `look` found last before a position. It moves a cursor to a limit."""
+        """The last result of `look` before a position. `look` moves a cursor up to a limit."""
         with contextlib.suppress(LogRemoved):
             for cursor, end in self._blocks_before(position):
                 last: Found | None = None
@@ -359,7 +358,7 @@ class JournalView:
 
     @property
     def end(self) -> int:
-        """Log position behind everything written."""
+        """Log position behind all written records."""
         written: int = self._runtime.control.watermarks()[0]
         return written
 

@@ -1,7 +1,7 @@
-"""Listening sockets and TLS: what a configured transport becomes.
+"""Listening sockets and TLS for configured transports.
 
-The supervisor opens the sockets before it forks, so that a port in use is an error at start, every worker accepts from
-the same socket, and connections wait in its queue while a worker is restarted.
+The supervisor opens the sockets before it forks. So a port in use is an error at start, every worker accepts from the
+same socket, and connections wait in its queue while a worker is restarted.
 """
 
 import contextlib
@@ -62,7 +62,7 @@ def _unix_listener(transport: TransportConfig) -> socket.socket:
 
 
 def _remove_stale_socket(path: Path) -> None:
-    """A socket file that nobody listens on is left from a killed server; a live one is an error."""
+    """Remove a socket file left by a killed server, to which no process listens. Raises OSError if one does."""
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISSOCK(path.stat().st_mode):
             raise OSError(errno.EEXIST, "a file that is no socket has that name")
@@ -76,7 +76,7 @@ def _remove_stale_socket(path: Path) -> None:
 
 
 def _tcp_listeners(transport: TransportConfig) -> list[socket.socket]:
-    """One socket; for a bare port one that takes IPv6 and IPv4, or IPv4 alone where there is no IPv6."""
+    """One socket; for a port without a host one that accepts IPv6 and IPv4, or only IPv4 where there is no IPv6."""
     port = transport.port
     assert port is not None
     host = transport.host

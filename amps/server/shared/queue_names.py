@@ -1,8 +1,8 @@
-"""Which queues a topic, or an expression for topics, stands for (queues.md §1, §5.1, §14.4).
+"""The queues that a topic, or an expression for topics, stands for (queues.md §1, §5.1, §14.4).
 
-Queues are known by their numbers: their places in the configuration. A subscription without a bookmark is to the queues
-whose names match; what else matches, it gets as ordinary messages (§22, D-23). One with a bookmark is to the underlying
-topics of these queues, as though they were no queues.
+Queues are identified by their numbers: their places in the configuration. A subscription without a bookmark is to the
+queues whose names match; messages of other matching topics it gets as ordinary messages (§22, D-23). A subscription
+with a bookmark is to the underlying topics of these queues, as if they were ordinary topics.
 """
 
 from collections.abc import Iterable
@@ -35,14 +35,14 @@ class QueueNames:
         )
 
     def acknowledged(self, topic: str, message_type: str) -> int | None:
-        """The queue that an acknowledgement by bookmark names, as deliveries do: by its name, whatever that holds."""
+        """The queue that an acknowledgement by bookmark names. As in deliveries, the topic is taken literally."""
         return self.topics.queue(topic, message_type)
 
     def bookmark_topic(self, topic: str, literal: bool, queues: Iterable[int]) -> tuple[str, bool]:
-        """What a bookmark subscription to a topic is to that stands for these queues: a topic, and whether that is a
-        name. Raises BadTopicExpression.
+        """The topic of a bookmark subscription that stands for queues, and whether it is a name. Raises
+        BadTopicExpression.
 
-        A name becomes the underlying topic; an expression, one that matches the underlying topics besides.
+        A name becomes the underlying topic. An expression becomes one that also matches the underlying topics.
         """
         is_name = topic_predicate(topic, not literal and self._regex_topic_support) is None
         alternatives = [] if is_name else [topic]
@@ -56,12 +56,12 @@ class QueueNames:
                 alternatives.append(queue.underlying_topic)
         if len(alternatives) <= 1:
             return topic, is_name
-        # Each alternative counts its groups from one, as it does by itself.
+        # Each alternative numbers its groups from one, as it does by itself.
         return f"(?|{'|'.join(f'(?:{alternative})' for alternative in alternatives)})", False
 
 
 def _quoted(name: str) -> str:
-    """An expression for a text."""
+    """An expression that matches exactly a text."""
     return "".join(
         character if character.isalnum() or not character.isascii() else f"\\{character}"
         for character in name

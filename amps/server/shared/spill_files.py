@@ -1,4 +1,4 @@
-"""Files of shared memory that hold one message each, too large for the ring: how they are written.
+"""Writing messages that are too large for the ring to files of shared memory, one message per file.
 
 Such a file belongs to its writer until its name is pushed into the ring; then the core removes it.
 """
@@ -11,7 +11,7 @@ from amps._core.wire.ingress import Ingress
 
 
 def write_spill(ingress: Ingress, path: Path) -> None:
-    """Lay the current frame's record out in a file. Raises OSError; then there is no file."""
+    """Write the current frame's record to a file. Raises OSError; then there is no file."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         length = ingress.spill_length()

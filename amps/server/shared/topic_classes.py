@@ -1,7 +1,7 @@
-"""What becomes of messages of a topic: recorded, only delivered, discarded, or refused.
+"""The class of a topic: its messages are recorded, only delivered, discarded, or refused.
 
-Whoever publishes asks this when a topic is first published to: transports for their clients, the services process for
-actions. The answer is kept in the topic table, so that no message waits for it.
+Publishing processes determine it at the first publish to a topic: transports for their clients, the services process
+for actions. The topic table stores it, so that later messages need no lookup.
 """
 
 from collections.abc import Callable
@@ -21,12 +21,12 @@ def make_topic_table(
     filters: FilterCompiler,
     queues: QueueTopics | None = None,
 ) -> TopicTable:
-    """A table that classifies topics as the configuration says. `evaluation`: that of a message type. `queues`: their
-    names, if there are any.
+    """A table that classifies topics by the configuration. `evaluation`: returns the evaluation context of a message
+    type. `queues`: the names of queues, if there are any.
     """
 
     def classify(topic: str, message_type: str) -> tuple[bool, bool, str | None, FilterSet | None]:
-        """Recorded, discarded, refusal, and which messages are recorded, if not all are."""
+        """Return: recorded, discarded, refusal, and the filters of the recorded messages, if not all are recorded."""
         if topic == DISCARDED_TOPIC:
             return False, True, None, None
         if topic.startswith(RESERVED_PREFIX):

@@ -1,9 +1,9 @@
 """How a worker takes connections from the listening sockets that all workers share.
 
-A new connection wakes every worker, and the first one awake could take all that wait. So each looks at the others'
-numbers of connections, which are in shared memory: a worker that has noticeably more than another one leaves what
-waits alone for a moment, and takes some of it when nobody else did. A worker that has ended, or has shown no sign of
-life lately, is not waited for.
+A new connection wakes every worker, and the first worker awake could accept all pending connections. So each worker
+compares its number of connections with those of the other workers, which are in shared memory. A worker that has
+noticeably more than another one does not accept for a moment. After that it accepts some of the connections that no
+other worker has accepted. A worker that has ended, or whose heartbeat is old, is not considered.
 
 A connection counts from the moment it is accepted, through its TLS handshake, until it is lost.
 """
@@ -55,7 +55,7 @@ class Acceptor:
         self._stopped = False
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """The worker has no connection yet; its predecessor's are gone."""
+        """Set the number of connections to 0: the worker has none yet, and those of its predecessor are closed."""
         self._loop = loop
         self._count(0)
 
@@ -66,7 +66,7 @@ class Acceptor:
         tls: ssl.SSLContext | None,
         make_protocol: Callable[[], asyncio.BaseProtocol],
     ) -> None:
-        """Take connections from a listening socket, which is this worker's from now on."""
+        """Take connections from a listening socket, which this worker owns from now on."""
         listener = _Listener(transport, listening, tls, make_protocol)
         self._listeners.append(listener)
         self._watch(listener)
@@ -83,7 +83,7 @@ class Acceptor:
         self._listeners.clear()
 
     def lost(self) -> None:
-        """A connection that was made has ended."""
+        """Count down: a connection that was made has ended."""
         self._count(-1)
 
     # --- taking -----------------------------------------------------------------------------------------------
@@ -92,7 +92,9 @@ class Acceptor:
         self._loop.add_reader(listener.listening.fileno(), self._take, listener, TAKEN_PER_WAKE_MAX)
 
     def _leave(self, listener: _Listener, for_s: float) -> None:
-        """Not now. What waits by then has waited long enough, so that some is taken even if others have fewer."""
+        """Stop accepting for `for_s` seconds. After that some connections are accepted even if other workers have
+        fewer.
+        """
         self._loop.remove_reader(listener.listening.fileno())
         listener.retry = self._loop.call_later(for_s, self._come_back, listener)
 
@@ -122,7 +124,9 @@ class Acceptor:
             task.add_done_callback(self._tasks.discard)
 
     def _accepting_failed(self, listener: _Listener, error: OSError) -> None:
-        """Most often this process may open no more files: those who wait are served when others have gone."""
+        """Log the failure and accept again later. Usually the process has reached its limit of open files: pending
+        connections are accepted when others have closed.
+        """
         if not listener.failing:
             listener.failing = True
             advice = remedies.for_system(error.errno)
@@ -131,7 +135,7 @@ class Acceptor:
         self._leave(listener, RETRY_S if error.errno in _BURDENED else LEAVE_S)
 
     async def _make(self, listener: _Listener, accepted: socket.socket, peer: object) -> None:
-        """The TLS handshake, if there is one, and the connection itself."""
+        """Perform the TLS handshake, if there is one, and make the connection."""
         try:
             await self._loop.connect_accepted_socket(listener.make_protocol, accepted, ssl=listener.tls)
         except (OSError, ssl.SSLError, TimeoutError) as error:
@@ -149,11 +153,13 @@ class Acceptor:
         self._control.set_connections(self._index, self._connections)
 
     def _lead_allowed(self) -> int:
-        """By how many connections this worker may be ahead. It grows, so that a rush is not held up."""
+        """By how many connections this worker may exceed another one. It grows, so that many new connections are
+        accepted fast.
+        """
         return 1 + self._connections // 16
 
     def _others_have_fewer(self) -> bool:
-        """Whether another worker has so much less that what waits is better left to it."""
+        """Whether a worker that is alive has so few connections that the pending ones are left to it."""
         control = self._control
         fair = self._connections - self._lead_allowed()
         if fair < 0:

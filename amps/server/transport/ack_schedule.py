@@ -1,7 +1,7 @@
-"""When the persisted acknowledgements of a worker's publishers are looked at (publisher_acks.py makes them).
+"""When a worker checks whether persisted acknowledgements can be sent (publisher_acks.py makes them).
 
-A connection is *active* while it waits for a watermark: each turn looks at it. It is *scheduled* while its conflation
-interval is what it waits for: a timer brings the turn.
+A connection is *active* while it waits for a watermark: each turn checks it. It is *scheduled* while it waits for the
+end of its conflation interval: a timer starts the turn.
 """
 
 import asyncio
@@ -15,10 +15,10 @@ from amps.server.transport.session import Session
 
 
 class AckSchedule:
-    """The connections of one worker with acknowledgements to come."""
+    """The connections of one worker that have acknowledgements to send."""
 
     def __init__(self, core: CoreLink, schedule: Callable[[], None]) -> None:
-        """`schedule`: has a turn of the worker soon."""
+        """`schedule` requests a turn of the worker."""
         self._core = core
         self._schedule = schedule
         self._active: dict[Session, None] = {}
@@ -32,26 +32,26 @@ class AckSchedule:
 
     @property
     def durable_awaited(self) -> bool:
-        """Whether an acknowledgement waits for the device."""
+        """Whether an acknowledgement waits for the durable watermark."""
         return bool(self._active)
 
     def expect(self, connection: Session) -> None:
-        """The connection has acknowledgements to come."""
+        """Register that the connection has acknowledgements to send."""
         if connection.acks.urgent:
             self._scheduled.discard(connection)
         if connection not in self._scheduled:
             self._active[connection] = None
             if self._core.ring.pushed == self._core.ring.tail:
-                # Nothing is on its way to the core that would bring a turn.
+                # No record is on its way to the core, so none would start a turn.
                 self._schedule()
 
     def forget(self, connection: Session) -> None:
-        """The connection has ended."""
+        """Remove a connection that has ended."""
         self._active.pop(connection, None)
         self._scheduled.discard(connection)
 
     def send(self, loop: asyncio.AbstractEventLoop, now_s: float) -> None:
-        """Send what is due."""
+        """Send the acknowledgements that are due."""
         while self._due and self._due[0][0] <= now_s:
             _, _, connection = heapq.heappop(self._due)
             if connection in self._scheduled:
@@ -66,7 +66,8 @@ class AckSchedule:
                 self._scheduled.add(connection)
                 heapq.heappush(self._due, (due_s, next(self._number), connection))
         if self._due and self._due[0][0] < self._timer_s:
-            # The event loop counts in milliseconds and may fire early: a millisecond more costs less than a miss.
+            # The event loop counts in milliseconds and may fire early: a millisecond more costs less than a second
+            # turn.
             self._timer_s = self._due[0][0]
             loop.call_later(max(0.0, self._timer_s - now_s) + 0.001, self._timer)
 

@@ -1,20 +1,21 @@
 """`sow_delete` on a queue: acknowledging its messages (queues.md §8).
 
-Plain acknowledgements of what the connection was given don't come here: the ingress passes them on
-(wire/publishes.pxi). What comes here asks for an answer of its own, or names bookmarks that the connection was not
-given (any more): these are looked up in the journal, in turns of the worker, and the connection's input is held
-meanwhile. A bookmark that is not in the log is passed on as well: the message may still come, by replication.
+Plain acknowledgements of messages that the connection holds do not reach this module: the ingress passes them on
+(wire/publishes.pxi). The commands handled here request an acknowledgement of their own, or name bookmarks that the
+connection does not hold (any more). Such bookmarks are looked up in the journal, in turns of the worker, and the
+connection's input is held meanwhile. A bookmark that is not in the log is passed on as well: the message may still
+arrive by replication.
 
-A filter stands for all active messages that match, whoever holds them (§8.1), in all queues that the topic stands for
-and that the client may read. They are looked for when all that the client has published before is in the queues,
-and acknowledged by their log positions.
+A filter stands for all active messages that match, whichever client holds them (§8.1), in all queues that the topic
+stands for and that the client may read. The search begins when everything that the client published before is in the
+queues. The messages found are acknowledged by their log positions.
 
-What nobody knows yet is remembered by the core, up to a bound. So the core is asked about such an acknowledgement, and
-the command is answered, and the next one read, when it has said that there was room.
+The core keeps acknowledgements of unknown messages, up to a limit. For such an acknowledgement the core reports
+whether there was room. Only then is the command answered and the next command read.
 
-Decisions (§22): D-08 and D-09 say what is refused; an acknowledgement of which some bookmarks stand for nothing
-succeeds (D-27), and its counts say so (D-10). One that names something else than bookmarks fails, and acknowledges
-the others all the same: a batch of a consumer must not come back for one of its entries.
+Decisions (§22): D-08 and D-09 define what is refused. An acknowledgement with bookmarks that match no message succeeds
+(D-27), and its counts show it (D-10). A list with malformed bookmarks fails, but the well-formed ones are acknowledged
+all the same: a batch of a consumer must not be delivered again because of one entry.
 """
 
 import time
@@ -63,7 +64,7 @@ _TOO_MANY_DEFERRED = CommandFailure(TOO_MANY_DEFERRED, TOO_MANY_DEFERRED_DETAIL)
 
 
 class PositionSearch:
-    """Looks up where in the log the messages of an acknowledgement are, a few at a time."""
+    """A search for the log positions of the messages of an acknowledgement, a few at a time."""
 
     LOOKUPS_PER_STEP = 50
     STEP_S = 0.001
@@ -72,14 +73,16 @@ class PositionSearch:
         self._journal = journal
         self._acks = acks
         self.searched_until = journal.end
-        """Log position: what is not found is not before it."""
+        """Log position. A message that is not found is not before it."""
         self._indexes: dict[int, IndexReader | None] = {}
         self._lookups = 0
         self._steps = self._search()
 
     def step(self) -> bool:
-        """Go on for a millisecond. True: that was all. Raises LogDamaged; PagesMissing: call it again then."""
-        self._indexes.clear()  # of a journal in use, or just become full, there may be another one
+        """Continue for a millisecond. Return True when the search is complete. Raises LogDamaged, or PagesMissing: then
+        call it again.
+        """
+        self._indexes.clear()  # the index of a journal in use, or just become full, may have been replaced
         self._lookups = 0
         until_s = time.perf_counter() + self.STEP_S
         for missing in self._steps:
@@ -101,7 +104,7 @@ class PositionSearch:
 
 @dataclass(slots=True)
 class _Counting:
-    """An acknowledgement of which the core tells something: `parts` records have not been answered."""
+    """An acknowledgement whose outcome the core reports: `parts` records have not been answered yet."""
 
     parts: int
     matches: int = 0
@@ -110,7 +113,7 @@ class _Counting:
     answered: Callable[[], None] | None = None
 
     def wait(self, answered: Callable[[], None]) -> None:
-        """Call `answered` when the core has answered all."""
+        """Call `answered` when the core has answered all records."""
         if self.parts:
             self.answered = answered
         else:
@@ -119,7 +122,7 @@ class _Counting:
 
 @dataclass(slots=True)
 class _Target:
-    """A queue, and which of its messages are acknowledged."""
+    """A queue, and the messages of it that are acknowledged."""
 
     queue: int
     entry: TopicEntry
@@ -128,7 +131,7 @@ class _Target:
 
 @dataclass(slots=True)
 class _Accepted:
-    """A command that is being carried out."""
+    """A command that has passed the checks and is being carried out."""
 
     header: Header
     wanted: set[str]
@@ -138,7 +141,7 @@ class _Accepted:
     targets: list[_Target]
     filter_text: str = ""
     malformed: CommandFailure | None = None
-    """Some of its bookmarks are none."""
+    """The failure if some of its bookmarks are malformed."""
     searched_until: int = 0
     compared: int = 0
     matching: int | None = None
@@ -201,7 +204,7 @@ class Acknowledging:
             self._tell_counts(accepted, counting)
 
     async def _find_positions(self, command: Command, accepted: _Accepted) -> None:
-        """Look up the bookmarks of which it is not known where in the log they are."""
+        """Look up the bookmarks whose log positions are unknown."""
         (target,) = accepted.targets
         accepted.compared = target.acks.count
         if not target.acks.unknown:
@@ -215,7 +218,7 @@ class Acknowledging:
         await command.looked_up(search)
 
     async def _find_matching(self, command: Command, accepted: _Accepted) -> None:
-        """Compile its filter, and look for what matches."""
+        """Compile the filter, and search for the messages that match."""
         worker = self._worker
         filter_ = await command.filter(accepted.filter_text)
         await command.consumed()
@@ -230,7 +233,7 @@ class Acknowledging:
             accepted.matching += search.found.count
 
     def _checked(self, header: Header) -> _Accepted | None:
-        """None: its topic could not be declared yet, the ring is full. Raises CommandFailure."""
+        """Check the command. None: the ring is full, so that its topic could not be declared. Raises CommandFailure."""
         connection, names = self._connection, self._worker.queues.names
         topic = text_of(header, "topic")
         selectors = [name for name in SELECTORS if header.get(name) is not None]
@@ -248,20 +251,20 @@ class Acknowledging:
         if selectors[0] == "bookmark" and queue is None and not matching:
             raise CommandFailure("invalid topic", f"{topic!r} is no queue")
         if selectors[0] in ("sow_keys", "body"):
-            raise CommandFailure("invalid options", "messages of a queue are known by bookmark or filter")
+            raise CommandFailure("invalid options", "messages of a queue are selected by bookmark or filter")
         sequence = header.get("seq") or 0
         if not isinstance(sequence, int) or sequence != connection.ingress.frame_sequence:
             raise CommandFailure("parse error", "the sequence is no number")
         if selectors[0] == "filter":
             if options.action is Acknowledgement.EXTEND_LEASE:  # D-31
-                raise CommandFailure("invalid options", "lease_extension goes with bookmarks")
+                raise CommandFailure("invalid options", "lease_extension needs bookmarks")
             found = {number: names.queues[number].name for number in matching}
             permitted = {number: name for number, name in found.items() if connection.may("read", name)}
             if list(found.values()) == [topic] and not permitted:
                 raise CommandFailure("not entitled", f"to read {topic!r}")
         else:
             if queue is None:
-                raise CommandFailure("invalid options", "bookmarks are of one queue, named literally")
+                raise CommandFailure("invalid options", "bookmarks need the literal name of one queue")
             if not connection.may("read", topic):
                 raise CommandFailure("not entitled", f"to read {topic!r}")
             permitted = {queue: topic}
@@ -292,8 +295,8 @@ class Acknowledging:
         )
 
     def _records(self, accepted: _Accepted, targets: Sequence[_Target], token: int) -> list[bytes] | int:
-        """What the core is to be told, now that all positions are known that there are. A constant of
-        `amps._core.wire.ingress`: it cannot be taken now.
+        """The records for the core, made when the search for positions is complete. A constant of
+        `amps._core.wire.ingress` instead: the acknowledgement cannot be accepted now.
         """
         connection = self._connection
         records: list[bytes] = []
@@ -316,7 +319,7 @@ class Acknowledging:
         return records
 
     def _answer(self, accepted: _Accepted) -> None:
-        """It is in the ring."""
+        """Answer the client: the records are in the ring."""
         connection, worker = self._connection, self._worker
         header, wanted = accepted.header, accepted.wanted
         command_id, sequence = header.get("cmd_id"), accepted.sequence
@@ -347,13 +350,13 @@ class Acknowledging:
         )
 
     def _refuse_malformed(self, accepted: _Accepted, failure: CommandFailure) -> None:
-        """The bookmarks that are some are acknowledged."""
+        """Refuse a list with malformed bookmarks, whose other bookmarks have been acknowledged."""
         self._log_failure(failure)
         if accepted.wanted & {"processed", "persisted"}:
             self._refuse(accepted, failure)
 
     def _refuse_deferred(self, accepted: _Accepted) -> None:
-        """The core has no room for what waits for its messages."""
+        """Refuse the command: the core has no room for more deferred acknowledgements."""
         self._log_failure(_TOO_MANY_DEFERRED)
         self._refuse(accepted, _TOO_MANY_DEFERRED)
 
@@ -363,7 +366,9 @@ class Acknowledging:
         )
 
     def _refuse(self, accepted: _Accepted, failure: CommandFailure, *, may_be_told: bool = True) -> None:
-        """It cannot be taken now, as a publish may be: who cannot be told is disconnected."""
+        """Refuse a command that cannot be accepted now, as a publish is refused. A client that requested no answer
+        is disconnected.
+        """
         connection, wanted, reason = self._connection, accepted.wanted, failure.reason
         if not may_be_told or not wanted & {"processed", "persisted"}:
             connection.dismiss(reason, failure.detail)
@@ -374,14 +379,14 @@ class Acknowledging:
                 "processed", command_id, reason, **failure.fields, **_query_id(accepted.header)
             )
         if "persisted" in wanted and sequence and self._worker.conflated:
-            # Behind the success of what was published before.
+            # After the acknowledgement of the messages that were published before.
             connection.acks.refuse(self._worker.core.ring.pushed, sequence, reason)
             self._worker.ack_schedule.expect(connection)
         elif "persisted" in wanted:
             connection.acknowledge("persisted", command_id, reason, seq=sequence or None, **failure.fields)
 
     def counted(self, token: int, matches: int, deleted: int, refused: bool) -> None:
-        """The core's answer `queue_acknowledged` to one record."""
+        """Handle the core's answer `queue_acknowledged` to one record."""
         counting = self._counting[token]
         counting.parts -= 1
         counting.matches += matches
@@ -407,10 +412,10 @@ class Acknowledging:
 
 
 def _malformed(acks: AckList) -> CommandFailure:
-    """What is wrong with a list of bookmarks."""
+    """The failure that describes the malformed bookmarks of a list."""
     named = (acks.first_malformed or b"").decode(errors="replace").strip()[:SHOWN_CHARACTERS]
     more = f", nor are {acks.malformed - 1} others" if acks.malformed > 1 else ""
-    rest = f"; the {acks.count} of the list that are some are acknowledged" if acks.count else ""
+    rest = f"; the {acks.count} valid ones of the list are acknowledged" if acks.count else ""
     return CommandFailure("invalid bookmark", f"{named!r} is no bookmark of a message{more}{rest}")
 
 

@@ -1,8 +1,9 @@
-"""How this process asks the C library to keep memory: output chunks come and go thousands of times a second.
+"""Settings of the C library's allocator for this process: output chunks are allocated thousands of times a second.
 
-By itself glibc gives the top of the heap back to the system as soon as a few chunks are free, and the next turn takes
-it again, with a page fault for every 4 KiB: about 10,000 faults for a replay of a million small messages. So the heap
-keeps a few megabytes. Large blocks are mappings of their own, as before: what a large message took goes back at once.
+By default glibc returns the top of the heap to the system as soon as a few chunks are free. The next turn allocates it
+again, with a page fault for every 4 KiB: about 10,000 faults for a replay of a million small messages. So the heap
+keeps a few megabytes. Large blocks are mappings of their own, as before: the memory of a large message is returned at
+once.
 """
 
 import ctypes
@@ -14,7 +15,7 @@ LARGE_BYTES = 1 << 20
 
 
 def keep_chunk_memory() -> None:
-    """Apply this to the calling process. C libraries without these settings stay as they are."""
+    """Apply the settings to the calling process. C libraries without `mallopt` stay as they are."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(M_TRIM_THRESHOLD, KEEP_BYTES)

@@ -1,7 +1,7 @@
-"""What a command asks for, and how it is refused.
+"""The acknowledgements that a command requests, and the answer to a command that is refused.
 
-Everything here is the same for all commands: reading a header's fields, the acknowledgements that it wants, and the
-answer to a command that cannot be carried out, which is always logged.
+All commands share these functions: reading a header's fields, finding the requested acknowledgements, and answering a
+command that cannot be carried out, which is always logged.
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ NOTHING_QUERIED = {"topic_matches": 0, "matches": 0, "records_returned": 0}
 
 
 def wanted_acks(header: Header) -> set[str]:
-    """The acknowledgement types a command asks for; unknown words and `none` ask for nothing (D30)."""
+    """The acknowledgement types that a command requests; unknown words and `none` request nothing (D30)."""
     text = header.get("ack_type", "")
     words = {word.strip() for word in str(text).split(",")}
     return words & {"received", "processed", "persisted", "completed", "stats"}
@@ -33,14 +33,14 @@ def text_of(header: Header, name: str) -> str:
 
 
 def check_batch_size(header: Header) -> None:
-    """Raises CommandFailure for a batch size out of bounds."""
+    """Raise CommandFailure for a batch size out of bounds."""
     size = header.get("batch_size")
     if size is not None and (not isinstance(size, int) or not 1 <= size <= BATCH_SIZE_MAX):
         raise CommandFailure("invalid options", f"batch size {size}")
 
 
 def tell_counts(connection: Session, worker: WorkerContext, header: Header, **ids_and_counts: Any) -> None:
-    """Send the `stats` acknowledgement of a command, if it asks for one and its message type has them (D32)."""
+    """Send the `stats` acknowledgement of a command, if it is requested and the message type has them (D32)."""
     settings = worker.config.message_types[connection.message_type]
     if "stats" in wanted_acks(header) and settings.module not in UNCOUNTED_MODULES:
         connection.acknowledge("stats", header.get("cmd_id"), **ids_and_counts)

@@ -1,10 +1,10 @@
 """Bookmarks as text (transaction_log.md §5): where a subscription begins in the log, and where it ends.
 
-A bookmark is a list of points, or a range between two of them. Points are messages, moments, the epoch and now. What
-they mean in a log is found out by `start_search.py`; nothing here knows one.
+A bookmark is a list of points, or a range between two of them. Points are messages, times, the epoch and now. This
+module only parses them; `start_search.py` finds their positions in a log.
 
-A list with a malformed point is malformed (§20, 6): the point may be the earliest, so that who begins at another one
-would miss messages and not learn of it. Nothing is subscribed, and the log names the point.
+A list with a malformed point is malformed (§20, 6). The point may be the earliest one, so a subscription that began at
+another point would miss messages without notice. The subscription is refused, and the log names the point.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from amps.server.transport.failures import CommandFailure
 
 @dataclass(frozen=True, slots=True)
 class MessagePoint:
-    """The message with that bookmark."""
+    """The message with this publisher id and sequence."""
 
     publisher_id: int
     sequence: int
@@ -36,8 +36,8 @@ NOW = Points(now=True)
 
 @dataclass(frozen=True, slots=True)
 class BookmarkRange:
-    """A parsed bookmark header. It begins at the earliest of the points of `begin` and ends at the latest of `end`; the
-    point itself belongs to the range if it is inclusive. A bookmark that is no interval has no end.
+    """A parsed bookmark header. It begins at the earliest of the points of `begin` and ends at the latest of `end`. The
+    point itself belongs to the range if the side is inclusive. A bookmark that is not a range has no end.
     """
 
     begin: Points
@@ -47,7 +47,7 @@ class BookmarkRange:
 
     @property
     def is_now(self) -> bool:
-        """Whether nothing of the past is asked for: NOW, and nothing else."""
+        """Whether the bookmark is NOW alone, which selects no past messages."""
         return self.begin == NOW and self.end is None
 
 

@@ -1,15 +1,15 @@
-"""One command of a client that is being carried out: a coroutine that reads from top to bottom, and waits on its way.
+"""A command of a client that is being carried out: a coroutine that reads from top to bottom and may wait.
 
-The coroutine goes on inside the very call that says that its wait is over, not in a later round of the event loop: a
-subscription is answered at the place of the log where it was entered, before anything else is read there. A wait that
-is over at once does not suspend it.
+The coroutine continues inside the call that ends its wait, not in a later round of the event loop. So a subscription
+is answered at the place of the log where it was entered, before any further record is read there. A wait that ends at
+once does not suspend the coroutine.
 
-- The session's input is held while the command is carried out, so that what was sent after it is ordered after it;
-  unless it is run with `holds=False`, or lets the input go by itself before its end.
-- After each wait it goes on only if the session is not closed. A session that closes ends its commands: what their
-  waits hold then keeps nothing alive.
+- The session's input is held while the command is carried out, so that later commands are ordered after it. Exceptions
+  are a command run with `holds=False`, and a command that calls `release` before its end.
+- After each wait the command continues only if the session is not closed. A session that closes ends its commands, so
+  that the callbacks of their waits keep no object alive.
 - CommandFailure refuses the command, in the acknowledgements that were not sent yet. LogDamaged disconnects the client.
-  Any other exception goes to the caller that brought the end of the wait.
+  Any other exception propagates to the caller that ended the wait.
 """
 
 import types
@@ -33,7 +33,7 @@ _NONE_YET: Final = object()
 
 
 class Command:
-    """A command, as its coroutine knows it. While it is suspended, its session knows it as one that is under way."""
+    """A command, as its coroutine uses it. While it is suspended, it is in `under_way` of its session."""
 
     __slots__ = ("_connection", "_coroutine", "_holds", "_result", "_suspended", "_worker", "header")
 
@@ -49,7 +49,7 @@ class Command:
     # --- carrying it out --------------------------------------------------------------------------------------
 
     def run(self, coroutine: Coroutine[None, None, None], *, holds: bool = True) -> None:
-        """Carry it out, as far as it goes without waiting. `holds`: input is held until it ends."""
+        """Run the coroutine until it waits. `holds`: input is held until the command ends."""
         self._coroutine = coroutine
         if holds:
             self._holds = True
@@ -57,7 +57,7 @@ class Command:
         self._go_on(coroutine)
 
     def release(self) -> None:
-        """Let the input go on, before the end; behind refusals that must be told first."""
+        """Release the input before the command ends, but after refusals that must be sent first."""
         connection = self._connection
         if self._holds and connection.phase is not Phase.CLOSED:
             self._holds = False
@@ -67,7 +67,7 @@ class Command:
                 connection.release()
 
     def cancel(self) -> None:
-        """The session is closed: the command, which is suspended, never goes on."""
+        """Close the suspended coroutine: the session is closed."""
         self._suspended = False
         self._connection.under_way.discard(self)
         coroutine, self._coroutine = self._coroutine, None
@@ -75,7 +75,7 @@ class Command:
             coroutine.close()
 
     def _go_on(self, coroutine: Coroutine[None, None, None]) -> None:
-        """Let the coroutine go on until it is suspended, or ends."""
+        """Run the coroutine until it is suspended or ends."""
         connection = self._connection
         try:
             coroutine.send(None)
@@ -96,12 +96,12 @@ class Command:
         self.release()
 
     def _over(self, result: Any) -> None:
-        """Its wait is over."""
+        """Continue with the result of a wait."""
         coroutine = self._coroutine
         if coroutine is None:
             return
         if not self._suspended:
-            self._result = result  # `wait` has just begun it, and looks
+            self._result = result  # called inside `begin`: `wait` checks for the result
         elif self._connection.phase is Phase.CLOSED:
             self.cancel()
         else:
@@ -111,16 +111,16 @@ class Command:
             self._go_on(coroutine)
 
     def _refuse(self, failure: CommandFailure) -> None:
-        """Answer that it failed; `received` was sent when it came."""
+        """Answer with a failure. The `received` acknowledgement has been sent before."""
         if self._connection.phase is not Phase.CLOSED:
             unanswered = wanted_acks(self.header) - {"received"}
             refuse(self._connection, {**self.header, "ack_type": ",".join(unanswered)}, failure)
 
-    # --- what it may wait for ---------------------------------------------------------------------------------
+    # --- waits ------------------------------------------------------------------------------------------------
 
     @types.coroutine
     def wait(self, begin: Callable[[Callable[[T], None]], object]) -> Generator[None, None, T]:
-        """Wait for a result. `begin` is given what must be called once with it, at once or later."""
+        """Wait for a result. `begin` receives the function that must be called once with it, at once or later."""
         connection = self._connection
         self._result = _NONE_YET
         if connection.phase is not Phase.CLOSED:
@@ -131,11 +131,11 @@ class Command:
         return result
 
     def until(self, begin: Callable[[Callable[[], None]], object]) -> Awaitable[None]:
-        """Wait for something that has no result."""
+        """Wait for an event without a result."""
         return self.wait(lambda over: begin(partial(over, None)))
 
     async def filter(self, text: str) -> Filter:
-        """The filter of a text. Raises CommandFailure."""
+        """Obtain the compiled filter of a text. Raises CommandFailure."""
         worker = self._worker
         made: Filter | ExpressionError = await self.wait(
             lambda over: worker.filters.obtain(text, over, worker.loop)
@@ -145,14 +145,14 @@ class Command:
         return made
 
     def consumed(self) -> Awaitable[None]:
-        """The core has taken everything that was published before."""
+        """Wait until the core has read everything that was published before."""
         core = self._worker.core
         return self.until(partial(core.when_consumed, core.ring.pushed))
 
     def durable(self, position: int) -> Awaitable[None]:
-        """The journal is durable up to a log position."""
+        """Wait until the journal is durable up to a log position."""
         return self.until(partial(self._worker.core.when_durable, position))
 
     def looked_up(self, make: Callable[[JournalView], Search]) -> Awaitable[None]:
-        """A lookup in the journal has ended, if there is a journal."""
+        """Wait for the end of a lookup in the journal, if there is a journal."""
         return self.until(partial(self._worker.feeds.look_up, make, self._connection))

@@ -1,11 +1,11 @@
 """What each command of a client does (protocol.md §§6-16).
 
-Commands of one connection take effect in the order in which they were sent. Publishes go through the ring; a
-command that depends on what was published before it (subscribe, flush) is a *barrier*: it takes effect when the core
-has consumed the ring up to the place where the command came. A subscribe holds the connection's input meanwhile, so
-that what follows it is ordered after it.
+Commands of one connection take effect in the order in which they were sent. Publishes go through the ring. A command
+that depends on earlier publishes (subscribe, flush) is a *barrier*: it takes effect when the core has read the ring up
+to the place where the command arrived. A subscribe holds the connection's input meanwhile, so that later commands are
+ordered after it.
 
-A command that is refused answers with a failure if an acknowledgement was asked for, and is always logged.
+A refused command is answered with a failure if it requests an acknowledgement, and is always logged.
 """
 
 from collections.abc import Callable
@@ -62,7 +62,7 @@ class Commands:
             self._handlers[command] = self.subscribing.subscribe
 
     def execute(self) -> None:
-        """Carry out the ingress's current frame."""
+        """Carry out the command in the current frame of the ingress."""
         connection = self._connection
         header: Header = connection.ingress.header
         command = text_of(header, "cmd")

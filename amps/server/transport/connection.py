@@ -1,10 +1,10 @@
-"""One client connection: the event loop's side of it, input, output and the end.
+"""A client connection on the event loop: its input, its output and its end.
 
-Commands are carried out by commands.py; this module owns the byte streams. Input stops (is *held*) while the ring
-is full or a command waits for the core; then nothing more is read from the socket, which is the back-pressure that
-the client feels. Output collects in the output and is handed to the event loop once per turn.
+commands.py carries out the commands; this module owns the byte streams. Input is *held* while the ring is full or a
+command waits for the core: then the socket is not read, which causes back-pressure for the client. Output collects in
+the output buffer and is passed to the event loop once per turn.
 
-Other modules see a connection as the `Session` of its client (session.py); they never import this one.
+Other modules use a connection as the `Session` of its client (session.py); they never import this module.
 """
 
 import asyncio
@@ -28,27 +28,27 @@ OUTPUT_HIGH_BYTES = 1 << 20
 OUTPUT_LOW_BYTES = 256 << 10
 COMMANDS_PER_TURN = 200
 DISMISSED_S = 2.0
-"""How long a client that is told why its connection ends has to read that."""
+"""Time that a client has to read the reason for its disconnection."""
 
 
 class Host(WorkerContext, Protocol):
-    """The worker of a connection."""
+    """The worker, as a connection uses it."""
 
     message_bytes_max: int
     dirty: "list[Connection]"
-    """Connections with output that is to be handed to the event loop."""
+    """Connections with output to be passed to the event loop."""
 
     def new_slot(self, connection: "Connection") -> tuple[int, int]:
-        """A slot and a serial number for a connection."""
+        """Assign a slot and a serial number to a connection."""
 
     def connection_name(self, listener: Listener, serial: int) -> str:
-        """A name for it."""
+        """Return a name for a connection."""
 
     def input_taken(self) -> None:
-        """A connection has worked through its input."""
+        """Note that a connection has processed its input."""
 
     def disconnected(self, connection: "Connection") -> None:
-        """A connection has ended; forget everything about it."""
+        """Remove all state of a connection that has ended."""
 
 
 class Connection(Session, asyncio.BufferedProtocol):
@@ -60,7 +60,9 @@ class Connection(Session, asyncio.BufferedProtocol):
         self.transport: asyncio.Transport | None = None
 
     def _set_up(self) -> None:
-        """Take part in the worker. Not before the connection is made: a failed TLS handshake is never reported."""
+        """Register with the worker. This is done only when the connection is made: a failed TLS handshake is never
+        reported.
+        """
         worker = self.worker
         slot, serial = worker.new_slot(self)
         ingress = inbound.Ingress(
@@ -80,7 +82,7 @@ class Connection(Session, asyncio.BufferedProtocol):
     # --- asyncio ------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client connected."""
+        """Set up the connection of a new client."""
         self._set_up()
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(OUTPUT_HIGH_BYTES, OUTPUT_LOW_BYTES)
@@ -91,46 +93,46 @@ class Connection(Session, asyncio.BufferedProtocol):
         )
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Memory for the event loop to receive into."""
+        """Memory into which the event loop receives."""
         return self.ingress.receive_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes were received."""
+        """Process received bytes."""
         self.ingress.received(nbytes)
         self.last_input_s = self.worker.now_s()
         if self.phase is Phase.CLOSED:
             self.ingress.give_back_memory()
             return
         if self.held:
-            # Bytes of a read that was under way when input was held: they wait.
+            # The read began before input was held: keep the bytes.
             self.ingress.keep()
             return
         self.process_input()
 
     def eof_received(self) -> bool:
-        """The client has finished sending: what it sent is carried out, then the connection ends."""
+        """Let the connection end after the received commands: the client has finished sending."""
         return False
 
     def pause_writing(self) -> None:
-        """The client does not keep up with its output."""
+        """Note that the client does not keep up with its output."""
         self.writable = False
         self.worker.feeds.stopped_reading(self)
 
     def resume_writing(self) -> None:
-        """The client has caught up."""
+        """Note that the client has caught up."""
         self.writable = True
         self._oldest_unsent_s = None
         self.listener.pool.forget(self)
         self.worker.feeds.reads_again(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is closed."""
+        """Clean up: the socket is closed."""
         self.ended()
 
     # --- input --------------------------------------------------------------------------------------------
 
     def process_input(self) -> None:
-        """Work through what was received, until nothing whole is left or input is held."""
+        """Process received frames until no complete frame is left or input is held."""
         ingress = self.ingress
         if not self._started and not self._begin():
             return
@@ -145,7 +147,7 @@ class Connection(Session, asyncio.BufferedProtocol):
                     self.commands.execute()
                     commands_left -= 1
                     if commands_left == 0 and not self.held:
-                        # A client may send thousands at once: everybody else is served in between.
+                        # A client may send thousands at once: other connections are served in between.
                         self.hold()
                         self.worker.core.release_later(self)
                 else:
@@ -155,7 +157,7 @@ class Connection(Session, asyncio.BufferedProtocol):
         except UnicodeError as error:
             self.protocol_violation(f"invalid text: {error}")
         except Exception:
-            # Nobody else shall suffer from it: this may well be called in the middle of a turn.
+            # The failure must not affect other connections: this may be called in the middle of a turn.
             self.failed(traceback.format_exc())
         finally:
             self._processing_input = False
@@ -166,7 +168,7 @@ class Connection(Session, asyncio.BufferedProtocol):
         self.worker.input_taken()
 
     def _begin(self) -> bool:
-        """Tell an HTTP preflight from frames. False: more bytes are needed, or the connection was closed."""
+        """Distinguish an HTTP preflight from frames. False: more bytes are needed, or the connection was closed."""
         first = self.ingress.first_bytes
         if first[:4] != b"GET "[: len(first)]:
             self._started = True
@@ -187,7 +189,7 @@ class Connection(Session, asyncio.BufferedProtocol):
         return self._started
 
     def _handle(self, result: int) -> None:
-        """What `parse` leaves to policy."""
+        """Handle a result of `parse` other than a command."""
         ingress = self.ingress
         if result == inbound.RING_FULL:
             self.hold()
@@ -220,9 +222,9 @@ class Connection(Session, asyncio.BufferedProtocol):
             self.protocol_violation(detail)
 
     def declare_topic(self, name: str) -> bool:
-        """Make a topic known to the core. False: the ring is full, input is held."""
+        """Declare a topic to the core. False: the ring is full, and input is held."""
         entry = self.worker.topics.entry(name, self.message_type)
-        # Of a queue's name first the topic that publishes go to: the other one says that both are known.
+        # For a queue, the topic that publishes go to is declared first: the queue's entry then implies both.
         for each in (entry,) if entry.target is None else (entry.target, entry):
             known = each.declared or each.discarded or each.refusal is not None
             if not known and not self.worker.core.declare(each):
@@ -233,21 +235,21 @@ class Connection(Session, asyncio.BufferedProtocol):
         return True
 
     def hold(self) -> None:
-        """Read nothing more for now."""
+        """Stop reading from the client for now."""
         self.held = True
         if not self._processing_input:
             self._pause_or_resume()
 
     def release(self) -> None:
-        """Go on reading, first what was received already."""
+        """Resume input, beginning with bytes that were received already."""
         if self.held and self.phase is not Phase.CLOSED and not self._input_stopped:
             self.held = False
-            # Inside `process_input` its loop goes on by itself: a client may send any number of commands at once.
+            # A call from inside `process_input` returns to its loop: recursion would be unbounded.
             if not self._processing_input:
                 self.process_input()
 
     def _pause_or_resume(self) -> None:
-        """Let the event loop read from the socket, or not."""
+        """Pause or resume the event loop's reading from the socket."""
         if self._paused == self.held or self.transport is None or self.transport.is_closing():
             return
         self._paused = self.held
@@ -257,17 +259,17 @@ class Connection(Session, asyncio.BufferedProtocol):
             self.transport.resume_reading()
 
     def stop_input(self) -> None:
-        """Take nothing more from the client: the server is shutting down."""
+        """Stop reading from the client for good: the server is shutting down."""
         self._input_stopped = True
         self.hold()
 
     def protocol_violation(self, detail: str) -> None:
-        """Something that is no command: the documented answer is to disconnect (protocol.md §3)."""
+        """Disconnect the client, as documented for input that is not a command (protocol.md §3)."""
         self.worker.log.log("02-0001", client=self.shown_name, reason=detail)
         self.close("unknown command")
 
     def failed(self, trace: str) -> None:
-        """Something that nobody thought of while a command was carried out: half of it may be done."""
+        """Disconnect the client after an unexpected exception: a command may be half done."""
         self.worker.log.log("01-0005", place=f"client[{self.shown_name}] of {self.name}", data=trace)
         self.dismiss("unexpected failure", "see the log of the server")
 
@@ -277,7 +279,7 @@ class Connection(Session, asyncio.BufferedProtocol):
         self.worker.dirty.append(self)
 
     def flush(self) -> None:
-        """Hand the collected output to the event loop."""
+        """Pass the collected output to the event loop."""
         transport = self.transport
         if transport is None or transport.is_closing():
             self.output.take()
@@ -291,10 +293,10 @@ class Connection(Session, asyncio.BufferedProtocol):
 
     @property
     def unsent_bytes(self) -> int:
-        """Output that waits for the client and came whatever its pace is: it counts against the memory limits.
+        """The waiting output that counts against the memory limits.
 
-        Messages of replays don't: nothing more is read for them while output waits. Output leaves in order, so that
-        what came after the last of them is what leaves last.
+        Messages of replays do not count: a replay reads no further while output waits. Output is sent in order, so the
+        bytes that were added after the last message of a replay are sent last.
         """
         if self.transport is None:
             return 0
@@ -302,7 +304,7 @@ class Connection(Session, asyncio.BufferedProtocol):
         return min(waiting, self.output.unpaced_bytes)
 
     def unsent_age_s(self, now_s: float) -> float:
-        """How long messages have waited for the client; 0 while it keeps up, or sets the pace itself."""
+        """How long messages have waited for the client. 0 while it keeps up, or has no live subscriptions."""
         if not self.has_live_subscriptions:
             return 0.0
         return 0.0 if self._oldest_unsent_s is None else now_s - self._oldest_unsent_s
@@ -310,7 +312,7 @@ class Connection(Session, asyncio.BufferedProtocol):
     # --- logon --------------------------------------------------------------------------------------------
 
     def ready(self, derived_id: int, user: bytes, interval_s: float) -> None:
-        """Logged on. `user`: the identity as it stands inside the quotes of a header."""
+        """Enter the phase READY after a logon. `user`: the identity as it stands inside the quotes of a header."""
         self.phase = Phase.READY
         self.acks = PublisherAcks(self.ingress, self, interval_s)
         # With tracing every publish goes through Python, which logs it.
@@ -328,7 +330,7 @@ class Connection(Session, asyncio.BufferedProtocol):
     # --- the end ------------------------------------------------------------------------------------------
 
     def close(self, reason: str | None) -> None:
-        """End the connection from our side; what was already put out is still sent."""
+        """End the connection from the server's side. Output that was appended before is still sent."""
         if self.phase is Phase.CLOSED:
             return
         self.close_reason = reason
@@ -338,10 +340,10 @@ class Connection(Session, asyncio.BufferedProtocol):
             self.transport.close()
 
     def dismiss(self, reason: str, detail: str) -> None:
-        """End the connection from our side at once, and tell the client why: one of the stable reasons, and words.
+        """End the connection from the server's side and send the client a stable reason and a detail text.
 
-        It is told by a failed acknowledgement without a command id, in the form of a logon that is refused
-        (docs/messages.md). Who does not read is not waited for.
+        They are sent in a failed acknowledgement without a command id, in the form of a refused logon
+        (docs/messages.md). A client whose output is paused is disconnected without it.
         """
         if self.phase is Phase.CLOSED:
             return
@@ -362,7 +364,7 @@ class Connection(Session, asyncio.BufferedProtocol):
             self.transport.abort()
 
     def ended(self) -> None:
-        """Give everything back; idempotent."""
+        """Release all resources; idempotent."""
         if self.phase is Phase.CLOSED:
             return
         known_to_core = self.commands.logon.known_to_core
@@ -378,12 +380,12 @@ class Connection(Session, asyncio.BufferedProtocol):
         if known_to_core:
             self.worker.core.push_control(control_record(None, KIND_DISCONNECT, self.slot, self.serial))
         self.worker.disconnected(self)
-        # A connection is part of reference cycles; its memory must not wait for the collector. The frame that may
-        # just be carried out is needed until this callback ends.
+        # A connection is part of reference cycles; its memory must not wait for the collector. The current frame may
+        # still be in use, and is needed until this callback ends.
         self.worker.loop.call_soon(self.ingress.give_back_memory)
         self.worker.log.log("07-0013", client=self.shown_name, reason=self.close_reason)
 
 
 def now_name_number() -> int:
-    """The number in a connection's name: microseconds of the time it was made, on the scale of journal dumps."""
+    """The number in a connection's name: microseconds of its creation time, on the scale of journal dumps."""
     return time.time_ns() // 1000 + 210866803200000000

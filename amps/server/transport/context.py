@@ -1,4 +1,4 @@
-"""What commands use of the worker that carries them out."""
+"""The interface of the worker that commands use."""
 
 import asyncio
 from typing import Protocol
@@ -17,9 +17,10 @@ from amps.server.transport.queues import Queues
 
 
 class WorkerContext(Protocol):
-    """A worker, for those who work on one of its sessions.
+    """A worker, as the commands of its sessions use it.
 
-    `trace`: commands and answers are logged. `conflated`: persisted acknowledgements of numbered messages are.
+    `trace`: commands and answers are logged. `conflated`: persisted acknowledgements of numbered messages are
+    conflated.
     """
 
     config: ServerConfig
@@ -43,10 +44,10 @@ class WorkerContext(Protocol):
         """The event loop's clock."""
 
     def schedule(self) -> None:
-        """Have a turn soon."""
+        """Request a turn."""
 
     def spill_token(self) -> str:
-        """Name of a new spill file."""
+        """A name for a new spill file."""
 
     def new_subscription_number(self) -> int:
-        """For a subscription, as those who look at the instance know it."""
+        """A number for a subscription, by which the administration interface names it."""

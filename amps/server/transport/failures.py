@@ -1,15 +1,15 @@
-"""Failures of commands, by the reason text that the client gets (protocol.md §13, D12)."""
+"""Failures of commands, with the reason text that the client gets (protocol.md §13, D12)."""
 
 from amps.expressions import ExpressionError
 
 TX_STORE_FAILED = "tx store failed"
-"""The transaction log takes no messages now: its disk is full, or takes no new files."""
-STORE_FAILED_DETAIL = "the transaction log takes no messages now: send again what was not acknowledged"
+"""The transaction log accepts no messages now: its disk is full, or new files cannot be made."""
+STORE_FAILED_DETAIL = "the transaction log accepts no messages now: send unacknowledged messages again"
 TOO_MANY_DEFERRED = "too many deferred acknowledgements"
 """Too many acknowledgements wait for messages that are not in their queues."""
 TOO_MANY_DEFERRED_DETAIL = (
-    "some of these messages are in no queue, and too many acknowledgements wait for such messages already: what was "
-    "not acknowledged is delivered; send it again when the messages have come, or lower DeferredAckExpiration"
+    "some of these messages are in no queue, and too many acknowledgements wait for such messages already; the "
+    "messages are delivered when they arrive: send the acknowledgement again after that, or lower DeferredAckExpiration"
 )
 
 
@@ -17,11 +17,10 @@ DETAIL_CHARACTERS_MAX = 500
 
 
 class CommandFailure(Exception):
-    """A command that is refused. Log and acknowledgement have all of it.
+    """A refused command. Log and acknowledgement contain the reason, the detail and the position.
 
-    `reason` is one of the stable texts. `detail` says it in words, `position` at which character, from 0, of the filter
-    that the command came with. `sub_id`: the ids of the subscriptions that it is about, if not all that the command
-    names.
+    `reason` is one of the stable texts. `detail` explains it, `position` is the character of the command's filter, from
+    0, at which the error is. `sub_id`: the ids of the subscriptions concerned, if not all that the command names.
     """
 
     def __init__(
@@ -35,7 +34,7 @@ class CommandFailure(Exception):
 
     @property
     def fields(self) -> dict[str, str | int]:
-        """What an acknowledgement has besides the reason (docs/messages.md): of bounded length, and always UTF-8."""
+        """The fields of an acknowledgement besides the reason (docs/messages.md): of bounded length and UTF-8."""
         fields: dict[str, str | int] = {}
         if self.detail:
             detail = self.detail.encode("utf-8", "backslashreplace").decode()
@@ -47,10 +46,10 @@ class CommandFailure(Exception):
 
 
 def bad_filter(error: ExpressionError) -> CommandFailure:
-    """A filter that does not parse."""
+    """The failure of a filter that does not parse."""
     return CommandFailure("bad filter", str(error), error.position)
 
 
 def not_supported_yet(what: str, detail: str = "") -> CommandFailure:
-    """A documented feature that this server does not have yet: refused, never ignored."""
+    """The failure of a documented feature that this server does not have yet: refused, never ignored."""
     return CommandFailure(f"not supported yet: {what}", detail)

@@ -1,17 +1,16 @@
-"""Who gets what from where: the tailers of one worker, and the subscriptions that they serve.
+"""The tailers of a worker, and the assignment of subscriptions to them.
 
-The live tailer reads journal and transient log for ordinary subscriptions, up to what is written; the durable tailer
-reads the journal for bookmark subscriptions that have caught up; every other bookmark subscription is a replay with a
-tailer of its own. A subscription changes place only when both tailers stand at the same log position, so that nothing
-is missed and nothing comes twice. All tailers stop at the watermarks that the turn has read.
+The live tailer reads journal and transient log for ordinary subscriptions, up to the written watermark. The durable
+tailer reads the journal for bookmark subscriptions that have caught up. Every other bookmark subscription is a replay
+with a tailer of its own. A subscription moves between tailers only when both stand at the same log position, so that no
+message is missed or sent twice. All tailers stop at the watermarks that the turn has read.
 
-Nobody is brought to a place in one go, however far it is: a command waits until its tailer is there (shared_feeds.py),
-and a replay that has caught up stays one while the tailer that it is to join has not.
+No subscription is brought to a place in a single step, which could be long. A command waits until its tailer is there
+(shared_feeds.py), and a replay that has caught up remains a replay until the tailer that it is to join has caught up.
 
-A replay is in one place: in the row of those that are run, at the watermark until that moves, among those whose client
-does not read, among those that have something to do at a later time, with the threads that read the log from the disk,
-or paused. Its *ticket* says which of its places is the newest; older ones are passed over. Only those in the row cost
-anything.
+A replay is in one place: in the deque of runnable replays, at the watermark until that moves, in `_unread` while its
+client does not read, in `_later` until a certain time, with the threads that read the log from the disk, or paused. The
+replay's *ticket* marks the newest of its entries; older entries are skipped. Only runnable replays cost time in a turn.
 """
 
 import heapq
@@ -45,10 +44,11 @@ from amps.server.transport.topic_indexes import make_topic_indexes
 PERSISTED_INTERVAL_S = 1.0
 SETTLING_NS = 20_000_000
 REPLAYS_TURN_S = 0.003
-"""Replays have time: publishers and live subscribers on this worker wait for no more than this and a step."""
+"""Time for replays in one turn. Publishers and live subscribers of this worker wait for no longer than this and a step.
+"""
 LATER_NS_MAX = 60_000_000_000
 HELD_LOOKED_AT = 1000
-"""When so many conflated subscriptions hold something, it is looked which of them are still there."""
+"""Number of held entries of conflated subscriptions at which outdated entries are removed."""
 
 
 class Feeds:
@@ -67,8 +67,8 @@ class Feeds:
         schedule_after: Callable[[float], None],
         call_soon: Callable[[Callable[[], object]], object],
     ) -> None:
-        """`schedule`: has a turn of the worker soon; `schedule_after`: after so many seconds. `flush`: hands output to
-        the event loop. `call_soon`: of the event loop, from any thread.
+        """`schedule` requests a turn of the worker, `schedule_after` one after so many seconds. `flush` passes output
+        to the event loop. `call_soon`: of the event loop, from any thread.
         """
         self._core = core
         self._log = log
@@ -82,13 +82,13 @@ class Feeds:
         self._replay_of: dict[Subscription, Replay] = {}
         self._replays: deque[tuple[Replay, int]] = deque()
         self._at_watermark: list[tuple[Replay, int]] = []
-        self._watermark = 0, 0  # that they are at
+        self._watermark = 0, 0  # the watermark that `_at_watermark` refers to
         self._unread: dict[Session, list[tuple[Replay, int]]] = {}
         self._later: list[tuple[int, int, Replay]] = []  # by monotonic time, ns
         self._number = itertools.count()
         self._held: list[
             tuple[int, int, Subscription]
-        ] = []  # conflated, by when the next is due: UNIX time, ns
+        ] = []  # conflated, by the time at which the next message is due: UNIX time, ns
         self._held_max = HELD_LOOKED_AT
         self._settled = SettledTime(runtime.control)
         self.read_ahead = ReadAhead(call_soon)
@@ -104,20 +104,20 @@ class Feeds:
 
     @property
     def has_live(self) -> bool:
-        """Whether anybody here gets messages as soon as they are written."""
+        """Whether a subscription of this worker gets messages as soon as they are written."""
         return self._live.tailer is not None
 
     @property
     def durable_awaited(self) -> bool:
-        """Whether anybody here gets messages when they are durable."""
+        """Whether a subscription of this worker gets messages when they are durable."""
         return self._durable.tailer is not None or bool(self._replays or self._at_watermark)
 
     def forget(self, connection: Session) -> None:
-        """The connection has ended."""
+        """Remove a connection that has ended."""
         self._unread.pop(connection, None)
 
     def run(self) -> bool:
-        """One turn. True: there is more to do at once."""
+        """Run one turn. True: there is more work to do at once."""
         self._searches.run()
         more = bool(self._searches)
         more |= not self._live.run()
@@ -130,20 +130,21 @@ class Feeds:
         return more
 
     def _expect_due(self, subscription: Subscription) -> None:
-        """Conflation holds a message of an ordinary subscription: it is to go out when it is due."""
+        """Note when the message is due that conflation holds for an ordinary subscription."""
         conflation = subscription.conflation
         due_ns = None if conflation is None else conflation.due_ns
         if due_ns is None:
             return
         heapq.heappush(self._held, (due_ns, next(self._number), subscription))
         if len(self._held) > self._held_max:
-            # Of subscriptions that were replaced or have ended; with long intervals they would collect.
+            # Remove entries of subscriptions that were replaced or have ended: with long intervals they would
+            # accumulate.
             self._held = [entry for entry in self._held if _is_expected(entry[2], entry[0])]
             heapq.heapify(self._held)
             self._held_max = 2 * max(HELD_LOOKED_AT, len(self._held))
 
     def _send_held(self) -> None:
-        """Send what conflation holds no longer, and have a turn when the next is due."""
+        """Send the messages whose conflation interval has ended, and schedule a turn for the next one."""
         now_ns = time.time_ns()
         while self._held and self._held[0][0] <= now_ns:
             _, _, subscription = heapq.heappop(self._held)
@@ -155,29 +156,31 @@ class Feeds:
             self._schedule_after((self._held[0][0] - now_ns) / 1e9)
 
     def release_transient(self) -> None:
-        """Tell the core up to where the transient log is not needed here any more."""
+        """Publish up to which position this worker has read the transient log."""
         view = self._core.view
         tailer = self._live.tailer
         view.set_transient_read(view.transient_written if tailer is None else tailer.transient_position)
 
     def release_journals(self) -> None:
-        """Tell the core which journals are not needed here any more."""
+        """Publish which journals this worker does not need any more."""
         if self.journal is not None:
             self.journal.release_unused()
         if self._pages is not None:
             self._pages.look(self._reading())
 
     def _reading(self) -> Iterator[int]:
-        """Log positions at which somebody reads on soon. A replay that waits looks anew at what is in memory."""
+        """Log positions at which a reader will continue soon. A waiting replay checks again whether its pages are in
+        memory.
+        """
         for feed in (self._live, self._durable):
             if (position := feed.position) is not None:
                 yield position
         for replay, _ in self._replays:
-            if replay.members:  # not one that has ended and has yet to leave its place here
+            if replay.members:  # a replay without members has ended, but is still in the deque
                 yield replay.tailer.position
 
     def _queue(self, replay: Replay) -> None:
-        """Have a replay run, from the next turn on."""
+        """Make a replay runnable, from the next turn on."""
         replay.ticket += 1
         self._replays.append((replay, replay.ticket))
 
@@ -209,7 +212,7 @@ class Feeds:
         return more
 
     def _run_replay(self, replay: Replay, ticket: int, clocks: Clocks) -> bool:
-        """One step of a replay. True: there is more to do for it at once."""
+        """Run one step of a replay. True: there is more work for it at once."""
         connection = replay.connection
         if not connection.writable:
             replay.client_is_behind(True)
@@ -227,7 +230,7 @@ class Feeds:
             self.journal_damaged(connection, damage)
             return False
         if not replay.members:
-            return False  # its client has gone over what it got
+            return False  # its connection ended while it was served
         if state == REPLAY_ENDED:
             for subscription in list(replay.members):
                 self._log.log("21-0003", client=connection.shown_name, sub_id=subscription.sub_id)
@@ -239,7 +242,7 @@ class Feeds:
         if state == REPLAY_UNFINISHED:
             self._replays.append((replay, ticket))
             return True
-        # One that begins beyond what is durable, or has to say when it has come to a place, waits for the watermark.
+        # A replay that begins beyond the durable watermark, or has a completion to send, waits for the watermark.
         ahead = replay.tailer.position > limit or any(m.completed_at is not None for m in replay.members)
         if ahead or not replay.may_join:
             self._wait_at_watermark(replay, clocks)
@@ -256,7 +259,7 @@ class Feeds:
         self._schedule()
 
     def _wait_at_watermark(self, replay: Replay, clocks: Clocks) -> None:
-        """A replay has nothing to do until the watermark moves, or a time comes that matters to it."""
+        """Let a replay wait until the watermark moves, or until a time at which it has work."""
         replay.ticket += 1
         self._at_watermark.append((replay, replay.ticket))
         held_until_ns, ends_at_us = replay.held_until_ns, replay.ends_at_us
@@ -270,15 +273,15 @@ class Feeds:
             self._run_later(replay, clocks.now_ns + max(wait_ns, SETTLING_NS), clocks)
 
     def _run_later(self, replay: Replay, when_ns: int, clocks: Clocks) -> None:
-        """Run a replay at that time (monotonic), or earlier; wherever it is then. It is noted once."""
-        # Looked at now and then: its client may have gone.
+        """Run a replay at that monotonic time or earlier, wherever it is then. Only the earliest time is noted."""
+        # The time is bounded, so that a replay whose client has disconnected is found.
         when_ns = max(1, min(when_ns, clocks.now_ns + LATER_NS_MAX))
         if not 0 < replay.wakes_at_ns <= when_ns:
             replay.wakes_at_ns = when_ns
             heapq.heappush(self._later, (when_ns, next(self._number), replay))
 
     def _joined(self, replay: Replay) -> bool:
-        """A replay stands at the watermark: its members go to the tailer that stands there too, if it does."""
+        """Move the members of a replay at the watermark to the shared tailer, if that stands there too. True: moved."""
         feed = self._live if replay.live else self._durable
         if feed.tailer is not None:
             if not feed.is_at_watermark():
@@ -296,7 +299,7 @@ class Feeds:
     # --- subscriptions ----------------------------------------------------------------------------------------
 
     def enter_live(self, subscription: Subscription, then: Callable[[], None]) -> None:
-        """An ordinary subscription: everything sequenced after this moment. `then` is run when it is entered."""
+        """Add an ordinary subscription, for everything sequenced from now on. `then` is called when it is entered."""
 
         def enter() -> None:
             subscription.connection.subscriptions[subscription.sub_id] = subscription
@@ -309,18 +312,18 @@ class Feeds:
         self._live.enter(subscription.connection, enter)
 
     def enter_idle(self, subscription: Subscription) -> None:
-        """A bookmark subscription on an instance without a journal: it exists and gets nothing."""
+        """Add a bookmark subscription on an instance without a journal: it exists and gets no messages."""
         subscription.place = Place.REPLAY
         subscription.connection.subscriptions[subscription.sub_id] = subscription
 
     def enter_nowhere(self, subscription: Subscription) -> None:
-        """A subscription to queues only: they serve it."""
+        """Add a subscription to queues only, which no tailer serves."""
         subscription.connection.subscriptions[subscription.sub_id] = subscription
 
     def search(
         self, subscription: Subscription, bookmark: BookmarkRange, then: Callable[[StartSearch], None]
     ) -> None:
-        """Find where a bookmark subscription begins: now, or over several turns if it names many bookmarks."""
+        """Find where a bookmark subscription begins: at once, or over several turns if it names many bookmarks."""
         if self.journal is None:
             raise AssertionError("a bookmark subscription without a journal")
         search = StartSearch(self.journal, bookmark, subscription.options.bookmark_not_found)
@@ -329,14 +332,14 @@ class Feeds:
     def look_up(
         self, make: Callable[[JournalView], Search], connection: Session, then: Callable[[], None]
     ) -> None:
-        """Look something else up in the journal for a connection, if there is a journal; `then` is run after that."""
+        """Run another lookup in the journal for a connection, if there is a journal; `then` is called after it."""
         if self.journal is None:
             then()
         else:
             self._searches.begin(make(self.journal), connection, then)
 
     def prepare(self, subscription: Subscription, search: StartSearch) -> Replay:
-        """Make the replay that begins where a finished search says. Raises CommandFailure, LogDamaged."""
+        """Make the replay that begins at the result of a finished search. Raises CommandFailure, LogDamaged."""
         self._core.view.read()
         replay = self._replay_from(subscription, search.result())
         subscription.persisted_sent = replay.last_bookmark
@@ -344,7 +347,7 @@ class Feeds:
         return replay
 
     def start_replay(self, replay: Replay) -> None:
-        """Begin to serve a prepared replay."""
+        """Begin to run a prepared replay."""
         for subscription in replay.members:
             self._log.log(
                 "21-0001",
@@ -357,36 +360,36 @@ class Feeds:
         self._schedule()
 
     def _replay_from(self, subscription: Subscription, start: Start) -> Replay:
-        """Give a subscription a replay of its own; who calls sees to it that it is run."""
+        """Make a replay for a single subscription; the caller has to make it runnable."""
         replay = Replay([subscription], start, self._evaluations, self._topic_indexes)
         subscription.place = Place.REPLAY
         self._replay_of[subscription] = replay
         return replay
 
     def _leave_replay(self, subscription: Subscription) -> None:
-        """A subscription is not served by a replay any more, if it was."""
+        """Remove a subscription from its replay, if it has one."""
         replay = self._replay_of.pop(subscription, None)
         if replay is not None:
             replay.leave(subscription)
 
     def _leave_to_replay(self, subscription: Subscription) -> Replay:
-        """Take a bookmark subscription out of what it shares with others, to where it stands now."""
+        """Move a bookmark subscription from a shared tailer or replay to a replay of its own, at its position."""
         return self._replay_from(subscription, self._leave(subscription))
 
     def pause(self, subscription: Subscription) -> None:
-        """Send nothing more for a bookmark subscription, and keep its place (transaction_log.md §9)."""
+        """Send no more messages for a bookmark subscription, and keep its place (transaction_log.md §9)."""
         if subscription.paused:
             return
         subscription.paused = True
         replay = self._replay_of.get(subscription)
         if replay is None and subscription.place is Place.REPLAY:
-            return  # one that never gets anything: there is no journal
+            return  # it never gets messages: there is no journal
         if replay is None or len(replay.members) > 1:
             replay = self._leave_to_replay(subscription)
         replay.paused = True
 
     def resume(self, subscriptions: Iterable[Subscription]) -> None:
-        """Go on with paused subscriptions of one connection. Those at the same place, with the same rate, share a
+        """Continue paused subscriptions of one connection. Subscriptions at the same place, with the same rate, share a
         replay.
         """
         together: dict[object, list[Subscription]] = {}
@@ -417,10 +420,10 @@ class Feeds:
         completes: bool,
         then: Callable[[Replay | None], None],
     ) -> None:
-        """Topic and options change at this point of the order (protocol.md §8.2), and as subscribing.py says it the
-        place and the end. `found`: what the bookmark of the replacement stands for; None: it has none. `completes`: it
-        has to say when it has come to where the log ends now. `then` is run when all has changed, with a replay that
-        is to be started, if it needs one.
+        """Change a subscription's topic and options at this point of the order (protocol.md §8.2), and its place and
+        end as described in subscribing.py. `found`: the start that the replacement's bookmark stands for; None: it has
+        no bookmark. `completes`: it has to send a completion at the current end of the log. `then` is called after the
+        change, with a replay to be started, or None.
         """
 
         def change() -> None:
@@ -469,13 +472,13 @@ class Feeds:
         existing.become(replacement)
         replay = self._replay_from(existing, start)
         if not replay.has_end:
-            # Acknowledgements that were due at the end of the old range.
+            # Completions that were due at the end of the old range.
             written = self._core.written()
             existing.completions = [(min(due, written), of) for due, of in existing.completions]
         return replay
 
     def _leave(self, subscription: Subscription) -> Start:
-        """Take a subscription out of what serves it, together with others or not. Returns where that stands."""
+        """Remove a subscription from the tailer that serves it, shared or not. Return the tailer's place."""
         replay = self._replay_of.get(subscription)
         if replay is not None:
             replay.release_held()
@@ -498,7 +501,7 @@ class Feeds:
         return self._durable if subscription.place is Place.DURABLE else None
 
     def remove(self, subscription: Subscription) -> None:
-        """Nothing more is sent for it."""
+        """Remove a subscription. No more messages are sent for it."""
         subscription.connection.subscriptions.pop(subscription.sub_id, None)
         self._leave_replay(subscription)
         feed = self._feed_of(subscription)
@@ -506,26 +509,26 @@ class Feeds:
             feed.remove(subscription)
 
     def stopped_reading(self, connection: Session) -> None:
-        """The client's output is full: its bookmark subscriptions leave the shared tailer and wait as replays."""
+        """Handle a full output: the client's bookmark subscriptions leave the shared tailer and wait as replays."""
         for subscription in connection.subscriptions.values():
             if subscription.place is Place.DURABLE:
                 replay = self._leave_to_replay(subscription)
                 self._unread.setdefault(connection, []).append((replay, replay.ticket))
 
     def reads_again(self, connection: Session) -> None:
-        """The client has taken its output."""
+        """Continue the replays of a client that has read its output."""
         self._replays.extend(self._unread.pop(connection, ()))
         self._schedule()
 
     def journal_damaged(self, connection: Session, damage: LogDamaged) -> None:
-        """A replay met damage: it must not skip it, so the client is disconnected and the damage logged."""
+        """Disconnect a client whose replay met damage, which it must not skip, and log the damage."""
         self.log_damage(damage)
         connection.dismiss(
             "journal damaged", "this part of the log cannot be read; see the log of the server"
         )
 
     def log_damage(self, damage: LogDamaged) -> None:
-        """Say in the log that a part of the journal cannot be read."""
+        """Log that a part of the journal cannot be read."""
         self._log.log(
             "1D-0010",
             path=damage.path,
@@ -534,7 +537,7 @@ class Feeds:
         )
 
     def send_persisted(self, connections: Iterable[Session], now_s: float) -> None:
-        """Periodic persisted acknowledgements of bookmark subscriptions (protocol.md §5.4, D10)."""
+        """Send the periodic persisted acknowledgements of bookmark subscriptions (protocol.md §5.4, D10)."""
         if now_s < self._next_persisted_s:
             return
         self._next_persisted_s = now_s + PERSISTED_INTERVAL_S
@@ -559,5 +562,5 @@ class Feeds:
 
 
 def _is_expected(subscription: Subscription, due_ns: int) -> bool:
-    """Whether what a conflated subscription holds is first due then."""
+    """Whether the next message that a conflated subscription holds is due at `due_ns`."""
     return subscription.conflation is not None and subscription.conflation.due_ns == due_ns

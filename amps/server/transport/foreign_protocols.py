@@ -1,13 +1,13 @@
-"""What somebody else's protocol looks like at the beginning of a connection (protocol.md §2, §17).
+"""Recognition of other protocols by the first bytes of a connection (protocol.md §2, §17).
 
-A client that speaks TLS to a plain port, say, begins with bytes that make no length of a frame. Who reads the log wants
-to know what the client is, and what to change.
+A client that speaks TLS to a plain port, for example, begins with bytes that are no valid length of a frame. The log
+then names the protocol that the client speaks, and the setting to change.
 """
 
 HINT_BYTES = 8
-"""So many of the first bytes tell one protocol from another."""
+"""Number of first bytes that distinguish the protocols."""
 
-# First bytes, and what they say.
+# First bytes, and the protocol that they indicate.
 _BEGINNINGS = (
     (
         b"\x16\x03",
@@ -30,7 +30,7 @@ _MASKED = 0x80
 
 
 def recognise(first: bytes, frame_bytes_max: int) -> str | None:
-    """What a client speaks whose first bytes are these, for the log; None: nobody knows."""
+    """Describe the protocol of a client with these first bytes, for the log. None: it is unknown."""
     for beginning, what in _BEGINNINGS:
         if first.startswith(beginning):
             return what

@@ -1,7 +1,8 @@
-"""Heartbeats of one connection (protocol.md §15): asked for by the client, sent while nothing else is, and expected
-back.
+"""Heartbeats of one connection (protocol.md §15). The client requests them. They are sent while no other output is, and
+must be answered.
 
-Only a heartbeat asks for an answer. A client that gets messages all the time is never asked, and need not say anything.
+Only a heartbeat requires an answer. A client that gets messages all the time gets no heartbeats, and need not send
+anything.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ from amps.server.transport.failures import CommandFailure
 from amps.server.transport.options import parse_interval
 from amps.server.transport.session import Session
 
-CLOCK_S = 0.001  # the event loop's timers may be that early
+CLOCK_S = 0.001  # the event loop's timers may fire that early
 
 
 class Heartbeat:
@@ -22,11 +23,11 @@ class Heartbeat:
         self._connection = connection
         self._worker = worker
         self._interval_s = 0.0
-        self._asked_s: float | None = None  # when the first heartbeat was sent that is not answered
+        self._asked_s: float | None = None  # when the first unanswered heartbeat was sent
         self._timer: asyncio.TimerHandle | None = None
 
     def cancel(self) -> None:
-        """The connection ended."""
+        """Stop the timer: the connection has ended."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -62,17 +63,19 @@ class Heartbeat:
             self._timer = self._worker.loop.call_later(interval_s, self._due)
 
     def _due(self) -> None:
-        """Beat if nothing else was sent for an interval; a client that does not answer within two is gone (§15)."""
+        """Send a heartbeat if no other output was sent for an interval. Disconnect a client that does not answer within
+        two (§15).
+        """
         connection, worker = self._connection, self._worker
         now = worker.now_s()
         interval = self._interval_s
-        # What was sent while input is held may be an answer.
+        # Input that arrived while input is held may contain an answer.
         if self._asked_s is not None and (connection.held or connection.last_input_s > self._asked_s):
             self._asked_s = None
-        # Two timers have rung since.
+        # Two timers have fired since.
         if self._asked_s is not None and now + 2 * CLOCK_S >= self._asked_s + 2 * interval:
             worker.log.log("07-0042", client=connection.shown_name)
-            connection.dismiss("heartbeat", "nothing came from this client within two intervals")
+            connection.dismiss("heartbeat", "no input came from this client within two intervals")
             return
         wait = connection.last_output_s + interval - now
         if wait <= CLOCK_S:

@@ -1,12 +1,11 @@
-"""Up to where a worker has done with the pages of the journal.
+"""The log position up to which a worker no longer uses pages of the journal.
 
-The core gives pages of the journal back to the system (amps/_core/journal/page_release.pxi), but none that a
-transport is about to read, and none that it has mapped. So each transport says now and then: nothing of mine is
-mapped before this log position, and nobody here is about to read there.
+The core releases pages of the journal to the system (amps/_core/journal/page_release.pxi), but none that a transport
+is about to read, and none that it has mapped. So each transport publishes a log position from time to time: it has no
+pages mapped before that position, and none of its readers is about to read there.
 
-Who reads is known by its position. Readers behind what was said before are no concern of this: theirs are pages that
-were given back, or will be in a moment. A replay sees to it that what it reads is in memory, whatever happens there
-(read_window.py).
+The readers' log positions are known. Readers before the published position are ignored: their pages have been released
+already, or will be soon. A replay makes sure itself that the pages it reads are in memory (read_window.py).
 """
 
 from collections.abc import Iterable
@@ -15,21 +14,21 @@ from amps._core.shm.memory import ControlPage
 from amps.server.shared.journal_view import JournalView
 
 STEP_BYTES = 4 << 20
-"""Less is not worth the trouble."""
+"""The position is published in steps of at least so many bytes."""
 
 
 class JournalPages:
-    """What one worker says of its pages."""
+    """The published position of one worker."""
 
     def __init__(self, journal: JournalView, control: ControlPage, index: int) -> None:
-        """`index`: the worker's."""
+        """`index`: of the worker."""
         self._directory = journal.directory
         self._control = control
         self._index = index
         self._done = 0
 
     def look(self, positions: Iterable[int]) -> None:
-        """Say it anew. `positions`: where somebody is about to read on."""
+        """Publish the position again if it has moved enough. `positions`: where readers will continue soon."""
         durable = self._control.durable
         if durable < self._done + STEP_BYTES:
             return

@@ -1,7 +1,7 @@
-"""Logging on (protocol.md §6): credentials, then the name, then what is known of its last message.
+"""Logging on (protocol.md §6): the credentials, then the name, then the sequence of the client's last message.
 
-The core decides about names, for all transports. Input is held until it has answered, and until that what the answer
-says of the client's last sequence is durable: a publisher forgets what the server says it has.
+The core decides about names, for all transports. Input is held until the core has answered, and until the last sequence
+in its answer is durable: a publisher forgets messages that the server acknowledges.
 """
 
 import json
@@ -28,7 +28,7 @@ class Logon:
         self._answered: Callable[[tuple[bool, int, int]], None] | None = None
 
     def implicit(self, header: Header) -> None:
-        """A command before the logon: an implicit one with empty user and password (protocol.md §6, rule 1)."""
+        """Begin a logon with empty user and password for a command before the logon (protocol.md §6, rule 1)."""
         connection = self._connection
         if connection.listener.authenticator.implicit_logon:
             connection.ingress.unread()
@@ -99,7 +99,7 @@ class Logon:
         command.run(self._log_on(command, options, decision.reason))
 
     async def _log_on(self, command: Command, options: Options, accepted_because: str | None) -> None:
-        """Have the core decide about the name. `accepted_because`: what the authentication says of its decision."""
+        """Request the name from the core. `accepted_because`: the reason that the authentication gave."""
         connection, worker, header = self._connection, self._worker, command.header
         name = connection.client_name
         record = control_record((name, connection.identity), KIND_LOGON, connection.slot, connection.serial)
@@ -110,7 +110,7 @@ class Logon:
             self.known_to_core = False
             self._refuse(header, CommandFailure("name in use", "by another user"))
             return
-        # What the core says of the last sequence is only promised once that is durable.
+        # The last sequence that the core reports may be sent only once it is durable.
         await command.durable(journal_position)
         connection.publisher_id = publisher_id(name)
         user = json.dumps(connection.identity, ensure_ascii=False)[1:-1].encode("utf-8", "surrogatepass")
@@ -142,12 +142,12 @@ class Logon:
         self._answered = answered
 
     def answered(self, accepted: bool, last_sequence: int, journal_position: int) -> None:
-        """The core's answer."""
+        """Pass the core's answer to the waiting command."""
         assert self._answered is not None
         self._answered((accepted, last_sequence, journal_position))
 
     def _expected(self, message_type: str) -> str:
-        """What is wrong with a message type, and which there are."""
+        """Describe why a message type is not accepted, and list the accepted ones."""
         only = self._connection.listener.message_type
         known = (
             f"this transport takes {only}"
@@ -157,7 +157,7 @@ class Logon:
         return f"{message_type[:100]!r}, and {known}" if message_type else f"none is named, and {known}"
 
     def _tell_others(self, name: str) -> None:
-        """Let filters in all workers know who this client is."""
+        """Publish the client's name and address for the filters in all workers."""
         connection, worker = self._connection, self._worker
         facts = {
             "client_name": name,

@@ -1,8 +1,8 @@
 """The `o` header: options of a command (protocol.md §10).
 
-Comma-delimited; values with lists stand in brackets and may hold commas; blanks around items and `=` and empty
-items are ignored. An unknown option fails the command with `invalid options`, and so does a documented conflict
-(D12). Documented options of features that are not built yet fail with a reason that says so.
+Options are separated by commas. A list stands in brackets and may contain commas. Blanks around items and `=` are
+ignored, and so are empty items. An unknown option fails the command with `invalid options`, and so does a documented
+conflict (D12). Documented options of features that are not built yet fail with a reason that names the feature.
 """
 
 import enum
@@ -67,10 +67,10 @@ LEGACY_HEADERS = (
     ("send_oof", True, "oof"),
     ("send_empty", False, "no_empties"),
 )
-"""Headers that say what an option says today: name, value, option (protocol.md §3.1)."""
+"""Headers that today are options: name, value, option (protocol.md §3.1)."""
 
 INTERVAL_S_MAX = 100 * 365 * 86400.0
-"""Longer than anybody waits, and in nanoseconds it still fits into whatever counts them."""
+"""A hundred years: longer than any useful interval, and in nanoseconds it fits into every counter."""
 
 BACKLOG_MAX = 0xFFFFFFFF
 """More than a subscription can ever hold."""
@@ -92,7 +92,7 @@ _DIGITS = re.compile("[0-9]+")
 
 
 class RateKind(enum.Enum):
-    """What a rate counts."""
+    """The unit of a rate."""
 
     MESSAGES = PACE_MESSAGES
     BYTES = PACE_BYTES
@@ -101,8 +101,8 @@ class RateKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A ceiling for a replay: messages or bytes per second, or a multiple of the original speed; `gap_max_s`: the
-    longest wait for a message then (None: any).
+    """A limit for a replay: messages or bytes per second, or a multiple of the original speed. `gap_max_s`: the longest
+    wait for a message at a multiple of the original speed (None: no limit).
     """
 
     kind: RateKind
@@ -112,7 +112,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Conflating:
-    """How a subscription is conflated; `interval_s` None: `auto`. `paths`: of the fields that make the key."""
+    """The conflation of a subscription. `interval_s` None: `auto`. `paths`: the fields that make the key."""
 
     interval_s: float | None
     paths: tuple[Path, ...]
@@ -120,8 +120,8 @@ class Conflating:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of one command, checked. Those that have no effect without a SOW are accepted, and so is
-    `fully_durable`: without destinations that are waited for, what is durable here is durable everywhere.
+    """The checked options of one command. Options that have no effect without a SOW are accepted, and so is
+    `fully_durable`: without synchronous replication, messages that are durable here are durable everywhere.
     """
 
     replace: bool = False
@@ -139,12 +139,12 @@ class Options:
     max_backlog: int = 1
 
     def on_same_terms(self, other: "Options") -> bool:
-        """Whether other options ask for no rate and conflation than these."""
+        """Whether other options have no rate or conflation that differs from these."""
         return other.rate in (None, self.rate) and other.conflating in (None, self.conflating)
 
 
 def split_options(text: str) -> Iterator[str]:
-    """The items of an option string, without blanks; brackets, parentheses and quotes keep commas together."""
+    """The items of an option string, stripped. Commas in brackets, parentheses and quotes do not separate."""
     depth = 0
     quote = ""
     item: list[str] = []
@@ -166,7 +166,7 @@ def split_options(text: str) -> Iterator[str]:
 
 
 def parse_interval(text: str) -> float:
-    """Seconds of an interval such as `500ms`, at most INTERVAL_S_MAX; a bare number is seconds (D34).
+    """Seconds of an interval such as `500ms`, at most INTERVAL_S_MAX. A number without a unit is seconds (D34).
 
     Raises ValueError.
     """
@@ -180,13 +180,13 @@ def parse_interval(text: str) -> float:
 
 
 def option_text(header: Mapping[str, Any]) -> str:
-    """The options of a subscription or query, also those that it has as legacy headers."""
+    """The options of a subscription or query, including those that it has as legacy headers."""
     said = [option for name, value, option in LEGACY_HEADERS if header.get(name) is value]
     return ",".join([str(header.get("opts") or ""), *said])
 
 
 def tokenize(text: str, command: str) -> dict[str, str]:
-    """Option name → value, checked against the table. Raises CommandFailure."""
+    """Option name → value, checked against TOKENS. Raises CommandFailure."""
     column = COLUMNS[command]
     found: dict[str, str] = {}
     for item in split_options(text):
@@ -205,15 +205,15 @@ def tokenize(text: str, command: str) -> dict[str, str]:
 
 
 def lasting_options(text: str, of_queues: bool) -> str:
-    """Of checked options those that say what a subscription is, not what a command did to it. `of_queues`: without the
-    backlog that was asked for, because the core decides which one there is.
+    """Those of checked options that describe a subscription, and not a change that a command made to it. `of_queues`:
+    leave out the requested backlog, because the core determines the effective one.
     """
     passing = {"", "none", "replace", "pause", "resume"} | ({"max_backlog"} if of_queues else set())
     return ",".join(item for item in split_options(text) if item.partition("=")[0].strip() not in passing)
 
 
 def page_options(text: str, command: str) -> tuple[int, int | None]:
-    """How many records a query passes over, and how many it shows at most, None: all. Raises CommandFailure."""
+    """How many records a query skips, and how many it returns at most (None: all). Raises CommandFailure."""
     found = tokenize(text, command)
     for name in ("skip_n", "top_n"):
         if name in found and not _COUNT.fullmatch(found[name]):
@@ -222,8 +222,8 @@ def page_options(text: str, command: str) -> tuple[int, int | None]:
 
 
 def parse_options(text: str, command: str, bookmark: bool, pages: bool = False) -> Options:
-    """Options of a subscription or query command. `bookmark`: the command has one, or is about a subscription that
-    does. `pages`: it can do what `page_options` says. Raises CommandFailure.
+    """Options of a subscription or query command. `bookmark`: the command has one, or changes a subscription that has
+    one. `pages`: the command supports `top_n` and `skip_n` (`page_options`). Raises CommandFailure.
     """
     found = tokenize(text, command)
     _check_conflicts(found, bookmark)
@@ -256,8 +256,8 @@ def parse_options(text: str, command: str, bookmark: bool, pages: bool = False) 
 
 
 def check_queue_options(found: dict[str, str]) -> None:
-    """What an ordinary subscription may have and one to a queue may not (queues.md §22, D-24), of what `tokenize`
-    found. Raises CommandFailure.
+    """Refuse options of ordinary subscriptions that a subscription to a queue may not have (queues.md §22, D-24).
+    `found`: the result of `tokenize`. Raises CommandFailure.
     """
     for name in ("conflation", "conflation_key", "pause", "resume"):
         if name in found and (name, found[name].lower()) != ("conflation", "none"):
@@ -265,7 +265,7 @@ def check_queue_options(found: dict[str, str]) -> None:
 
 
 class Acknowledgement(enum.Enum):
-    """What an acknowledgement does with messages of a queue (queues.md §8.2)."""
+    """The effect of an acknowledgement on messages of a queue (queues.md §8.2)."""
 
     ACKNOWLEDGE = ""
     CANCEL = "cancel"
@@ -275,7 +275,7 @@ class Acknowledgement(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class AcknowledgementOptions:
-    """Options of a `sow_delete`. `extension_s`: how long the lease lasts from now on, if it is extended."""
+    """Options of a `sow_delete`. `extension_s`: how long an extended lease lasts from now on."""
 
     action: Acknowledgement = Acknowledgement.ACKNOWLEDGE
     extension_s: float = 0.0
@@ -283,7 +283,7 @@ class AcknowledgementOptions:
 
 
 def parse_acknowledgement_options(text: str) -> AcknowledgementOptions:
-    """Options of a `sow_delete` on a queue: at most one of what it can do (D-08, D-31). Raises CommandFailure."""
+    """Options of a `sow_delete` on a queue: at most one action (D-08, D-31). Raises CommandFailure."""
     found = tokenize(text, "sow_delete")
     actions = [action for action in Acknowledgement if action.value in found]
     if len(actions) > 1:
@@ -297,7 +297,7 @@ def parse_acknowledgement_options(text: str) -> AcknowledgementOptions:
 
 
 def _check_conflicts(found: dict[str, str], bookmark: bool) -> None:
-    """Documented conflicts (protocol.md §10; transaction_log.md §20, 22)."""
+    """Refuse documented conflicts of options (protocol.md §10; transaction_log.md §20, 22). Raises CommandFailure."""
     conflicts = [
         ("live", "rate"),
         ("live", "pause"),
@@ -327,7 +327,7 @@ def _check_conflicts(found: dict[str, str], bookmark: bool) -> None:
 
 
 def _rate(found: dict[str, str]) -> Rate | None:
-    """Raises CommandFailure (transaction_log.md §8; §20, 21 and 22)."""
+    """The rate among the options, if any (transaction_log.md §8; §20, 21 and 22). Raises CommandFailure."""
     text = found.get("rate")
     if text is None:
         return None
@@ -352,17 +352,17 @@ def _interval(found: dict[str, str], name: str) -> float:
 
 
 def _conflating(found: dict[str, str]) -> Conflating | None:
-    """Raises CommandFailure."""
+    """The conflation among the options, if any. Raises CommandFailure."""
     text = found.get("conflation", "none").lower()
     if text == "none":
         return None
     interval_s = None if text == "auto" else _interval(found, "conflation")
     keys = found.get("conflation_key")
     if keys is None:
-        # No topic has keys of its own.
+        # Topics have no keys of their own.
         raise CommandFailure("invalid options", "conflation of a topic without a SOW needs a conflation_key")
     if keys[:1] != "[" or keys[-1:] != "]":
-        raise CommandFailure("invalid options", f"conflation_key={keys}: fields stand in brackets")
+        raise CommandFailure("invalid options", f"conflation_key={keys}: fields must stand in brackets")
     paths = []
     for key in split_options(keys[1:-1]):
         try:

@@ -1,11 +1,11 @@
-"""The order of what a query shows (`orderby`; protocol.md §9.4, sow.md §6 and D8): its text, and sorting in steps.
+"""The order of a query's results (`orderby`; protocol.md §9.4, sow.md §6 and D8): its text, and sorting in steps.
 
-Ascending means NULL first, then NaN, numbers, and texts by their bytes; booleans count as 0 and 1, objects as NULL, an
-array as its first element; `TEXT` takes numbers as the texts that they are written as. Where all fields are equal the
-transaction id decides, so that pages fit together.
+Ascending means NULL first, then NaN, numbers, and texts by their bytes. Booleans count as 0 and 1, objects as NULL, an
+array as its first element. `TEXT` compares numbers as the texts that represent them. Records with equal fields are
+ordered by transaction id, so that consecutive pages neither repeat nor omit records.
 
-Sorting must neither hold the worker up nor take any amount of memory. Records are sorted in runs, which are merged
-while they are sent; of a page near the beginning only as many are kept as it may need. HELD_BYTES_MAX bounds the rest.
+Sorting must not block the worker or take unlimited memory. Records are sorted in runs, which are merged while they are
+sent. For a page near the beginning, only as many records are kept as the page may need. HELD_BYTES_MAX bounds the rest.
 """
 
 import heapq
@@ -25,17 +25,17 @@ from amps.server.transport.options import split_options
 
 FIELDS_MAX = 32
 CHARACTERS_MAX = 4096
-"""Of the text, which is parsed at once."""
+"""Limit of the text, which is parsed in a single step."""
 HELD_BYTES_MAX = 64 << 20
-"""What one query holds at most; what is larger is refused."""
+"""Memory that one query may hold; a larger result is refused."""
 ROW_BYTES = 400
-"""What a held record takes besides its message."""
+"""Memory of a held record besides its message."""
 RUN_ROWS = 1024
-"""So many records are sorted at once: that takes about a millisecond."""
+"""Number of records sorted at once, which takes about a millisecond."""
 PAGE_ROWS_MAX = 4096
-"""Pages that end within so many records hold only these."""
+"""For a page that ends within so many records, only these records are held."""
 TEXT_BYTES_MAX = 1024
-"""Of longer texts, as much is compared."""
+"""Only this part of a text is compared."""
 
 _ITEM = re.compile(r"(\S+)(?:\s+(ASC|DESC))?(\s+TEXT)?", re.IGNORECASE)
 _COMPLEMENT = bytes(range(255, -1, -1))
@@ -43,7 +43,7 @@ _NULL, _NAN, _NUMBER, _TEXT = range(4)
 
 
 class Row(NamedTuple):
-    """A record that a query shows. `queue`: its number. `timestamp_ns`: since 1970."""
+    """A record of a query's result. `queue`: its number. `timestamp_ns`: since 1970."""
 
     queue: int
     txid: int
@@ -62,11 +62,11 @@ class OrderField:
 
 
 class ResultTooLarge(Exception):
-    """More matches than can be put in order."""
+    """More matching records than can be sorted."""
 
 
 def parse_order(text: str) -> tuple[OrderField, ...]:
-    """What the header `orderby` says; without fields if it says nothing. Raises CommandFailure."""
+    """Parse the header `orderby`. An empty text gives no fields. Raises CommandFailure."""
     fields = []
     if len(text) > CHARACTERS_MAX:
         raise CommandFailure("invalid orderby", f"longer than {CHARACTERS_MAX} characters")
@@ -87,9 +87,9 @@ def parse_order(text: str) -> tuple[OrderField, ...]:
 
 
 def _ascending(value: object) -> tuple[int, Any]:
-    """What a value is compared by: its kind, and within the kind."""
+    """The sort key of a value: its kind, and the key within the kind."""
     if isinstance(value, bytes) and value:
-        # No such text begins with another one, so that turning its bits turns the order.
+        # No such key is a prefix of another one, so that inverting its bits inverts the order.
         return _TEXT, value[:TEXT_BYTES_MAX].replace(b"\0", b"\0\1") + b"\0\0"
     if isinstance(value, int | float):
         return (_NUMBER, value) if value == value else (_NAN, 0)
@@ -102,10 +102,10 @@ def _descending(value: object) -> tuple[int, Any]:
 
 
 class Ordering:
-    """Puts records of one message type in order."""
+    """Sorts records of one message type."""
 
     def __init__(self, fields: Sequence[OrderField], extractor: Extractor, rows_max: int) -> None:
-        """`rows_max`: of all, so many are needed from the beginning."""
+        """`rows_max`: how many records are needed, from the beginning of the order."""
         self._fields = fields
         self._extractor = extractor
         self._wanted = FieldSet()
@@ -120,7 +120,7 @@ class Ordering:
         self._merged: Iterator[tuple[Any, ...]] = iter(())
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Take records. Raises ResultTooLarge."""
+        """Add records. Raises ResultTooLarge."""
         if not self._rows_max:
             return
         for row in rows:
@@ -137,7 +137,7 @@ class Ordering:
             raise ResultTooLarge
 
     def _keyed(self, row: Row) -> tuple[Any, ...]:
-        """What a record is compared by, and the record: two are never compared by more than the number of the queue."""
+        """The sort key of a record, followed by the record. Keys differ at the latest in the queue's number."""
         values = self._values
         readable = True
         try:
@@ -155,7 +155,7 @@ class Ordering:
         return (*key, row.txid, row.queue, row)
 
     def _sort(self) -> None:
-        """Sort what has come."""
+        """Sort the records added since the last call."""
         run, self._waiting = self._waiting, []
         if not self._is_short:
             run.sort()
@@ -171,14 +171,14 @@ class Ordering:
             self._worst = best[-1]
 
     def finish(self) -> None:
-        """All have come."""
+        """Prepare the output: all records have been added."""
         if self._waiting:
             self._sort()
         self._merged = islice(heapq.merge(*self._runs), self._rows_max)
         self._runs = []
 
     def take(self, rows_max: int, bytes_max: int) -> list[Row]:
-        """The next ones in the order, about as many; none: that were all."""
+        """The next records in the order, up to about the limits. An empty list: there are no more."""
         rows: list[Row] = []
         for keyed in islice(self._merged, rows_max):
             rows.append(keyed[-1])

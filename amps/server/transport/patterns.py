@@ -1,10 +1,10 @@
-"""Which expressions match a topic, without trying all of them.
+"""The topic expressions that match a topic, found without trying all expressions.
 
-An instance may have thousands of regex subscriptions and hundreds of thousands of topics. Two things keep their
-product small. Equal expressions of several subscriptions are one Pattern here. And only patterns are tried that an
-ExpressionIndex finds for a name.
+An instance may have thousands of regex subscriptions and hundreds of thousands of topics. Two measures keep their
+product small. Equal expressions of several subscriptions are one Pattern here. And only those patterns are tried that
+an ExpressionIndex finds for a name.
 
-Generations make the work incremental: a pattern knows when it was added, and a search can ask for the newer ones only.
+Generations make the search incremental: a pattern stores when it was added, and a search can be limited to newer ones.
 """
 
 import itertools
@@ -19,10 +19,10 @@ LEAVERS_MIN = 64
 
 @dataclass(slots=True, eq=False)
 class Pattern:
-    """One expression, with those who name it and the generation in which each came.
+    """One expression, with its subscriptions and the generation in which each was added.
 
-    `added` and `changed`: generations in which the pattern came and in which its members changed last. `left`: who
-    went, and when, as far back as the generation `forgotten`.
+    `added` and `changed`: generations in which the pattern was added and in which its members changed last. `left`: the
+    members that were removed, with the generation, as far back as the generation `forgotten`.
     """
 
     text: str
@@ -35,12 +35,12 @@ class Pattern:
     forgotten: int = 0
 
     def came_since(self, since: int) -> list[Membership]:
-        """Members that came after a generation and are still there, in the order of coming."""
+        """Members that were added after a generation and are still there, in the order of adding."""
         newest = itertools.takewhile(lambda item: item[1] > since, reversed(self.members.items()))
         return [member for member, _ in newest][::-1]
 
     def left_since(self, since: int) -> list[Membership] | None:
-        """Who left after a generation; None if that is not known any more."""
+        """Members that were removed after a generation; None if that is not known any more."""
         if since < self.forgotten:
             return None
         return [
@@ -48,7 +48,9 @@ class Pattern:
         ]
 
     def note_left(self, member: Membership, generation: int) -> None:
-        """A member left. Leavers are remembered in proportion to members: then a new search costs no more."""
+        """Note that a member was removed. The list is bounded in proportion to the members: beyond that, a new search
+        costs no more.
+        """
         self.left.append((generation, member))
         if len(self.left) > LEAVERS_MIN + 2 * len(self.members):
             half = len(self.left) // 2
@@ -67,7 +69,7 @@ class PatternIndex:
         return bool(self._by_text)
 
     def add(self, member: Membership, matches: Callable[[str], bool], generation: int) -> None:
-        """A subscription came; `generation` is higher than all before."""
+        """Add a subscription; `generation` is higher than all before."""
         text = member.topic
         pattern = self._by_text.get(text)
         if pattern is None:
@@ -77,7 +79,7 @@ class PatternIndex:
         pattern.changed = generation
 
     def remove(self, member: Membership, generation: int) -> None:
-        """A subscription left."""
+        """Remove a subscription."""
         pattern = self._by_text.get(member.topic)
         if pattern is None or member not in pattern.members:
             return
@@ -98,14 +100,14 @@ class PatternIndex:
             return [pattern for pattern in newer if pattern.keys.may_match(name)]
         found: dict[Pattern, None] = {}
         for filed in self._index.filed_for(name):
-            # The newest come last in each dict.
+            # Within each dict, patterns are in the order of adding.
             found.update(
                 dict.fromkeys(itertools.takewhile(lambda pattern: pattern.added > since, reversed(filed)))
             )
         return list(found)
 
     def _added_after(self, since: int, limit: int) -> list[Pattern] | None:
-        """The patterns newer than a generation; None if there are more than a search by keys would cost."""
+        """The patterns newer than a generation; None if they are more than a search by keys would try."""
         newer: list[Pattern] = []
         for pattern in reversed(self._by_text.values()):
             if pattern.added <= since:

@@ -1,8 +1,9 @@
-"""HTTP preflight: a client behind an HTTP proxy asks to upgrade, gets 101, then speaks plain frames (protocol.md §17).
+"""HTTP preflight: a client behind an HTTP proxy sends an upgrade request, gets status 101, then sends plain frames
+(protocol.md §17).
 
-Any path and any Upgrade token are taken (D28), but no WebSocket handshake: after a 101 that client would send other
+Any path and any Upgrade token are accepted (D28), but no WebSocket handshake: after a 101 that client would send other
 frames. A handshake has a `Sec-WebSocket-Key` (RFC 6455, 4.1); a preflight that names the token `websocket` for the sake
-of a proxy has none. Who is refused is told what kind of port this is, and the connection ends.
+of a proxy has none. A refused client receives a text that describes the port, and the connection ends.
 """
 
 from dataclasses import dataclass
@@ -12,8 +13,8 @@ REQUEST_BYTES_MAX = 4096
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What to do with bytes that begin with `GET `: bytes to drop, bytes to send. `refusal`: why the connection ends,
-    for the log; None: it goes on.
+    """The reaction to bytes that begin with `GET `: bytes to drop, and bytes to send. `refusal`: the reason for
+    closing the connection, for the log; None: the connection stays open.
     """
 
     consumed: int
@@ -22,8 +23,8 @@ class Answer:
 
 
 def answer(received: bytes, scheme: str) -> Answer:
-    """Look at what was received so far; `consumed` 0 means that the request is not whole yet. `scheme`: what connection
-    strings of this port's clients begin with, such as `tcp`.
+    """Check the bytes received so far. `consumed` 0 means that the request is not complete yet. `scheme`: the scheme in
+    connection strings of this port's clients, such as `tcp`.
     """
     end = received.find(b"\r\n\r\n")
     if end < 0:
@@ -49,7 +50,7 @@ def answer(received: bytes, scheme: str) -> Answer:
 
 
 def _refused(consumed: int, status: str, scheme: str, refusal: str) -> Answer:
-    """What the client is told, in words, and the log."""
+    """The answer that refuses a request: a response with an explanation for the client, and the reason for the log."""
     text = (
         f"This port takes frames of the protocol amps, and neither WebSocket nor other HTTP. Connect with a connection "
         f"string that begins with {scheme}://, or use the port that is configured for what you need.\n"

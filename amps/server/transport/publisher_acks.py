@@ -1,12 +1,12 @@
 """Persisted acknowledgements for one publisher, made out of watermarks.
 
-No message is booked. The ingress notes the highest sequence that asked to be acknowledged and the ring position
-after it. When an acknowledgement is due, that pair becomes the *candidate*: once the core has consumed the ring up to
-the position, the log position written by then is an upper bound of the message's place; once the durable watermark
-has passed that, everything up to the candidate's sequence is on the device, and one acknowledgement says so.
+Messages are not tracked one by one. The ingress notes the highest sequence with a requested acknowledgement and the
+ring position after it. When an acknowledgement is due, that pair becomes the *candidate*. Once the core has read the
+ring up to that position, the log position written by then is an upper bound of the message's place. Once the durable
+watermark has passed this bound, everything up to the candidate's sequence is durable, and one acknowledgement is sent.
 
-A refused publish splits the stream: what went before it is acknowledged, then the failure is sent, at once
-(protocol.md §5.3). Between failures acknowledgements come at most once per conflation interval.
+A refused publish splits the stream: everything before it is acknowledged, then the failure is sent, at once
+(protocol.md §5.3). Between failures acknowledgements are sent at most once per conflation interval.
 """
 
 from collections import deque
@@ -17,10 +17,10 @@ from amps._core.wire.ingress import Ingress
 
 
 class Clock(Protocol):
-    """What an acknowledgement depends on: the worker's view of ring and watermarks."""
+    """The worker's view of ring and watermarks, on which acknowledgements depend."""
 
     def consumed(self) -> int:
-        """Ring position up to which the core has taken records."""
+        """Ring position up to which the core has read records."""
 
     def written(self) -> int:
         """Log position up to which the journal is written."""
@@ -31,7 +31,7 @@ class Clock(Protocol):
 
 @dataclass(slots=True)
 class Failure:
-    """A refused publish that asked for `persisted`: sent after the success of all before it."""
+    """A refused publish that requested `persisted`: sent after the success of all before it."""
 
     ring_position: int
     sequence: int
@@ -42,7 +42,7 @@ class Failure:
 
 @dataclass(slots=True)
 class Candidate:
-    """What will be acknowledged next."""
+    """The acknowledgement that is sent next."""
 
     ring_position: int
     sequence: int
@@ -55,13 +55,13 @@ class Emitter(Protocol):
     """Sends the acknowledgements."""
 
     def persisted(self, sequence: int, reason: str | None) -> None:
-        """One persisted ack: success, or failure with a reason."""
+        """Send one persisted acknowledgement: success, or failure with a reason."""
 
 
 class PublisherAcks:
     """One connection's persisted acknowledgements."""
 
-    # More refused publishes than this wait for their turn only if the publisher stops sending.
+    # More refused publishes accumulate only if the publisher stops sending.
     FAILURES_MAX = 1000
 
     def __init__(self, ingress: Ingress, emitter: Emitter, interval_s: float) -> None:
@@ -76,29 +76,29 @@ class PublisherAcks:
 
     @property
     def pending(self) -> bool:
-        """Whether anything is still to be acknowledged."""
+        """Whether any message is still to be acknowledged."""
         return bool(self._failures) or self._ingress.ack_requests > self._acked_requests
 
     @property
     def urgent(self) -> bool:
-        """A refused publish waits: it and what went before it are answered without regard to the interval."""
+        """Whether a refused publish waits: it and the publishes before it are answered regardless of the interval."""
         return bool(self._failures)
 
     @property
     def crowded(self) -> bool:
-        """Too many failures wait: the connection should not be read for now."""
+        """Whether so many failures wait that the connection should not be read for now."""
         return len(self._failures) >= self.FAILURES_MAX
 
     def refuse(self, ring_position: int, sequence: int, reason: str) -> None:
-        """A publish with that sequence was refused; `ring_position` is where the ring stood."""
+        """Note that the publish with a sequence was refused; `ring_position` is the position of the ring then."""
         ingress = self._ingress
         self._failures.append(
             Failure(ring_position, sequence, reason, ingress.ack_sequence, ingress.ack_requests)
         )
 
     def advance(self, clock: Clock, now_s: float, force: bool = False) -> float | None:
-        """Send what may be sent. Returns when to call again at the latest: a time, 0.0 = when a watermark moves,
-        None = nothing is pending. `force` ignores the conflation interval.
+        """Send the acknowledgements that may be sent. Return when to call again at the latest: a time, 0.0 = when a
+        watermark moves, None = nothing is pending. `force` ignores the conflation interval.
         """
         while True:
             candidate = self._candidate
@@ -107,7 +107,7 @@ class PublisherAcks:
                 if candidate is None:
                     return None
             if candidate.failure is None and not force and now_s < self._next_time_s:
-                # Not due yet; by then a higher sequence may be there.
+                # Not due yet; by then there may be a higher sequence.
                 self._candidate = None
                 return self._next_time_s
             if candidate.log_position < 0:
@@ -130,7 +130,7 @@ class PublisherAcks:
 
     def _send(self, candidate: Candidate, now_s: float) -> None:
         if candidate.failure is None or candidate.sequence > self._acked_sequence:
-            # A repeated number is a duplicate: covered by an acknowledgement of the highest one.
+            # A repeated sequence is a duplicate: it is covered by an acknowledgement of the highest one.
             self._acked_sequence = max(self._acked_sequence, candidate.sequence)
             self._emitter.persisted(self._acked_sequence, None)
             self._next_time_s = now_s + self._interval_s

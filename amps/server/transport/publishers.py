@@ -1,11 +1,12 @@
-"""Who publishes: what filters can ask about the client that a message comes from (expressions.md §10.10).
+"""The facts about publishers that filters can use: name, address and version (expressions.md §10.10).
 
 A message carries a hash of its publisher's name, and may be delivered by another worker than the one that its publisher
-is connected to. So each worker writes down who has logged on, in a file of the runtime directory of its own, before the
-client can publish anything; the others read on when they are asked. Replays ask for nobody.
+is connected to. So each worker writes the clients that have logged on to a file of its own in the runtime directory,
+before a client can publish. The other workers read the new part of the files when a filter needs it. Replays do not
+use these facts.
 
-A file is a list of msgpack objects, the newest of a client holds. When most of it is outdated it is written anew under
-the same name.
+A file is a list of msgpack objects, of which the newest of a client is valid. When most of a file is outdated, it is
+rewritten under the same name.
 """
 
 import contextlib
@@ -19,26 +20,26 @@ from amps.server.runtime import Runtime
 
 OUTDATED_BYTES_MIN = 64 << 10
 KNOWN_MAX = 100_000
-"""How many clients are remembered, outdated ones among them, before the files are read anew."""
+"""How many clients are kept in memory, outdated ones included, before the files are read again from the beginning."""
 
 Facts = dict[str, str]
 
 
 class Publishers:
-    """What one worker tells about its clients, and what it knows of all."""
+    """The facts that one worker writes about its clients, and the facts it knows of all clients."""
 
     def __init__(self, runtime: Runtime, index: int) -> None:
         self._paths = [runtime.publishers_path(number) for number in range(runtime.workers)]
         self._path = runtime.publishers_path(index)
         self._file: io.BufferedWriter | None = None
-        self._own: dict[int, bytes] = {}  # by connection slot: as it stands in the file
+        self._own: dict[int, bytes] = {}  # by connection slot: the entry in the file
         self._live_bytes = 0
         self._written_bytes = 0
         self._readers = [_Reader(path) for path in self._paths]
         self._known: dict[int, Facts] = {}
 
     def tell(self, slot: int, name_hash: int, facts: Facts) -> None:
-        """A client has logged on. Raises OSError: what filters ask about it will be NULL."""
+        """Write the facts about a client that has logged on. Raises OSError: filters then see NULL in their place."""
         self.forget(slot)
         data: bytes = msgpack.packb((name_hash, facts), unicode_errors="surrogatepass")
         self._own[slot] = data
@@ -51,7 +52,7 @@ class Publishers:
             self._written_bytes += len(data)
 
     def forget(self, slot: int) -> None:
-        """A connection has ended. What was said of it may still be asked for: messages of it are under way."""
+        """Drop the entry of a connection that has ended. Its facts stay readable for messages under way."""
         self._live_bytes -= len(self._own.pop(slot, b""))
 
     def _write_anew(self) -> None:
@@ -65,7 +66,7 @@ class Publishers:
         self._written_bytes = self._live_bytes
 
     def find(self, name_hash: int) -> Facts | None:
-        """What is known of the client whose name has that hash."""
+        """The facts about the client whose name has that hash; None if there are none."""
         if len(self._known) > KNOWN_MAX:
             self._known.clear()
             self._readers = [_Reader(path) for path in self._paths]
@@ -76,7 +77,7 @@ class Publishers:
 
 
 class _Reader:
-    """The part of a worker's file that was not read yet."""
+    """Reads the part of a worker's file that was not read yet."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -1,4 +1,4 @@
-"""Publishes that need more than the ingress does by itself: acknowledgements of their own, unusual headers, refusals.
+"""Publishes that the ingress does not handle alone: with acknowledgements of their own, unusual headers, or refused.
 
 Persisted acknowledgements of numbered messages are conflated (publisher_acks.py); all others answer one command.
 """
@@ -23,7 +23,7 @@ class Publishing:
         self._spilling = spilling
 
     def do(self, header: Header) -> None:
-        """A publish that the ingress does not take by itself: acks of its own, unusual headers."""
+        """Carry out a publish with acknowledgements of its own or with unusual headers."""
         connection, ingress = self._connection, self._connection.ingress
         try:
             entry = self._target(header)
@@ -106,19 +106,19 @@ class Publishing:
             worker.core.when_consumed(position, consumed)
 
     def denied(self) -> None:
-        """The ingress refused a plain publish."""
+        """Answer a plain publish that the ingress refused."""
         ingress = self._connection.ingress
         entry = ingress.topic_entry
         self._failed(ingress.header, CommandFailure("no topic") if entry is None else _denial(entry))
 
     def no_storage(self) -> None:
-        """The ingress refused a plain publish because the transaction log cannot take it now."""
+        """Answer a plain publish that the ingress refused because the transaction log cannot accept it now."""
         self._refuse(self._connection.ingress.header)
 
     def _refuse(self, header: Header) -> None:
-        """The transaction log cannot take it now: that is logged once, by the core, not for every message.
+        """Refuse a publish that the transaction log cannot accept now. The core logs this once, not for every message.
 
-        A publisher that asked for no acknowledgement which could say so is told by the end of its connection.
+        A publisher that requested no acknowledgement which could carry the failure is disconnected.
         """
         connection = self._connection
         self._spilling.discard()
@@ -155,7 +155,7 @@ class Publishing:
 
 
 def _denial(entry: TopicEntry) -> CommandFailure:
-    """Why this client may not publish to a topic."""
+    """The reason why this client may not publish to a topic."""
     if entry.refusal:
         detail = f"{entry.name!r}: names that begin with {RESERVED_PREFIX} belong to the server"
         return CommandFailure(entry.refusal, detail)

@@ -1,8 +1,8 @@
 """The command `sow` (protocol.md §9).
 
-Queues are the only topics with state until SOW topics are built: `topics_with_state` says so to queries and deletions
-alike. Queues show what waits there (queue_queries.py). An expression that stands for no topic with state has an empty
-result (D15).
+Until SOW topics are built, queues are the only topics with state: `topics_with_state` decides this for queries and
+deletions alike. A query of a queue returns its waiting messages (queue_queries.py). An expression that matches no topic
+with state has an empty result (D15).
 """
 
 
@@ -19,10 +19,10 @@ from amps.server.transport.session import Session
 def topics_with_state(
     connection: Session, worker: WorkerContext, topic: str, non_regex_topic: bool
 ) -> tuple[int, ...]:
-    """The queues, by number, that a query or a deletion is about. None, for an expression that matches none.
+    """The queues, by number, that a query or a deletion concerns. The result is empty for an expression without match.
 
     Raises CommandFailure `invalid topic` for the name of a topic without state (protocol.md §9.1, sow.md §1.1), and for
-    what may well be meant as one: an empty result would say that there is nothing.
+    an expression that may be meant as a name: an empty result would falsely mean that the topic is empty.
     """
     regex = worker.config.regex_topic_support and not non_regex_topic
     try:

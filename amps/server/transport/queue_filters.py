@@ -1,8 +1,9 @@
-"""Filters of the queue subscriptions of one worker: under which numbers the core knows them, and evaluating them.
+"""Filters of a worker's queue subscriptions: their numbers in the core, and their evaluation.
 
-The core gives messages of queues to subscriptions, and evaluates no filter. It is told a number with each subscription
-that has one, the same for all with the same filter; it answers which filters it wants evaluated on which queue, and is
-told which messages match (`amps._core.queues.sender`). What is needed for that is made with the first one.
+The core assigns messages of queues to subscriptions, but evaluates no filter. A worker announces a subscription that
+has a filter with a number, which is the same for all subscriptions with the same filter. The core answers which filters
+to evaluate on which queue, and receives the messages that match (`amps._core.queues.sender`). The objects needed for
+this are made with the first filter.
 """
 
 import time
@@ -28,7 +29,7 @@ IDS_END = 1 << 32
 
 
 class QueueFilters:
-    """What a worker needs to look into queues and to evaluate filters on what is there."""
+    """The objects with which a worker reads queues and evaluates filters on their messages."""
 
     def __init__(
         self,
@@ -40,7 +41,7 @@ class QueueFilters:
         evaluations: EvaluationContexts,
         schedule: Callable[[], None],
     ) -> None:
-        """`schedule`: has a turn of the worker soon."""
+        """`schedule` requests a turn of the worker."""
         self._runtime = runtime
         self._core = core
         self.names = names
@@ -50,7 +51,7 @@ class QueueFilters:
         self._schedule = schedule
         self._memory: SlotMemory | None = None
         self._filtering: QueueFiltering | None = None
-        # Not what a worker has used that died: the core may still speak of that.
+        # Not a number of a worker that has died: the core may still refer to that.
         self._next_id = time.monotonic_ns() // 1000 % IDS_END
         self._ids: weakref.WeakKeyDictionary[Filter, int] = weakref.WeakKeyDictionary()
         self._by_id: weakref.WeakValueDictionary[int, Filter] = weakref.WeakValueDictionary()
@@ -58,7 +59,7 @@ class QueueFilters:
     # --- for the core -----------------------------------------------------------------------------------------
 
     def id_of(self, filter_: Filter | None) -> int | None:
-        """By which the core knows a filter, for as long as a subscription has it."""
+        """The number by which the core knows a filter, valid as long as a subscription has it."""
         if filter_ is None:
             return None
         known = self._ids.get(filter_)
@@ -71,15 +72,15 @@ class QueueFilters:
         return known
 
     def begin(self, cursor: int, queue: int, filter_id: int) -> None:
-        """The core's answer `queue_evaluate`."""
+        """Handle the core's answer `queue_evaluate`."""
         filter_ = self._by_id.get(filter_id)
         if filter_ is None:
-            return  # who had it has gone: the core will say that it is enough
+            return  # its subscriptions have ended: `queue_evaluated_enough` follows
         entry = self.subject(queue)
         self._evaluating().begin(cursor, queue, filter_, self._evaluations.of_type(entry.message_type), entry)
 
     def end(self, cursor: int) -> None:
-        """The core's answer `queue_evaluated_enough`."""
+        """Handle the core's answer `queue_evaluated_enough`."""
         if self._filtering is not None:
             self._filtering.end(cursor)
 
@@ -102,36 +103,36 @@ class QueueFilters:
         self._feeds.log_damage(damage)
 
     def run(self) -> bool:
-        """One turn. True: there is more to do at once."""
+        """Run one turn. True: there is more work to do at once."""
         if self._filtering is None or self._core.has_controls_waiting:
             return False
         return self._filtering.run(self._core.view.journal_written, LOG_BYTES_PER_TURN)
 
     def release_journals(self) -> None:
-        """Let journals go that nothing is read of; to be called now and then."""
+        """Release journals that are no longer read; to be called from time to time."""
         if self._filtering is not None:
             self._filtering.release()
 
-    # --- for whoever looks into queues ------------------------------------------------------------------------
+    # --- for queries and deletions ----------------------------------------------------------------------------
 
     def filters_with(self, filter_: Filter, message_type: str) -> FilterSet:
-        """A set of that filter alone."""
+        """A filter set with that filter alone."""
         alone = FilterSet(self._evaluations.of_type(message_type))
         alone.add(filter_, None)
         return alone
 
     def extractor(self, message_type: str) -> Extractor:
-        """Finds fields in messages of a type."""
+        """The object that finds fields in messages of a type."""
         return self._evaluations.of_type(message_type).extractor
 
     def entry(self, queue: int) -> TopicEntry:
-        """The topic of a queue's name."""
+        """The topic entry of a queue's name."""
         config = self.names.queues[queue]
         return self._topics.entry(config.name, config.message_type)
 
     def subject(self, queue: int) -> TopicEntry:
-        """The topic that filters are told a queue's messages are of: the underlying one (queues.md §5.4). If several
-        are, which one it was stands in each record under a number of its journal, and the queue's name is told.
+        """The topic that filters see for a queue's messages: the underlying topic (queues.md §5.4). If there are
+        several, a record stores its topic as a number of its journal, and filters see the queue's name instead.
         """
         config = self.names.queues[queue]
         if config.underlying_is_regex:
@@ -139,7 +140,7 @@ class QueueFilters:
         return self._topics.entry(config.underlying_topic, config.message_type)
 
     def memory(self) -> SlotMemory:
-        """What the core shares of its queues."""
+        """The queues' state in shared memory."""
         if self._memory is None:
             self._memory = SlotMemory(
                 map_read_only(self._runtime.queue_slots_path),
@@ -149,7 +150,7 @@ class QueueFilters:
         return self._memory
 
     def reader(self) -> MessageReader:
-        """Reads messages of queues; everybody wants one of his own."""
+        """Make a reader of queue messages; each user needs one of its own."""
         journal = self._feeds.journal
         assert journal is not None, "queues need a transaction log"
         return MessageReader(journal.directory, self._runtime.control)

@@ -1,12 +1,11 @@
-"""Queries of queues: seeing what waits there, without taking it (queues.md §14.1, D-17; protocol.md §9.1, §12.3).
+"""Queries of queues: returning waiting messages without leasing them (queues.md §14.1, D-17; protocol.md §9.1, §12.3).
 
-What is shown is what a consumer could be given, in the order of the log, queue after queue, or in the order that is
-asked for, over all of them. It is read in turns of the worker; what comes or leaves meanwhile may be shown or not. The
-key of a message is its transaction id.
+A query returns the messages that a consumer could be given. They are in the order of the log, queue after queue, or in
+the requested order over all queues. They are read in turns of the worker; a message that enters or leaves meanwhile may
+be returned or not. The key of a message is its transaction id.
 
-
-A query has two parts, each a lookup of its own: finding what is to be put in order, if it is, after which it is certain
-that there is an answer; and sending that.
+A query has two parts, each of which is a lookup of its own. The first finds and sorts the messages, if an order is
+requested; after it the query cannot fail. The second sends the messages.
 """
 
 from collections.abc import Sequence
@@ -28,14 +27,14 @@ from amps.server.transport.session import Session
 
 ROWS_ALL = (1 << 64) - 1
 LOG_BYTES_PER_ORDERED_STEP = LOG_BYTES_PER_STEP // 4
-"""Finding what a message is ordered by costs as well."""
+"""The limit with an order, because reading the sort fields takes time as well."""
 ROWS_PER_STEP = 256
-"""Of what was put in order, so much is sent at once."""
+"""Number of sorted records that are sent at once."""
 
 
 @dataclass(slots=True)
 class _Answer:
-    """The frames that hold records."""
+    """The frames with the records of the result."""
 
     connection: Session
     query_id: str | None
@@ -47,7 +46,7 @@ class _Answer:
     topic: str = ""
 
     def add(self, topic: str, rows: Sequence[Row]) -> None:
-        """Records of a queue have come: a frame has those of one only."""
+        """Add records of a queue. A frame contains records of one queue only."""
         if topic != self.topic:
             self.flush()
             self.topic = topic
@@ -57,7 +56,7 @@ class _Answer:
             del self.waiting[: self.batch_size]
 
     def flush(self) -> None:
-        """Send what waits for others."""
+        """Send the records of an incomplete frame."""
         if self.waiting:
             self._send(self.waiting)
             self.waiting = []
@@ -72,7 +71,7 @@ class _Answer:
         self.connection.send(header, b"".join(self._laid_out(row) for row in batch))
 
     def _laid_out(self, row: Row) -> bytes:
-        """A record with a header of its own. A correlation id is kept as it stands in a header."""
+        """A record with a header of its own. A correlation id is stored escaped, as in a header."""
         shown = b'"x":"%b",' % row.correlation_id if row.correlation_id else b""
         if self.timestamp:
             shown += b'"ts":"%b",' % iso8601(row.timestamp_ns).encode()
@@ -80,7 +79,7 @@ class _Answer:
 
 
 class QueueQuery(QueueSearches):
-    """One query, in steps. A Search of searches.py."""
+    """A query, in steps. A Search of searches.py."""
 
     def __init__(
         self,
@@ -93,8 +92,8 @@ class QueueQuery(QueueSearches):
         options: Options,
         keys: frozenset[int] | None,
     ) -> None:
-        """`page`: so many records are passed over, then at most so many are shown. `ordering`: how they are put in
-        order; None: they stay in that of the log. `keys`: transaction ids of what is wanted; None: any.
+        """`page`: the number of records to skip, and the largest number to return. `ordering`: sorts the records; None:
+        they stay in the order of the log. `keys`: transaction ids of the requested records; None: all.
         """
         super().__init__(
             worker.queues.filters,
@@ -115,7 +114,7 @@ class QueueQuery(QueueSearches):
         self._too_large = False
 
     def start(self, filter_: Filter | None, limit: int) -> None:
-        """The first part begins. `limit`: log position up to which the journal is written."""
+        """Begin the first part. `limit`: log position up to which the journal is written."""
         self._filter = filter_
         worker = self._worker
         for queue in self._queues:
@@ -123,14 +122,14 @@ class QueueQuery(QueueSearches):
         self.begin(limit)
 
     def check(self) -> None:
-        """The first part has ended. Raises CommandFailure: its result is too large."""
+        """Check the result of the first part. Raises CommandFailure if it is too large."""
         if self._too_large:
             raise CommandFailure(
-                "result too large", "to be put in order: ask for a page, or use a filter"
+                "result too large", "to be sorted: request a page, or use a filter"
             )
 
     def show(self, sub_id: str | None = None, granted: str | None = None) -> None:
-        """The second part begins. `sub_id`: of the subscription that is made with it, and `granted`: its options."""
+        """Begin the second part. `sub_id`: of the subscription made by the same command, and `granted`: its options."""
         self._shows_answer = True
         if sub_id is not None:
             self._sub_id = {"sub_id": sub_id}
@@ -142,7 +141,7 @@ class QueueQuery(QueueSearches):
         self._answer.connection.send({"cmd": "group_begin", "query_id": self._answer.query_id})
 
     def step(self) -> bool:
-        """Go on for about a millisecond. Raises LogDamaged, PagesMissing."""
+        """Continue for about a millisecond. Raises LogDamaged, PagesMissing."""
         if self._ordering is None:
             return not self._shows_answer or super().step()
         if not self._shows_answer:
@@ -159,14 +158,14 @@ class QueueQuery(QueueSearches):
         return not rows
 
     def prepare(self, search: QueueSearch) -> None:
-        """The search of the next queue begins."""
+        """Prepare the search of the next queue."""
         if self._ordering is None:
             matched = sum(each.matched for each in self.done)
             shown = self._answer.returned + len(self._answer.waiting)
             search.show(max(0, self._skip - matched), self._limit - shown)
 
     def went_on(self, queue: int, search: QueueSearch, ended: bool) -> None:
-        """A step has been taken."""
+        """Handle the records found in a step."""
         rows = [Row(queue, *row) for row in search.take_rows()]
         if self._ordering is None:
             self._answer.add(self._filters.entry(queue).name, rows)
@@ -174,7 +173,7 @@ class QueueQuery(QueueSearches):
             self._ordering.add(rows)
 
     def end(self) -> None:
-        """All records are on their way."""
+        """Send the end of the result: all records have been sent."""
         self._answer.flush()
         self._answer.connection.send({"cmd": "group_end", "query_id": self._answer.query_id})
         if "completed" in wanted_acks(self._header):
@@ -198,7 +197,7 @@ class QueueQuery(QueueSearches):
 
 
 def _keys_of(header: Header) -> frozenset[int] | None:
-    """What the header `sow_keys` names. What cannot be a key is that of no record."""
+    """The keys in the header `sow_keys`. Words that cannot be a key match no record."""
     texts = text_of(header, "sow_keys")
     if not texts:
         return None
@@ -209,7 +208,7 @@ def _keys_of(header: Header) -> frozenset[int] | None:
 def make_query(
     connection: Session, worker: WorkerContext, header: Header, queues: Sequence[int], options: Options
 ) -> QueueQuery:
-    """Check what concerns queues only. Raises CommandFailure."""
+    """Make the query of a command, checking the headers for queues. Raises CommandFailure."""
     fields = parse_order(text_of(header, "orderby"))
     skip, limit = page_options(option_text(header), text_of(header, "cmd"))
     if limit is None:

@@ -1,4 +1,4 @@
-"""Looking for the messages of queues that match a filter, a few at a time (queues.md §8.1, §14.1)."""
+"""Searching the messages of queues that match a filter, a few at a time (queues.md §8.1, §14.1)."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ LOG_BYTES_PER_STEP = 1 << 19
 
 
 class QueueSearches:
-    """One filter in several queues, one after the other. A Search of searches.py."""
+    """A search with one filter in several queues, one after the other. A Search of searches.py."""
 
     def __init__(
         self,
@@ -23,7 +23,7 @@ class QueueSearches:
         keys: frozenset[int] | None = None,
         bytes_per_step: int = LOG_BYTES_PER_STEP,
     ) -> None:
-        """`shows`: what matches is shown, not acknowledged. `keys`: transaction ids of what may match; None: any."""
+        """`shows`: return messages, not acknowledge them. `keys`: transaction ids that may match; None: any."""
         self._shows = shows
         self._keys = keys
         self._bytes_per_step = bytes_per_step
@@ -33,10 +33,10 @@ class QueueSearches:
         self._waiting: list[QueueSearch] = []
         self._begun = 0
         self.done: list[QueueSearch] = []
-        """In the order of the queues."""
+        """The finished searches, in the order of the queues."""
 
     def begin(self, limit: int) -> None:
-        """Look for what is below a log position, up to which the journal is written."""
+        """Begin the search below a log position, up to which the journal is written."""
         for queue in self._queues:
             entry = self._filters.subject(queue)
             alone = None
@@ -57,7 +57,9 @@ class QueueSearches:
         self._waiting.reverse()
 
     def step(self) -> bool:
-        """Go on for about a millisecond. True: that was all. Raises LogDamaged; PagesMissing: call it again then."""
+        """Continue for about a millisecond. True: the search is complete. Raises LogDamaged, or PagesMissing: then call
+        it again.
+        """
         if not self._waiting:
             return True
         search = self._waiting[-1]
@@ -74,12 +76,12 @@ class QueueSearches:
         return not self._waiting
 
     def prepare(self, search: QueueSearch) -> None:
-        """The search of the next queue begins."""
+        """Called before the search of the next queue."""
 
     def went_on(self, queue: int, search: QueueSearch, ended: bool) -> None:
-        """A step has been taken."""
+        """Called after a step."""
 
     @property
     def compared(self) -> int:
-        """How many messages were looked at."""
+        """How many messages were compared with the filter."""
         return sum(search.compared for search in self.done)

@@ -1,13 +1,13 @@
-"""The queues of one worker: whose subscriptions the core gives messages to, and sending what it gives.
+"""The queues of one worker: announcing subscriptions to the core, and sending the messages that the core assigns.
 
-The core decides who gets which message (queues.md §20). Here subscriptions are announced to it under numbers of the
-worker's own, and its deliveries are sent, in frames that `amps._core.queues.sender` makes. A subscription exists here
-from the core's answer to its announcement on, so that a delivery never meets one that is older or newer than it was
+The core decides which subscription gets which message (queues.md §20). This module announces subscriptions under
+numbers of the worker, and sends the deliveries in frames that `amps._core.queues.sender` makes. A subscription exists
+here from the core's answer to its announcement on. So a delivery always meets the subscription in the state that it had
 when the core decided.
 
-A number lives as long as its subscription, through all replacements, and is never used again: not by a worker either
-that takes the place of one that died, to which deliveries may still be on their way. A subscription that is replaced by
-one to no queue at all keeps its number: what it holds may still be acknowledged (§5.5).
+A number lives as long as its subscription, through all replacements, and is never used again. This holds also for a
+worker that replaces one that died, because deliveries may still be on their way to the old one. A subscription that is
+replaced by one to no queue keeps its number: messages that it holds may still be acknowledged (§5.5).
 """
 
 import time
@@ -28,7 +28,7 @@ from amps.server.transport.subscriptions import shown_id, shown_text
 LOG_BYTES_PER_TURN = 1 << 20
 LEASES_MIN = 1024
 LEASES_PER_BACKLOG = 4
-"""Of so many deliveries per message that a client may hold positions are kept: acknowledgements may come late."""
+"""Positions are kept of so many deliveries per message of the backlog: acknowledgements may arrive late."""
 
 
 class Queues:
@@ -42,7 +42,7 @@ class Queues:
         filters: QueueFilters,
         schedule: Callable[[], None],
     ) -> None:
-        """`schedule`: has a turn of the worker soon."""
+        """`schedule` requests a turn of the worker."""
         self.names = filters.names
         self.filters = filters
         self._core = core
@@ -64,7 +64,7 @@ class Queues:
     # --- turns ------------------------------------------------------------------------------------------------
 
     def run(self) -> bool:
-        """One turn: evaluate filters on what is new, send what is durable. True: there is more to do at once."""
+        """Run one turn: evaluate filters on new messages, send durable ones. True: there is more work to do at once."""
         if self._sender is None:
             return False
         more = self.filters.run()
@@ -72,11 +72,11 @@ class Queues:
 
     @property
     def has_subscriptions(self) -> bool:
-        """Whether anybody here gets messages of queues."""
+        """Whether a subscription of this worker gets messages of queues."""
         return bool(self._receivers)
 
     def release_journals(self) -> None:
-        """Let journals go that nothing is read of; to be called now and then."""
+        """Release journals that are no longer read; to be called from time to time."""
         if self._sender is not None:
             self._sender.release()
         self.filters.release_journals()
@@ -84,13 +84,13 @@ class Queues:
     # --- subscriptions ----------------------------------------------------------------------------------------
 
     def backlog_of(self, subscription: Subscription) -> int:
-        """The effective backlog of a subscription, as the core works it out (queues.md §5.2)."""
+        """The effective backlog of a subscription, calculated as in the core (queues.md §5.2)."""
         limits = [self.names.queues[queue].max_per_subscription_backlog for queue in subscription.queues]
         return min(subscription.options.max_backlog, *limits)
 
     def enter(self, subscription: Subscription, then: Callable[[int], None]) -> None:
-        """Announce a subscription to its queues, or that it has changed; `then` is told the effective backlog when the
-        core has it, and has sent all that was for what it was before.
+        """Announce a new or changed subscription to its queues. `then` receives the effective backlog, when the core
+        has the subscription and all deliveries for its previous state have been sent.
         """
         connection = subscription.connection
         if subscription.queue_number is None:
@@ -109,7 +109,7 @@ class Queues:
         )
 
     def entered(self, number: int, effective_backlog: int) -> None:
-        """The core's answer `queue_entered`."""
+        """Handle the core's answer `queue_entered`."""
         subscription, then = self._entering.pop(number)
         assert self._sender is not None
         connection = subscription.connection
@@ -134,7 +134,7 @@ class Queues:
         entries = {queue: self.filters.subject(queue) for queue in subscription.queues}
 
         def sent() -> None:
-            # Of barriers that came before, it gets those that match what it was.
+            # Earlier barriers are matched against the subscription's previous state.
             receiver.select(filters, entries)
             then(effective_backlog)
 
@@ -149,7 +149,7 @@ class Queues:
         return leases
 
     def end(self, subscription: Subscription) -> None:
-        """An unsubscribe: the core gives to others what it held (queues.md §5.6)."""
+        """End a subscription: the core makes the messages that it held available again (queues.md §5.6)."""
         number = subscription.queue_number
         if number is None:
             return
@@ -161,7 +161,7 @@ class Queues:
         self._backlogs.get(connection, {}).pop(number, None)
 
     def forget(self, connection: Session) -> None:
-        """The connection has ended; the core is told of that, and ends all its subscriptions."""
+        """Remove the subscriptions of a connection that has ended; the core ends them itself when it is notified."""
         numbers = [*self._backlogs.pop(connection, ())]
         numbers += [
             number for number, (entering, _) in self._entering.items() if entering.connection is connection

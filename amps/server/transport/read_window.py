@@ -1,19 +1,19 @@
-"""How much of the log a replay wants in memory before it goes on.
+"""How much of the log a replay needs in memory before it continues.
 
-Whoever reads fast gets a large window: asking the disk for a lot at a time is cheap. Whoever reads slowly gets what
-lasts for a moment. Thousands of slow replays all over a log that is larger than the memory would otherwise read their
-windows again and again: each would be dropped for the others' long before it is used up, and the disk would have
-nothing left for those who publish.
+A replay that reads fast gets a large window, because reading much from the disk at a time is cheap. A replay that
+reads slowly gets enough for a moment. Otherwise thousands of slow replays all over a log larger than the memory would
+read their windows again and again: each window would be evicted for others long before it is used up, and the disk
+would have no time left for publishers.
 
-A record is looked at only when all of it is in the window: one that reaches over its end, or is longer, is asked for as
-a whole first, in parts if it is very long. The cursor is told where the window ends, and stops there.
+A record is processed only when all of it is in the window. A record that extends beyond the window, or is longer, is
+read completely first, in several parts if it is very long. The cursor stops at the end of the window.
 
-What was in memory when it was looked at may be dropped meanwhile, so after a while it is looked at again: a look costs
-a microsecond, a page that has to be waited for stops the whole worker. Whether the file is still as long is asked each
-time: who looks at what was cut off is killed.
+Pages that were found in memory may be evicted, so after a while they are checked again. A check costs a microsecond; a
+page fault that waits for the disk stops the whole worker. The length of the file is checked each time, because an
+access to a truncated part of a mapping kills the process.
 
-Where the log cannot be read, the window ends. A replay that comes to such a place has it read once more, and if that
-fails too, it is over.
+The window ends where the log cannot be read. A replay that comes to such a place has it read once more; if that fails
+too, the replay ends.
 """
 
 from amps._core.journal.reader import LogCursor, LogUnreadable
@@ -22,17 +22,17 @@ from amps._core.journal.search import resident_range
 BYTES_FIRST = 1 << 16
 BYTES_MIN = 1 << 14
 AHEAD_NS = 2_000_000_000
-"""For how long a window should last."""
+"""Reading time that a window should cover."""
 TRUSTED_NS = 100_000_000
-"""For how long a look tells what is in memory."""
+"""Time for which a check of the pages in memory is valid."""
 
 
 class Unreadable:
-    """Where a file cannot be read, as far as somebody has tried."""
+    """The place at which a file could not be read in the last attempt."""
 
     def __init__(self) -> None:
         self._problem: LogUnreadable | None = None
-        self._met_at = 0  # log position at which the replay stood then
+        self._met_at = 0  # log position of the replay at that attempt
 
     @property
     def is_known(self) -> bool:
@@ -40,13 +40,13 @@ class Unreadable:
         return self._problem is not None
 
     def note(self, problem: LogUnreadable, position: int) -> None:
-        """What was asked for at a log position could not be read."""
+        """Note that a read for the replay at a log position failed."""
         self._problem = problem
         self._met_at = position
 
     def readable_until(self, cursor: LogCursor) -> int:
         """File offset up to which the file at the cursor can be read, as far as is known. Raises LogUnreadable if the
-        cursor cannot go on; but what was met from elsewhere is forgotten then, and may be read again.
+        cursor cannot continue. A failure noted at another position is forgotten then, so that the place is read again.
         """
         file, problem = cursor.file, self._problem
         until = file.readable_bytes()
@@ -65,25 +65,25 @@ class Unreadable:
 
 
 class ReadWindow:
-    """The window of one replay, from where it stands on."""
+    """The window of one replay, from its position on."""
 
     def __init__(self) -> None:
         self.resident_until = 0
-        """Log position up to which the log was in memory when it was looked at, or is to be read now."""
+        """Log position up to which the log was found in memory, or up to which it is being read."""
         self._bytes = BYTES_FIRST
-        self._looked_at_ns = 0  # when the window was last measured
-        self._looked_from = 0  # log position at which the replay stood then
+        self._looked_at_ns = 0  # time of the last check
+        self._looked_from = 0  # log position of the replay at that check
         self._unreadable = Unreadable()
 
     def was_unreadable(self, problem: LogUnreadable) -> None:
-        """What was asked for last could not be read; what lies before the problem's offset was."""
+        """Note that the last requested read failed at the problem's offset. The bytes before it were read."""
         self._unreadable.note(problem, self._looked_from)
 
     def missing(self, cursor: LogCursor, limit: int, now_ns: int, bytes_max: int) -> tuple[int, int] | None:
-        """What is to be read before the replay goes on at the cursor, as offset and length in its file; None: nothing,
-        and the cursor may go on to where the window ends.
+        """The range to be read before the replay continues at the cursor, as offset and length in its file. None: no
+        read is needed, and the cursor may continue to the end of the window.
 
-        limit: log position up to which there is anything. bytes_max: what the replay looks at in a turn. Raises
+        limit: log position up to which there are records. bytes_max: bytes that the replay processes in a turn. Raises
         LogUnreadable.
         """
         position, file = cursor.position, cursor.file
@@ -97,7 +97,7 @@ class ReadWindow:
         trusted = now_ns - self._looked_at_ns < TRUSTED_NS
         enough = needed_until <= self.resident_until
         if not (trusted and enough and position + self._bytes // 16 < self.resident_until):
-            # Of a record that comes in parts, what was just brought is not looked at again.
+            # Of a record that is read in parts, the part just read is not checked again.
             goes_on = not enough and position == self._looked_from
             begin = max(position, self.resident_until) if goes_on else position
             self._measure(position, now_ns, bytes_max)
@@ -112,7 +112,7 @@ class ReadWindow:
         return None
 
     def _measure(self, position: int, now_ns: int, bytes_max: int) -> None:
-        """Fit the window to what was read since the last look."""
+        """Adapt the window to the bytes read since the last check."""
         elapsed_ns = now_ns - self._looked_at_ns
         read = position - self._looked_from
         if self._looked_at_ns and elapsed_ns > 0 and read > 0:

@@ -1,15 +1,15 @@
-"""Replays: serving bookmark subscriptions at a pace of their own.
+"""Replays: serving bookmark subscriptions at their own speed.
 
-A bookmark subscription begins with a tailer of its own. It reads as fast as its connection takes (nothing more is
-read while the connection's output waits), up to the durable watermark. When it has reached the watermark it joins the
-durable group, whose tailer stands at the same place: no gap, no duplicate. When a connection of the durable group
-stops reading, its subscriptions leave it and go on as replays. With `live`, it joins the live group instead.
+A bookmark subscription begins with a tailer of its own. It reads as fast as its connection accepts output, up to the
+durable watermark; while the connection's output waits, it does not read. At the watermark it joins the durable group,
+whose tailer stands at the same place: no gap, no duplicate. When a connection of the durable group stops reading, its
+subscriptions leave the group and continue as replays. A subscription with `live` joins the live group instead.
 
-Subscriptions that were paused at the same place and are resumed by one command share one replay: their messages come
-in the order of the log, each once, with the ids of all that it is for. A range, a rate, conflation and a number of
-messages are the business of a ReplayTailer; who is held back by them for good never joins.
+Subscriptions that were paused at the same place and are resumed by one command share one replay. Their messages are
+sent in the order of the log, each once, with the ids of all its subscriptions. A ReplayTailer handles a range, a rate,
+conflation and a limit on the number of messages. A subscription that these restrict permanently never joins a group.
 
-Through journals with a topic index a replay steps from one record that it may want to the next (topic_indexes.py).
+In journals with a topic index a replay steps from one record that it may need to the next (topic_indexes.py).
 """
 
 from collections.abc import Callable
@@ -41,7 +41,7 @@ from amps.server.transport.topic_indexes import Stepping, TopicIndexes
 
 @dataclass(slots=True)
 class Clocks:
-    """What time it is in a turn. `settled_us`: every record behind log position `settled_at` is of a later time."""
+    """The times of a turn. `settled_us`: every record behind log position `settled_at` has a later time."""
 
     now_ns: int  # monotonic
     unix_ns: int
@@ -50,7 +50,7 @@ class Clocks:
 
 
 class Replay:
-    """Subscriptions of one connection served by one tailer; mostly a single one."""
+    """Subscriptions of one connection, usually a single one, served by one tailer."""
 
     LOG_BYTES_PER_TURN = 1 << 20
     OUTPUT_BYTES_PER_TURN = 512 << 10
@@ -62,14 +62,14 @@ class Replay:
         evaluations: EvaluationContexts,
         indexes: TopicIndexes | None,
     ) -> None:
-        """Several members: they are on the same terms, and those are a rate at most. `indexes`: None: no journal has
-        a topic index.
+        """Several members must have the same terms, which may include a rate only. `indexes` None: no journal has a
+        topic index.
         """
         self.members = members
         self.connection = members[0].connection
         self.paused = False
-        self.ticket = 0  # of its newest place in a queue; older ones are void
-        self.wakes_at_ns = 0  # monotonic time at which it is to be run at the latest; 0 = none
+        self.ticket = 0  # of its newest entry in Feeds; entries with older tickets are void
+        self.wakes_at_ns = 0  # latest monotonic time of the next run; 0 = none
         self._window = ReadWindow()
         self._evaluations = evaluations
         self.group = Group(self._routes)
@@ -88,19 +88,19 @@ class Replay:
 
     @property
     def last_bookmark(self) -> tuple[int, int]:
-        """Bookmark of a message up to which nothing is left to deliver."""
+        """Bookmark of a message up to which everything has been delivered."""
         if self._terms is not None:
             return self._terms.safe_bookmark
         return self.tailer.last_publisher_id, self.tailer.last_sequence
 
     @property
     def live(self) -> bool:
-        """Whether it reads what is not durable yet."""
+        """Whether it also reads records that are not durable yet."""
         return self.members[0].options.live
 
     @property
     def may_join(self) -> bool:
-        """Whether those who have caught up get what is left for its members."""
+        """Whether its members may join the live or durable group when they have caught up."""
         if self._terms is None:
             return True
         bounds = self._terms.bounds
@@ -108,7 +108,7 @@ class Replay:
 
     @property
     def may_combine(self) -> bool:
-        """Whether it can be served together with others at the same place."""
+        """Whether it can be combined with other replays at the same place."""
         terms = self._terms
         return terms is None or (
             terms.bounds is None and terms.conflation is None and self.members[0].messages_max is None
@@ -116,24 +116,24 @@ class Replay:
 
     @property
     def rate(self) -> Rate | None:
-        """Its ceiling."""
+        """Its limit of speed, if it has one."""
         return self.members[0].options.rate
 
     @property
     def ends_at_us(self) -> int | None:
-        """UNIX time, in microseconds, with which its range ends; None if no time ends it."""
+        """UNIX time, in microseconds, at which its range ends; None if no time ends it."""
         bounds = None if self._terms is None else self._terms.bounds
         return bounds.end_us if bounds is not None and bounds.has_end and bounds.end_us else None
 
     @property
     def has_end(self) -> bool:
-        """Whether it is of a range that ends."""
+        """Whether its range has an end."""
         bounds = None if self._terms is None else self._terms.bounds
         return bounds is not None and bounds.has_end
 
     @property
     def due_ns(self) -> int:
-        """Monotonic time at which it may go on, after a run that said so."""
+        """Monotonic time at which it may continue, after a run that returned REPLAY_DUE_LATER."""
         assert self._terms is not None
         assert self._terms.pace is not None
         return self._terms.pace.due_ns
@@ -145,9 +145,10 @@ class Replay:
         return None if conflation is None else conflation.due_ns
 
     def work_ahead(self, limit: int, now_ns: int) -> Callable[[], None] | None:
-        """What a thread that may wait has to do before the next run: mostly to read from the disk. None: nothing.
+        """Work for a thread that may block, to be done before the next run: usually a read from the disk. None: no
+        work.
 
-        The thread may meet LogUnreadable: then `was_unreadable` is told. Raises LogUnreadable: the replay cannot go on.
+        If the thread meets LogUnreadable, call `was_unreadable`. Raises LogUnreadable if the replay cannot continue.
         """
         if self._stepping is not None:
             work = self._stepping.work_ahead(limit)
@@ -158,54 +159,53 @@ class Replay:
         return None if missing is None else partial(read, cursor.file, *missing)
 
     def was_unreadable(self, problem: LogUnreadable) -> None:
-        """What `work_ahead` said last could not be done. What can be read before that place is delivered yet."""
+        """Note that the last `work_ahead` failed. Records before the unreadable place are still delivered."""
         if self._stepping is not None:
             self._stepping.was_unreadable(problem)
         self._window.was_unreadable(problem)
 
     def place(self) -> Start:
-        """For another replay that goes on from here."""
+        """The start of another replay that continues from here."""
         self._settle()
         cursor = LogCursor(self.tailer.cursor.directory_of(), *self.tailer.cursor.place(), True)
         bookmark = self.tailer.last_publisher_id, self.tailer.last_sequence
         return Start(cursor, bookmark, None if self._terms is None else self._terms.bounds)
 
     def _settle(self) -> None:
-        """Know the bookmark of the last record before the place where it stands."""
+        """Determine the bookmark of the last record before the current place."""
         if self._stepping is not None:
             self._stepping.settle()
 
     def leave(self, member: Subscription) -> None:
-        """It is not served here any more."""
+        """Remove a member."""
         self.members.remove(member)
         if self.members:
             self.group.changed()
         else:
-            # The group knows this replay: without the tie its journal is let go at once, not when somebody collects.
+            # The group refers to this replay: breaking the cycle releases the journal at once, not at a collection.
             del self.tailer, self.group
             self._terms = self._stepping = None
 
     def release_held(self) -> None:
-        """Let everything go that conflation holds: what follows is on other terms."""
+        """Send all messages that conflation holds: the subscription gets other terms."""
         if self._terms is not None:
             self._terms.release_all(self.connection.output)
 
     def resume(self) -> None:
-        """Go on after a pause; the time that has passed counts for nothing."""
+        """Continue after a pause; the elapsed time does not count for the rate."""
         self.paused = False
         if self._terms is not None and self._terms.pace is not None:
             self._terms.pace.begin()
 
     def client_is_behind(self, behind: bool) -> None:
-        """Whether the client takes its output, for an interval of conflation that adapts to that."""
+        """Set whether the client reads its output, for a conflation interval that adapts to it."""
         if self._terms is not None and self._terms.conflation is not None:
             self._terms.conflation.adapt(behind)
 
     def run(self, limit: int, clocks: Clocks) -> int:
-        """Deliver up to `limit`, as far as one turn goes. Returns a constant of `amps._core.delivery.delivery`.
+        """Deliver up to `limit`, within the bounds of a turn. Returns a constant of `amps._core.delivery.delivery`.
 
-        What is not in memory, as `work_ahead` has found it, is not looked at. Raises LogDamaged where the journal is
-        not what it must be.
+        Reads only records that `work_ahead` has found in memory. Raises LogDamaged where the journal is damaged.
         """
         if self._stepping is not None and self._stepping.choose():
             return REPLAY_UNFINISHED
@@ -244,7 +244,7 @@ class Replay:
         return state
 
     def _complete(self, reached: int | None) -> None:
-        """Send the `completed` acknowledgements that are due at a place; all of them if the range has ended."""
+        """Send the `completed` acknowledgements that are due at a place; None: all, because the range has ended."""
         for member in self.members:
             due = member.completions
             while due and (reached is None or due[0][0] <= reached):
@@ -254,7 +254,7 @@ class Replay:
 def make_tailer(
     subscription: Subscription, start: Start, group: Group, evaluations: EvaluationContexts
 ) -> ReplayTailer | None:
-    """A tailer for the terms of a subscription; None if it has none."""
+    """Make a tailer for the terms of a subscription; None if it has none."""
     options = subscription.options
     if (
         start.bounds is None

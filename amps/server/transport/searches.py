@@ -1,7 +1,7 @@
-"""Lookups in the journal that may take many turns: where a bookmark subscription begins, where messages are.
+"""Lookups in the journal that may take many turns: the start of a bookmark subscription, the places of messages.
 
-One step of one search is done per turn, whoever searches, so that everybody else is served in between; what has to be
-read from the disk for it, threads read.
+Per turn one step of one search is done, in rotation, so that other work is done in between. Threads read the required
+pages from the disk.
 """
 
 from collections import deque
@@ -15,10 +15,10 @@ from amps.server.transport.session import Phase, Session
 
 
 class Search(Protocol):
-    """Something that is looked up in steps of about a millisecond."""
+    """A lookup in steps of about a millisecond."""
 
     def step(self) -> bool:
-        """Go on. True: that was all. Raises LogDamaged; PagesMissing: call it again when they are there."""
+        """Continue. True: complete. Raises LogDamaged, or PagesMissing: call it again when the pages are in memory."""
 
 
 class Searches:
@@ -30,7 +30,7 @@ class Searches:
         schedule: Callable[[], None],
         damaged: Callable[[Session, LogDamaged], None],
     ) -> None:
-        """`schedule`: has a turn of the worker soon. `damaged`: a search met damage, and is given up."""
+        """`schedule` requests a turn of the worker. `damaged` is called for a search that ended at damage."""
         self._read_ahead = read_ahead
         self._schedule = schedule
         self._damaged = damaged
@@ -40,13 +40,15 @@ class Searches:
         return bool(self._waiting)
 
     def begin(self, search: Search, connection: Session, then: Callable[[], None]) -> None:
-        """Begin one for a connection. `then` is run when it has ended, perhaps at once; not if the connection ends."""
+        """Begin a search for a connection. `then` is called at its end, perhaps at once; not if the connection ends."""
         if connection.phase is Phase.CLOSED:
             return
         try:
             finished = search.step()
         except PagesMissing as pages:
-            missing = pages.with_traceback(None)  # which would hold it, and the file with it
+            missing = pages.with_traceback(
+                None
+            )  # the traceback would keep this frame, and so the file, alive
             self._read_ahead.ask(
                 missing.file,
                 missing.offset,
@@ -63,7 +65,7 @@ class Searches:
             self._go_on_later(search, connection, then)
 
     def run(self) -> None:
-        """The next step of the one whose turn it is."""
+        """Run the next step of the first waiting search."""
         if self._waiting:
             self.begin(*self._waiting.popleft())
 

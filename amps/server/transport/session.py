@@ -1,15 +1,15 @@
-"""The state of one client's session and of its subscriptions: what every part of a transport knows of a client.
+"""The state of a client's session and of its subscriptions, which all parts of a transport use.
 
-Everything below sockets and commands works on a `Session`; `connection.py` makes one out of a socket. This module
-imports none of its users, so that imports between them point one way.
+All modules except those for sockets and commands work on a `Session`; `connection.py` makes one for a socket. This
+module imports none of its users, so that imports between them point one way.
 
 The life of a session: CONNECTED, LOGGING_ON while authentication and the core answer, READY, CLOSED.
 
-A Subscription is one entry of one session. Where it stands:
+A Subscription is an entry of a session. Its place is one of:
     LIVE     in the live group: ordinary subscriptions, and bookmark subscriptions with `live` after their replay
     DURABLE  in the durable group: bookmark subscriptions that have caught up
-    REPLAY   with a tailer of its own, or one that it shares with few others (replay.py)
-    QUEUE    in no group: it is to queues only, whose messages the core hands out (queues.py)
+    REPLAY   served by a tailer of its own, or one shared by a few subscriptions (replay.py)
+    QUEUE    in no group: it is to queues only, whose messages the core assigns (queues.py)
 """
 
 import enum
@@ -33,7 +33,7 @@ from amps.server.transport.publisher_acks import PublisherAcks
 
 
 class Phase(enum.Enum):
-    """Where a session is in its life."""
+    """The phase of a session's life."""
 
     CONNECTED = "connected"
     LOGGING_ON = "logging on"
@@ -42,7 +42,7 @@ class Phase(enum.Enum):
 
 
 class Place(enum.Enum):
-    """Which tailer serves a subscription."""
+    """The kind of tailer that serves a subscription."""
 
     LIVE = "live"
     DURABLE = "durable"
@@ -54,22 +54,22 @@ class UnderWay(Protocol):
     """A command that is being carried out (command.py)."""
 
     def cancel(self) -> None:
-        """The session is closed: it never goes on."""
+        """End the command without continuing it: the session is closed."""
 
 
 class OutputPool(Protocol):
-    """Bounds what may wait for the clients of a listener (slow_clients.py)."""
+    """Limits the output that may wait for the clients of a listener (slow_clients.py)."""
 
     def check(self, connection: "Session") -> None:
-        """Look at a client that does not keep up."""
+        """Check a client that does not keep up."""
 
     def forget(self, connection: "Session") -> None:
-        """A client has caught up, or has left."""
+        """Remove a client that has caught up or disconnected."""
 
 
 @dataclass(slots=True)
 class Listener:
-    """One configured transport, as connections see it."""
+    """One configured transport, as connections use it."""
 
     name: str
     config: TransportConfig
@@ -80,24 +80,24 @@ class Listener:
 
     @property
     def uri_scheme(self) -> str:
-        """What connection strings of its clients begin with (protocol.md §17)."""
+        """The scheme of its clients' connection strings (protocol.md §17)."""
         if self.config.file_name is not None:
             return "unix"
         return "tcp" if self.config.tls is None else "tcps"
 
 
 class Session(ABC):
-    """One client of a worker. `listener`: by which it came. `trace`: what it is answered is logged."""
+    """One client of a worker. `listener`: the transport it connected to. `trace`: answers to it are logged."""
 
     slot: int
-    """By which the core knows it, together with the serial number."""
+    """The core identifies the session by slot and serial number."""
     serial: int
     name: str
-    """Of the connection."""
+    """Name of the connection."""
     ingress: Ingress
     output: OutputBuffer
     acks: PublisherAcks
-    """The conflated acknowledgements of what it publishes."""
+    """The conflated acknowledgements of its publishes."""
     last_input_s: float
     last_output_s: float
 
@@ -110,7 +110,7 @@ class Session(ABC):
     def begin(
         self, slot: int, serial: int, name: str, ingress: Ingress, output: OutputBuffer, now_s: float
     ) -> None:
-        """The connection is made."""
+        """Set the initial state, when the connection is made."""
         self.slot, self.serial = slot, serial
         self.name = name
         self.ingress = ingress
@@ -124,7 +124,7 @@ class Session(ABC):
         self.address = ""
         self.publisher_id = 0
         self.subscriptions: dict[str, Subscription] = {}
-        self.leases: LeaseTable | None = None  # what it was given of queues; none yet
+        self.leases: LeaseTable | None = None  # the queue messages that it holds; None: it has had none
         self.under_way: set[UnderWay] = set()
         self.writable = True
         self.held = False
@@ -139,26 +139,26 @@ class Session(ABC):
 
     @property
     def shown_name(self) -> str:
-        """What log messages call the client: the connection's name until the logon."""
+        """The client's name in log messages: the connection's name until the logon."""
         return self.client_name or self.name
 
     # --- input --------------------------------------------------------------------------------------------
 
     @abstractmethod
     def hold(self) -> None:
-        """Read nothing more for now."""
+        """Stop reading from the client for now."""
 
     @abstractmethod
     def release(self) -> None:
-        """Go on reading, first what was received already."""
+        """Resume input, beginning with bytes that were received already."""
 
     @abstractmethod
     def declare_topic(self, name: str) -> bool:
-        """Make a topic known to the core. False: the ring is full, input is held."""
+        """Declare a topic to the core. False: the ring is full, and input is held."""
 
     @abstractmethod
     def protocol_violation(self, detail: str) -> None:
-        """Something that is no command: the documented answer is to disconnect (protocol.md §3)."""
+        """Disconnect the client, as documented for input that is not a command (protocol.md §3)."""
 
     # --- output -------------------------------------------------------------------------------------------
 
@@ -170,7 +170,7 @@ class Session(ABC):
     def acknowledge(
         self, kind: str, command_id: str | None, failure: str | None = None, **extra: Any
     ) -> None:
-        """Send one acknowledgement; `failure` is the reason of one."""
+        """Send one acknowledgement. `failure`: the reason of a failure; None: success."""
         header: dict[str, Any] = {"cmd": "ack", "cmd_id": command_id, "ack_type": kind}
         header["status"] = "failure" if failure is not None else "success"
         header["reason"] = failure
@@ -180,14 +180,14 @@ class Session(ABC):
             self.log.log("17-0002", client=self.shown_name, data=build_header(header))
 
     def persisted(self, sequence: int, reason: str | None) -> None:
-        """A persisted acknowledgement for this publisher, conflated: without a command id."""
+        """Send a conflated persisted acknowledgement for this publisher, without a command id."""
         bookmark = f"{self.publisher_id}|{sequence}|"
         self.acknowledge("persisted", None, reason, seq=sequence, bookmark=bookmark)
 
     def send_completed(
         self, subscription: "Subscription", command_id: str | None, bookmark: tuple[int, int]
     ) -> None:
-        """The replay of a subscription has reached the point where that command arrived."""
+        """Send `completed`: the replay of a subscription has reached the point where that command arrived."""
         self.acknowledge(
             "completed",
             command_id,
@@ -198,15 +198,15 @@ class Session(ABC):
     @property
     @abstractmethod
     def unsent_bytes(self) -> int:
-        """Output that waits for the client and came whatever its pace is: it counts against the memory limits."""
+        """The waiting output that counts against the memory limits: all but messages of replays."""
 
     @abstractmethod
     def unsent_age_s(self, now_s: float) -> float:
-        """How long messages have waited for the client; 0 while it keeps up, or sets the pace itself."""
+        """How long messages have waited for the client. 0 while it keeps up, or has no live subscriptions."""
 
     @property
     def has_live_subscriptions(self) -> bool:
-        """Whether messages come whatever the client's pace is."""
+        """Whether the client gets messages regardless of how fast it reads."""
         return any(
             subscription.place is Place.LIVE or subscription.queues
             for subscription in self.subscriptions.values()
@@ -215,18 +215,18 @@ class Session(ABC):
     # --- logon --------------------------------------------------------------------------------------------
 
     def logging_on(self, client_name: str) -> None:
-        """Credentials are accepted; the core is being asked for the name."""
+        """Enter the phase LOGGING_ON: credentials are accepted, and the name is requested from the core."""
         self.phase = Phase.LOGGING_ON
         self.client_name = client_name
 
     @abstractmethod
     def ready(self, derived_id: int, user: bytes, interval_s: float) -> None:
-        """Logged on. `user`: the identity as it stands inside the quotes of a header."""
+        """Enter the phase READY after a logon. `user`: the identity as it stands inside the quotes of a header."""
 
     # --- permissions --------------------------------------------------------------------------------------
 
     def may(self, permission: str, topic: str) -> bool:
-        """Whether this client may read or write a topic; cached."""
+        """Whether this client may read or write a topic. The answer is cached."""
         if self.listener.entitlement.allows_all:
             return True
         key = (permission, topic)
@@ -246,7 +246,7 @@ class Session(ABC):
         return answer
 
     def forget_permissions(self) -> None:
-        """Ask for every permission anew, when it is next needed; subscriptions stay as they are."""
+        """Drop the cached permissions, so that they are checked again on the next use. Subscriptions stay."""
         self._permissions.clear()
         self.ingress.forget_permissions()
 
@@ -254,11 +254,11 @@ class Session(ABC):
 
     @abstractmethod
     def close(self, reason: str | None) -> None:
-        """End the connection from our side; what was already put out is still sent."""
+        """End the connection from the server's side. Output that was appended before is still sent."""
 
     @abstractmethod
     def dismiss(self, reason: str, detail: str) -> None:
-        """End the connection from our side at once, and tell the client why: one of the stable reasons, and words."""
+        """End the connection from the server's side and send the client a stable reason and a detail text."""
 
     @abstractmethod
     def abort(self, reason: str | None) -> None:
@@ -269,13 +269,13 @@ class Session(ABC):
 class Subscription:
     """One subscription. `predicate`, a function of `topic`, is None for a literal topic.
 
-    `permitted`: False after a replacement by a topic that the client may not read; it gets nothing then.
-    `bookmark`: None for an ordinary one; a replacement without a bookmark has that of what it replaces.
-    `messages_max`: how many messages it gets at most (header `top_n`). `completions`: `completed` acknowledgements
-    that are due, in the order of the log: at which log position, and for which command. `queues`: those that it gets
-    messages of, besides what its place says. `queue_number`: by which the core knows it; None: it never had queues.
-    `number`: by which those who look at the instance know it, through all replacements. `options_text`: of what was
-    asked for, that which says what it is.
+    `permitted`: False after a replacement by a topic that the client may not read; it gets no messages then.
+    `bookmark`: None for an ordinary subscription; a replacement without a bookmark keeps the bookmark of the replaced
+    subscription. `messages_max`: the largest number of messages (header `top_n`). `completions`: `completed`
+    acknowledgements that are due, in the order of the log: log position and command id. `queues`: the queues whose
+    messages it gets, in addition to those of its place. `queue_number`: its number in the core; None: it never had
+    queues. `number`: its number in the administration interface, the same through all replacements. `options_text`:
+    those of its options that describe it.
     """
 
     connection: Session
@@ -300,16 +300,17 @@ class Subscription:
     number: int = 0
     options_text: str = ""
     conflation: LiveConflation | None = None
-    """What holds its messages back in the live group; that is its own only as long as it is a member there."""
+    """Holds its messages in the live group; set only while it is a member there."""
 
     def matches(self, entry: TopicEntry) -> bool:
-        """Whether it gets messages of that topic."""
+        """Whether it gets messages of a topic."""
         named = entry.name == self.topic if self.predicate is None else self.predicate(entry.name)
         return named and self.takes(entry)
 
     def takes(self, entry: TopicEntry) -> bool:
-        """Whether it gets messages of a topic whose name matches: type, permission; recorded topics only, if by
-        bookmark; if not, none of a topic that is a queue (queues.md §1.6).
+        """Whether it gets messages of a topic whose name matches. Message type and permission must match. A bookmark
+        subscription gets recorded topics only; another one gets no messages of a topic that is a queue (queues.md
+        §1.6).
         """
         if self.bookmark is None and entry.is_own_topic:
             return False
@@ -321,18 +322,18 @@ class Subscription:
         return self.permitted and (self.predicate is None or self.connection.may("read", entry.name))
 
     def flags(self, entry: TopicEntry) -> int:
-        """Route flags for that topic."""
+        """Route flags for a topic."""
         bookmark = entry.logged and (self.options.bookmark or self.bookmark is not None)
         return (WANT_BOOKMARK if bookmark else 0) | (WANT_TIMESTAMP if self.options.timestamp else 0)
 
     @property
     def may_pause(self) -> bool:
-        """Whether it can be paused: by bookmark, and not served before messages are durable."""
+        """Whether it can be paused: it has a bookmark, and gets messages only when they are durable."""
         return self.bookmark is not None and not self.options.live
 
     @property
     def has_own_terms(self) -> bool:
-        """Whether it never joins those who have caught up: it is held back, conflated or counted there, too."""
+        """Whether it never joins a shared group, because its rate, conflation or limit applies to all its messages."""
         rate = self.options.rate
         return (
             (rate is not None and rate.kind is not RateKind.SPEED)
@@ -342,11 +343,11 @@ class Subscription:
 
     @property
     def completed_at(self) -> int | None:
-        """Log position at which its next `completed` acknowledgement is due; None: no one is."""
+        """Log position at which its next `completed` acknowledgement is due; None: none is due."""
         return self.completions[0][0] if self.completions else None
 
     def become(self, other: "Subscription") -> None:
-        """Take over topic and options of a replacing command. Place and acknowledgements that are due stay."""
+        """Take over topic and options of a replacing command. Place and pending acknowledgements stay."""
         self.topic = other.topic
         self.predicate = other.predicate
         self.options = other.options
@@ -363,7 +364,7 @@ class Subscription:
 
 @dataclass(slots=True, eq=False)
 class Membership:
-    """One stay of a subscription in a set. Who is replaced comes back with another one."""
+    """The time from adding a subscription to a set to its removal. A replaced subscription gets a new membership."""
 
     subscription: Subscription
     topic: str

@@ -1,9 +1,10 @@
-"""Up to which time the log is settled: every record that is still to come is of a later one.
+"""The settled time of the log: every later record has a later timestamp.
 
-A range that ends at a moment has ended when the clock has passed it and all that was stamped before has arrived. The
-core stamps a record with the time of its turn, and announces each turn by its heartbeat. So, if the clock showed a time
-and a heartbeat came after that, every later record has a later stamp, and what was stamped before lies below what is
-written by then. A clock that is set back meanwhile is beyond this, as it is beyond everything that goes by time.
+A range that ends at a time has ended when the clock has passed that time and all records stamped before have arrived.
+The core stamps a record with the time of its turn, and announces each turn by its heartbeat. So, if the clock showed a
+time and a heartbeat followed, every later record has a later timestamp, and all records stamped before are below the
+watermark written by then. This does not hold if the clock is set back meanwhile, as for everything that depends on
+time.
 """
 
 from typing import Protocol
@@ -17,7 +18,7 @@ class _Clocks(Protocol):
 
 
 class SettledTime:
-    """As one worker knows it. Looked at once per turn, after the watermarks were read."""
+    """The settled time as one worker knows it, updated once per turn after the watermarks were read."""
 
     def __init__(self, control: ControlPage) -> None:
         self._control = control
@@ -28,13 +29,13 @@ class SettledTime:
         self._settled = 0, 0
 
     def ask(self, clocks: _Clocks) -> None:
-        """Somebody waits for the time of this turn to be settled; a later turn's `look` may say that it is."""
+        """Request that the time of this turn be settled. `look` returns it in a later turn."""
         if self._asked is None and self._answered_us is None:
             # A later record may be stamped with this very microsecond.
             self._asked = clocks.unix_ns // 1000 - 1, clocks.now_ns
 
     def look(self, written: int) -> tuple[int, int]:
-        """The time, in microseconds, and the log position below which everything of that time or earlier lies.
+        """The settled time, in microseconds, and a log position: all records of that time or earlier are below it.
         `written`: the watermark as this turn has read it.
         """
         if self._answered_us is not None:

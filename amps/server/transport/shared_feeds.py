@@ -1,12 +1,12 @@
-"""The two tailers that many subscriptions of a worker share, and who waits to enter.
+"""The two tailers that many subscriptions of a worker share, and the commands that wait to take effect there.
 
-A command that lets a subscription in, or changes what it gets, takes effect at one place of the log: what was written
-(or durable) when it came. A tailer whose members have costly filters may be minutes away from there, and to bring it
-there at once would leave everybody else unserved for so long. So, unless one step is enough, the command becomes an
-*entry*: the tailer goes no further than to the place of the first one, and carries it out there, turns later.
+A command that adds a subscription, or changes one, takes effect at one place of the log: the written (or durable)
+watermark when the command arrived. A tailer whose members have costly filters may be minutes away from there, and
+moving it there at once would stop all other work meanwhile. So, unless one step is enough, the command becomes an
+*entry*. The tailer stops at the place of the first entry, and carries it out there, in a later turn.
 
 Invariants: entries are carried out in their order, each at exactly its place; places only grow, as the watermarks do.
-There is a tailer while there are members or entries. What is done in one turn, and between two, is bounded in time.
+There is a tailer while there are members or entries. The work in one turn, and between two, is bounded in time.
 """
 
 import time
@@ -23,7 +23,7 @@ from amps.server.transport.session import Phase, Place, Session, Subscription
 from amps.server.transport.subscriptions import SubscriptionSet
 
 LOG_BYTES_PER_TURN = 4 << 20
-TURN_S = 0.02  # a step that has begun is ended: its last message may take longer than that
+TURN_S = 0.02  # a step is not interrupted: its last message may take longer
 
 TailerT = TypeVar("TailerT", LiveTailer, JournalTailer)
 
@@ -41,7 +41,7 @@ class SharedFeed(ABC, Generic[TailerT]):
         schedule: Callable[[], None],
         flush: Callable[[], None],
     ) -> None:
-        """`schedule`: has a turn of the worker soon. `flush`: hands output to the event loop."""
+        """`schedule` requests a turn of the worker. `flush` passes output to the event loop."""
         self.tailer: TailerT | None = None
         self._members = members
         self._core = core
@@ -52,24 +52,24 @@ class SharedFeed(ABC, Generic[TailerT]):
 
     @abstractmethod
     def _watermark(self) -> tuple[int, ...]:
-        """Up to where it may read, as of the last reading."""
+        """The position up to which it may read, as last read from shared memory."""
 
     @abstractmethod
     def _advance(self, place: tuple[int, ...], bytes_max: int) -> bool:
-        """Let the tailer make a step. True: it stands at the place."""
+        """Let the tailer make a step. True: it is at the place."""
 
     def add(self, subscription: Subscription) -> None:
-        """Let a subscription have everything behind the place where the tailer stands."""
+        """Add a subscription, which gets everything behind the tailer's current place."""
         subscription.place = self.PLACE
         self._members.add(subscription)
 
     def remove(self, subscription: Subscription) -> None:
-        """It gets nothing more from here."""
+        """Remove a subscription, which gets nothing more from here."""
         self._members.remove(subscription)
         self._end_if_idle()
 
     def replace(self, existing: Subscription, replacement: Subscription) -> None:
-        """It gets something else from the place on where the tailer stands. What conflation holds goes out."""
+        """Replace a subscription at the tailer's current place. Messages that conflation holds are sent."""
         if existing.conflation is not None:
             existing.conflation.send_held()
         self._members.remove(existing)
@@ -77,8 +77,8 @@ class SharedFeed(ABC, Generic[TailerT]):
         self._members.add(existing)
 
     def enter(self, connection: Session, action: Callable[[], None]) -> None:
-        """Run `action` when the tailer stands where the watermark stands now: at once or in a later turn. It is not
-        run if the connection ends before.
+        """Call `action` when the tailer is at the current watermark: at once or in a later turn. It is not called if
+        the connection ends before.
         """
         if self.is_at_watermark():
             action()
@@ -87,7 +87,7 @@ class SharedFeed(ABC, Generic[TailerT]):
             self._schedule()
 
     def is_at_watermark(self) -> bool:
-        """Whether the tailer stands there, if need be after a step, and nobody waits."""
+        """Whether the tailer is at the watermark, if necessary after a step, and there are no entries."""
         if self._entries or self._spare_s <= 0:
             return False
         begin_s = time.monotonic()
@@ -96,8 +96,8 @@ class SharedFeed(ABC, Generic[TailerT]):
         return reached
 
     def run(self) -> bool:
-        """One turn. True: there is nothing more to do. Between steps output goes out, so that who does not keep up
-        leaves in time.
+        """Run one turn. True: there is no more work. Output is passed on between steps, so that a client that does not
+        keep up is detected in time.
         """
         self._spare_s = TURN_S
         until_s = time.monotonic() + TURN_S
@@ -127,7 +127,7 @@ class SharedFeed(ABC, Generic[TailerT]):
 
 
 class LiveFeed(SharedFeed[LiveTailer]):
-    """Journal and transient log, up to what is written."""
+    """The tailer of journal and transient log, up to the written watermark."""
 
     PLACE = Place.LIVE
     STEP_BYTES = LOG_BYTES_PER_TURN
@@ -143,12 +143,12 @@ class LiveFeed(SharedFeed[LiveTailer]):
 
     @property
     def position(self) -> int | None:
-        """Position in the journal; None: nobody reads it."""
+        """Position in the journal; None if there is no tailer or no journal."""
         recorded = None if self.tailer is None else self.tailer.journal
         return None if recorded is None else recorded.position
 
     def where(self, journal: JournalView) -> tuple[LogCursor, tuple[int, int]]:
-        """For a replay that goes on from here: a cursor, and the bookmark of the last message before it."""
+        """The start of a replay that continues from here: a cursor, and the bookmark of the last message before it."""
         assert self.tailer is not None
         assert self.tailer.journal is not None
         cursor = _copy_of(self.tailer.journal, True)
@@ -164,24 +164,24 @@ class LiveFeed(SharedFeed[LiveTailer]):
 
 
 class DurableFeed(SharedFeed[JournalTailer]):
-    """The journal, up to what is durable."""
+    """The tailer of the journal, up to the durable watermark."""
 
     PLACE = Place.DURABLE
     STEP_BYTES = 256 << 10
 
     def begin(self, caught_up: JournalTailer) -> None:
-        """Make the tailer, where a replay's tailer stands at the watermark."""
+        """Make the tailer at the place of a replay's tailer, which is at the watermark."""
         self.tailer = JournalTailer(
             _copy_of(caught_up.cursor, False), self._members.group, *_bookmark(caught_up)
         )
 
     @property
     def position(self) -> int | None:
-        """Position in the journal; None: nobody reads it."""
+        """Position in the journal; None if there is no tailer."""
         return None if self.tailer is None else self.tailer.cursor.position
 
     def where(self) -> tuple[LogCursor, tuple[int, int]]:
-        """For a replay that goes on from here: a cursor, and the bookmark of the last message evaluated."""
+        """The start of a replay that continues from here: a cursor, and the bookmark of the last message evaluated."""
         assert self.tailer is not None
         return _copy_of(self.tailer.cursor, True), _bookmark(self.tailer)
 

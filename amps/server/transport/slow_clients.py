@@ -1,18 +1,19 @@
 """Slow clients: how much output may wait for them, and what happens beyond (operations.md §2.1).
 
-What a client does not take waits in memory. A pool (of the instance, or of a transport with limits of its own) bounds
-the sum over the clients of all workers; a client may have at most ClientMaxCapacity of it. Beyond, the client with the
-most is disconnected, log 70-0004, reason `slow client`. Messages of ordinary subscriptions count, and so does
-everything that answers a command. Messages of replays do not: they are paced by the reader. The age limit concerns
-messages only.
+Output that a client does not read waits in memory. A pool (of the instance, or of a transport with limits of its own)
+limits the sum over the clients of all workers; a client may have at most ClientMaxCapacity of it. Beyond the limit, the
+client with the most waiting output is disconnected, log 70-0004, reason `slow client`. Messages of ordinary
+subscriptions count, and so do all answers to commands. Messages of replays do not: the reader sets their speed. The age
+limit concerns messages only.
 
-A worker disconnects its own clients only. It says what they have in shared memory (amps/server/memory_use.py), once
-per flush of output and every TICK_S. Where the pool is full, the worker with the largest client disconnects it, and
-the others wake that worker. Only one worker decides at a time, by what all have said so far.
+A worker disconnects only its own clients. It publishes their waiting output in shared memory
+(amps/server/memory_use.py), once per flush of output and every TICK_S. When the pool is full, the worker with the
+largest client disconnects it, and the others wake that worker. Only one worker decides at a time, by the published
+values.
 
-How far a pool may be exceeded: by what workers hand out between two looks, and by the outputs below OUTPUT_HIGH_BYTES
-of connection.py, which do not count. A worker that does not answer, and has the largest client or decides just now,
-is waited for up to PATIENCE_S; after that the others disconnect their own clients until the pool has room.
+A pool may be exceeded by the output of workers between two checks, and by the outputs below OUTPUT_HIGH_BYTES of
+connection.py, which do not count. If a worker does not respond, and has the largest client or is deciding, the others
+wait for it up to PATIENCE_S. After that they disconnect their own clients until the pool has room.
 """
 
 from amps.server.memory_use import Deciding
@@ -23,7 +24,7 @@ PATIENCE_S = 1.0
 
 
 class MemoryPool:
-    """Output memory of slow clients: one worker's part in a pool."""
+    """One worker's part of a pool of output memory for slow clients."""
 
     def __init__(self, worker: WorkerContext, number: int, limit_bytes: int, deciding: Deciding) -> None:
         self._worker = worker
@@ -31,14 +32,14 @@ class MemoryPool:
         self._limit_bytes = limit_bytes
         self._deciding = deciding
         self._shared = worker.runtime.memory_use
-        self._slow: dict[Session, int] = {}  # what waits for each, when it was last looked at
+        self._slow: dict[Session, int] = {}  # waiting output of each, at its last check
         self._used_bytes = 0  # their sum
-        self._largest_bytes = 0  # of them; too much after that one took some, until the next `_look`
+        self._largest_bytes = 0  # an upper bound of their largest; exact after `_look`
         self._published = 0, 0
         self._full_since_s: float | None = None
 
     def check(self, connection: Session) -> None:
-        """Look at a client that does not keep up, after more output was given to it."""
+        """Check a client that does not keep up, after more output was added for it."""
         if connection.phase is Phase.CLOSED:
             return
         unsent_bytes = connection.unsent_bytes
@@ -57,7 +58,7 @@ class MemoryPool:
         self._largest_bytes = max(self._largest_bytes, unsent_bytes)
 
     def forget(self, connection: Session) -> None:
-        """A client has caught up, or has left."""
+        """Remove a client that has caught up or disconnected."""
         known_bytes = self._slow.pop(connection, None)
         if known_bytes is not None:
             self._used_bytes -= known_bytes
@@ -66,7 +67,7 @@ class MemoryPool:
             self._publish()
 
     def settle(self, now_s: float) -> None:
-        """Clients were looked at, or another worker rang: say what they have, and see to it that the pool has room."""
+        """Publish the waiting output and make room if the pool is full, after checks or a wake-up by another worker."""
         if not self._slow:
             return
         self._publish()
@@ -77,14 +78,14 @@ class MemoryPool:
             self._full_since_s = None
 
     def look_around(self, now_s: float) -> None:
-        """Every TICK_S: take note of what clients have read, and disconnect those that are too late."""
+        """Update the waiting output of all clients, and disconnect those over the age limit; called every TICK_S."""
         if self._slow:
             self._look()
             self._check_ages(now_s)
             self.settle(now_s)
 
     def _look(self) -> None:
-        """Look at all slow clients anew."""
+        """Measure the waiting output of all slow clients again."""
         self._slow = {client: client.unsent_bytes for client in self._slow}
         self._used_bytes = sum(self._slow.values())
         self._largest_bytes = max(self._slow.values())
@@ -100,7 +101,7 @@ class MemoryPool:
         return self._shared.used_bytes(self._number) > self._limit_bytes
 
     def _make_room(self, now_s: float) -> None:
-        """Disconnect the pool's largest client while it is full, or ask the worker that has it to do so."""
+        """Disconnect the pool's largest client while the pool is full, or wake the worker that has it."""
         if self._full_since_s is None:
             self._full_since_s = now_s
         patient = now_s - self._full_since_s < PATIENCE_S

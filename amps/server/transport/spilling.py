@@ -1,7 +1,7 @@
 """Messages that are too large for the ring: passed to the core in a file of shared memory.
 
-The ring carries the file's name. The core removes the file when it has taken the message; until its name is pushed it
-belongs to the connection, and goes with it.
+The ring carries the file's name. The core removes the file when it has read the message. Until the name is pushed, the
+file belongs to the connection and is removed with it.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from amps.server.transport.session import Session
 
 
 class Spilling:
-    """The large messages of one connection, one at a time."""
+    """Passes the large messages of one connection, one at a time."""
 
     def __init__(self, connection: Session, worker: WorkerContext) -> None:
         self._connection = connection
@@ -21,7 +21,7 @@ class Spilling:
         self._waiting: tuple[str, bytes] | None = None  # name of the file and the record that is to carry it
 
     def spill(self) -> bool:
-        """Pass the current frame in a file. False: the ring is full and input is held, or there is no room at all."""
+        """Pass the current frame in a file. False: the ring is full and input is held, or writing failed."""
         connection, worker = self._connection, self._worker
         if self._waiting is None:
             token = worker.spill_token()
@@ -49,7 +49,7 @@ class Spilling:
         return True
 
     def discard(self) -> None:
-        """The connection ended, or its message is refused: a file that was not passed on goes with it."""
+        """Remove a file that was not passed on: the connection ended, or the message is refused."""
         waiting, self._waiting = self._waiting, None
         if waiting is not None:
             with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
-"""Where a bookmark subscription begins and ends in the log of this instance (transaction_log.md §5.3, §7.2, §20).
+"""Finding where a bookmark subscription begins and ends in this instance's log (transaction_log.md §5.3, §7.2, §20).
 
-A client may name thousands of bookmarks in one command, and what they lie in may have to be read from the disk or to be
-decompressed, so a StartSearch goes on in steps, one per turn of the worker.
+A client may name thousands of bookmarks in one command. The parts of the log that contain them may have to be read from
+the disk or decompressed. So a StartSearch runs in steps, one per turn of the worker.
 """
 
 import time
@@ -17,8 +17,8 @@ from amps.server.transport.failures import CommandFailure
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What a search has found: a cursor where the subscription begins, the bookmark just before it, and what its reader
-    has to look at (None: nothing). `now`: none of what is in the log was asked for, or found.
+    """The result of a search: a cursor at the beginning of the subscription, the bookmark just before it, and the
+    bounds that its reader must check (None: no bounds). `now`: the subscription begins at the end of the log.
     """
 
     cursor: LogCursor
@@ -28,22 +28,22 @@ class Start:
 
 
 class StartSearch:
-    """Looks the points of a bookmark up, a few at a time."""
+    """Looks up the points of a bookmark, a few at a time."""
 
     LOOKUPS_PER_STEP = 50
     STEP_S = 0.001
 
     def __init__(self, journal: JournalView, bookmark: BookmarkRange, not_found: str) -> None:
-        """`not_found`: what to do if no bookmark is in the log, as the option `bookmark_not_found` says it."""
+        """`not_found`: the option `bookmark_not_found`, for the case that no bookmark is in the log."""
         self._journal = journal
         self._bookmark = bookmark
         self._not_found = not_found
         begin, end = bookmark.begin, bookmark.end
-        # From the epoch on is everything: nothing could be earlier.
+        # EPOCH begins before everything, so that no other point needs a lookup.
         points = [(point, True) for point in dict.fromkeys(() if begin.epoch else begin.messages)]
         points += [(point, False) for point in dict.fromkeys(() if end is None else end.messages)]
         self._points = points
-        self._begin: tuple[int, MessagePoint] | None = None  # position, and what lies before it or there
+        self._begin: tuple[int, MessagePoint] | None = None  # position, and the point before it or at it
         self._end_position = 0
         self._awaited: list[tuple[int, int]] = []
         self._indexes: dict[int, IndexReader | None] = {}
@@ -52,8 +52,8 @@ class StartSearch:
         self._result: Start | CommandFailure | None = None
 
     def step(self) -> bool:
-        """Go on for a millisecond. True: that was all. Raises LogDamaged; PagesMissing: call it again then."""
-        self._indexes.clear()  # of a journal in use, or just become full, there may be another one
+        """Continue for a millisecond. True: complete. Raises LogDamaged, or PagesMissing: then call it again."""
+        self._indexes.clear()  # the index of a journal in use, or just become full, may have been replaced
         self._lookups = 0
         until_s = time.perf_counter() + self.STEP_S
         for missing in self._steps:
@@ -64,7 +64,7 @@ class StartSearch:
         return True
 
     def result(self) -> Start:
-        """After the last step. Raises CommandFailure."""
+        """The result, after the last step. Raises CommandFailure."""
         if isinstance(self._result, CommandFailure):
             raise self._result
         assert self._result is not None
@@ -91,7 +91,7 @@ class StartSearch:
             self._result = failure
 
     def _start(self) -> Steps[Start]:
-        """From what was found. Raises CommandFailure, LogDamaged."""
+        """Make the result of the lookups. Raises CommandFailure, LogDamaged."""
         end = self._end()
         begin = self._bookmark.begin
         inclusive = self._bookmark.begin_inclusive
@@ -129,7 +129,7 @@ class StartSearch:
         return Start(self._journal.cursor_at_start(True), (0, 0), bounds)
 
     def _end(self) -> tuple[bool, int, int, list[tuple[int, int]]] | None:
-        """For ReplayBounds. Raises CommandFailure."""
+        """The end, as an argument of ReplayBounds. Raises CommandFailure."""
         end, inclusive = self._bookmark.end, self._bookmark.end_inclusive
         if end is None:
             return None
@@ -137,5 +137,5 @@ class StartSearch:
             raise CommandFailure("invalid bookmark", "an end of the interval is not in the log")
         position = max(self._end_position, self._journal.end if end.now else 0)
         end_us = max(end.times_us, default=0)
-        # The end EPOCH alone means nothing at all: position and time 0 are passed by any record.
+        # The end EPOCH alone selects no messages: any record is behind position 0 and time 0.
         return inclusive, position, max(0, end_us if inclusive else end_us - 1), self._awaited

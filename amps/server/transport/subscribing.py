@@ -1,26 +1,28 @@
 """Subscribe and unsubscribe (protocol.md §8): from a header to a subscription that is entered in the feeds.
 
-A subscribe is a barrier, and its coroutine says so from top to bottom (command.py): its filter is compiled, then it
-takes effect when the core has consumed what was published before it, when the tailer has come to that place, and, for a
-list of bookmarks, when the place to begin was found. The connection's input is held meanwhile. Pausing and resuming
-name subscriptions that are there, and take effect at once.
+A subscribe is a barrier, carried out by a coroutine (command.py). First its filter is compiled. It takes effect when
+the core has read everything published before it, when the tailer has reached that place, and, for a list of bookmarks,
+when the starting place was found. The connection's input is held meanwhile. Pausing and resuming name existing
+subscriptions, and take effect at once.
 
-What `replace` keeps and what it takes anew (protocol.md §8.2, transaction_log.md §7.4):
-- Topic, filter and all options are those of the replacing command, from the place on where it finds the subscription;
-  a number of messages (`top_n`) is counted from there. One that is paused stays paused, unless it says `resume`;
-  only what conflation holds already goes out, as it would be nowhere else.
-- The place stays: nothing is delivered again and nothing is passed over, except that a bookmark which lies further on
-  (NOW does not) takes the subscription there. The end stays without a bookmark; with one, it is the end of that.
-- A bookmark subscription stays one, without a bookmark too; what an ordinary subscription could not have is possible
-  then. An ordinary one becomes one by a bookmark, as if it were made at that moment; by NOW it goes on where it is.
-- `completed` and `persisted` acknowledgements that were asked for still come, besides those of the replacing command. A
-  `completed` that was due at an end which is there no more is due where the log ended then.
+What `replace` keeps and what it changes (protocol.md §8.2, transaction_log.md §7.4):
+- Topic, filter and all options are those of the replacing command, from the subscription's current place on. A number
+  of messages (`top_n`) is counted from there. A paused subscription stays paused, unless the command has `resume`;
+  messages that conflation holds are sent, because they would be lost otherwise.
+- The place stays: no message is delivered again and none is skipped. Only a bookmark further on (not NOW) moves the
+  subscription there. Without a bookmark the end stays; with a bookmark, the end is that of the bookmark.
+- A bookmark subscription stays one, even without a bookmark, and then also allows what an ordinary subscription does
+  not. An ordinary subscription becomes a bookmark subscription by a bookmark, as if it were made at that moment; with
+  NOW it continues at its place.
+- `completed` and `persisted` acknowledgements requested before are still sent, besides those of the replacing command.
+  A `completed` that was due at an end that no longer exists is due at the end of the log at that time.
 
-A topic that stands for queues makes the subscription one to these, unless it has a bookmark (queues.md §5, §14.4). Then
-it is entered in the feeds only if it is an expression, which ordinary topics may match too, and is announced to the
-core after that, whose answer says how many messages may be unacknowledged. A bookmark makes it one to what the queues
-are over. A query that comes with the subscription is answered first, and shows what is there before the subscription is
-given anything; then that begins as any other (§22, D-18). Pages (`top_n`, `skip_n`) are of the query only.
+A topic that stands for queues makes the subscription one to these queues, unless it has a bookmark (queues.md §5,
+§14.4). It is then entered in the feeds only if it is an expression, which may match ordinary topics too. After that it
+is announced to the core, whose answer contains how many messages may be unacknowledged. With a bookmark, the
+subscription is to the underlying topics of the queues. A query that comes with the subscription is answered first, and
+returns the messages waiting before the subscription is given any; then the subscription begins as any other (§22,
+D-18). Pages (`top_n`, `skip_n`) apply to the query only.
 """
 
 from functools import partial
@@ -60,13 +62,13 @@ from amps.server.transport.session import Place, Session, Subscription
 from amps.server.transport.start_search import StartSearch
 
 AT_THE_END = (1 << 64) - 1
-"""A log position that is never reached: the end of a range sends `completed` then."""
+"""A log position that is never reached: its `completed` is sent at the end of the range."""
 MESSAGES_MAX = 1 << 62
-"""More than a log can hold: a larger `top_n` means the same."""
+"""More than a log can hold: a larger `top_n` has the same effect."""
 
 
 def ids_of(header: Header) -> list[str]:
-    """The subscriptions that a command names; without a `sub_id`, by its own id."""
+    """The ids in the field `sub_id` of a command; without it, the command's own id."""
     text = text_of(header, "sub_id") or text_of(header, "cmd_id")
     return list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
 
@@ -80,7 +82,7 @@ class Subscribing:
         self._generated_ids = 0
 
     def subscribe(self, header: Header) -> None:
-        """A subscribe command of any kind. Raises CommandFailure."""
+        """Carry out a subscribe command of any kind. Raises CommandFailure."""
         connection, worker = self._connection, self._worker
         command = text_of(header, "cmd")
         named = [connection.subscriptions.get(sub_id) for sub_id in ids_of(header)]
@@ -111,7 +113,8 @@ class Subscribing:
         start: BookmarkRange | None,
         query: QueueQuery | None,
     ) -> None:
-        """Make the subscription. `start`: where it begins; None: now. `query`: what is answered before it begins."""
+        """Make the subscription. `start`: its beginning; None: now. `query`: answered before the subscription begins.
+        """
         connection, worker, header = self._connection, self._worker, command.header
         text = text_of(header, "filter")
         if text:
@@ -131,19 +134,19 @@ class Subscribing:
             query.check()
         existing = connection.subscriptions.get(subscription.sub_id)
         if existing is not None and existing.place is Place.DURABLE:
-            # What was published before is delivered as the old topic and options say, once it is durable.
+            # Messages published before are delivered under the old topic and options, once they are durable.
             await command.durable(worker.core.written())
         completes = "completed" in wanted and query is None
         replay = await self._enter(command, subscription, start, search, completes)
         if query is not None:
-            # Before anything is leased to it. Ordinary topics that match have no records.
+            # The query is answered before any message is leased. Ordinary topics that match have no records.
             granted = None
             if subscription.queues:
                 granted = f"max_backlog={worker.queues.backlog_of(subscription)}"
             query.show(subscription.sub_id, granted)
             await command.looked_up(lambda _: query)
             query.end()
-        # Who was replaced goes on as what it was, with what the other one says.
+        # After a replacement the existing object continues, with the topic and options of the replacement.
         current = connection.subscriptions[subscription.sub_id]
         backlog: int | None = None
         if current.queues or current.queue_number is not None:
@@ -155,7 +158,7 @@ class Subscribing:
         self._log(header, subscription)
 
     def _is_about_existing(self, header: Header, options: Options) -> bool:
-        """Whether a command only pauses or resumes what is there already."""
+        """Whether a command only pauses or resumes existing subscriptions."""
         if options.replace:
             return False
         if options.resume or not options.pause:
@@ -164,13 +167,13 @@ class Subscribing:
         return known or header.get("bookmark") is None
 
     def _pause_or_resume(self, header: Header, options: Options) -> None:
-        """All that is named is paused or resumed, or nothing is. A failure's `sub_id` has the ids that are unknown
+        """Pause or resume all named subscriptions, or none. A failure's `sub_id` has the ids that are unknown
         (transaction_log.md §20, 23 and 24). Raises CommandFailure.
         """
         connection, feeds = self._connection, self._worker.feeds
         sub_ids = ids_of(header)
         if not sub_ids:
-            raise CommandFailure("invalid options", "pause and resume name subscriptions")
+            raise CommandFailure("invalid options", "pause and resume need a sub_id")
         found = [connection.subscriptions[sub_id] for sub_id in sub_ids if sub_id in connection.subscriptions]
         if len(found) < len(sub_ids):
             unknown = ",".join(sub_id for sub_id in sub_ids if sub_id not in connection.subscriptions)
@@ -179,7 +182,7 @@ class Subscribing:
             if not subscription.may_pause:
                 raise CommandFailure("invalid options", "pause and resume are for bookmark subscriptions")
             if not subscription.options.on_same_terms(options):
-                raise CommandFailure("invalid options", "pause and resume change nothing else, replace does")
+                raise CommandFailure("invalid options", "pause and resume change no other options: use replace")
         wanted = wanted_acks(header)
         if "received" in wanted:
             connection.acknowledge("received", header.get("cmd_id"))
@@ -192,8 +195,8 @@ class Subscribing:
             connection.acknowledge("processed", header.get("cmd_id"), sub_id=header.get("sub_id"))
 
     def _check_queue_options(self, header: Header, command: str, text: str) -> bool:
-        """A subscription without a bookmark: if it is to queues, it must not ask for what these cannot do. Returns
-        whether it is. Raises CommandFailure.
+        """Whether a subscription without a bookmark is to queues. If it is, check that it has no options that queues do
+        not support. Raises CommandFailure.
         """
         found = tokenize(text, command)
         try:
@@ -201,7 +204,7 @@ class Subscribing:
                 text_of(header, "topic"), self._connection.message_type, "non_regex_topic" in found
             )
         except BadTopicExpression:
-            return False  # to be refused as that
+            return False  # refused later, with the reason
         if queues:
             check_queue_options(found)
         return bool(queues)
@@ -218,7 +221,9 @@ class Subscribing:
     def _checked_subscription(
         self, header: Header, command: str, options: Options, text: str, wanted: set[str]
     ) -> tuple[Subscription, BookmarkRange | None]:
-        """Everything about a subscription that needs no log. `text`: of the options. Raises CommandFailure."""
+        """Check everything about a subscription that does not depend on the log. `text`: its options. Raises
+        CommandFailure.
+        """
         connection, worker = self._connection, self._worker
         topic = text_of(header, "topic")
         bookmark = header.get("bookmark")
@@ -261,8 +266,8 @@ class Subscribing:
             raise CommandFailure("subscription already exists")
         paused = options.pause or (existing is not None and existing.paused and not options.resume)
         if paused and options.live:
-            raise CommandFailure("invalid options", "live with a paused subscription: resume it before")
-        # What may well be meant as a name must be permitted.
+            raise CommandFailure("invalid options", "live with a paused subscription: resume it first")
+        # A text that may be meant as a name must be permitted.
         permitted = True
         as_name = predicate is None or may_be_a_name(topic)
         if as_name and not connection.may("read", topic):
@@ -279,7 +284,7 @@ class Subscribing:
             raise not_supported_yet("event topics")
         if predicate is not None and means_reserved_topics(topic):
             raise not_supported_yet(
-                "event topics", "an expression for topics of clients that hold /AMPS/ may begin with .+"
+                "event topics", "an expression for topics of clients that contain /AMPS/ may begin with .+"
             )
         subscription = Subscription(
             connection,
@@ -311,7 +316,7 @@ class Subscribing:
         search: StartSearch | None,
         completes: bool,
     ) -> Replay | None:
-        """Enter the subscription at this point of the order of the instance. Returns a replay that is to be started.
+        """Enter the subscription at this point of the order of the instance. Return a replay to be started, or None.
         Raises CommandFailure, LogDamaged.
         """
         feeds = self._worker.feeds
@@ -333,12 +338,12 @@ class Subscribing:
         elif search is not None:
             return feeds.prepare(subscription, search)
         else:
-            # An expression, and nothing is recorded: there is nothing to deliver, now or later.
+            # It is an expression, and no topic is recorded: no message matches, now or later.
             feeds.enter_idle(subscription)
         return None
 
     def _is_as_new(self, existing: Subscription, replacement: Subscription) -> bool:
-        """Whether a replacement is entered as a new subscription is, because the feeds don't know the existing one."""
+        """Whether a replacement is entered like a new subscription, because the existing one is not in the feeds."""
         return existing.place is Place.QUEUE
 
     def _answer(
@@ -349,8 +354,8 @@ class Subscribing:
         wanted: set[str],
         backlog: int | None,
     ) -> None:
-        """A subscription without a query is entered, or has replaced another one: say so. `backlog`: the effective one,
-        if it is known to the core.
+        """Send the acknowledgements of a subscription without a query, which is entered or replaced. `backlog`: the
+        effective one, if the subscription is known to the core.
         """
         connection, worker = self._connection, self._worker
         command_id = header.get("cmd_id")

@@ -1,9 +1,9 @@
-"""Says which subscriptions a worker has, to whoever looks at the instance (operations.md §5.7).
+"""Lists the subscriptions of a worker for the administration interface (operations.md §5.7).
 
-The services process asks `[id, "subscriptions"]`; the rows of `subscription_row` come in as many datagrams as they need
-(`amps.server.request_answers`). There may be very many subscriptions: after each part the event loop serves clients
-again, and while nobody takes the parts nothing is made. Of what begins and ends meanwhile some may be there; what is
-there all the time is there once.
+The services process sends the request `[id, "subscriptions"]`. The rows of `subscription_row` are sent in as many
+datagrams as they need (`amps.server.request_answers`). There may be very many subscriptions: after each part the event
+loop serves clients again, and no further part is made until the last one is read. A subscription that begins or ends
+meanwhile may be listed or not; all others are listed exactly once.
 """
 
 import asyncio
@@ -28,16 +28,16 @@ class SubscriptionList:
     """A worker's end of its channel with the services process."""
 
     def __init__(self, channel: socket.socket, connections: Callable[[], Iterable[Session]]) -> None:
-        """`connections`: all that there are."""
+        """`connections`: returns all connections of the worker."""
         self._channel = channel
         self._connections = connections
         self._loop: asyncio.AbstractEventLoop
         self._waiting: deque[bytes] = deque()
         self._listed: tuple[object, Iterator[Subscription]] | None = None
-        """Who asked, and what is still to be said."""
+        """Id of the request, and the subscriptions still to be listed."""
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Listen for requests."""
+        """Read requests from now on."""
         self._loop = loop
         loop.add_reader(self._channel.fileno(), self._hear)
 
@@ -56,12 +56,12 @@ class SubscriptionList:
             self._listed = identity, _living(list(self._connections()))
         else:
             self._waiting.append(msgpack.packb([identity, "error", f"a transport does not know {verb!r}"]))
-        # One answer after the other.
+        # Answers are sent one after the other.
         self._loop.remove_reader(self._channel.fileno())
         self._say()
 
     def _say(self) -> None:
-        """Send one step's datagrams; what finds no room is sent when there is."""
+        """Send the datagrams of one step. Datagrams without room in the channel are sent when there is room."""
         if not self._waiting and self._listed is not None:
             identity, rest = self._listed
             rows = [subscription_row(subscription) for subscription in islice(rest, ROWS_PER_STEP)]
@@ -75,7 +75,7 @@ class SubscriptionList:
                 self._waiting.popleft()
         except BlockingIOError:
             self._loop.add_writer(self._channel.fileno(), self._say_on)
-        except OSError:  # nobody is there any more
+        except OSError:  # the services process has ended
             self._waiting.clear()
             self._listed = None
         else:
@@ -90,8 +90,8 @@ class SubscriptionList:
 
 
 def subscription_row(subscription: Subscription) -> tuple[Any, ...]:
-    """Number, number by which the core knows it or None, client name, subscription id, topic, message type, filter,
-    bookmark, options. Texts are as clients sent them, cut when they are long.
+    """The columns: number, number in the core or None, client name, subscription id, topic, message type, filter,
+    bookmark, options. Texts are as clients sent them, shortened if they are long.
     """
     connection = subscription.connection
     filter_text = "" if subscription.filter is None else subscription.filter.canonical
@@ -111,12 +111,12 @@ def subscription_row(subscription: Subscription) -> tuple[Any, ...]:
 
 
 def _living(connections: Iterable[Session]) -> Iterator[Subscription]:
-    """The subscriptions of these connections, as far as they are still there when it is their turn."""
+    """The subscriptions of these connections that still exist when the iterator comes to them."""
     for connection in connections:
         if connection.phase is Phase.CLOSED:
             continue
         for known in list(connection.subscriptions.values()):
-            # Who was replaced may be another object by now, of the same number; a closed session has none.
+            # A subscription may have been replaced by another object with the same number. A closed session has none.
             now = connection.subscriptions.get(known.sub_id)
             if now is not None and now.number == known.number:
                 yield now

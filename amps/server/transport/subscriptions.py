@@ -1,9 +1,9 @@
-"""Subscriptions of one worker: who gets messages of which topic.
+"""Subscriptions of one worker: which ones get messages of which topic.
 
-A SubscriptionSet holds the members of one group, literal topics by name and expressions as patterns (patterns.py), and
-works out the routes of a topic when a tailer meets it first. From then on they only change by who comes and goes: a
-literal subscription enters the routes of its topic and leaves them at once, an expression starts a new generation, in
-which each topic asks, when it is met, who came and went since it asked last.
+A SubscriptionSet holds the members of one group: literal topics by name, and expressions as patterns (patterns.py). It
+computes the routes of a topic when a tailer meets the topic first. After that, only changes are applied. A literal
+subscription is added to the routes of its topic, and removed from them, at once. An expression starts a new generation;
+each topic, when it is met again, applies the additions and removals since its last update.
 """
 
 import json
@@ -17,20 +17,20 @@ from amps.server.transport.patterns import Pattern, PatternIndex
 from amps.server.transport.session import Membership, Subscription
 
 SHOWN_CHARACTERS = 500
-"""Of a filter, so much is shown to those who look at a subscription; of names, too."""
+"""Filters and names are shortened to so many characters in the administration interface."""
 
-# What most topics have: shared, never changed.
+# Shared by most topics, never changed.
 NO_PATTERNS: list[Pattern] = []
 NO_ROUTES = TopicRoutes()
 
 
 def shown_text(text: str) -> str:
-    """What clients call something, as it is sent on to those who look at the instance."""
+    """A text of a client, shortened and made valid UTF-8 for the administration interface."""
     return text[:SHOWN_CHARACTERS].encode("utf-8", "backslashreplace").decode()
 
 
 def shown_id(subscription: Subscription) -> bytes | None:
-    """An id as it stands in a delivery's header; None for those who do not want it (`send_matching_ids`)."""
+    """An id as it stands in a delivery's header; None if the client does not want ids (`send_matching_ids`)."""
     if not subscription.send_ids:
         return None
     return json.dumps(subscription.sub_id, ensure_ascii=False)[1:-1].encode("utf-8", "surrogatepass")
@@ -47,8 +47,8 @@ class SubscriptionSet:
         live: bool,
         holds: Callable[[Subscription], object] | None = None,
     ) -> None:
-        """`live`: messages are delivered when they are published, not when a replay comes to them. `holds`: conflation
-        has begun to hold a message of that subscription; None: nobody here is conflated by more than its tailer.
+        """`live`: messages are delivered when they are published, not when a replay reads them. `holds` is called when
+        conflation begins to hold a message of a subscription; None: conflation is done by the members' tailers only.
         """
         self._holds = holds
         self.group = Group(self._find_routes, live)
@@ -57,14 +57,14 @@ class SubscriptionSet:
         self._combine = combine
         self._literal: dict[tuple[str, str], dict[Membership, None]] = {}  # by topic and message type
         self._patterns = PatternIndex()
-        self._matched: dict[int, list[Pattern]] = {}  # by topic number, as of the topic's last question
-        self._routes: dict[int, TopicRoutes] = {}  # by topic number, where anybody wants the topic
+        self._matched: dict[int, list[Pattern]] = {}  # by topic number, as of the topic's last update
+        self._routes: dict[int, TopicRoutes] = {}  # by topic number, if the topic has subscriptions
 
     def __bool__(self) -> bool:
         return bool(self._patterns or self._literal)
 
     def add(self, subscription: Subscription) -> None:
-        """Let a subscription have what the tailer meets from now on."""
+        """Add a subscription, which gets the messages that the tailer meets from now on."""
         member = subscription.membership = Membership(subscription, subscription.topic)
         if self._holds is not None and subscription.options.conflating is not None:
             subscription.conflation = self._make_conflation(subscription, self._holds)
@@ -82,7 +82,7 @@ class SubscriptionSet:
                 self._enter(routes, entry, member)
 
     def remove(self, subscription: Subscription) -> None:
-        """A subscription gets nothing more from here."""
+        """Remove a subscription, which gets no more messages from here."""
         member = subscription.membership
         if member is None:
             return
@@ -127,7 +127,7 @@ class SubscriptionSet:
         )
 
     def _entries(self, topic: str, message_type: str) -> Iterator[TopicEntry]:
-        """What is known under that name: of a topic that is recorded in part both parts."""
+        """The entries of a name: both parts of a topic that is recorded in part."""
         entry = self._topics.known(topic, message_type)
         if entry is not None:
             yield entry
@@ -180,7 +180,7 @@ class SubscriptionSet:
     def _enter(self, routes: TopicRoutes, entry: TopicEntry, member: Membership) -> None:
         subscription = member.subscription
         if subscription.takes(entry):
-            # Messages that are held back share no frames with others.
+            # Messages held by conflation share no frames with others.
             shared = self._combine and subscription.conflation is None
             enter_routes(
                 routes,
@@ -201,8 +201,8 @@ def enter_routes(
     *,
     paced: bool,
 ) -> None:
-    """Let a subscription have the messages of a topic, in the receiver's frames. `paced`: it is served as fast as its
-    connection takes them.
+    """Add the route of a topic's messages to a subscription, in the receiver's frames. `paced`: the subscription is
+    served as fast as its connection accepts output.
     """
     flags = subscription.flags(entry) | (PACED if paced else 0)
     output = subscription.connection.output

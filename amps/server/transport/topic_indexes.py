@@ -1,11 +1,11 @@
-"""Topic indexes for replays: which journals have one, and letting a replay step through its journal by it.
+"""Topic indexes for replays: finding the index of a journal, and stepping through the journal with it.
 
-A replay that comes to a full journal has its topic index opened, by a thread, because all of it is read and checked.
-Then it finds out which of the journal's topics it wants (`JournalTailer.choose`), and looks at their records only.
-Without an index, or with one that cannot be used, it reads everything, and looks again now and then: indexes are made
-some time after their journals are full.
+When a replay comes to a full journal, a thread opens the journal's topic index, because all of it is read and checked.
+Then the replay determines which of the journal's topics it needs (`JournalTailer.choose`), and reads their records
+only. Without an index, or with an unusable one, it reads everything, and searches for the index again from time to
+time: indexes are made some time after their journals are full.
 
-Only where the configuration asks for topic indexes: without that nobody looks for any.
+This is done only if the configuration enables topic indexes.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ NEVER = 1 << 63
 
 
 class TopicIndexes:
-    """The topic indexes that the replays of one worker use now."""
+    """The topic indexes that the replays of one worker currently use."""
 
     def __init__(
         self,
@@ -43,21 +43,21 @@ class TopicIndexes:
         is_full: Callable[[int], bool],
         log: EventLog,
     ) -> None:
-        """`places`: where the topic index of a journal may lie; files move from earlier places to later ones."""
+        """`places`: possible paths of a journal's topic index; files move from earlier places to later ones."""
         self.journal = journal
         self.is_full = is_full
         self._places = places
         self._log = log
-        # Whoever steps holds it. What is in use for long would keep the place on the disk of one that was removed.
+        # The replays hold the indexes. A cache would keep the disk space of removed files in use.
         self._open: weakref.WeakValueDictionary[int, TopicIndexReader] = weakref.WeakValueDictionary()
         self._reported: set[int] = set()
 
     def opened(self, number: int) -> TopicIndexReader | None:
-        """The topic index of a journal, if somebody uses it now."""
+        """The topic index of a journal, if a replay uses it now."""
         return self._open.get(number)
 
     def look(self, file: LogFile, answer: "Answer") -> None:
-        """Open the topic index of a journal; to be called in a thread that may wait."""
+        """Open the topic index of a journal; to be called in a thread that may block."""
         try:
             answer.index = self._open_first(file)
         except FileNotFoundError as missing:
@@ -67,7 +67,7 @@ class TopicIndexes:
         answer.given = True
 
     def _open_first(self, file: LogFile) -> TopicIndexReader:
-        """Raises OSError, IndexDamaged."""
+        """Open the index at the first place where there is one. Raises OSError, IndexDamaged."""
         places = self._places(file.number)
         for path in places * 2:
             with contextlib.suppress(FileNotFoundError):
@@ -82,7 +82,7 @@ class TopicIndexes:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(places[0]))
 
     def take(self, answer: "Answer") -> TopicIndexReader | None:
-        """What a thread has found. Why there is nothing is said once of each journal."""
+        """Take over the result of a thread. A missing index is logged once for each journal."""
         number = answer.file_number
         if answer.index is not None:
             self._open[number] = answer.index
@@ -93,8 +93,8 @@ class TopicIndexes:
         return answer.index
 
     def limit_offset(self, file: LogFile, bounds: ReplayBounds | None) -> int:
-        """File offset up to which a replay may step over records: what its range ends before is looked at, so that it
-        ends there.
+        """File offset up to which a replay may skip records. Beyond it every record is read, so that the replay ends at
+        the end of its range.
         """
         if bounds is None or not bounds.has_end:
             return file.size
@@ -110,7 +110,7 @@ class TopicIndexes:
 
 @dataclass(slots=True, eq=False)
 class Answer:
-    """What a thread has found; before it is `given`: what it has been asked for."""
+    """The result of a thread that opens an index. Until `given` is True, it is only the request."""
 
     file_number: int
     given: bool = False
@@ -128,13 +128,13 @@ class Stepping:
         self._tailer = tailer
         self._bounds = bounds
         self._indexes = indexes
-        self._answer: Answer | None = None  # that is waited for
-        self._number = -1  # of the journal for which was looked
-        self._looks_at = 0  # log position from which on is looked again
+        self._answer: Answer | None = None  # the pending request
+        self._number = -1  # of the journal whose index was last requested
+        self._looks_at = 0  # log position from which the index is requested again
         self._unreadable = Unreadable()
 
     def work_ahead(self, limit: int) -> Callable[[], None] | None:
-        """What a thread has to do before the next run; None: nothing, as far as stepping goes. Raises
+        """Work for a thread, to be done before the next run. None: none as far as stepping is concerned. Raises
         LogUnreadable.
         """
         tailer = self._tailer
@@ -165,23 +165,23 @@ class Stepping:
         return None
 
     def was_unreadable(self, problem: LogUnreadable) -> None:
-        """What a thread has been asked for could not be read."""
+        """Note that a read by a thread failed."""
         self._unreadable.note(problem, self._tailer.position)
 
     def _use(self, index: TopicIndexReader, file: LogFile) -> None:
         self._tailer.use_index(index, self._indexes.limit_offset(file, self._bounds))
 
     def choose(self) -> bool:
-        """Make a part of the choice that the tailer has to make before it runs. False: there is nothing to choose."""
+        """Make a part of the choice that the tailer needs before it runs. False: there is no choice to make."""
         if not self._tailer.chooses:
             return False
         if self._tailer.choose(self.CHOICE_BYTES_PER_TURN) and self._tailer.steps is None:
-            self._looks_at = NEVER  # most of it is wanted
+            self._looks_at = NEVER  # the replay needs most of the journal
         return True
 
     def settle(self) -> None:
-        """Have the tailer, and what is held, know the bookmarks of records that were stepped over, before they are told
-        to anybody.
+        """Determine the bookmarks of skipped records for the tailer, and for messages that conflation holds, before
+        they are sent.
         """
         tailer = self._tailer
         if tailer.stepped:
@@ -195,7 +195,7 @@ class Stepping:
                 conflation.settle(*bookmark)
 
     def _bookmark_before(self, position: int) -> tuple[int, int] | None:
-        """None: what was stepped over is damaged, or gone; an earlier bookmark loses nothing either."""
+        """None: the skipped records are damaged or removed. An earlier bookmark then loses no message either."""
         with contextlib.suppress(LogDamaged):
             bookmark = at_once(self._indexes.journal.last_bookmark_before(position))
             if bookmark[0]:
@@ -206,7 +206,7 @@ class Stepping:
 def make_topic_indexes(
     config: ServerConfig, runtime: Runtime, journal: JournalView | None, log: EventLog
 ) -> TopicIndexes | None:
-    """None where there are none by the configuration."""
+    """Make the topic indexes of a worker. None: the configuration disables them."""
     settings = config.transaction_log
     if journal is None or settings is None or not config.tuning.topic_index:
         return None

@@ -1,8 +1,8 @@
-"""When a worker has a turn, when it polls, and when it sleeps.
+"""When a worker has a turn, when it busy-polls, and when it sleeps.
 
-Turns are started by received input, by wake-ups and by timers. A turn that leaves work behind brings the next one,
-through the event loop, so that sockets are served in between. After the last one it polls for a moment; before it
-sleeps it says so in shared memory and looks once more.
+Received input, wake-ups and timers start turns. A turn that leaves work behind schedules the next one through the event
+loop, so that sockets are served in between. After the last turn the worker polls for a moment. Before it sleeps, it
+sets its sleep flag in shared memory and checks once more.
 """
 
 import asyncio
@@ -23,7 +23,9 @@ class Turns:
     def __init__(
         self, core: CoreLink, wake_up: WakeUp, work: Callable[[], bool], failed: Callable[[str], None]
     ) -> None:
-        """`work`: one turn; True if there is more to do at once. `failed`: a turn ended with this traceback."""
+        """`work` runs one turn, and returns True if there is more work at once. `failed` receives the traceback of a
+        turn that raised.
+        """
         self._core = core
         self._wake_up = wake_up
         self._work = work
@@ -35,13 +37,13 @@ class Turns:
         self._busy_polls_until_ns = 0
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Answer wake-ups. The first turn ends with the worker asleep: then the core wakes it."""
+        """Handle wake-ups from now on. After the first turn the worker sleeps, and the core wakes it."""
         self._loop = loop
         loop.add_reader(self._wake_up.fd, self._woken)
         self.schedule()
 
     def schedule(self) -> None:
-        """Have a turn soon; during a turn: another one right after it."""
+        """Request a turn soon; during a turn: another one right after it."""
         if not self._scheduled:
             self._scheduled = True
             if self._running:
@@ -50,21 +52,21 @@ class Turns:
             self._loop.call_soon(self._turn)
 
     def pushed(self, output_waits: bool, may_wait: bool) -> None:
-        """Input was taken: let the core see what was pushed. `may_wait`: somebody here may get what it sequences."""
+        """Publish the pushed records after input was processed. `may_wait`: a subscription here may match them."""
         published = self._core.publish_pushed()
         if self._running:
             return
-        # What the core does with it starts a turn; only output needs one before.
+        # The core's reaction starts a turn; only output needs a turn before.
         if output_waits:
             self.schedule()
         elif published and may_wait:
             self._busy_poll()
 
     def _busy_poll(self) -> None:
-        """Look for a moment what the core does, and at the sockets, before going to sleep.
+        """Check the core's progress and the sockets for a moment, before going to sleep.
 
-        The core answers soon, mostly. To be woken would cost both more than the looks do, and take longer; whoever else
-        wants the processor gets it.
+        The core usually answers soon. A wake-up would cost both processes more than polling, and take longer. The loop
+        yields the processor to other processes.
         """
         self._busy_polls_until_ns = time.monotonic_ns() + BUSY_POLL_NS
         if not self._busy_polling:
@@ -74,7 +76,7 @@ class Turns:
 
     def _look(self) -> None:
         if self._scheduled:
-            self._busy_polling = False  # until that turn has ended
+            self._busy_polling = False  # that turn starts it again at its end
         elif self._core.view.moved():
             self._busy_polling = False
             self._turn()

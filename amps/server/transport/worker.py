@@ -1,11 +1,11 @@
 """The transport worker: one process with an event loop, its connections, and its view of the instance.
 
-Everything happens in *turns* (turns.py). A turn takes the core's answers, lets barriers pass that the watermarks allow
-(core_link.py), runs the tailers (feeds.py), sends acknowledgements (ack_schedule.py) and hands output to the event
-loop. This module puts these together, and owns the process's life: listening sockets, connections, the end.
+All work is done in *turns* (turns.py). A turn reads the core's answers, lets barriers pass that the watermarks allow
+(core_link.py), runs the tailers (feeds.py), sends acknowledgements (ack_schedule.py) and passes output to the event
+loop. This module combines these parts, and owns the process's life: listening sockets, connections, the end.
 
-Order matters inside a turn: watermarks are read after the ring's tail (what was consumed is then below them), and
-every tailer stops at the one reading.
+The order inside a turn matters: watermarks are read after the ring's tail, so that records read by the core are below
+them, and every tailer stops at the watermarks of that one reading.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ SERIAL_MASK = 0xFFFFFFFF
 
 
 class Worker:
-    """One transport process. Made in the child after the fork."""
+    """One transport process. It is made in the child after the fork."""
 
     def __init__(
         self,
@@ -151,7 +151,7 @@ class Worker:
     # --- life -------------------------------------------------------------------------------------------------
 
     def run(self) -> int:
-        """Serve until told to drain. Returns the exit code of the process."""
+        """Serve until the supervisor requests the drain. Returns the exit code of the process."""
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(self._main())
 
@@ -168,7 +168,7 @@ class Worker:
         if self._subscription_list is not None:
             self._subscription_list.begin(self.loop)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            # The supervisor says when to stop; a signal to the whole process group must not end workers early.
+            # The supervisor requests the stop; a signal to the whole process group must not end workers early.
             self.loop.add_signal_handler(number, lambda: None)
         for name, sockets in self._sockets.items():
             self._serve(self._listeners[name], sockets)
@@ -200,7 +200,7 @@ class Worker:
             self._switch(*rest)
 
     def _switch(self, what: str, enabled: bool) -> None:
-        """Authentication or entitlement is switched, for the whole instance (operations.md §8.3)."""
+        """Switch authentication or entitlement on or off, for the whole instance (operations.md §8.3)."""
         for listener in self._listeners.values():
             if what == "authentication":
                 listener.authenticator.enabled = enabled
@@ -211,7 +211,9 @@ class Worker:
                 connection.forget_permissions()
 
     def _drain(self) -> None:
-        """Accept nobody, let what was received be sequenced and acknowledged, then close everything."""
+        """Accept no connections, wait until received publishes are sequenced and acknowledged, then close all
+        connections.
+        """
         if self._draining:
             return
         self._draining = True
@@ -225,7 +227,7 @@ class Worker:
         self.schedule()
 
     def _drained(self) -> None:
-        # The turn that runs this still delivers what has become durable.
+        # The turn that calls this still delivers the messages that have become durable.
         self.loop.call_later(0.01, self._close_connections)
 
     def _close_connections(self) -> None:
@@ -257,7 +259,7 @@ class Worker:
     # --- connections ------------------------------------------------------------------------------------------
 
     def new_slot(self, connection: Connection) -> tuple[int, int]:
-        """A slot and a serial number for a connection; the slot is used again only after its end was announced."""
+        """A slot and a serial number for a connection; reused only after the end was announced."""
         if self._free_slots:
             slot = self._free_slots.pop()
         else:
@@ -268,18 +270,18 @@ class Worker:
         return slot, self._serial
 
     def new_subscription_number(self) -> int:
-        """For a subscription, as those who look at the instance know it. Begins with the time, so that what takes the
-        place of a worker that died gives others.
+        """A number for a subscription in the administration interface. Numbers begin with the time, so that a worker
+        that replaces one that died uses others.
         """
         self._subscription_number = (self._subscription_number + 1) & SERIAL_MASK
         return self._subscription_number
 
     def connection_name(self, listener: Listener, serial: int) -> str:
-        """`<instance>-<transport>-<worker>-<number>` (protocol.md §6)."""
+        """The name `<instance>-<transport>-<worker>-<number>` (protocol.md §6)."""
         return f"{self.config.name}-{listener.name}-{self.index}-{now_name_number() + serial % 1000}"
 
     def disconnected(self, connection: Connection) -> None:
-        """A connection has ended; forget everything about it."""
+        """Remove all state of a connection that has ended."""
         self.core.forget(connection)
         connection.listener.pool.forget(connection)
         self.publishers.forget(connection.slot)
@@ -295,17 +297,17 @@ class Worker:
         return time.monotonic()
 
     def spill_token(self) -> str:
-        """Name of a new spill file."""
+        """A name for a new spill file."""
         return f"{self.index}.{self._serial}.{next(self._spill_number)}"
 
     # --- turns ------------------------------------------------------------------------------------------------
 
     def schedule(self) -> None:
-        """Have a turn soon."""
+        """Request a turn soon."""
         self.turns.schedule()
 
     def _schedule_after(self, delay_s: float) -> None:
-        """Have a turn after so many seconds, or earlier."""
+        """Request a turn after so many seconds, or earlier."""
         delay_s = min(max(delay_s, TIMER_S_MIN), TIMER_S_MAX)
         due_s = self.now_s() + delay_s
         if self._timer is not None:
@@ -320,11 +322,11 @@ class Worker:
         self.schedule()
 
     def input_taken(self) -> None:
-        """A connection has worked through its input: let the core see it, and have a turn if one is due."""
+        """Publish the records of a connection's processed input, and request a turn if one is due."""
         self.turns.pushed(bool(self.dirty), self.feeds.has_live or self.queues.has_subscriptions)
 
     def _work(self) -> bool:
-        """One turn. True: there is more to do at once."""
+        """Run one turn. True: there is more work to do at once."""
         core = self.core
         self._take_answers()
         core.view.read()
@@ -336,19 +338,19 @@ class Worker:
             self.ack_schedule.send(self.loop, self.now_s())
         self._flush()
         core.publish_pushed()
-        # Of deliveries of queues the core itself knows that they are waited for.
+        # The core itself knows of deliveries of queues that wait for the durable watermark.
         if core.durable_awaited or self.ack_schedule.durable_awaited or self.feeds.durable_awaited:
             core.ask_for_durable()
         return more or core.release_is_due
 
     def _failed(self, trace: str) -> None:
-        """Half a turn leaves the worker in no state to go on: end it, the supervisor starts another one."""
+        """End the process after a failed turn, which may leave inconsistent state. The supervisor starts another."""
         self.log.log("01-0005", place=f"transport {self.index}", data=trace)
         if not self._stopped.done():
             self._stopped.set_result(EXIT_FAILED_TURN)
 
     def _callback_failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """A callback of the event loop raised: it has closed the connection, if it was one's."""
+        """Log an exception in a callback of the event loop, which has closed the connection concerned, if any."""
         error = context.get("exception")
         trace = "" if error is None else "\n" + "".join(traceback.format_exception(error))
         # A connection whose TLS handshake failed has no name.
@@ -374,7 +376,7 @@ class Worker:
             elif kind == "kick":
                 connection.dismiss("name in use", "another client of this name has logged on")
             elif kind == "refused":
-                # What it has under way is in no log: its publisher must send it again.
+                # Its publishes on their way are in no log: the publisher must send them again.
                 connection.dismiss(TX_STORE_FAILED, STORE_FAILED_DETAIL)
 
     def _flush(self) -> None:
@@ -416,6 +418,6 @@ def run_transport(
     supervisor: socket.socket,
     sockets: dict[str, list[socket.socket]],
 ) -> int:
-    """Body of a transport process; returns its exit code."""
+    """The body of a transport process; returns its exit code."""
     keep_chunk_memory()
     return Worker(config, runtime, index, log, supervisor, sockets).run()

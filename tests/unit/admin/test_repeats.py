@@ -101,7 +101,7 @@ def test_a_poller_that_is_refused(start_admin: StartAdmin) -> None:
         assert admin.get(f"/amps/none{number}").status == 404
         assert admin.get("/amps", method="PUT").status == 405
     (missing, method) = admin.log.texts("19-0002")
-    assert "/amps/none0 asked for by 127.0.0.1" in missing
+    assert "/amps/none0 requested by 127.0.0.1" in missing
     assert "405" in method
     admin.close()
     (more, _) = admin.log.texts("19-0005")

@@ -83,7 +83,7 @@ def test_a_damaged_file_is_told_of(tmp_path: Path) -> None:
     assert directory.begin(6000, (EXPIRE, "Q1")) == {(EXPIRE, "Q1"): 6000}
     ((event, text),) = directory.reports
     assert event == "29-0010"
-    assert "go on at the end of the log" in text
+    assert "continue at the end of the log" in text
 
 
 def test_queues_with_actions() -> None:

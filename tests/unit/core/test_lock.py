@@ -124,8 +124,8 @@ def test_after_a_kill_the_lock_is_free(tmp_path: Path, holder: subprocess.Popen[
 @pytest.mark.parametrize(
     ("line", "who", "advice"),
     [
-        ("", "a process that did not say who it is", "stop it first"),
-        ("pid=1\n", "a process that did not say who it is", "stop it first"),
+        ("", "an unknown process", "stop it first"),
+        ("pid=1\n", "an unknown process", "stop it first"),
         ("pid=77 supervisor=70 state=serving host=elsewhere\n", "process 77 on host elsewhere", "kill 70"),
     ],
 )

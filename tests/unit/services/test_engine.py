@@ -175,7 +175,7 @@ def test_an_event_that_raises_itself_ends(monkeypatch: pytest.MonkeyPatch) -> No
     )
     made = run_startup(xml)
     assert made.echoed() == ["e"] * 3
-    assert "see that no event raises itself" in made.log.texts("29-0002")[0]
+    assert "make sure that no event raises itself" in made.log.texts("29-0002")[0]
 
 
 def test_an_event_that_multiplies_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,7 +184,7 @@ def test_an_event_that_multiplies_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
     raising = do("execute-event", Event="e")
     xml = action(STARTUP, raising) + action(on("execute-event", Event="e"), raising, raising)
     made = run_startup(xml)
-    assert any("waits 5 times already" in text for text in made.log.texts("29-0002"))
+    assert any("5 occurrences of the event" in text for text in made.log.texts("29-0002"))
 
 
 def _bounded(original: Any, most: int) -> Any:

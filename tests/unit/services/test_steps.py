@@ -123,7 +123,7 @@ def test_operations_9_3_file_system_usage(tmp_path: Path) -> None:
         assert run(step, echo("x"), P=f"{percent / 2:.3f}%").echoed() == ["x"]
     if percent < 98:
         assert run(step, echo("x"), P=f"{(percent + 100) / 2:.3f}").echoed() == []
-    assert "cannot be looked at" in failure(when("file-system-usage", Path="/none/at/all", GreaterThan="1%"))
+    assert "cannot be examined" in failure(when("file-system-usage", Path="/none/at/all", GreaterThan="1%"))
 
 
 # --- messages ---------------------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ def test_operations_9_3_a_command_runs_in_the_working_directory(
 
 def test_a_command_that_fails_fails_the_step() -> None:
     text = failure(do("execute-system", Command="echo what went wrong &gt;&amp;2; exit 3"))
-    assert "ended with status 3; it said: what went wrong" in text
+    assert "ended with status 3; its output: what went wrong" in text
 
 
 def test_a_command_that_hangs_is_killed_with_all_that_it_started(

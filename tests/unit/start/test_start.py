@@ -263,7 +263,7 @@ def test_who_interrupts_the_start_of_a_daemon_stops_it(number: signal.Signals, t
         command.send_signal(number)
         assert command.wait(30) == 128 + number
         assert command.stderr is not None
-        assert f"pid {daemon.pid} is told to stop" in command.stderr.read()
+        assert f"pid {daemon.pid} gets a signal to stop" in command.stderr.read()
         assert not psutil.wait_procs([daemon], timeout=30)[1]
 
 

@@ -1,4 +1,4 @@
-"""Steps about variables and messages: texts made of others, values out of messages, counters, conditions."""
+"""Steps for variables and messages: translated texts, values from messages, counters, conditions."""
 
 import shutil
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ EVALUATION_BYTES_MAX = 256 << 20
 
 
 class PublishMessage(Step):
-    """Publishes one message; done when it is safe. About a message of a queue: when it is certain to be published."""
+    """Publishes one message, and waits until it is durable. For an event of a queue: until the publish is certain."""
 
     module = "amps-action-do-publish-message"
 
@@ -46,7 +46,7 @@ class EchoMessage(Step):
 
 
 class IncrementCounter(Step):
-    """Counts, under a key, from 1; the count goes into a variable. Counters live as long as the process."""
+    """Increments the counter of a key, beginning with 1, and stores it in a variable. Counters end with the process."""
 
     module = "amps-action-do-increment-counter"
 
@@ -64,7 +64,7 @@ class IncrementCounter(Step):
 
 
 class TranslateData(Step):
-    """Puts into a variable what a text stands for: by the first case that is equal, else the default, else itself."""
+    """Stores the translation of a text in a variable: of the first equal case, else the default, else the text."""
 
     module = "amps-action-do-translate-data"
 
@@ -86,7 +86,7 @@ class _Evaluator:
         self._context = MessageContext(to_bytes(config.name), to_bytes(config.group))
 
     def evaluate(self, texts: list[str], usage: Usage, message_type: str, message: bytes) -> "list[Scalar]":
-        """The values, NULL as None. Raises StepFailure."""
+        """Evaluate expressions; NULL is None. Raises StepFailure."""
         kind = self._types.get(message_type)
         if kind is None:
             raise StepFailure(f"there is no message type {message_type[:100]!r}; give one that is configured")
@@ -99,7 +99,7 @@ class _Evaluator:
                 raise StepFailure(f"the data cannot be read as a message of type {message_type}")
             return [program.evaluate(self._values, self._context) for program in bound]
         except MemoryError:
-            raise StepFailure("evaluating takes more memory than it may") from None
+            raise StepFailure("evaluating takes more memory than is allowed") from None
 
     def _compile(self, text: str, usage: Usage) -> Expression:
         try:
@@ -112,7 +112,7 @@ class _Evaluator:
 
 
 class ExtractValues(Step):
-    """Puts values of expressions over a message into variables; NULL is the empty text."""
+    """Stores the values of expressions over a message in variables; NULL is the empty text."""
 
     module = "amps-action-do-extract-values"
 
@@ -133,13 +133,13 @@ class ExtractValues(Step):
 
 
 def shown_value(value: "Scalar") -> str:
-    """A value as a text, as the expression language has it."""
+    """A value as text, converted by the rules of the expression language."""
     text = convert(value, "text")
     return from_bytes(text) if isinstance(text, bytes) else ""
 
 
 class Condition(Step):
-    """Goes on only if an expression holds, which has no message: variables are all that it can ask."""
+    """Ends the run unless an expression is true. There is no message: the expression can use variables only."""
 
     module = "amps-action-if-condition"
 
@@ -153,7 +153,7 @@ class Condition(Step):
 
 
 class FileSystemUsage(Step):
-    """Goes on only if more than a share of a file system is used."""
+    """Ends the run unless more than a share of a file system is used."""
 
     module = "amps-action-if-file-system-usage"
 
@@ -163,9 +163,9 @@ class FileSystemUsage(Step):
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             raise StepFailure(
-                f"the file system of {options['Path']!r} cannot be looked at: {reason}"
+                f"the file system of {options['Path']!r} cannot be examined: {reason}"
             ) from None
         available = (
             usage.used + usage.free
-        )  # without what only the system's administrator may use, as df has it
+        )  # without the blocks of the file system that are reserved for root, as in df
         return available > 0 and usage.used / available > options["GreaterThan"]

@@ -1,14 +1,14 @@
 """Running actions: sources of events, their workers, and the runs (operations.md §9.1, §9.7).
 
 A source is one event: the startup, one signal, one path, one schedule. It has the actions of that event, in the order
-of the file, and at most one worker, which takes what is due and runs them to their end. Sources are independent of each
-other. What comes while a worker is busy waits; a schedule that is due several times meanwhile runs once.
+of the file, and at most one worker, which takes occurrences and runs the actions to their end. Sources are independent
+of each other. Occurrences wait while the worker is busy; a schedule that is due several times meanwhile runs once.
 
-Events of queues come from the log, and whoever reads it there (queue_follower.py) has their actions run and waits for
-them (`run_actions`); nothing of them waits here, and none is passed over.
+Events of queues come from the log. Their reader (queue_follower.py) has their actions run and waits for them
+(`run_actions`); none of them waits here, and none is skipped.
 
-A run goes through the steps of an action. A condition that does not hold ends it, a step that fails ends it with a
-record in the log. Neither keeps the next action of the event from running.
+A run executes the steps of an action in order. A condition that is false ends the run, and so does a step that fails,
+which is logged. The next action of the event runs in both cases.
 """
 
 import asyncio
@@ -41,13 +41,13 @@ SHUTDOWN = "shutdown"
 
 
 class Busy(Exception):
-    """Too much waits for this event already."""
+    """Too many occurrences of this event wait already."""
 
 
 @dataclass(slots=True)
 class Occurrence:
-    """One time that an event happened: the variables that it brings, and who waits for the end. Of an expiry: why; and
-    what its actions publish with.
+    """One occurrence of an event: the variables that it sets, and the future for its end. For a message that left a
+    queue also the reasons, and the publisher for its actions.
     """
 
     variables: Mapping[str, str]
@@ -59,8 +59,8 @@ class Occurrence:
 
 @dataclass(slots=True)
 class Source:
-    """One event. `name`: for the log. `reasons`: for each action why a message must have expired for it to run; None:
-    whatever the reason is.
+    """One event. `name`: for the log. `reasons`: for each action the reasons for which a message must have expired;
+    None: any reason.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Source:
     worker: asyncio.Task[None] | None = None
 
     def add(self, action: ActionConfig, reasons: frozenset[str] | None) -> None:
-        """Another action; or another `On` of the last one, which runs once if any of them says so."""
+        """Add an action, or another `On` of the last one. An action runs once if any of its `On` match."""
         if not self.actions or self.actions[-1] is not action:
             self.actions.append(action)
             self.reasons.append(reasons)
@@ -81,7 +81,7 @@ class Source:
             self.reasons[-1] = None if before is None or reasons is None else before | reasons
 
     def wanted(self, occurrence: Occurrence) -> list[ActionConfig]:
-        """The actions that run."""
+        """The actions that run for an occurrence."""
         return [
             action
             for action, reasons in zip(self.actions, self.reasons, strict=True)
@@ -91,7 +91,7 @@ class Source:
 
 @dataclass(slots=True)
 class AdminPath:
-    """What `amps-action-on-admin` has at one path: all that its actions say."""
+    """The properties of one path of `amps-action-on-admin`, combined from all its actions."""
 
     required: list[str] = field(default_factory=list)
     name: str = ""
@@ -99,7 +99,7 @@ class AdminPath:
 
 
 def event_key(event: ActionModule) -> tuple[str, str]:
-    """What makes two `On` the same event: kind and which one."""
+    """The key of an event, equal for each `On` of the same event: the kind, and the event of that kind."""
     kind = event.module.removeprefix("amps-action-on-")
     if event.module in QUEUE_EVENTS:
         return kind, f"{event.options['MessageType'][0]} {event.options['Topic'][0]}"
@@ -158,9 +158,10 @@ class Engine:
     def happened(
         self, kind: str, which: str = "", variables: Mapping[str, str] | None = None, depth: int = 0
     ) -> "asyncio.Future[str | None] | None":
-        """An event: its actions run as soon as they can. None: it has no actions, or its one run is due already.
+        """Add an occurrence of an event, whose actions run as soon as possible. None: the event has no actions, or its
+        one run is due already.
 
-        The future has None when all went well, else why the first that failed did. Raises Busy.
+        The result of the future is None when all actions succeeded, else the reason of the first failure. Raises Busy.
         """
         source = self.sources.get((kind, which))
         if source is None:
@@ -176,16 +177,20 @@ class Engine:
         return done
 
     def raise_event(self, event: str, run: Run) -> None:
-        """A step raised an event. Raises StepFailure."""
+        """Add an occurrence of an event that a step raised. Raises StepFailure."""
         if run.depth >= EVENT_DEPTH_MAX:
-            raise StepFailure(f"{EVENT_DEPTH_MAX} events led to one another; see that no event raises itself")
+            raise StepFailure(
+                f"{EVENT_DEPTH_MAX} events raised one another; make sure that no event raises itself"
+            )
         try:
             self.happened("execute-event", event, run.variables, run.depth + 1)
         except Busy:
-            raise StepFailure(f"the event {event[:100]!r} waits {WAITING_MAX} times already") from None
+            raise StepFailure(
+                f"{WAITING_MAX} occurrences of the event {event[:100]!r} wait already"
+            ) from None
 
     async def idle(self) -> None:
-        """Wait until nothing runs or waits."""
+        """Wait until no action runs or waits."""
         while workers := [source.worker for source in self.sources.values() if source.worker is not None]:
             await asyncio.wait(workers)
 
@@ -202,7 +207,7 @@ class Engine:
             source.worker = None
 
     async def run_actions(self, source: Source, occurrence: Occurrence) -> str | None:
-        """The actions of an event, once; why the first that failed did. Raises Interrupted."""
+        """Run the actions of an event once. Return the reason of the first failure, or None. Raises Interrupted."""
         reason: str | None = None
         for action in source.wanted(occurrence):
             failure = await self._run(source, action, occurrence)
@@ -210,10 +215,10 @@ class Engine:
         return reason
 
     async def _run(self, source: Source, action: ActionConfig, occurrence: Occurrence) -> str | None:
-        """One action, once. Returns why it failed, None if it did not."""
+        """Run one action once. Return the reason of its failure, or None."""
         own = always_present(self._environment.config.name, self._now_s())
         run = Run({**occurrence.variables, **own}, action.place, occurrence.depth, occurrence.publisher)
-        if occurrence.publisher is None:  # a queue's messages may be many, and are in the log themselves
+        if occurrence.publisher is None:  # events of queues may be many, and are in the log anyway
             self._log.log("29-0003", place=action.place, event=source.name)
         for step in action.steps:
             run.place = step.place
@@ -226,7 +231,7 @@ class Engine:
         return None
 
     async def _step(self, step: ActionModule, run: Run) -> str | None:
-        """None: go on. Empty: end here. Else: why it failed."""
+        """Run one step. None: continue. Empty: end the run. Otherwise: the reason of a failure."""
         description = STEPS.get(step.module) or CONDITIONS[step.module]
         try:
             texts = {

@@ -1,11 +1,11 @@
-"""Steps about files of the host: compressing and removing what is old, such as logs (operations.md §9.3).
+"""Steps for files of the host: compressing and removing old files, such as logs (operations.md §9.3).
 
-Files of the transaction log are not theirs: what looks like a journal, or lies in a directory of the log and has the
-instance's name, is left alone and makes the step fail, after the other files were done. Only plain files that
-nobody has open are touched.
+They never touch files of the transaction log. A file with the name of a journal, or in a directory of the log with the
+instance's name, is left alone and makes the step fail, after the other files are done. Only plain files that no process
+has open are touched.
 
-A file is compressed to a new one beside it, which takes its name only when it is whole and on the device; then the
-original is removed. What a crash leaves is the original, and perhaps a `.gz.part`, which the next time replaces.
+A file is compressed to a new file beside it, which gets its name only when it is complete and durable; then the
+original is removed. A crash leaves the original, and perhaps a `.gz.part`, which the next run replaces.
 """
 
 import asyncio
@@ -38,14 +38,14 @@ class _Found:
 
 
 class _FileStep(Step):
-    """Finds files by pattern and age, and does something with each, oldest first."""
+    """Finds files by pattern and age, and processes each, oldest first."""
 
     async def run(self, options: Mapping[str, Any], run: Run) -> bool:
         await asyncio.to_thread(self._do_all, options)
         return True
 
     def treat(self, path: Path) -> None:
-        """Do it with one file. Raises OSError; StepFailure to end the step."""
+        """Process one file. Raises OSError; StepFailure to end the step."""
         raise NotImplementedError
 
     def _do_all(self, options: Mapping[str, Any]) -> None:
@@ -63,7 +63,7 @@ class _FileStep(Step):
             try:
                 self.treat(file.path)
             except FileNotFoundError:
-                continue  # somebody else was quicker
+                continue  # another process has removed it
             except OSError as error:
                 problems.append(f"{file.path}: {error.strerror or error}")
         if forbidden:
@@ -77,7 +77,7 @@ class _FileStep(Step):
             raise StepFailure("; ".join(problems[:20]))
 
     def _find(self, pattern: str, modified_before_s: float) -> tuple[list[_Found], list[Path]]:
-        """Plain files that match and are old enough, and files of a transaction log that match, whatever their age."""
+        """Plain files that match and are old enough, and files of a transaction log that match, regardless of age."""
         try:
             names = glob.glob(pattern, include_hidden=False)
         except (re.error, ValueError) as error:
@@ -110,7 +110,7 @@ class _FileStep(Step):
 
 
 class RemoveFiles(_FileStep):
-    """Removes them."""
+    """Removes files."""
 
     module = "amps-action-do-remove-files"
 
@@ -119,7 +119,7 @@ class RemoveFiles(_FileStep):
 
 
 class CompressFiles(_FileStep):
-    """Compresses them with gzip; those that are compressed already stay as they are."""
+    """Compresses files with gzip. Files that are compressed already stay as they are."""
 
     module = "amps-action-do-compress-files"
 
@@ -130,7 +130,7 @@ class CompressFiles(_FileStep):
 
 
 def compress_file(path: Path, stopping: threading.Event) -> None:
-    """Replace a file by `<name>.gz`, with its mode and time. Raises OSError; StepFailure when it is to stop."""
+    """Replace a file by `<name>.gz`, with its mode and time. Raises OSError; StepFailure when the instance stops."""
     target = path.with_name(f"{path.name}.gz")
     if target.exists():
         raise FileExistsError(f"there is a {target.name} already")
@@ -168,7 +168,7 @@ def _sync_directory(directory: Path) -> None:
 
 
 def identities_of_open_files() -> set[tuple[int, int]]:
-    """Device and inode of all files that processes have open, as far as this one may look."""
+    """Device and inode of all files that processes have open, as far as this process may read them."""
     found: set[tuple[int, int]] = set()
     for process in _entries("/proc", str.isdecimal):
         for descriptor in _entries(f"/proc/{process}/fd", str.isdecimal):
@@ -182,5 +182,5 @@ def identities_of_open_files() -> set[tuple[int, int]]:
 def _entries(directory: str, wanted: Callable[[str], bool]) -> list[str]:
     try:
         return [name for name in os.listdir(directory) if wanted(name)]
-    except OSError:  # ended meanwhile, or somebody else's
+    except OSError:  # the process has ended, or belongs to another user
         return []

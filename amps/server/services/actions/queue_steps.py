@@ -1,4 +1,4 @@
-"""Steps about queues."""
+"""Steps for queues."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from amps.server.services.queue_clearing import ClearingFailure
 
 
 class DeleteSow(Step):
-    """Acknowledges what matches a filter in a queue, or in several, as a client's `sow_delete` does (D-35)."""
+    """Acknowledges messages of one or several queues that match a filter, like a client's `sow_delete` (D-35)."""
 
     module = "amps-action-do-delete-sow"
 

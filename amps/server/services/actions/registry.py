@@ -1,4 +1,4 @@
-"""All modules that do something, by their names in the configuration."""
+"""All modules of `Do` and `If`, by their names in the configuration."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -1,4 +1,4 @@
-"""Waiting for schedules. What is due when is said by `amps.config.schedules`; here is what waits and asks clocks."""
+"""Waiting for schedules. `amps.config.schedules` computes the times; this module reads the clocks and waits."""
 
 import asyncio
 import time
@@ -9,7 +9,7 @@ from datetime import tzinfo
 from amps.config.schedules import ClockSchedule, IntervalSchedule, Schedule
 
 LOOK_S = 5.0
-"""The wall clock may be set at any time; so nobody sleeps longer without looking."""
+"""Longest sleep without reading the wall clock, which may be set at any time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Clocks:
 
 
 async def follow(schedule: Schedule, began_s: float, due: Callable[[], object], clocks: Clocks) -> None:
-    """Call `due` whenever the schedule says so, for ever. `began_s`: the instance's start, on the monotonic clock."""
+    """Call `due` at each time of the schedule, for ever. `began_s`: the instance's start, on the monotonic clock."""
     if isinstance(schedule, IntervalSchedule):
         await _follow_interval(schedule, began_s, due, clocks)
     else:
@@ -34,7 +34,7 @@ async def _follow_interval(
     schedule: IntervalSchedule, began_s: float, due: Callable[[], object], clocks: Clocks
 ) -> None:
     interval_s = schedule.interval_s
-    # A process that took the place of one that died goes on in its step.
+    # A process that replaces one that died continues in its rhythm.
     passed = max(0.0, clocks.monotonic_s() - began_s)
     next_s = began_s + (passed // interval_s + 1) * interval_s
     while True:

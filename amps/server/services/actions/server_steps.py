@@ -1,4 +1,4 @@
-"""Steps about the server and its host: journals, the log, other events, commands of the shell, the end."""
+"""Steps for the server and its host: journals, the log, other events, shell commands, shutdown."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ _OUTPUT_BYTES_SHOWN = 2000
 
 
 class _JournalStep(Step):
-    """Has the core mark journals; the work is done there, later."""
+    """Has the core mark journals; the core does the work later."""
 
     verb: str
 
@@ -33,28 +33,28 @@ class _JournalStep(Step):
 
 
 class ArchiveJournal(_JournalStep):
-    """Moves journals that were not written for a while to the archive directory."""
+    """Moves journals without recent writes to the archive directory."""
 
     module = "amps-action-do-archive-journal"
     verb = "archive"
 
 
 class CompressJournal(_JournalStep):
-    """Compresses them where they are."""
+    """Compresses journals where they are."""
 
     module = "amps-action-do-compress-journal"
     verb = "compress"
 
 
 class RemoveJournal(_JournalStep):
-    """Removes them, as soon as nobody needs them."""
+    """Removes journals as soon as they are not needed."""
 
     module = "amps-action-do-remove-journal"
     verb = "remove"
 
 
 class RotateLogs(Step):
-    """Begins the next file of each log target that rotates, and opens those of others anew, by their names."""
+    """Begins the next file of each rotating log target, and opens the files of the others again, by their names."""
 
     module = "amps-action-do-rotate-logs"
 
@@ -64,7 +64,7 @@ class RotateLogs(Step):
 
 
 class ExecuteEvent(Step):
-    """Raises an event; its actions run on their own, with this run's variables."""
+    """Raises an event, whose actions run independently, with this run's variables."""
 
     module = "amps-action-do-execute-event"
 
@@ -77,10 +77,10 @@ class ExecuteEvent(Step):
 
 
 class ExecuteSystem(Step):
-    """Runs a command of the shell, in the working directory, with the server's rights and environment.
+    """Runs a shell command, in the working directory, with the server's rights and environment.
 
-    It must end within a second or two. It is warned of after that, and killed after half a minute with all that it
-    started. A command that ends with another status than 0 has failed.
+    It must end within a second or two. After that a warning is logged, and after half a minute it is killed with all
+    its processes. A command that ends with another status than 0 has failed.
     """
 
     module = "amps-action-do-execute-system"
@@ -88,7 +88,7 @@ class ExecuteSystem(Step):
     async def run(self, options: Mapping[str, Any], run: Run) -> bool:
         command = to_bytes(options["Command"])
         if b"\0" in command:
-            raise StepFailure("a command cannot have a NUL in it")
+            raise StepFailure("a command cannot contain a NUL")
         with _Complaints() as complaints:
             try:
                 process = await asyncio.create_subprocess_shell(
@@ -108,7 +108,7 @@ class ExecuteSystem(Step):
             said = complaints.end()
         if status != 0:
             how = f"status {status}" if status > 0 else f"signal {-status}"
-            raise StepFailure(f"the command ended with {how}" + (f"; it said: {said}" if said else ""))
+            raise StepFailure(f"the command ended with {how}" + (f"; its output: {said}" if said else ""))
         return True
 
     async def _wait(self, process: asyncio.subprocess.Process, run: Run) -> int:
@@ -126,9 +126,9 @@ class ExecuteSystem(Step):
 
 
 class _Complaints:
-    """A pipe for what a command says on standard error, of which the last piece is kept.
+    """A pipe for the standard error of a command, of which the last part is kept.
 
-    It is read by ourselves: what the command leaves running may hold the other end for ever.
+    This process reads it itself, without waiting for its end: processes left by the command may hold it open for ever.
     """
 
     def __init__(self) -> None:
@@ -151,7 +151,7 @@ class _Complaints:
             self._kept = (self._kept + os.read(self._ours, 65536))[-_OUTPUT_BYTES_SHOWN:]
 
     def end(self) -> str:
-        """What was said last, up to now."""
+        """The last part of the output so far."""
         self._read()
         return self._kept.decode("utf-8", "backslashreplace").strip()
 
@@ -167,7 +167,7 @@ class Shutdown(Step):
 
 
 class _Switch(Step):
-    """Switches authentication or entitlement, for the whole instance."""
+    """Switches authentication or entitlement on or off, for the whole instance."""
 
     what: str
     enabled: bool
@@ -178,28 +178,28 @@ class _Switch(Step):
 
 
 class DisableAuthentication(_Switch):
-    """Everybody is let in from now on."""
+    """Accepts every logon from now on."""
 
     module = "amps-action-do-disable-authentication"
     what, enabled = "authentication", False
 
 
 class EnableAuthentication(_Switch):
-    """Who logs on from now on is checked; who is there stays."""
+    """Checks logons from now on; connected clients stay."""
 
     module = "amps-action-do-enable-authentication"
     what, enabled = "authentication", True
 
 
 class DisableEntitlement(_Switch):
-    """Everything is allowed from now on."""
+    """Allows everything from now on."""
 
     module = "amps-action-do-disable-entitlement"
     what, enabled = "entitlement", False
 
 
 class EnableEntitlement(_Switch):
-    """Commands are checked from now on; subscriptions that are there stay."""
+    """Checks commands from now on; existing subscriptions stay."""
 
     module = "amps-action-do-enable-entitlement"
     what, enabled = "entitlement", True

@@ -1,8 +1,9 @@
-"""What a step is, and what it may use.
+"""The interface of a step, and the objects that it may use.
 
-A module of `Do` or `If` is one subclass of Step, made once. It is given the values of its options, variables put in
-and read, and the run that it is part of. It may set variables of the run. It raises StepFailure when it cannot do its
-work; that, and any other failure, ends the run with a record in the log. Interrupted ends it without one.
+A module of `Do` or `If` is one subclass of Step, which is made once. Its `run` receives the values of its options, with
+variables substituted and parsed, and the run that it is part of. It may set variables of the run. It raises StepFailure
+when it cannot do its work. That, or any other failure, ends the run with a record in the log; Interrupted ends it
+without one.
 """
 
 import threading
@@ -20,15 +21,15 @@ from amps.server.services.queue_clearing import QueueClearing
 
 
 class StepFailure(Exception):
-    """The step did not do what it should; the text says why."""
+    """A step has failed; the text has the reason."""
 
 
 class Interrupted(Exception):
-    """The run cannot go on for now. Whoever began it begins it again; nobody is told that it failed."""
+    """The run cannot continue for now. It is begun again by its caller, and not reported as a failure."""
 
 
 class Publishes(Protocol):
-    """What publishes."""
+    """A publisher of messages."""
 
     async def publish(self, topic: str, message_type: str, data: bytes) -> None:
         """Publish one message. Raises PublishFailure; Interrupted."""
@@ -36,8 +37,8 @@ class Publishes(Protocol):
 
 @dataclass(slots=True)
 class Run:
-    """One run of an action. `depth`: how many events led to it, one raising the next. `publisher`: where its steps
-    publish; None: with the publisher of the process.
+    """One run of an action. `depth`: number of events that led to it, each raised by the one before. `publisher`: the
+    publisher for its steps; None: the publisher of the process.
     """
 
     variables: dict[str, str]
@@ -46,7 +47,7 @@ class Run:
     publisher: Publishes | None = None
 
     def set(self, name: str, value: str) -> None:
-        """Give later steps a variable. Raises StepFailure."""
+        """Set a variable for later steps. Raises StepFailure."""
         if len(value) > TEXT_LENGTH_MAX:
             raise StepFailure(f"the value of {name} would be longer than {TEXT_LENGTH_MAX} characters")
         if len(self.variables) >= VARIABLES_MAX and name not in self.variables:
@@ -56,11 +57,11 @@ class Run:
 
 @dataclass(slots=True)
 class Environment:
-    """What there is in the services process for steps.
+    """The objects of the services process that steps may use.
 
-    `raise_event(event, run)` queues the actions of an event; it raises StepFailure. `ask_for_shutdown(cause)` has the
-    supervisor stop the instance, `switch(what, enabled)` has it switch authentication or entitlement. `stopping` is set
-    when work in threads should be given up. `commands`: the process groups of commands that run, which end with the
+    `raise_event(event, run)` queues the actions of an event; it raises StepFailure. `ask_for_shutdown(cause)` makes the
+    supervisor stop the instance, `switch(what, enabled)` makes it switch authentication or entitlement. `stopping` is
+    set when work in threads should be abandoned. `commands`: the process groups of running commands, which end with the
     process. `queues`: None if there are none.
     """
 
@@ -87,4 +88,4 @@ class Step(ABC):
 
     @abstractmethod
     async def run(self, options: Mapping[str, Any], run: Run) -> bool:
-        """Do it. False: the run ends here, which is no failure (a condition that does not hold)."""
+        """Run the step. False: the run ends here without a failure, because a condition is false."""

@@ -1,7 +1,7 @@
 """Variables of actions: `{{NAME}}` in the text of an option (operations.md §9.1).
 
-Values are texts that may hold any bytes: what is no UTF-8 is kept as surrogates (`to_bytes`, `from_bytes`), so that
-`{{AMPS_BYTE_FF}}` is that one byte in the message that it ends up in.
+Values are texts that may contain any bytes: bytes that are not UTF-8 are kept as surrogates (`to_bytes`, `from_bytes`).
+So `{{AMPS_BYTE_FF}}` is that single byte in the message that contains it.
 """
 
 import re
@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from amps.config.action_modules import VARIABLE
 
 TEXT_LENGTH_MAX = 64 * 2**20
-"""How long an option may become; what doubles its own length with every run of an event must end somewhere."""
+"""Maximum length of an option, for events whose runs raise each other with ever longer texts."""
 VARIABLES_MAX = 10_000
 
 _BYTE = re.compile(r"AMPS_BYTE_([0-9A-F]{2})")
@@ -18,7 +18,7 @@ _TOO_LONG = f"with its variables it is longer than {TEXT_LENGTH_MAX} characters"
 
 
 def always_present(instance_name: str, now_s: float) -> dict[str, str]:
-    """The variables that every action has, when it begins at that time."""
+    """The variables that every action has, for its starting time."""
     return {
         "AMPS_INSTANCE_NAME": instance_name,
         "AMPS_DATETIME": datetime.fromtimestamp(now_s, UTC)
@@ -29,7 +29,7 @@ def always_present(instance_name: str, now_s: float) -> dict[str, str]:
 
 
 def substitute(text: str, variables: dict[str, str]) -> str:
-    """The text with values put in; a variable that is not defined is empty. Raises ValueError if it gets too long."""
+    """The text with variables substituted; an undefined variable is empty. Raises ValueError if it gets too long."""
     if "{{" not in text:
         return text
     pieces: list[str] = []
