@@ -1,4 +1,4 @@
-# What those who change the server do from day to day; CONTRIBUTING.md explains it. `make` lists the targets.
+# The daily tasks of development; CONTRIBUTING.md explains them. `make` lists the targets.
 # Everything runs in the virtual environment VENV.
 
 VENV ?= .venv
@@ -10,7 +10,7 @@ BENCH ?= publish-persist --peers amps
 BIN := $(VENV)/bin
 BUILD_EXTENSIONS := $(BIN)/python setup.py build_ext --inplace
 
-# Tools call others, as cython-lint does pycodestyle.
+# Tools call other tools: cython-lint runs pycodestyle.
 export PATH := $(abspath $(BIN)):$(PATH)
 
 .DEFAULT_GOAL := help
@@ -24,7 +24,7 @@ set-up: ## make the environment, install the package in editable form with all t
 	AMPS_BUILD=develop $(BIN)/pip install -e '.[test,demo,docs,develop]'
 	if git rev-parse --git-dir >/dev/null 2>&1; then $(BIN)/pre-commit install; fi
 
-build: ## build what has changed in amps/_core, for development
+build: ## build the changed modules of amps/_core, for development
 	AMPS_BUILD=develop $(BUILD_EXTENSIONS)
 
 release-build: ## build amps/_core optimized, for measurements
@@ -48,7 +48,7 @@ lint: ## ruff, cython-lint, citations of the specification, links
 types: ## mypy
 	$(BIN)/mypy
 
-check: lint types ## everything that is checked without running
+check: lint types ## all checks that run no test
 
 docs: ## build the documentation site in site/
 	$(BIN)/mkdocs build --strict
@@ -68,7 +68,7 @@ wheels: sdist ## build the source distribution, and from it the wheels of a rele
 bench: ## run a benchmark: make bench BENCH='replay --peers amps'
 	$(BIN)/python -m perf $(BENCH)
 
-clean: ## remove what builds and tests have left, but not VENV
+clean: ## remove the products of builds and tests, but not VENV
 	rm -rf build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find amps tests perf tools \( -name '*.so' -o -name '*.c' -o -name '*.html' \) -type f -delete
 	find amps tests perf tools -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,10 +1,10 @@
 """Functions of expressions that message-types.xml declares.
 
-A function gets None, bool, int, float or bytes for each argument, and gives one of these, or a str. An argument that is
-an array is its first element. A function that raises an exception gives NULL, which the server's log tells.
+The arguments of a function are None, bool, int, float or bytes; it returns one of these, or a str. For an array it gets
+the first element. If a function raises an exception, its result is NULL and the server logs it.
 """
 
 
 def has_tag(tags: object, tag: object) -> bool:
-    """Whether a tag is among tags with blanks between them."""
+    """True if a tag is in a text of tags with blanks between them."""
     return isinstance(tags, bytes) and tag in tags.split()

@@ -21,7 +21,7 @@ DEFAULT_OUTPUT = Path(__file__).parent / "results"
 @click.option(
     "--seconds",
     type=click.FloatRange(0, min_open=True),
-    help="Limit of a run; length of a run of latency or filters; about how long queue-throughput takes per number of "
+    help="Limit of a run; length of a run of latency or filters; approximate length of queue-throughput per number of "
     "consumers. [default: 10, filters 2, queue-throughput 4, queue-depth 30]",
 )
 @click.option(
@@ -29,7 +29,7 @@ DEFAULT_OUTPUT = Path(__file__).parent / "results"
     type=click.IntRange(1),
     help="Messages of a throughput run. [default: 4,000,000 publishes, 1,000,000 for replay, "
     "100,000 different ones for filters, 50,000 per message type, 10,000,000 for queue-depth and "
-    "queue-restart, 2,000 topics for queue-topics; what a peer manages in the time of a run for queue-throughput]",
+    "queue-restart, 2,000 topics for queue-topics; as many as a peer delivers in a run for queue-throughput]",
 )
 @click.option(
     "--connections", default=Settings.connections, show_default=True, help="Publishing connections."
@@ -57,7 +57,7 @@ def main(
     directory: Path | None,
     output: Path | None,
 ) -> None:
-    """Measure a SCENARIO, a family of them such as filter, or all; without one, list what there is."""
+    """Measure a SCENARIO, a family of them such as filter, or all; without one, list the scenarios."""
     if scenario == "list":
         for entry in SCENARIOS.values():
             names = ", ".join(peer.name for peer in entry.peers)

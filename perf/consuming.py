@@ -1,13 +1,13 @@
 """The load on queues: consumers beside the publishers of `perf.pump`, in one epoll loop.
 
-A *consumer* is a connection that takes messages and acknowledges them in batches of `ACK_BATCH`, with at most
-`PREFETCH` that are not acknowledged. What differs between peers is the pattern of a message in the received bytes, what
-an acknowledgement calls the message (its *handle*) and how acknowledgements are written. A consumer's time is the
-load's, not the server's, and both share the processors: messages are found as `perf.scanning` does it, and the pattern
-steps over the payload, whose size is known, without looking at it.
+A *consumer* is a connection that receives messages and acknowledges them in batches of `ACK_BATCH`, with at most
+`PREFETCH` unacknowledged. Peers differ in the pattern of a message in the received bytes, in the identifier by which an
+acknowledgement names the message (its *handle*), and in the form of acknowledgements. A consumer's time is the load's,
+not the server's, and both share the processors. So `perf.scanning` finds the messages, and the pattern skips the
+payload, whose size is known.
 
-Once every message has arrived, each consumer acknowledges what is left and asks the server to confirm that it has dealt
-with its acknowledgements, in whatever way the protocol has. The clock stops at the last confirmation.
+Once every message has arrived, each consumer acknowledges the rest and requests a confirmation that the server has
+processed its acknowledgements, in the way of the protocol. The clock stops at the last confirmation.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ PAYLOAD_END = b'%c"}' % MARKER
 
 
 class Demand:
-    """How many messages consumers may still ask for, together.
+    """The number of messages that all consumers together may still request.
 
     For protocols in which a request that finds no message blocks its connection, with the acknowledgements behind it.
     """
@@ -38,60 +38,63 @@ class Demand:
         self.left = messages
 
     def take(self, wanted: int) -> int:
-        """As many of the wanted ones as are left."""
+        """Take up to the wanted number of messages; return the number granted."""
         granted = min(wanted, self.left)
         self.left -= granted
         return granted
 
     def give_back(self, granted: int) -> None:
-        """So many were asked for and did not come."""
+        """Return the number of messages that were requested and did not come."""
         self.left += granted
 
 
 class Consumer(ABC):
-    """One consuming connection, logged on. `outgoing` is what it wants to send."""
+    """One consuming connection, logged on. `outgoing` has the bytes to send."""
 
     pattern: re.Pattern[bytes]
     """A whole message from somewhere in its header to the end of the payload, with one group: the handle."""
     message_end = PAYLOAD_END
-    """What a message ends with, and nothing else does."""
+    """The bytes at the end of each message; they occur nowhere else."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self.scanner = MessageScanner(self.pattern, self.message_end)
         self.outgoing = bytearray()
         self.rest = b""
-        """What was received behind the last whole message."""
+        """The received bytes behind the last whole message."""
         self.unacknowledged: list[bytes] = []
         self.finishing = False
         self.confirmed = False
 
     @abstractmethod
     def start(self) -> None:
-        """Ask for the first messages."""
+        """Request the first messages."""
 
     @abstractmethod
     def acknowledge(self, handles: Sequence[bytes]) -> None:
-        """Write the acknowledgement of these messages, the oldest ones without."""
+        """Write the acknowledgement of these messages, the oldest unacknowledged ones."""
 
     @abstractmethod
     def ask_for_confirmation(self) -> None:
-        """Write what the server answers once it has dealt with all acknowledgements."""
+        """Write a request that the server answers once it has processed all acknowledgements."""
 
     @abstractmethod
     def is_confirmed(self) -> bool:
-        """Whether `rest`, which has all that came behind the last message, has that answer."""
+        """True if `rest`, all bytes behind the last message, has the answer to that request."""
 
     def see(self, data: memoryview) -> None:
-        """Look at what was received up to the end of a message, if what is between messages matters."""
+        """Inspect the bytes up to the end of a message, if the protocol has data between messages."""
         return
 
     def ask_for_more(self, arrived: int) -> None:
-        """Called once so many messages have arrived and batches are acknowledged, if one has to ask."""
+        """Request more messages, if the protocol needs requests.
+
+        Called when `arrived` messages have come, after full batches are acknowledged.
+        """
         return
 
     def take(self, chunk: memoryview) -> int:
-        """Handle received bytes; how many messages they completed."""
+        """Process received bytes; return the number of messages that they completed."""
         data = memoryview(self.rest + chunk) if self.rest else chunk
         handles, end = self.scanner.scan(data)
         if not handles:
@@ -120,28 +123,28 @@ class Consumer(ABC):
         self.confirmed = self.is_confirmed()
 
     def receive(self, buffer: memoryview) -> int:
-        """Receive once; how many messages that completed."""
+        """Receive once; return the number of messages completed."""
         size = self.sock.recv_into(buffer)
         if size == 0:
             raise PeerError(f"the server closed a consumer's connection after {self.rest[-300:]!r}")
         return self.take(buffer[:size])
 
     def send_some(self) -> None:
-        """Send what is to be sent, as far as the socket takes it."""
+        """Send as much of `outgoing` as the socket takes."""
         with contextlib.suppress(BlockingIOError):
             del self.outgoing[: self.sock.send(self.outgoing)]
 
 
 @dataclass(frozen=True)
 class Exchanged:
-    """What one run did: messages that consumers got and acknowledged."""
+    """The result of one run: messages that consumers received and acknowledged."""
 
     messages: int
     elapsed_s: float
 
 
 def exchange(lanes: Sequence[Lane], consumers: Sequence[Consumer], messages: int) -> Exchanged:
-    """Send every lane's load while consumers take and acknowledge `messages`, some of which may be there before.
+    """Send every lane's load while consumers receive and acknowledge `messages`; some may be in the queue before.
 
     Returns once all publishes are acknowledged and all acknowledgements confirmed. PeerError: more than `messages`
     arrived, or nothing happened for `STALL_S`.

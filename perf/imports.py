@@ -1,7 +1,7 @@
-"""Which `amps` is measured: the installed one, or that of the checkout if none is installed.
+"""The choice of the measured `amps`: the installed package, or that of the checkout if none is installed.
 
-`python -m perf` runs in a checkout, which comes first on the path then; but only where it was built in place its `amps`
-can be imported at all. Processes that are started must find the same one.
+`python -m perf` runs in a checkout, which is then first on the path. But the `amps` of a checkout can be imported only
+if it was built in place. Child processes must find the same `amps`.
 """
 
 import os
@@ -12,14 +12,14 @@ CHECKOUT = Path(__file__).parents[1]
 
 
 def prefer_installed() -> None:
-    """To be called before `amps` is imported."""
+    """Put the checkout last on the path. Call it before `amps` is imported."""
     here = [place for place in sys.path if Path(place or os.getcwd()).resolve() == CHECKOUT]
     sys.path[:] = [place for place in sys.path if place not in here] + here[:1]
     os.environ.update(places_of_children())
 
 
 def places_of_children() -> dict[str, str]:
-    """Variables of the environment with which Python finds the `amps` of this process, wherever it is started."""
+    """Environment variables with which a child process finds the `amps` of this process, from any directory."""
     import amps
 
     found = str(Path(amps.__file__).parents[1])

@@ -2,7 +2,7 @@
 
 Every message of one load has the same size, so a position in the bytes is a message number and back. Payloads
 are JSON, differ from each other, and contain the byte `MARKER` exactly once (as the last one inside), so that
-a receiver counts messages by counting one byte whatever the protocol around them.
+a receiver counts messages by counting one byte, in any protocol.
 """
 
 import random
@@ -42,7 +42,7 @@ def payload(number: int = FIRST_NUMBER, size_bytes: int = PAYLOAD_BYTES, seed: i
 
 
 def timestamp_offset() -> int:
-    """Where the digits of the timestamp begin inside a payload."""
+    """Offset of the digits of the timestamp in a payload."""
     return payload().index(TIMESTAMP_KEY) + len(TIMESTAMP_KEY)
 
 

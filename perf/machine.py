@@ -1,4 +1,4 @@
-"""What the figures were measured on, and which state of this project was."""
+"""Description of the machine, and of the measured version of this project."""
 
 import os
 import platform
@@ -36,6 +36,6 @@ def file_system(directory: Path) -> str:
 
 
 def own_version() -> str:
-    """Of this project, with the commit."""
+    """Version of this project, with the commit."""
     commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True)
     return f"amps {VERSION} {commit.stdout.strip()}".strip()

@@ -8,9 +8,9 @@ from perf.peers.base import Peer
 
 @dataclass(frozen=True)
 class Settings:
-    """What the user may choose."""
+    """The settings that the user may choose."""
 
-    seconds: float | None = None  # None, here and below: what the scenario finds right
+    seconds: float | None = None  # None, here and below: the scenario's default
     messages: int | None = None
     connections: int = 2
     rate: int | None = None
@@ -19,7 +19,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class CpuTime:
-    """Processor seconds by process, to tell who does the work."""
+    """Processor seconds by process."""
 
     by_process: dict[str, float]
 
@@ -38,13 +38,13 @@ class CpuTime:
 
 @dataclass(frozen=True)
 class Measurement:
-    """One run of one peer: figures by name, in the units of the names, and who used the processors."""
+    """One run of one peer: figures by name, in the units of the names, and processor time."""
 
     values: dict[str, float]
     messages: int
     elapsed_s: float
     cpu: CpuTime
-    """Of the peer, without what puts load on it."""
+    """Processor time of the peer, without the load generator."""
     load_cpu_s: float = 0.0
     notes: list[str] = field(default_factory=list)
 

@@ -1,7 +1,7 @@
-"""The load generator: one epoll loop that pushes prebuilt bytes and counts what comes back.
+"""The load generator: one epoll loop that sends prebuilt bytes and counts the answers.
 
 The same loop serves every peer. Per wake-up it makes one `send` of up to `SEND_BYTES` and one `recv` per
-ready connection and asks the lane's `count_answers` how many publishes the received bytes acknowledge.
+ready connection. The lane's `count_answers` returns the number of publishes that the received bytes acknowledge.
 """
 
 import contextlib
@@ -20,16 +20,16 @@ STALL_S = 30.0
 
 
 class PeerError(RuntimeError):
-    """A peer answered something else than success, or stopped answering."""
+    """A peer reported a failure, or stopped answering."""
 
 
 @dataclass
 class Lane:
-    """One publishing connection: its bytes, and how its answers are counted."""
+    """One publishing connection: its bytes, and the function that counts its answers."""
 
     sock: socket.socket
     load: Load
-    count_answers: Callable[[memoryview], int]  # received bytes -> how many more publishes are acknowledged
+    count_answers: Callable[[memoryview], int]  # received bytes -> number of publishes that they acknowledge
     window: int  # publishes that may be unacknowledged at a time
     sent_bytes: int = 0
     acknowledged: int = 0
@@ -51,7 +51,7 @@ class Lane:
         return self.sent_bytes < self.allowed_bytes
 
     def take_answers(self, buffer: memoryview) -> int:
-        """Receive once; how many more publishes are acknowledged."""
+        """Receive once; return the number of publishes acknowledged by that."""
         size = self.sock.recv_into(buffer)
         if size == 0:
             raise PeerError("the server closed the connection")
@@ -60,7 +60,7 @@ class Lane:
         return answers
 
     def send_some(self) -> None:
-        """One `send` of what may be sent, as far as the socket takes it."""
+        """Send once, as many bytes as the window allows and the socket takes."""
         end = min(self.allowed_bytes, self.sent_bytes + SEND_BYTES)
         with contextlib.suppress(BlockingIOError):
             self.sent_bytes += self.sock.send(self.load.data[self.sent_bytes : end])
@@ -68,14 +68,14 @@ class Lane:
 
 @dataclass(frozen=True)
 class Pumped:
-    """What one run of the pump did."""
+    """The result of one run of the pump."""
 
     acknowledged: int
     elapsed_s: float
 
 
 def pump(lanes: list[Lane], limit_s: float) -> Pumped:
-    """Send every lane's load; after `limit_s` send no more. Returns once all that was sent is answered."""
+    """Send every lane's load; after `limit_s` send no more. Returns once every sent publish is answered."""
     poll = select.epoll()
     by_fd = {lane.sock.fileno(): lane for lane in lanes}
     writing = dict.fromkeys(by_fd, True)
@@ -138,7 +138,7 @@ def receive_exactly_until(sock: socket.socket, end: bytes, limit_bytes: int = 1 
 
 
 def connect(port: int) -> socket.socket:
-    """A blocking connection to the local host, without Nagle's delay, and unpaced whatever the system's default is."""
+    """A blocking connection to the local host, without Nagle's delay, and without pacing by the system's default."""
     sock = socket.create_connection(("127.0.0.1", port), timeout=30)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     send_unpaced(sock)

@@ -38,7 +38,7 @@ def markdown(results: list[ScenarioResult]) -> str:
     versions = sorted({peer.version for result in results for peer in result.peers})
     lines = [
         f"Measured on {datetime.now(UTC):%Y-%m-%d}: {machine['processor']}, {machine['cores']} cores "
-        f"(shared by all that takes part), {machine['memory_gb']} GB, Linux {machine['kernel']}, "
+        f"(shared by all processes), {machine['memory_gb']} GB, Linux {machine['kernel']}, "
         f"{machine['file_system']}, Python {machine['python']}, "
         f"load average before {machine['load_average_before']}. Versions: {', '.join(versions)}.",
     ]
@@ -48,7 +48,7 @@ def markdown(results: list[ScenarioResult]) -> str:
 
 
 def write(results: list[ScenarioResult], output: Path) -> None:
-    """`x.json` and beside it `x.md`."""
+    """Write `x.json`, and `x.md` beside it."""
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(json.dumps(as_json(results), indent=2) + "\n")
     output.with_suffix(".md").write_text(markdown(results))

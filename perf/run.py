@@ -1,6 +1,6 @@
 """Runs a scenario: repetitions interleaved over the peers (A B C A B C …).
 
-Interleaving spreads whatever else the machine does over all peers.
+Interleaving spreads other load of the machine over all peers.
 """
 
 import tempfile

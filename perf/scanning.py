@@ -1,10 +1,10 @@
-"""Finding messages in what a consumer has received, at little cost per message.
+"""Finding messages in the bytes that a consumer has received, at little cost per message.
 
-A consumer's time is the load's, not the server's, and both share the processors. Messages that follow each other mostly
-have the same length, and their handles are at the same place: a regular expression finds the first of such a *run*, and
-its place is that of all others, which are cut out at once. A run ends where a byte beside a handle, or the mark at a
-message's end, is not where it was in the first; there the expression is asked again. Where runs are short it finds
-everything.
+A consumer's time is the load's, not the server's, and both share the processors. Consecutive messages mostly have the
+same length, and their handles have the same offset. A regular expression finds the first message of such a *run*. The
+handles of the others are cut out at once, at the same offset. A run ends where a byte beside a handle, or the end of a
+message, is not at the offset of the first message; there the expression searches again. If runs are short, the
+expression finds every message.
 """
 
 import functools
@@ -12,19 +12,19 @@ import re
 import struct
 
 SHORT_RUNS = 8
-"""So many messages without a run behind them, and the expression finds what is left of a chunk."""
+"""After this number of messages without a run the expression finds the rest of the chunk."""
 
 
 class MessageScanner:
-    """Messages of one protocol: the pattern of one, whose only group is the handle, and what all of them end with."""
+    """Finds messages of one protocol: by the pattern of one, whose only group is the handle, and by their end."""
 
     def __init__(self, pattern: re.Pattern[bytes], message_end: bytes) -> None:
-        """`message_end`: what a message ends with, and nothing else does; two bytes or more."""
+        """`message_end`: the bytes at the end of each message, and nowhere else; two bytes or more."""
         self._pattern = pattern
         self._message_end = message_end
 
     def scan(self, data: memoryview) -> tuple[list[bytes], int]:
-        """The handles of all whole messages, and where the last of them ends: 0 if there is none."""
+        """The handles of all whole messages, and the offset of the end of the last one: 0 if there is none."""
         handles: list[bytes] = []
         end = 0
         alone = 0
@@ -47,7 +47,7 @@ class MessageScanner:
         return handles, end
 
     def _run(self, data: memoryview, at: int, length: int, handle: int, handle_end: int) -> tuple[bytes, ...]:
-        """The handles of the messages from `at` on that are laid out as the one before, which has this length."""
+        """The handles of the messages from `at` on with the layout of the one before, which has this length."""
         count = (len(data) - at) // length
         if not count or not handle:
             return ()

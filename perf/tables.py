@@ -24,7 +24,7 @@ def lines(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> 
 
 
 def ratio(results: Sequence[PeerResult], peer: PeerResult, value: str, higher_is_better: bool) -> str:
-    """How many times better the first of this server's own is than this peer; nothing for our own."""
+    """Ratio of the first peer of this server to this peer, above 1 if better; empty for peers of this server."""
     own = next(filter(is_own, results), None)
     if own is None or is_own(peer):
         return ""

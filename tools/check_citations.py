@@ -65,9 +65,9 @@ class Specification:
 
     def __init__(self, text: str) -> None:
         self.numbers: dict[str, set[int]] = {}
-        """What is numbered in a section and its parts."""
+        """The numbers in a section and its subsections."""
         self.sections: dict[str, set[int]] = {}
-        """What is numbered in a section itself."""
+        """The numbers in a section itself."""
         self.decisions: set[int] = set()
         section, decides = "", False
         for line in text.splitlines():
@@ -94,13 +94,13 @@ class Specification:
 
 @dataclass(slots=True)
 class Checker:
-    """Follows citations through texts; counts them and collects those that lead nowhere."""
+    """Checks the citations in texts; counts them and collects those that lead nowhere."""
 
     specifications: dict[str, Specification]
     count: int = 0
 
     def check(self, path: Path, text: str) -> Iterator[Fault]:
-        """The faults of one file. `path` is for the message, and says whether it is a specification itself."""
+        """The faults of one file. `path` is for the message, and decides whether it belongs to the specification."""
         flat, lines = _flatten(text)
         own = path.name if path.parent.name == "spec" else None
         named = own
@@ -168,7 +168,7 @@ class Checker:
 
 
 def _flatten(text: str) -> tuple[str, list[int]]:
-    """A text as one line, without the marks of comments at the beginnings of lines; where its lines begin in it."""
+    """A text as one line, without comment marks at the beginnings of lines, and the offsets of the lines in it."""
     lines = [0]
     parts: list[str] = []
     length = position = 0

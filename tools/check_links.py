@@ -2,7 +2,7 @@
 """Checks that every relative link of a Markdown file in the source tree leads somewhere.
 
 A link leads nowhere if its file or directory does not exist, or if the file has no heading for its anchor. Links
-in code are text, and links to other sites are not followed. Anchors are made of headings as code hosts make them:
+in code are text, and links to other sites are not followed. Anchors follow from headings as on code hosts:
 lower case, without punctuation, with hyphens for spaces.
 """
 
@@ -52,7 +52,7 @@ def links(text: str) -> Iterator[tuple[int, str]]:
 
 
 def anchors(text: str) -> set[str]:
-    """The anchors of a Markdown file: of its headings, and those that it names itself."""
+    """The anchors of a Markdown file: those of its headings, and explicit ones."""
     text = _FENCE.sub(_blank, text)
     made: set[str] = {found["name"] for found in _NAMED_PLACE.finditer(text)}
     for heading in _HEADING.finditer(text):

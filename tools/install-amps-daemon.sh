@@ -2,9 +2,9 @@
 # Installs the server as a service of this host: a virtual environment in /opt/amps, the configuration
 # directory /opt/etc/amps, a system user that it runs as, a systemd unit, and start at boot.
 #
-# Run from anywhere inside an unpacked source tree or a clone; nothing is written there. Installing again upgrades
-# the program and keeps /opt/etc/amps and all data. What the service could not do is said before it is stopped for
-# good: the configuration is checked as the user that the service runs as.
+# Run it from anywhere inside an unpacked source tree or a clone; nothing is written there. Installing again upgrades
+# the program and keeps /opt/etc/amps and all data. The script checks the configuration as the user that the service
+# runs as, and reports missing permissions before it replaces the unit.
 set -eu
 umask 022
 
@@ -15,7 +15,7 @@ STATE_DIRECTORY=${AMPS_STATE_DIRECTORY:-/var/lib/amps}
 SERVICE_USER=${AMPS_USER:-amps}
 PYTHON=${PYTHON:-python3}
 
-# What share/amps has: only files of the distribution, whatever else lies beside them.
+# The contents of share/amps: only files of the distribution, no other files beside them.
 SHARED_FILES="README.md actions.xml dead-letters.xml message-types.xml minimal.xml own_functions.py queues.xml
 service.xml tls.xml transaction-log.xml amps.logrotate amps.service 60-amps-hugepages.conf 60-amps-limits.conf
 60-amps-sysctl.conf"
@@ -28,7 +28,7 @@ Installs the server into $PREFIX and as the service "amps", started at boot.
 It runs as the system user $SERVICE_USER, which is made if it is missing. The configuration is
 $CONFIG_DIRECTORY/config.xml; it is created from conf/service.xml if missing and never
 overwritten. Data goes to $STATE_DIRECTORY. Installing again upgrades: a service that runs is
-stopped meanwhile and started again; data that belongs to root becomes the service's.
+stopped meanwhile and started again; data that belongs to root gets the service's user as owner.
 
 With a wheel of this version in dist/ (python -m pip wheel --no-deps -w dist .) no compiler is needed;
 wheels of other packages beside it are used, too.
@@ -52,7 +52,7 @@ esac
 
 [ "$(id -u)" -eq 0 ] || fail "root is needed; run it with sudo"
 
-# --- what is there to install, and may it be installed ----------------------------------------------------------
+# --- checks before anything changes -----------------------------------------------------------------------------
 
 SOURCE=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 [ -f "$SOURCE/conf/amps.service" ] || fail "conf/amps.service is not beside tools/; run the script from a source tree"
@@ -86,7 +86,7 @@ if [ -z "$WHEEL" ]; then
         || fail "the headers of $PYTHON are missing; install python3-dev, $advice"
 fi
 
-# Whether what this script says to a service manager would be about this very service.
+# True if the commands of this script to systemd apply to this installation's unit.
 manages_services() {
     command -v systemctl >/dev/null 2>&1 && [ -d /run/systemd/system ] || return 1
     case $UNIT_DIRECTORY in
@@ -112,8 +112,8 @@ trap 'exit 143' TERM
 
 if [ -z "$WHEEL" ]; then
     echo "Building $SOURCE (some minutes)"
-    # From a copy of what belongs to the package, so that nothing is left in the tree, and nothing that lies there
-    # (products of earlier builds, also of files that are gone) gets into the wheel.
+    # Build from a copy of the package's sources. So the build leaves nothing in the tree, and products of earlier
+    # builds, also of removed files, do not get into the wheel.
     mkdir "$work/source" "$work/wheel"
     (cd "$SOURCE" && tar --exclude='*.so' --exclude='*.c' --exclude='*.pyc' --exclude=__pycache__ --exclude='.*' \
         -cf - amps setup.py pyproject.toml README.md LICENSE) | tar -xf - -C "$work/source"
@@ -164,9 +164,9 @@ pip() {
 pip install --quiet --upgrade --find-links "$(dirname "$WHEEL")" "$WHEEL" \
     || fail "the package cannot be installed; see what pip says above. Without a way to an index: put wheels of the packages
 that are missing into $(dirname "$WHEEL") and set PIP_NO_INDEX=1"
-# The same version may be another build.
+# pip does not replace an installed package of the same version, which may be another build.
 pip install --quiet --force-reinstall --no-deps --no-index "$WHEEL"
-"$PREFIX/bin/ampServer" --version >/dev/null || fail "what was installed into $PREFIX does not run; see above"
+"$PREFIX/bin/ampServer" --version >/dev/null || fail "the installation in $PREFIX does not run; see above"
 
 rm -rf "$PREFIX/share/amps"
 mkdir -p "$PREFIX/share/amps"
@@ -197,7 +197,7 @@ fi
 needs() {
     (cd "$STATE_DIRECTORY" && "$PREFIX/bin/python" -P -m amps.server.service_needs "$1" "$CONFIG")
 }
-# What a symbolic link names stays as it is: whoever had the directory before may have made one.
+# Do not follow symbolic links (-h): a former owner of the directory may have made one.
 find "$STATE_DIRECTORY" ! -user "$SERVICE_USER" -exec chown -h "$SERVICE_USER:$SERVICE_GROUP" {} +
 chmod 750 "$STATE_DIRECTORY"
 needs directories > "$work/directories" || fail "$CONFIG cannot be used; correct it and run this again"
@@ -215,7 +215,7 @@ done < "$work/owned"
 
 (cd "$STATE_DIRECTORY" && as_service_user "$PREFIX/bin/ampServer" --verify-config "$CONFIG") > "$work/verdict" || {
     cat "$work/verdict" >&2
-    fail "$SERVICE_USER cannot use $CONFIG; correct it, or let $SERVICE_USER read what it names, and run this again"
+    fail "$SERVICE_USER cannot use $CONFIG; correct it, or let $SERVICE_USER read the files that it names, and run this again"
 }
 grep ': warning: ' "$work/verdict" || true
 (cd "$STATE_DIRECTORY" && as_service_user "$PREFIX/bin/python" -P -m amps.server.service_needs check "$CONFIG") \
@@ -231,7 +231,7 @@ needs drop-in > "$work/needs.conf"
 if [ -s "$work/needs.conf" ]; then
     mkdir -p "$UNIT_DIRECTORY/amps.service.d"
     cat "$work/needs.conf" > "$UNIT_DIRECTORY/amps.service.d/needs.conf"
-    echo "Installed $UNIT_DIRECTORY/amps.service.d/needs.conf, for what $CONFIG needs"
+    echo "Installed $UNIT_DIRECTORY/amps.service.d/needs.conf, for the needs of $CONFIG"
 else
     rm -f "$UNIT_DIRECTORY/amps.service.d/needs.conf"
     rmdir "$UNIT_DIRECTORY/amps.service.d" 2>/dev/null || true

@@ -1,6 +1,6 @@
-"""A hook of mkdocs: the documents at the root of the source tree, and configurations, become part of the site.
+"""A hook of mkdocs that adds the documents at the root of the source tree, and the configurations, to the site.
 
-Documents refer to each other by relative links that lead somewhere in the source tree. The site has the same files, but
+Documents refer to each other by relative links in the source tree. The site has the same files, but
 its root is `docs`. So this hook adds the files outside of `docs` under their own paths, and rewrites each link from the
 source tree to the site. README.md is the first page of the site.
 """

@@ -33,7 +33,7 @@ esac
 
 [ "$(id -u)" -eq 0 ] || fail "root is needed; run it with sudo"
 
-# Whether what this script says to a service manager would be about this very service.
+# True if the commands of this script to systemd apply to this installation's unit.
 manages_services() {
     command -v systemctl >/dev/null 2>&1 && [ -d /run/systemd/system ] || return 1
     case $UNIT_DIRECTORY in
@@ -52,7 +52,7 @@ if manages_services; then
 fi
 
 if [ -e "$PREFIX" ]; then
-    # Only what the installer made is removed: never a directory that merely has that name.
+    # Remove only an installation of the installer, never another directory of that name.
     { [ -f "$PREFIX/pyvenv.cfg" ] && [ -x "$PREFIX/bin/ampServer" ]; } \
         || fail "$PREFIX does not look like an installation of this server; it was left alone"
     rm -rf "$PREFIX"

@@ -1,8 +1,8 @@
-"""The messages of one run: each format's in two logs, and which of them match.
+"""The messages of one run: two logs for each format, and the messages that match.
 
-Both logs hold the same messages in the same order. In the one all have one topic, `orders`. In the other those that the
-filter takes have a topic of their own, `matching`: a subscription to it without a filter is delivered exactly what the
-filter lets through, so that the difference is what the filter costs.
+Both logs hold the same messages in the same order. In the first log all messages have one topic, `orders`. In the
+second log the matching messages have a topic of their own, `matching`. A subscription to it without a filter gets
+exactly the messages that match, so that the difference is the cost of the filter.
 """
 
 import itertools
@@ -23,13 +23,13 @@ EXTRA_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Corpus:
-    """What `build` made; processes that measure get it."""
+    """The result of `build`; measuring processes get it."""
 
     directory: Path
     matching: bytes
-    """By message: 1 = the filter takes it."""
+    """By message: 1 = it matches the filter."""
     symbols: tuple[int, ...]
-    """By message."""
+    """The number of the symbol, by message."""
     ends: dict[str, int]
     """By log: the position behind its last message."""
 
@@ -41,7 +41,7 @@ class Corpus:
         return f"{self.directory}/{log}."
 
     def positions(self, log: str) -> list[int]:
-        """Where each message of a log begins, and where the last one ends."""
+        """The position of each message of a log, and the end of the last one."""
         return [position for position, _ in self._read(log)] + [self.ends[log]]
 
     def messages(self, format_name: str, count: int | None = None) -> list[bytes]:
@@ -55,12 +55,12 @@ class Corpus:
 
 
 def split_log(format_name: str) -> str:
-    """Name of the log with two topics. The other one is called as its format."""
+    """Name of the log with two topics. The name of the other log is the format's."""
     return f"{format_name}-split"
 
 
 def build(directory: Path, format_names: Iterable[str], count: int) -> Corpus:
-    """Make so many messages in these formats."""
+    """Make `count` messages in these formats."""
     formats = {name: FORMATS[name]() for name in format_names}
     for made in formats.values():
         for name, text in made.files().items():

@@ -21,7 +21,7 @@ STRUCT_TEXT_BYTES = {"note": 160}
 STRUCT_TEXT_BYTES_OTHERS = 20
 PROTO_FILE = "order.proto"
 COMPOSITE_SECOND_PART = "n"
-"""Fields whose names begin so, or with a later letter, are in the second part."""
+"""Fields whose names begin with this letter, or a later one, are in the second part."""
 
 
 def known_fields() -> dict[Path, Scalar]:
@@ -30,20 +30,20 @@ def known_fields() -> dict[Path, Scalar]:
 
 
 class Format(ABC):
-    """One format. `name` is the message type's, declared or standard."""
+    """One format. `name` is the name of the message type, declared or standard."""
 
     name: str
 
     def settings(self, directory: FilePath) -> TypeSettings:
-        """What a configuration says about the type; files that it names are in `directory`."""
+        """The configuration of the type; files that it names are in `directory`."""
         return TypeSettings(self.name, self.name)
 
     def files(self) -> dict[str, str]:
-        """The files that `settings` names, and what is in them."""
+        """The files that `settings` names, with their contents."""
         return {}
 
     def path(self, path: Path) -> str:
-        """How a filter calls a field."""
+        """The path of a field in a filter."""
         return "/" + "/".join(path)
 
     @abstractmethod
@@ -59,7 +59,7 @@ class Json(Format):
 
 
 class OrderedJson(Json):
-    """With the fields in the same order in every message, as most publishers write them."""
+    """JSON with the fields in the same order in every message, as most publishers write them."""
 
     name = "json-ordered"
 
@@ -118,7 +118,7 @@ class Xml(Format):
 
 
 def text_of(value: Scalar) -> str:
-    """As text formats have it; nothing for null."""
+    """A value in text formats; empty for null."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -193,7 +193,7 @@ class Bflat(Format):
 
 
 def leb128(value: int) -> bytes:
-    """Unsigned."""
+    """An unsigned integer in LEB128."""
     out = bytearray()
     while value > 127:
         out.append(value & 127 | 128)
@@ -203,7 +203,7 @@ def leb128(value: int) -> bytes:
 
 
 class Struct(Format):
-    """Numbers take eight bytes, texts as many as their field has; a null is a text of zeros."""
+    """Numbers take eight bytes, texts the length of their field; a null is a text of zeros."""
 
     name = "struct"
 
@@ -240,7 +240,7 @@ class Protobuf(Format):
 
     def __init__(self) -> None:
         self._messages: dict[Path, dict[str, Scalar | Fields]] = {(): {}}
-        """By path: the fields of each message type with examples."""
+        """By path: the fields of each protobuf message with examples."""
         for path, example in known_fields().items():
             if len(path) > 1:
                 self._messages[()][path[0]] = []
@@ -321,7 +321,7 @@ class CompositeLocal(Format):
 
 
 class CompositeGlobal(CompositeLocal):
-    """The same messages; who asks does not know where a field is."""
+    """The same messages; a filter does not name the part of a field."""
 
     name = "composite-global"
 

@@ -1,4 +1,4 @@
-"""A log as the core writes it, without a server: records go through a ring and the sequencer into one file."""
+"""A log as the core writes it, without a server: records go through a ring and the sequencer to one file."""
 
 import struct
 from pathlib import Path
@@ -39,7 +39,7 @@ class OneFile:
         self._size_bytes = size_bytes
 
     def prepare_file(self, number: int, minimum_bytes: int) -> None:
-        """`next_file` tells."""
+        """Nothing to prepare; `next_file` raises if there is no room."""
 
     def next_file(
         self, number: int, start_position: int, minimum_bytes: int, first_txid: int
@@ -106,7 +106,7 @@ class Journal:
         self._push(header + payload)
 
     def finish(self) -> int:
-        """All is written; the position behind the last message."""
+        """Write all messages; return the position behind the last one."""
         self._turn()
         if self._sequencer.accepted != self._sequence:
             raise ValueError(f"{self._sequencer.accepted} of {self._sequence} messages were accepted")

@@ -1,11 +1,11 @@
-"""Made-up orders: some fifty fields each, in two levels, every one different from all others.
+"""Generated orders: some fifty fields each, in two levels, all records different.
 
-What filters ask for stands anywhere among them: the order of fields is drawn anew for each record, at both levels, and
-so are all values, so that neither caches nor branch prediction know a message before it comes. One run's records are
-those of another, because the generator is seeded.
+The fields of the filter are at random places: the order of fields is drawn for each record, at both levels, and
+so are all values. So neither caches nor branch prediction can anticipate a message. The generator is seeded, so every
+run has the same records.
 
-The filter has five predicates, of which each holds for most records and all together for about half. Every record has
-all fields that are asked for, with values of one type: what a library does about missing ones is not compared here.
+The filter has five predicates. Each holds for most records, and all together for about half. Every record has
+all fields of the filter, with values of one type: the handling of missing fields is not compared here.
 """
 
 import random
@@ -17,7 +17,7 @@ Path = tuple[str, ...]
 
 SEED = 20_020_401
 SYMBOLS = 2000
-"""How many there are; about every second record has one of the first half."""
+"""Number of symbols; about every second record has one of the first half."""
 
 STATUSES = ("new", "open", "partial", "held")
 PRICE_LIMIT = 900.5
@@ -42,7 +42,7 @@ _NOTE_CHARACTERS = range(10, 150)
 
 
 def filter_text(path: Callable[[Path], str]) -> str:
-    """The filter of five predicates; `path` says how a field is called."""
+    """The filter of five predicates; `path` returns the name of a field in a filter."""
     statuses = ", ".join(f"'{status}'" for status in STATUSES)
     return (
         f"{path(('status',))} IN ({statuses}) AND {path(('price',))} < {PRICE_LIMIT} "
@@ -52,7 +52,7 @@ def filter_text(path: Callable[[Path], str]) -> str:
 
 
 def is_match(status: str, price: float, quantity: int, region: str, currency: str) -> bool:
-    """What the filter says."""
+    """The result of the filter."""
     return (
         status in STATUSES
         and price < PRICE_LIMIT
@@ -67,7 +67,7 @@ def symbol(number: int) -> str:
 
 
 class Order:
-    """One record: its fields, whether the filter takes it, and the number of its symbol."""
+    """One record: its fields, the result of the filter, and the number of its symbol."""
 
     def __init__(self, number: int, draw: random.Random) -> None:
         status = draw.choice(_ALL_STATUSES)
@@ -121,7 +121,7 @@ def _some_words(draw: random.Random, characters: int) -> str:
 
 
 def orders(count: int) -> Iterator[Order]:
-    """The first so many records."""
+    """The first `count` records."""
     draw = random.Random(SEED)
     for number in range(count):
         yield Order(number, draw)

@@ -1,1 +1,1 @@
-"""Who is measured: servers, each with what its protocol wants (amps, nats, redis), next to this one."""
+"""The measured programs: this server and others (NATS, Redis, RabbitMQ, beanstalkd), libraries and Spark."""

@@ -50,7 +50,7 @@ def receive_bytes(sock: socket.socket, size: int) -> bytes:
 
 
 class AckCounter:
-    """Turns conflated acknowledgements, "persisted up to s", into a count; few, so each is parsed."""
+    """Turns conflated acknowledgements, "persisted up to s", into a count. They are few, so each is parsed."""
 
     def __init__(self) -> None:
         self.rest = b""
@@ -80,13 +80,13 @@ class AmpsPeer(ServerPeer):
     journal_size = "1GB"
     o_direct = "enabled"
     recorded = ".*"
-    """The topics that are recorded, an expression."""
+    """A regular expression of the recorded topics."""
     confirmation = "persisted"
-    """The acknowledgement that says that a publish has got as far as it goes."""
+    """The type of the last acknowledgement of a publish."""
     sow = ""
-    """What else the configuration has."""
+    """Further elements of the configuration."""
     last_client_name = ""
-    """Of the newest connection."""
+    """Client name of the newest connection."""
 
     def version(self) -> str:
         return own_version()
@@ -111,7 +111,7 @@ class AmpsPeer(ServerPeer):
         return [sys.executable, "-P", "-m", "amps.server.main", str(config)]
 
     def prepare(self) -> None:
-        """A port may answer before the server is ready; its log says when it is."""
+        """Wait for the log record that the server is ready; its port may answer before."""
         deadline = time.monotonic() + START_S
         while READY_MARK not in (self.directory / "output.txt").read_text(errors="replace"):
             if time.monotonic() > deadline:

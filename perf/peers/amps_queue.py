@@ -1,7 +1,7 @@
-"""A queue of this project's server: consumers are pushed messages, and acknowledge them by their bookmarks.
+"""A queue of this project's server: it pushes messages to consumers, which acknowledge them by bookmark.
 
 Messages and acknowledgements are records of the log, and synced: a message is delivered once it is on the disk. At the
-end a consumer asks with a `flush` for all of its acknowledgements to be there, too.
+end a consumer sends a `flush`, which is answered once all of its acknowledgements are on the disk, too.
 """
 
 import json
@@ -20,11 +20,11 @@ ACKNOWLEDGE = b'{"c":"sow_delete","t":"%s","bm":"' % QUEUE.encode()
 SUBSCRIBE = {"c": "subscribe", "cid": "1", "t": QUEUE, "a": "processed", "o": f"max_backlog={PREFETCH}"}
 FLUSH = {"c": "flush", "cid": "2", "a": "persisted"}
 QUIET_S = 0.5
-"""A queue that sends nothing for so long to a consumer with room is empty."""
+"""A queue is empty if it sends nothing to a consumer with room for this time."""
 
 
 def headers(data: bytes) -> Iterator[dict[str, object]]:
-    """Of the whole frames at the beginning of `data`, which are answers, without payloads."""
+    """The headers of the whole frames at the beginning of `data`. The frames are answers, without payloads."""
     at = 0
     while len(data) - at >= 4:
         end = at + 4 + int.from_bytes(data[at : at + 4], "big")
@@ -44,7 +44,7 @@ class BookmarkConsumer(Consumer):
         self.accepted = False
 
     def see(self, data: memoryview) -> None:
-        """The answer to the subscription is the first that comes."""
+        """Check the answer to the subscription, which comes first."""
         if not self.accepted:
             if b'"max_backlog=%d"' % PREFETCH not in (seen := bytes(data)):
                 raise PeerError(f"not subscribed to the queue: {seen[:300]!r}")
@@ -82,7 +82,7 @@ class AmpsQueue(AmpsPeer, QueuePeer):
         return [BookmarkConsumer(self.open()) for _ in range(count)]
 
     def left(self) -> int:
-        """What a new consumer is sent, up to its prefetch: whether there is something, not how much."""
+        """The number of messages that a new consumer gets, up to its prefetch: 0 only if the queue is empty."""
         with self.open() as sock:
             sock.sendall(frame(SUBSCRIBE))
             receive_ack(sock, "processed")

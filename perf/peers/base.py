@@ -1,14 +1,14 @@
-"""Who takes part in a scenario."""
+"""The base class of programs that take part in a scenario."""
 
 from abc import ABC, abstractmethod
 
 
 class Peer(ABC):
-    """What is measured in one place of a table: a server, a library, or this server in one way of using it."""
+    """The program in one row of a table: a server, a library, or this server in one configuration."""
 
     name: str
     title: str
-    """As the report calls it."""
+    """Its name in the report."""
 
     @abstractmethod
     def version(self) -> str:

@@ -1,7 +1,7 @@
 """beanstalkd with its binlog, from Debian.
 
-`-f 50` syncs the binlog at most every 50 ms, its default; with `-f 0` every write of it. A consumer reserves its jobs
-one by one, but has its requests under way together; each deletion is answered.
+`-f 50`, the default, syncs the binlog at most every 50 ms; `-f 0` syncs every write. A consumer reserves its jobs
+one by one, but sends its requests together. Each deletion is answered.
 """
 
 import re
@@ -20,7 +20,7 @@ JOBS_LEFT = re.compile(rb"current-jobs-(?:ready|reserved|delayed|buried): (\d+)"
 
 
 def count_inserted(received: memoryview) -> int:
-    """A line per job: `INSERTED 7`."""
+    """The number of inserted jobs. Each has a line such as `INSERTED 7`."""
     data = received.tobytes()
     if data.translate(None, ALLOWED_IN_ANSWERS):
         raise PeerError(f"beanstalkd refused: {data[:300]!r}")
@@ -54,7 +54,7 @@ class ReservingConsumer(Consumer):
             self.reserve(ACK_BATCH)
 
     def ask_for_confirmation(self) -> None:
-        """Each deletion is answered."""
+        """Nothing to send: each deletion is answered."""
 
     def is_confirmed(self) -> bool:
         return self.deleted + self.rest.count(b"DELETED\r\n") == self.acknowledged
@@ -80,7 +80,7 @@ class Beanstalkd(QueuePeer):
         return ["beanstalkd", *address, "-b", str(binlog), "-f", str(self.sync_ms)]
 
     def prepare(self) -> None:
-        """Its tube is there from the start."""
+        """Nothing to prepare: the default tube always exists."""
 
     def publish_lanes(self, connections: int, messages: int) -> list[Lane]:
         put = b"put 0 0 3600 %d\r\n" % PAYLOAD_BYTES

@@ -1,9 +1,9 @@
-"""This server's own way from the log to the sockets, in one process: the code that a transport process runs.
+"""This server's delivery from the log to the output, in one process, with the code of a transport process.
 
-A tailer reads records from mapped journal files, finds the routes of their topic, evaluates the filters there and
-appends a frame to the output of each subscriber who gets the message. Outlets are emptied as a transport empties them,
-once per turn of the tailer; then the bytes are dropped instead of sent. Who is compared with this only parses and
-decides.
+A tailer reads records from mapped journal files, finds the routes of their topic, evaluates the filters and appends a
+frame to the output buffer of each subscriber whose filter matches. The output buffers are emptied as in a transport,
+once per turn of the tailer; then the bytes are dropped instead of sent. The peers that are compared with this only
+parse and decide.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,9 +27,9 @@ from perf.peers.process import ProcessPeer, Work
 from perf.pump import PeerError
 
 STEP_BYTES = 256 << 10
-"""Of log, and what evaluating costs in terms of it: a tailer's turn in a transport."""
+"""Bytes of a tailer's turn in a transport: bytes of the log, plus the cost of evaluating in terms of bytes."""
 EVALUATIONS_COUNTED = 1000
-"""Messages that are matched once more to count the filters that are evaluated."""
+"""Number of messages that are matched again to count the evaluated filters."""
 
 
 class Delivery(Work):
@@ -44,7 +44,7 @@ class Delivery(Work):
         filters: Sequence[Filter | None],
         expected: Callable[[Corpus], list[list[int]]],
     ) -> None:
-        """expected: the numbers of the messages that each subscriber is to get."""
+        """expected: returns the numbers of the messages that each subscriber must get."""
         keep_chunk_memory()
         self._filters = filters
         self._topic = topic
@@ -136,12 +136,12 @@ def frame_bodies(data: bytes) -> list[bytes]:
 
 
 def matching_messages(corpus: Corpus) -> list[list[int]]:
-    """For one subscriber with the filter of five predicates."""
+    """The matching messages, for one subscriber with the filter of five predicates."""
     return [[number for number, matches in enumerate(corpus.matching) if matches]]
 
 
 class DeliveryPeer(ProcessPeer):
-    """This server in one way of using it."""
+    """This server in one configuration."""
 
     def version(self) -> str:
         return own_version()
@@ -162,7 +162,7 @@ class FilteredPeer(DeliveryPeer):
 
 @dataclass(frozen=True)
 class UnfilteredPeer(DeliveryPeer):
-    """One subscription without a filter that gets the same messages, because they have a topic of their own."""
+    """One subscription without a filter. It gets the same messages, because they have a topic of their own."""
 
     name: str
     title: str
@@ -177,7 +177,7 @@ class UnfilteredPeer(DeliveryPeer):
 class SubscriptionsPeer(DeliveryPeer):
     """Many subscribers, each with a filter for one symbol: `text`, in which `%s` is the symbol.
 
-    indexed: the filters are filed under the symbol they demand, as always in the server. Otherwise each is evaluated
+    indexed: the filters are filed under the symbol they require, as always in the server. Otherwise each is evaluated
     for each message.
     """
 
@@ -203,7 +203,7 @@ class SubscriptionsPeer(DeliveryPeer):
 
 
 def without_equalities(filter_: Filter) -> Filter:
-    """The same filter, but nothing is known about it that would spare evaluating it."""
+    """The same filter without its list of equalities, so that it is evaluated for every message."""
     return Filter(
         program=filter_.program,
         canonical_text=filter_.canonical,

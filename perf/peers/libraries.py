@@ -1,7 +1,7 @@
-"""What a Python program would take instead to pick JSON messages: a parser and an expression, or a filter language.
+"""Python libraries that select JSON messages: a parser and an expression, or a filter language.
 
 Each decides on bytes in memory, message by message, as they would come from a socket. None frames or delivers anything.
-Values are taken by subscript: every message has all fields.
+Values are read by subscript: every message has all fields.
 """
 
 import importlib
@@ -19,7 +19,7 @@ Predicate = Callable[[bytes], object]
 
 
 class Matching(Work):
-    """A predicate and the messages."""
+    """A predicate, and the messages that it decides on."""
 
     def __init__(self, name: str, predicate: Predicate, corpus: Corpus, count: int | None) -> None:
         self._name = name
@@ -36,7 +36,7 @@ class Matching(Work):
         for number, message in enumerate(self._messages):
             if self._predicate(message) is not bool(corpus.matching[number]):
                 raise PeerError(
-                    f"{self._name} says {self._predicate(message)!r} about a message of which this server says "
+                    f"{self._name} returns {self._predicate(message)!r} for a message for which this server returns "
                     f"{bool(corpus.matching[number])}: {message!r}"
                 )
 
@@ -45,9 +45,9 @@ class LibraryPeer(ProcessPeer):
     """One library, used in its fastest way."""
 
     distribution: ClassVar[str]
-    """Its name on PyPI."""
+    """Name of the library on PyPI."""
     messages: ClassVar[int | None] = None
-    """How many of the messages it works on; None = all. Slow ones get fewer, which they work on several times."""
+    """Number of messages it works on; None = all. Slow libraries get fewer messages and work on them several times."""
 
     def version(self) -> str:
         try:
@@ -60,11 +60,11 @@ class LibraryPeer(ProcessPeer):
 
     @abstractmethod
     def predicate(self) -> Predicate:
-        """Called in the process that uses it; True for a message that matches, False for others."""
+        """A function that returns True for a matching message and False for others. Called in the measured process."""
 
 
 def by_subscripts(parse: Callable[[bytes], Any]) -> Predicate:
-    """The expression in Python, on what a parser gives that has members by subscript."""
+    """The filter in Python, for a parser whose result has members by subscript."""
 
     def matches(message: bytes) -> bool:
         order = parse(message)
@@ -89,7 +89,7 @@ class Orjson(LibraryPeer):
 
 
 class Simdjson(LibraryPeer):
-    """Values become Python objects only when they are asked for."""
+    """Values become Python objects only when they are read."""
 
     name = "simdjson"
     title = "pysimdjson, lazy access + Python expression"
@@ -100,7 +100,7 @@ class Simdjson(LibraryPeer):
 
 
 class Msgspec(LibraryPeer):
-    """Fields that are in no Struct are skipped."""
+    """The decoder skips fields that are in no Struct."""
 
     name = "msgspec"
     title = "msgspec, Struct of five fields + Python expression"
@@ -136,7 +136,7 @@ CEL_EXPRESSION = (
     f"&& quantity <= {QUANTITY_MOST} && account.region != '{REGION}' && currency != '{CURRENCY}'"
 )
 CEL_VARIABLES = ("status", "price", "quantity", "account", "currency")
-"""All that is converted to values of CEL: most of the time goes there."""
+"""The fields that are converted to CEL values. The conversion takes most of the time."""
 
 
 class CelRust(LibraryPeer):

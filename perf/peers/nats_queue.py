@@ -1,9 +1,9 @@
 """A work queue of NATS JetStream: a stream with `retention: workqueue` and one durable pull consumer.
 
-Each consuming connection asks for PREFETCH messages and, with each batch of acknowledgements, for as many more.
-Messages are acknowledged one by one, as a work queue demands, but the acknowledgements of a batch leave in one write.
-The server confirms an acknowledgement that names a place for an answer: each connection acknowledges its last message
-once more, so.
+Each consuming connection requests PREFETCH messages and, with each batch of acknowledgements, as many more.
+Messages are acknowledged one by one, as a work queue requires, but the acknowledgements of a batch leave in one write.
+The server confirms an acknowledgement that has a reply subject. So each connection acknowledges its last message
+again, with one.
 """
 
 import json

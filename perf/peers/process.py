@@ -1,8 +1,7 @@
-"""What works on the messages of a corpus in one process of its own: this server's delivery path, or a library.
+"""Peers that work on the messages of a corpus in a process of their own: this server's delivery, or a library.
 
 Each repetition is a fresh process with a single thread, so that messages per second of its processor time are messages
-per second and core. Before anything is timed, a process of its own checks that the peer finds exactly the messages that
-match.
+per second and core. Before the measurement, another process checks that the peer finds exactly the matching messages.
 """
 
 import multiprocessing
@@ -20,7 +19,7 @@ A = ParamSpec("A")
 R = TypeVar("R")
 
 STEP_MESSAGES = 200
-"""Between two looks at the clock."""
+"""Messages between two readings of the clock."""
 WARM_UP_S = 0.5
 
 
@@ -28,30 +27,30 @@ class Work(ABC):
     """A peer that is ready, in its process."""
 
     count: int
-    """How many of the corpus' messages it works on, from the first one."""
+    """Number of messages of the corpus that it works on, from the first one."""
 
     @abstractmethod
     def run(self, first: int, end: int) -> None:
-        """Work on the messages from number `first` to before `end`: what is timed."""
+        """Work on the messages from number `first` to before `end`. This is the timed part."""
 
     @abstractmethod
     def verify(self, corpus: Corpus) -> None:
-        """Work on all of its messages. PeerError: not exactly those were found that should be."""
+        """Work on all of its messages. Raises PeerError if the matches are wrong."""
 
     def facts(self) -> dict[str, float]:
-        """What else is to be told, once it is timed."""
+        """Further figures for the report, computed after the measurement."""
         return {}
 
 
 class ProcessPeer(Peer):
-    """Who works in a process of its own. It is sent there pickled."""
+    """A peer that works in a process of its own, which gets it pickled."""
 
     format_name: str = "json"
-    """Of the messages it works on."""
+    """Format of the messages it works on."""
 
     @abstractmethod
     def prepare(self, corpus: Corpus) -> Work:
-        """Called in the process: read messages, compile what can be compiled."""
+        """Read messages and compile expressions. Called in the process."""
 
 
 def in_own_process(function: Callable[A, R], *args: A.args, **kwargs: A.kwargs) -> R:
@@ -61,12 +60,12 @@ def in_own_process(function: Callable[A, R], *args: A.args, **kwargs: A.kwargs) 
 
 
 def verify(peer: ProcessPeer, corpus: Corpus) -> None:
-    """PeerError: the peer does not find what it should."""
+    """Raises PeerError if the peer does not find exactly the matching messages."""
     peer.prepare(corpus).verify(corpus)
 
 
 def measure(peer: ProcessPeer, corpus: Corpus, seconds: float) -> Measurement:
-    """Work on the messages from the first to the last, again and again for so many seconds."""
+    """Work on the messages from the first to the last, again and again, for `seconds`."""
     work = peer.prepare(corpus)
     warm_up(work)
     first = messages = 0
@@ -89,7 +88,7 @@ def measure(peer: ProcessPeer, corpus: Corpus, seconds: float) -> Measurement:
 
 
 def warm_up(work: Work) -> None:
-    """Once over all messages, unless that takes long: pages are mapped then, and code is loaded."""
+    """Work on all messages once, for WARM_UP_S at most, so that pages are mapped and code is loaded."""
     clock = time.perf_counter()
     for first in range(0, work.count, STEP_MESSAGES):
         work.run(first, min(first + STEP_MESSAGES, work.count))

@@ -1,4 +1,4 @@
-"""What a server offers that takes part in the scenarios about queues."""
+"""The base class of servers that take part in the scenarios about queues."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -11,14 +11,14 @@ class QueuePeer(ServerPeer):
     """A server with one queue, into which the lanes of `publish_lanes` publish."""
 
     fill_window = 0
-    """The best `window` for publishing while nobody consumes, if that is another."""
+    """The best `window` for publishing without consumers, if it differs; 0: the same."""
     pace: int
-    """Messages per second, roughly, from publisher to acknowledgement. Only decides how much load is built."""
+    """Approximate messages per second from publisher to acknowledgement. Only sets the amount of load to build."""
 
     @abstractmethod
     def consumers(self, count: int, messages: int) -> Sequence[Consumer]:
-        """Consuming connections, logged on, that are about to take so many messages together."""
+        """Consuming connections, logged on, that will receive `messages` messages together."""
 
     @abstractmethod
     def left(self) -> int:
-        """Messages that are not acknowledged, also those that a consumer had. No consumer is connected."""
+        """Number of unacknowledged messages, also those delivered to a consumer. No consumer is connected."""

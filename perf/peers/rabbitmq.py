@@ -1,11 +1,11 @@
 """RabbitMQ, from Debian: a durable queue, persistent messages, publisher confirms, prefetch.
 
-A classic queue is the default. It writes messages in batches, and confirms those of a batch together. A quorum queue,
-the kind that is made for safety, syncs its write-ahead log before it confirms; here it has one member, as everything
-here has one copy. Acknowledgements have no confirmation in AMQP 0-9-1: the clock stops when the server has answered a
-question about the queue that each consumer asks behind its last one.
+A classic queue is the default. It writes messages in batches, and confirms the messages of a batch together. A quorum
+queue, which is made for safety, syncs its write-ahead log before it confirms. Here it has one member, because all peers
+keep one copy. Acknowledgements have no confirmation in AMQP 0-9-1. So each consumer sends a request for the queue's
+state behind its last acknowledgement, and the clock stops at the answer.
 
-The node has a port mapper of its own (`epmd`), so that it neither finds nor leaves one.
+The node has a port mapper of its own (`epmd`), so that it neither uses another one nor leaves one behind.
 """
 
 import re
@@ -24,7 +24,7 @@ from perf.pump import Lane, PeerError, connect
 QUEUE = b"bench"
 CONSUMER_TAG = b"c"
 SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
-"""Not the command of the same name in the path, which changes user and directory."""
+"""The script itself. The command of the same name in the path changes user and directory."""
 
 METHOD, HEADER, BODY = 1, 2, 3
 FRAME_END = b"\xce"
@@ -85,7 +85,7 @@ def declare(queue_type: bytes, flags: int = DURABLE) -> bytes:
 
 
 def publish_parts() -> tuple[bytes, bytes]:
-    """What stands before and after the payload of a message."""
+    """The bytes before and after the payload of a message."""
     publish = method(BASIC_PUBLISH, b"\0\0" + short_text(b"") + short_text(QUEUE) + b"\0")
     properties = struct.pack(">HHQH", 60, 0, PAYLOAD_BYTES, DELIVERY_MODE_FLAG) + PERSISTENT
     body_head = FRAME_HEAD.pack(BODY, 1, PAYLOAD_BYTES)
@@ -93,7 +93,7 @@ def publish_parts() -> tuple[bytes, bytes]:
 
 
 def deliver_pattern() -> re.Pattern[bytes]:
-    """A delivery; its group is the delivery tag as it is: eight bytes."""
+    """The pattern of a delivery; its group is the delivery tag, as eight bytes."""
     start = struct.pack(">HH", *BASIC_DELIVER) + short_text(CONSUMER_TAG)
     rest_of_method = 1 + len(short_text(b"")) + len(short_text(QUEUE)) + len(FRAME_END)
     properties_frame = FRAME_HEAD.size + len(struct.pack(">HHQH", 0, 0, 0, 0) + PERSISTENT) + len(FRAME_END)
@@ -118,12 +118,12 @@ class Channel:
         self.ask(method(CHANNEL_OPEN, b"\0"), CHANNEL_OPEN_OK)
 
     def ask(self, command: bytes, answer: Method) -> bytes:
-        """Send a command; the arguments of its answer."""
+        """Send a command; return the arguments of its answer."""
         self.sock.sendall(command)
         return self.expect(answer)
 
     def expect(self, wanted: Method) -> bytes:
-        """PeerError: something else came."""
+        """Receive a method; return its arguments. Raises PeerError if another one comes."""
         _, _, size = FRAME_HEAD.unpack(self.receive(FRAME_HEAD.size))
         content = self.receive(size + len(FRAME_END))[: -len(FRAME_END)]
         if struct.unpack_from(">HH", content) != wanted:
@@ -141,7 +141,7 @@ class Channel:
 
 
 class ConfirmCounter:
-    """Turns confirms, of one message or of all up to one, in any order, into a count."""
+    """Turns confirms into a count. They come in any order, each for one message or for all messages up to one."""
 
     def __init__(self) -> None:
         self.rest = b""
@@ -176,10 +176,10 @@ class ConfirmCounter:
 
 
 class ChannelConsumer(Consumer):
-    """A handle is a delivery tag; an acknowledgement covers all up to one."""
+    """A handle is a delivery tag; an acknowledgement covers all messages up to its tag."""
 
     pattern = deliver_pattern()
-    message_end = PAYLOAD_END + FRAME_END  # the end of a payload alone may be three of a delivery tag's bytes
+    message_end = PAYLOAD_END + FRAME_END  # PAYLOAD_END alone may occur in a delivery tag
 
     def start(self) -> None:
         consume = b"\0\0" + short_text(QUEUE) + short_text(CONSUMER_TAG) + b"\0" + table({})
@@ -198,7 +198,7 @@ class ChannelConsumer(Consumer):
 class RabbitMqClassic(QueuePeer):
     name = "rabbitmq-classic"
     title = "RabbitMQ, classic queue (default)"
-    window = 100  # the queue writes to disk what is not acknowledged soon: the less is ahead of consumers, the better
+    window = 100  # the queue writes messages to disk that wait too long, so a small backlog is best
     fill_window = 1_000
     pace = 30_000
     queue_type = b"classic"
@@ -212,7 +212,7 @@ class RabbitMqClassic(QueuePeer):
         return f"rabbitmq-server {found.stdout.split('-')[0] or 'unknown'}"
 
     def command(self) -> list[str]:
-        """One process that becomes the server, with the port mapper as its child."""
+        """The command of a process that becomes the server, with the port mapper as its child."""
         config = self.directory / "rabbitmq.conf"
         config.write_text(f"listeners.tcp.1 = 127.0.0.1:{self.port}\nlog.console = true\nlog.file = false\n")
         mapper_port = free_port()

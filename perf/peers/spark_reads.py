@@ -1,7 +1,7 @@
-"""Who takes part in the scenario about Spark: reads of the same flight records, out of journals and out of files.
+"""The peers of the scenario about Spark: reads of the same flight records, from journals and from files.
 
-All of them run one aggregate over what they read. That over eight fields needs each of them, and its result is another
-one if any value of any row is; that over payloads needs the payloads.
+Each runs an aggregate over the rows. The aggregate over eight fields needs every field, and its result differs if any
+value of any row differs. The aggregate over payloads needs the payloads.
 """
 
 import importlib.metadata
@@ -30,28 +30,28 @@ FIELD_TYPES = {
 FIELDS = ", ".join(f"{name} {of}" for name, of in FIELD_TYPES.items())
 FIELD_AGGREGATES = ("count(*)", "sum(id)", f"bit_xor(xxhash64({', '.join(FIELD_TYPES)}))")
 MOMENT = "yyyyMMdd'T'HHmmss.SSSSSS"
-"""As the options of a read have it."""
+"""The form of times in the options of a read."""
 PAYLOAD_AGGREGATES = ("count(*)", "sum(length(payload))")
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What is to be found where, as reads of everything have told."""
+    """Facts about the data, from reads of everything."""
 
     rare_topic: str
     rare_rows: int
     moments: tuple[str, str]
-    """A quarter and half of the messages lie up to them."""
+    """The times up to which a quarter and half of the messages lie."""
     bookmarks: tuple[str, str]
     moments_rows: int
-    """Behind the first moment, up to the second."""
+    """Number of rows after the first moment, up to the second."""
     bookmarks_rows: int
     bytes_read: int
-    """By the read of everything."""
+    """Bytes that the read of everything has read."""
 
 
 def find_facts(session: Any, data: FlightData, report: Path) -> Facts:
-    """In a process with a session. report: an empty directory."""
+    """Read everything and return the facts. Called in a process with a session. report: an empty directory."""
     options = {"schema": "id long", "report": str(report)}
     frame = session.read.format("amps").options(**options).load(str(data.journals()))
     topics = frame.groupBy("topic").count().orderBy("count").first()
@@ -75,7 +75,7 @@ def find_facts(session: Any, data: FlightData, report: Path) -> Facts:
 
 
 def take_bytes_read(report: Path) -> int:
-    """Of the reads that reported there since the last time."""
+    """Bytes of the reads that reported there since the last call."""
     total = 0
     for path in report.iterdir():
         total += json.loads(path.read_text())["bytes_read"]
@@ -84,23 +84,23 @@ def take_bytes_read(report: Path) -> int:
 
 
 def needed_versions() -> str:
-    """Of PySpark. PeerError: something is missing that reads take."""
+    """Version of PySpark. Raises PeerError if something that reads need is missing."""
     try:
         from amps.cli.demo.flights import data_file
         from amps.spark import check_java
 
         check_java()
         data_file()
-    except (ImportError, RuntimeError) as error:  # of which each says in a sentence what to install
+    except (ImportError, RuntimeError) as error:  # the text of each names what to install
         raise PeerError(str(error)) from None
     return f"pyspark {importlib.metadata.version('pyspark')}"
 
 
 class SparkRead(Peer):
-    """A read on some cores."""
+    """A read on a number of cores."""
 
     divisor = 1
-    """Of the messages, that many-th part is read."""
+    """The read covers 1/divisor of the messages."""
     question: str
     """Reads of the same question must have the same answer."""
 
@@ -114,15 +114,15 @@ class SparkRead(Peer):
 
     @abstractmethod
     def query(self, data: FlightData, facts: Facts | None, report: Path) -> Query:
-        """What is asked. report: a directory for what the read tells of itself."""
+        """The query to run. report: a directory for the report of the read."""
 
     def rows(self, data: FlightData, facts: Facts | None) -> int:
-        """How many messages must be found."""
+        """Number of messages that the read must find."""
         return data.messages(self.divisor)
 
 
 class JournalFields(SparkRead):
-    """Eight fields of the payloads of journals. Only the column `data` is asked for."""
+    """Eight fields of the payloads of journals. Only the column `data` is read."""
 
     question = "fields"
     schema: str | None = f"data struct<{FIELDS}>"
@@ -145,14 +145,14 @@ class JournalFields(SparkRead):
 
 
 class JournalColumns(JournalFields):
-    """The same, without saying which columns are wanted: all of them are made."""
+    """The same without a list of columns, so that all columns are made."""
 
     schema = None
     options = (("schema", FIELDS),)
 
 
 class JournalPart(JournalFields):
-    """Eight fields of some of the messages, which options choose."""
+    """Eight fields of the messages that options select."""
 
     def __init__(self, name: str, title: str, kind: str) -> None:
         super().__init__(name, title)
@@ -179,7 +179,7 @@ class JournalPart(JournalFields):
 
 
 class JournalPayloads(JournalFields):
-    """The payloads of journals as they stand."""
+    """The unparsed payloads of journals."""
 
     question = "payloads"
 

@@ -1,7 +1,7 @@
 """Spark sessions, each in a process of its own: a process has at most one, and scenarios compare several.
 
-A session of `n` cores has the master `local[n]` and is, with JVM and Python workers, confined to `n` processors:
-what it does per second is what that many processors do, whoever of them does it.
+A session of `n` cores has the master `local[n]` and is, with JVM and Python workers, confined to `n` processors. So its
+rates are those of `n` processors, whether the JVM or Python does the work.
 """
 
 import os
@@ -31,32 +31,32 @@ _SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": MEMORY,
-    # What docs/spark.md advises; readers that make no use of Python do not notice.
+    # The settings that docs/spark.md advises; they do not affect readers without Python.
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.driver.extraJavaOptions": "-Darrow.enable_unsafe_memory_access=true",
     "spark.sql.session.timeZone": "UTC",
 }
 
 _session: Any = None
-"""Of this process, if it is one that has a session."""
+"""The session of this process, if it has one."""
 
 
 @dataclass(frozen=True)
 class Query:
-    """One read and what is made of it: all of it is part of the time that is measured."""
+    """One read and its aggregates; all of it is measured."""
 
     format: str
     path: Path
     schema: str | None
     selection: str
-    """What of the columns goes into the aggregates."""
+    """The expressions of columns for the aggregates."""
     aggregates: tuple[str, ...]
     options: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a query gave, and what it took."""
+    """The result of a query, and its cost."""
 
     row: tuple[Any, ...]
     elapsed_s: float
@@ -70,7 +70,7 @@ class SparkProcess:
         self._executor = ProcessPoolExecutor(1, get_context("spawn"), _start, (cores, str(directory)))
 
     def call(self, function: Callable[Concatenate[Any, A], R], *args: A.args, **kwargs: A.kwargs) -> R:
-        """The result of a function that gets the session first. Raises PeerError."""
+        """Call a function with the session as first argument; return its result. Raises PeerError."""
         return self._executor.submit(_called, function, *args, **kwargs).result()
 
     def close(self) -> None:
@@ -104,7 +104,7 @@ def _called(function: Callable[Concatenate[Any, A], R], *args: A.args, **kwargs:
     try:
         return function(_session, *args, **kwargs)
     except Exception as error:
-        # Those of Spark do not travel between processes.
+        # Exceptions of Spark cannot be pickled.
         raise PeerError(f"{type(error).__name__}: {str(error)[:FAILURE_CHARACTERS_MAX]}") from None
 
 
@@ -113,7 +113,7 @@ def _stop() -> None:
 
 
 def ask(session: Any, query: Query) -> Answer:
-    """The answer of a query, from making the reader to the row."""
+    """Run a query, from making the reader to the row; return the answer."""
     before = _used_cpu()
     began_s = time.perf_counter()
     reader = session.read.format(query.format).options(**dict(query.options))
@@ -126,7 +126,7 @@ def ask(session: Any, query: Query) -> Answer:
 
 
 def _used_cpu() -> CpuTime:
-    """Of the JVM and of the Python processes, as far as they still run: a worker that plans a read has ended."""
+    """Processor time of the JVM and of running Python processes. A worker that planned a read has already ended."""
     used = {"JVM": 0.0, "Python": 0.0}
     for process in psutil.Process().children(recursive=True):
         try:

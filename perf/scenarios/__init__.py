@@ -1,4 +1,4 @@
-"""The questions the suite answers, by name, and how a user chooses among them and those who take part."""
+"""The scenarios of the suite by name, and the selection of scenarios and peers."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -44,7 +44,7 @@ SCENARIOS: dict[str, Scenario[Any]] = {
 
 
 def is_chosen(name: str, wanted: str) -> bool:
-    """Whether a name, such as `redis-always`, is the one wanted, or of the wanted family, such as `redis`."""
+    """True if a name, such as `redis-always`, is the wanted name or of the wanted family, such as `redis`."""
     return name == wanted or name.startswith(f"{wanted}-")
 
 
@@ -54,7 +54,7 @@ def families(names: Iterable[str]) -> list[str]:
 
 
 def chosen_scenarios(wanted: str) -> list[Scenario[Any]]:
-    """One, those of a family, or `all`. ValueError: there is none."""
+    """One scenario, those of a family, or `all`. Raises ValueError if there is none."""
     found = [scenario for name, scenario in SCENARIOS.items() if wanted == "all" or is_chosen(name, wanted)]
     if not found:
         raise ValueError(f"no scenario is called {wanted}; there are {', '.join(SCENARIOS)}")
@@ -62,7 +62,7 @@ def chosen_scenarios(wanted: str) -> list[Scenario[Any]]:
 
 
 def chosen_peers(scenarios: Sequence[Scenario[Any]], wanted: Sequence[str]) -> list[list[Peer]]:
-    """Of each scenario those who take part and are wanted, by name or family; all if nothing is wanted."""
+    """The chosen peers of each scenario, by name or family; all if `wanted` is empty."""
     if not wanted:
         return [list(scenario.peers) for scenario in scenarios]
     known = [peer.name for scenario in SCENARIOS.values() for peer in scenario.peers]

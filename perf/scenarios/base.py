@@ -1,4 +1,4 @@
-"""What a scenario is: one question, who takes part, how one run of one of them is measured, and a table."""
+"""The base class of scenarios: a question, its peers, the measurement of one run of a peer, and a table."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -18,11 +18,11 @@ class Scenario(ABC, Generic[P]):
     name: ClassVar[str]
     question: ClassVar[str]
     peers: Sequence[P]
-    """Who takes part, this server first."""
+    """The peers, this server first."""
 
     @contextmanager
     def prepared(self, peers: Sequence[P], settings: Settings, base: Path) -> Iterator[None]:
-        """What all repetitions share exists meanwhile; `base` is a directory for data."""
+        """A context in which the data that all repetitions share exists; `base` is a directory for data."""
         yield
 
     @abstractmethod

@@ -1,7 +1,7 @@
-"""What filters cost, in one process: against libraries, per message type, and with many subscriptions.
+"""The cost of filters in one process: against libraries, per message type, and with many subscriptions.
 
-All peers of a scenario work on the very same messages (`perf.orders`), each repetition in a fresh process, and each is
-checked before anything is timed (`perf.peers.process`).
+All peers of a scenario work on the same messages (`perf.orders`), each repetition in a fresh process. Each peer is
+checked before the measurement (`perf.peers.process`).
 """
 
 import tempfile
@@ -41,7 +41,7 @@ class FilterScenario(Scenario[ProcessPeer]):
         return in_own_process(measure, peer, self.corpus, settings.seconds or DEFAULT_LENGTH_S)
 
     def title(self, settings: Settings, matching: int, filter_: str) -> str:
-        """`matching` of all messages match `filter_`."""
+        """The title of the table. `matching`: the number of messages that match `filter_`."""
         count = self.corpus.count
         return (
             f"**{self.name}** ({count:,} messages, of which {matching / count:.0%} match {filter_}; "
@@ -52,7 +52,7 @@ class FilterScenario(Scenario[ProcessPeer]):
 class FilterLibraries(FilterScenario):
     name = "filter-libraries"
     question = (
-        "JSON messages per second and core through a filter of five predicates, against what Python has"
+        "JSON messages per second and core through a filter of five predicates, against Python libraries"
     )
     peers = (
         FilteredPeer("amps", "this server, from log to frame"),
@@ -63,7 +63,7 @@ class FilterLibraries(FilterScenario):
     def table(self, settings: Settings, results: Sequence[PeerResult]) -> list[str]:
         return tables.lines(
             self.title(settings, sum(self.corpus.matching), "five predicates"),
-            ["peer", "messages/s and core", "ours is", "µs/message", "slowest … fastest run"],
+            ["peer", "messages/s and core", "ratio", "µs/message", "slowest … fastest run"],
             [
                 [
                     result.peer.title,
@@ -80,11 +80,11 @@ class FilterLibraries(FilterScenario):
 class FilterTypes(FilterScenario):
     """Each type twice, with the filter and without.
 
-    What is above the cost of delivering the messages that match is what reading fields and evaluating cost.
+    The difference to delivering the matching messages is the cost of reading fields and evaluating.
     """
 
     name = "filter-types"
-    question = "What the filter of five predicates costs per message type"
+    question = "The cost of the filter of five predicates per message type"
     default_messages = 50_000
     peers = tuple(
         peer

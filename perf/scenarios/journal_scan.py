@@ -1,8 +1,8 @@
-"""How fast journals are gone through: checked, searched, compressed, and the same when they are compressed.
+"""The speed of checking, searching and compressing journals, and of checking compressed journals.
 
 A log is written once, and the server stopped. Two rows have to wait for the device: checking, and plain reading of the
-same files. All others find the log in memory and show what the work costs. Rates of compressed journals are of their
-content.
+same files. All others find the log in memory and show the cost of the work. Rates of compressed journals refer to their
+uncompressed content.
 """
 
 import os
@@ -81,7 +81,7 @@ class JournalScan(ServerScenario):
 
 
 def run(command: list[str], expected: int = 0) -> None:
-    """Raises CalledProcessError."""
+    """Run a command. Raises CalledProcessError if its exit status is not the expected one."""
     done = subprocess.run(
         command, stdout=subprocess.DEVNULL, env={**os.environ, "COLUMNS": "80"}, check=False
     )

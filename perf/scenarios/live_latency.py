@@ -1,8 +1,8 @@
-"""Time from publisher to subscriber at a fixed rate, nothing stored in between being waited for.
+"""Time from publisher to subscriber at a fixed rate, without waiting for storage.
 
 Publisher and subscriber are two connections of one process, so one clock times both ends: the send time
-travels in the payload. A timer of the kernel paces the sender; a tick that comes late is sent late and
-stamped late, so the measuring process's own delays do not count against the server.
+travels in the payload. A timer of the kernel paces the sender. A message of a late tick is sent late and
+stamped late, so delays of the measuring process do not count against the server.
 """
 
 import array
@@ -34,7 +34,7 @@ BURST_LIMIT = 100
 
 
 class PeriodicTimer:
-    """A timerfd: readable once per period; reading tells how many periods have passed."""
+    """A timerfd: readable once per period; reading returns the number of periods that have passed."""
 
     def __init__(self, period_ns: int) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
@@ -58,7 +58,7 @@ class PeriodicTimer:
 
 
 class Arrivals:
-    """Finds send times in the subscriber's bytes."""
+    """Finds send times in the bytes that the subscriber receives."""
 
     def __init__(self) -> None:
         self.latencies_ns = array.array("q")
@@ -77,7 +77,7 @@ class Arrivals:
 
 
 def run(pair: LivePair, rate: int, seconds: float) -> tuple[Arrivals, int]:
-    """Send at `rate` for `seconds`, receive all of it; the arrivals and the number sent."""
+    """Send at `rate` for `seconds` and receive every message; return the arrivals and the number sent."""
     command = bytearray(pair.prefix + payload() + pair.suffix)
     stamp = slice(
         len(pair.prefix) + timestamp_offset(), len(pair.prefix) + timestamp_offset() + TIMESTAMP_DIGITS
@@ -147,7 +147,7 @@ class LiveLatency(ServerScenario):
         rate = settings.rate or DEFAULT_RATE
         return tables.lines(
             f"**{self.name}** ({rate:,} messages/s for {length_s:g} s, median of {settings.repetitions})",
-            ["peer", "p50 µs", "p99 µs", "p99.9 µs", "p50: ours better by", "p99: ours better by"],
+            ["peer", "p50 µs", "p99 µs", "p99.9 µs", "p50: ratio", "p99: ratio"],
             [
                 [
                     result.peer.title,

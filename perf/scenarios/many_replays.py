@@ -1,10 +1,10 @@
-"""What thousands of replays at different places of a log cost those who publish.
+"""The cost to publishers of thousands of replays at different places of a log.
 
-The log is filled, the page cache is told to forget it (as far as the kernel does), then subscriptions begin all over
+The log is filled and dropped from the page cache, as far as the kernel does that. Then subscriptions begin all over
 it. A publisher is measured before and meanwhile: throughput until acknowledged, and the latency of single messages. The
-replays' readers are a process of its own that only empties its sockets and counts bytes.
+readers of the replays are another process, which only empties its sockets and counts bytes.
 
-Two ways to replay: at a slow rate each, as of dashboards that follow an old day; and as fast as it goes.
+There are two kinds of replay: at a slow rate each, like dashboards that follow an old day; and without a limit.
 """
 
 import multiprocessing
@@ -40,7 +40,7 @@ PUBLISHED = 200_000
 
 class ManyReplays(ServerScenario):
     name = "many-replays"
-    question = "What 10,000 replays all over the log cost those who publish"
+    question = "The cost to publishers of 10,000 replays all over the log"
     peers = (AmpsPeer(),)
 
     def measure_server(self, server: ServerPeer, settings: Settings) -> Measurement:
@@ -103,7 +103,7 @@ class ManyReplays(ServerScenario):
 
 
 def forget(directory: Path) -> None:
-    """Ask the kernel to give up the pages of the journals. Those that a process has mapped and touched stay."""
+    """Ask the kernel to drop the pages of the journals. Pages that a process has mapped and touched stay."""
     for path in directory.glob("*.journal"):
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -114,7 +114,7 @@ def forget(directory: Path) -> None:
 
 
 def publisher_figures(server: AmpsPeer, label: str) -> dict[str, float]:
-    """Throughput of one publisher, and the latency of a message after the other."""
+    """Throughput of one publisher, and the latency of single messages, one after the other."""
     lanes = server.publish_lanes(1, PUBLISHED)
     pumped = pump(lanes, LOADING_LIMIT_S)
     lanes[0].sock.close()
@@ -140,7 +140,7 @@ def publisher_figures(server: AmpsPeer, label: str) -> dict[str, float]:
 
 
 class Readers:
-    """Subscriptions all over the log, and a process that takes what they bring."""
+    """Subscriptions all over the log, and a process that reads their messages."""
 
     def __init__(self, server: AmpsPeer, stored_by: int, messages: int, options: str) -> None:
         chance = random.Random(1)
@@ -160,12 +160,12 @@ class Readers:
 
     def __enter__(self) -> "Readers":
         self._process.start()
-        time.sleep(SETTLE_S)  # places are found, everybody has begun
+        time.sleep(SETTLE_S)  # all replays have found their places and begun
         self._began = time.perf_counter(), self._received.value
         return self
 
     def messages_per_s(self) -> float:
-        """Since the beginning, from the bytes that have come."""
+        """Messages per second since the beginning, from the bytes received."""
         began_s, before = self._began
         return float((self._received.value - before) / FRAME_BYTES / (time.perf_counter() - began_s))
 
@@ -178,11 +178,11 @@ class Readers:
 
 
 FRAME_BYTES = PAYLOAD_BYTES + 80
-"""What a message takes on the wire: near enough to tell how many there were."""
+"""Approximate bytes of a message on the wire, to compute the number of messages."""
 
 
 def empty(sockets: Sequence[socket.socket], received: "Synchronized[int]") -> None:
-    """Take everything that comes. Ends by being killed."""
+    """Read from all sockets until the process is killed."""
     selector = selectors.EpollSelector()
     for sock in sockets:
         sock.setblocking(False)

@@ -1,6 +1,6 @@
 """Publishes per second until acknowledged as stored.
 
-What "stored" means is each peer's own: this server acknowledges after fdatasync, the others in their defaults
+The meaning of "stored" depends on the peer: this server acknowledges after fdatasync, the others by default
 before it. The clock runs from the first byte sent to the last acknowledgement received.
 """
 

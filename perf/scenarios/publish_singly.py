@@ -1,7 +1,7 @@
 """Publishes per second of a client that writes each message by itself, recorded and not.
 
-Many small writes come to the server as they are made: nothing but the server's own batching makes few large pieces
-of them. The clock runs from the first write until the server confirms the last message.
+The server receives many small writes: only its own batching makes few large pieces of them. The clock runs from the
+first write until the server confirms the last message.
 """
 
 import time
@@ -18,7 +18,7 @@ WARM_UP_MESSAGES = 20_000
 
 
 def write_singly(writer: SingleWriter) -> None:
-    """Write each message with a call of its own, and wait for what confirms the last."""
+    """Write each message with a call of its own, and wait for the confirmation of the last."""
     load = writer.load
     send, data, size = writer.sock.sendall, load.data, load.message_bytes
     for at in range(0, load.count * size, size):

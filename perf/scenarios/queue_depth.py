@@ -1,7 +1,7 @@
 """A queue that is filled without consumers and drained by four: messages per second of both, and memory per message.
 
-Memory is what the server's processes hold at that depth, less what they held before, warmed up (`perf.memory`). Who
-does not reach the depth in the time of a run is measured at the depth it has reached.
+Memory is the memory of the server's processes at that depth, less their memory before, warmed up (`perf.memory`). A
+peer that does not reach the depth in the time of a run is measured at the depth it has reached.
 """
 
 import time
@@ -21,7 +21,7 @@ DEFAULT_MESSAGES = 10_000_000
 DEFAULT_LIMIT_S = 30.0
 CONSUMERS = 4
 FILLING_IS_FASTER = 2
-"""At most, than publishing and consuming at once: decides how much load is built."""
+"""Upper bound of the speed of filling, relative to publishing and consuming at once; sets the load to build."""
 
 
 class QueueDepth(QueueScenario):
@@ -76,9 +76,9 @@ class QueueDepth(QueueScenario):
                 "filled messages/s",
                 "drained messages/s",
                 "bytes of memory/message",
-                "filling: ours is",
-                "draining: ours is",
-                "memory: ours better by",
+                "filling: ratio",
+                "draining: ratio",
+                "memory: ratio",
             ],
             [
                 [
@@ -97,5 +97,5 @@ class QueueDepth(QueueScenario):
 
 
 def memory_bytes(server: QueuePeer) -> int:
-    """Of all processes of a server."""
+    """Memory of all processes of a server."""
     return held_bytes(process.pid for process in server.processes())

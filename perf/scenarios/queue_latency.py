@@ -1,4 +1,4 @@
-"""Time from publisher to consumer through a queue, at a rate that all can do.
+"""Time from publisher to consumer through a queue, at a rate that every peer reaches.
 
 Publisher and consumer are two connections of one process, so one clock times both ends: the send time travels in the
 payload. A timer of the kernel paces the sender; a tick that comes late is sent late and stamped late. The consumer
@@ -59,7 +59,7 @@ class QueueLatency(QueueScenario):
         rate = settings.rate or DEFAULT_RATE
         return tables.lines(
             f"**{self.name}** ({rate:,} messages/s for {length_s:g} s, median of {settings.repetitions})",
-            ["peer", "p50 µs", "p99 µs", "p99.9 µs", "p50: ours better by", "p99: ours better by"],
+            ["peer", "p50 µs", "p99 µs", "p99.9 µs", "p50: ratio", "p99: ratio"],
             [
                 [
                     result.peer.title,
@@ -96,7 +96,7 @@ def run(lane: Lane, consumer: Consumer, rate: int) -> Arrivals:
 
 
 class Paced:
-    """One publisher and one consumer, both blocking, of which only what is ready is used."""
+    """One publisher and one consumer with blocking sockets, which are used only when they are ready."""
 
     def __init__(self, lane: Lane, consumer: Consumer, timer: PeriodicTimer) -> None:
         self.lane = lane

@@ -1,8 +1,8 @@
-"""How long a server takes to be ready with a deep queue.
+"""Seconds until a server with a deep queue is ready.
 
 The queue is filled once per run. Then the server is started again and again: after an orderly stop, after it was
-killed, and without the copy of its queues (`queue.cache`), so that it makes them of the whole log. What it says of the
-queue's depth must be what was published.
+killed, and without the copy of its queues (`queue.cache`), so that it rebuilds them from the whole log. The depth that
+it reports must be the number of published messages.
 """
 
 import re
@@ -23,7 +23,7 @@ DEPTH = re.compile(r"queues: ([\d,]+) messages in queues")
 STARTS = {
     "stopped": "after an orderly stop",
     "killed": "after SIGKILL",
-    "without_cache": "without `queue.cache`, of the whole log",
+    "without_cache": "without `queue.cache`, from the whole log",
 }
 
 
@@ -52,7 +52,7 @@ class QueueRestart(ServerScenario):
 
 
 def measure_starts(server: AmpsQueue, messages: int) -> dict[str, float]:
-    """Seconds of each of STARTS, for a server that runs and has so many messages in its queues."""
+    """Seconds of each of STARTS, for a running server with `messages` messages in its queues."""
     values: dict[str, float] = {}
     server.stop()
     for label in STARTS:
@@ -75,7 +75,7 @@ def start_rows(result: PeerResult) -> list[list[str]]:
 
 
 def check_depth(server: AmpsQueue, messages: int) -> None:
-    """Raises PeerError: the server that has just started does not say that so many messages are in its queues."""
+    """Raises PeerError if the server that has just started does not report `messages` messages in its queues."""
     found = DEPTH.search((server.directory / "output.txt").read_text(errors="replace"))
     if found is None or int(found[1].replace(",", "")) != messages:
         raise PeerError(f"{messages:,} messages were in the queues, and after a start: {found and found[1]}")

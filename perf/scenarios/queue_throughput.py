@@ -1,8 +1,8 @@
 """Messages per second through a queue while 1, 2, 4 and 8 consumers take and acknowledge them.
 
 The clock runs from the first byte sent to the last acknowledgement, of publishes and of messages, that the server has
-confirmed. Publishers go as fast as acknowledgements let them; whatever is ahead of the consumers waits in the queue.
-Each number of consumers gets a server of its own, so that none pays for what the one before has left in memory.
+confirmed. Publishers are limited only by acknowledgements; messages wait in the queue if consumers are slower.
+Each number of consumers gets a server of its own, so that memory of the run before has no effect.
 """
 
 import time
@@ -49,7 +49,7 @@ class QueueThroughput(Scenario[QueuePeer]):
             [
                 "peer",
                 *(f"{count} consumer{'s' if count > 1 else ''}" for count in CONSUMERS),
-                "best: ours is",
+                "best: ratio",
                 "server CPU µs/message",
             ],
             [
@@ -65,7 +65,7 @@ class QueueThroughput(Scenario[QueuePeer]):
 
 
 def measure_consumers(peer: QueuePeer, settings: Settings, base: Path, count: int) -> Measurement:
-    """One run with so many consumers."""
+    """One run with `count` consumers."""
     with fresh_server(peer, base) as server:
         messages = settings.messages or int(server.pace * (settings.seconds or DEFAULT_LENGTH_S))
         warm_up(server)
@@ -81,7 +81,7 @@ def measure_consumers(peer: QueuePeer, settings: Settings, base: Path, count: in
 
 
 def sum_of(used: Sequence[CpuTime]) -> CpuTime:
-    """Of several runs, by process."""
+    """The sum of several runs, by process."""
     names = {name for cpu in used for name in cpu.by_process}
     return CpuTime({name: sum(cpu.by_process.get(name, 0.0) for cpu in used) for name in sorted(names)})
 

@@ -1,8 +1,8 @@
-"""What many queues with expressions and many topics cost: at the first message of each topic, and at starts.
+"""The cost of many queues with expressions and many topics: at the first message of each topic, and at starts.
 
-Every queue takes the topics of one expression, of several kinds, and every topic feeds some of them. One message is
-published to each topic, which is the first that the server hears of it. Then the server is started again and again, as
-for `queue-restart`; it holds all topics of the log against the queues.
+Every queue has one expression, of several kinds, and every topic matches some of them. One message is
+published to each topic; it is the topic's first message on the server. Then the server is started again and again, as
+for `queue-restart`. At each start it matches all topics of the log with the queues.
 """
 
 import time
@@ -80,5 +80,5 @@ def publish_to_each(server: AmpsQueue, topics: int) -> float:
 
 
 def feeds_a_queue(number: int) -> bool:
-    """Whether the topic of this number is one that the expression of the queue of this number takes."""
+    """True if the topic of this number matches the expression of the queue of this number."""
     return number % len(KINDS) != 2

@@ -1,8 +1,9 @@
-"""What the scenarios about queues share: who takes part, and what is checked after each run.
+"""The common part of the scenarios about queues: the peers, and the check after each run.
 
-All peers store what is queued, each at its safest and at its default: in one, an acknowledged publish is on the disk,
-in the other on its way there. Consumers may have `PREFETCH` messages that they have not acknowledged, and acknowledge
-`ACK_BATCH` at a time. After a run the queue must be empty: every message was delivered once and acknowledged.
+All peers store queued messages, each in its safest and in its default configuration. In the safest, an acknowledged
+publish is on the disk; in the default, it is written later. Consumers may hold `PREFETCH` unacknowledged messages, and
+acknowledge `ACK_BATCH` at a time. After a run the queue must be empty: every message was delivered once and
+acknowledged.
 """
 
 import os
@@ -31,7 +32,7 @@ QUEUE_PEERS = (
 )
 
 WARM_UP_S = 0.5
-"""About how long it takes."""
+"""Approximate length of the warm-up."""
 
 
 class QueueScenario(ServerScenario):
@@ -41,7 +42,7 @@ class QueueScenario(ServerScenario):
 
 
 def pass_through(server: QueuePeer, publishers: int, consumers: int, messages: int) -> Exchanged:
-    """So many messages, from publishers to consumers. What earlier runs left to be written to the disk is first."""
+    """Pass messages from publishers to consumers, after writing out dirty pages of earlier runs."""
     os.sync()
     lanes = server.publish_lanes(publishers, messages)
     stored = sum(lane.load.count for lane in lanes)
@@ -52,12 +53,12 @@ def pass_through(server: QueuePeer, publishers: int, consumers: int, messages: i
 
 
 def warm_up(server: QueuePeer) -> None:
-    """Code is loaded and buffers have been used."""
+    """Pass some messages, so that code is loaded and buffers have been used."""
     pass_through(server, 2, 2, int(server.pace * WARM_UP_S))
 
 
 def hang_up(server: QueuePeer, lanes: Sequence[Lane], consumers: Sequence[Consumer]) -> None:
-    """End of a run: close its connections. PeerError: the queue is not empty."""
+    """End a run: close its connections. Raises PeerError if the queue is not empty."""
     for sock in (*(lane.sock for lane in lanes), *(consumer.sock for consumer in consumers)):
         sock.close()
     if left := server.left():

@@ -1,9 +1,9 @@
-"""How long a server takes to be ready on a large log, and how fast a log is checked.
+"""Seconds until a server is ready on a large log, and the speed of checking a log.
 
 A log of many journals is written once per run. Then the server is started on it again and again: after an orderly stop,
-after it was killed, without the file about publishers, and without the index of one journal, which has to be made anew
-by reading that journal. `amps journal verify` is the same program's check of every record. It and the reading that it
-is compared with find nothing in memory, whatever was done before.
+after it was killed, without `clients.ack`, and without the index of one journal, which it makes again by reading
+that journal. `amps journal verify` checks every record. The log is dropped from memory before it, and before the plain
+reading that it is compared with.
 """
 
 import os
@@ -35,7 +35,7 @@ STARTS = {
 
 
 class SmallJournals(AmpsPeer):
-    """This server with 200 journals where it would have 20."""
+    """This server with small journals: 200 instead of 20."""
 
     journal_size = "100MB"
 
@@ -103,7 +103,7 @@ class Recovery(ServerScenario):
 
 
 def fill(server: AmpsPeer, messages: int) -> None:
-    """Publish that many messages. Raises PeerError."""
+    """Publish `messages` messages. Raises PeerError."""
     for first in range(0, messages, MESSAGES_PER_LOAD):
         count = min(MESSAGES_PER_LOAD, messages - first)
         lanes = server.publish_lanes(1, count)
@@ -113,7 +113,7 @@ def fill(server: AmpsPeer, messages: int) -> None:
 
 
 def forget(paths: Sequence[Path]) -> None:
-    """Have the kernel give up what it holds of files in memory: whoever reads them then waits for the device."""
+    """Ask the kernel to drop files from the page cache, so that readers wait for the device."""
     for path in paths:
         with path.open("rb") as file:
             os.fsync(file.fileno())
@@ -121,7 +121,7 @@ def forget(paths: Sequence[Path]) -> None:
 
 
 def start(server: AmpsPeer) -> float:
-    """Start a server on its log again. Seconds until it says that it is ready."""
+    """Start a server on its log again; return the seconds until it logs that it is ready."""
     arguments = server.command()
     output_path = server.directory / "output.txt"
     with output_path.open("wb") as output:
@@ -141,7 +141,7 @@ def start(server: AmpsPeer) -> float:
 
 
 def kill(server: AmpsPeer) -> None:
-    """All of its processes at once."""
+    """Kill all processes of the server at once."""
     assert server.process is not None
     os.killpg(server.process.pid, signal.SIGKILL)
     server.process.wait()

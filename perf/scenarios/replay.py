@@ -1,7 +1,7 @@
 """Stored messages per second to one reader that begins with the first one.
 
-The log is filled first, and lies in the page cache; but by default this server has given most of it back, so that it is
-measured both ways. The reader counts messages by their marker byte.
+The log is filled first, and lies in the page cache. By default this server drops most of it from there, so it is
+measured with both settings. The reader counts messages by their marker byte.
 """
 
 import time
@@ -38,7 +38,7 @@ class Replay(ServerScenario):
             raise PeerError(f"only {stored} of {messages} messages could be stored in {LOADING_LIMIT_S:g} s")
         time.sleep(SETTLE_S)
         reader = server.reader(messages)
-        # The tail of what was received before stays in front of each chunk, so that `advance` sees whole ends.
+        # The tail of the bytes received before stays in front of each chunk, so that `advance` sees whole ends.
         buffer = bytearray(RECEIVE_BYTES)
         view = memoryview(buffer)
         counter = MarkerCounter(buffer)

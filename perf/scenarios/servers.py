@@ -51,7 +51,7 @@ def rate_table(title: str, details: Sequence[str], results: Sequence[PeerResult]
     details = [f"{PAYLOAD_BYTES}-byte payloads, {most:,} messages", *details]
     return tables.lines(
         f"**{title}** ({', '.join(details)})",
-        ["peer", "messages/s", "ours is", "server CPU µs/message", "slowest … fastest run"],
+        ["peer", "messages/s", "ratio", "server CPU µs/message", "slowest … fastest run"],
         [
             [
                 result.peer.title,

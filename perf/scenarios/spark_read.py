@@ -1,9 +1,9 @@
-"""Journals in Spark: how fast they are read, next to what Spark reads itself, and whether cost follows what is read.
+"""Journals in Spark: the speed of reading them, next to Spark's own formats, and the cost of reading parts.
 
 The messages are real flight records (`perf.peers.spark_data`), the same ones in journals, lines of JSON and Parquet.
 There is one Spark session for each number of cores, in a process of its own that is confined to as many processors
-(`perf.peers.spark_session`); reads take turns in them. Every read is asked once before anything is timed, and every
-answer is compared: with how many messages there are, and with what the others answer.
+(`perf.peers.spark_session`); reads take turns in them. Every read runs once before the measurement. Every answer is
+compared with the number of messages, and with the answers of the other reads.
 """
 
 import tempfile
@@ -56,7 +56,7 @@ def _compared(cores: int) -> tuple[SparkRead, ...]:
 
 class SparkReadScenario(Scenario[SparkRead]):
     name = "spark-read"
-    question = "Messages per second and core out of journals into Spark, against JSON and Parquet files"
+    question = "Messages per second and core from journals into Spark, against JSON and Parquet files"
     peers = (
         *(peer for cores in CORES for peer in _compared(cores)),
         JournalColumns(*COLUMNS),
@@ -68,17 +68,17 @@ class SparkReadScenario(Scenario[SparkRead]):
     data: FlightData
     facts: Facts | None
     payload_bytes: int
-    """Of all messages."""
+    """Bytes of the payloads of all messages."""
     report: Path
-    """A directory where reads tell what they have read."""
+    """A directory for the reports of reads."""
     sessions: dict[int, SparkProcess]
-    """By number of cores."""
+    """The sessions by number of cores."""
     answers: dict[str, tuple[object, ...]]
-    """By question; all who are asked must answer the same."""
+    """The answers by question; all reads of a question must have the same answer."""
 
     @contextmanager
     def prepared(self, peers: Sequence[SparkRead], settings: Settings, base: Path) -> Iterator[None]:
-        """Raises PeerError."""
+        """Make the data and start the sessions. Raises PeerError."""
         count = settings.messages or DEFAULT_MESSAGES
         if count < MESSAGES_MIN:
             raise PeerError(f"{self.name} takes at least {MESSAGES_MIN:,} messages")
@@ -113,7 +113,7 @@ class SparkReadScenario(Scenario[SparkRead]):
             yield
 
     def measure(self, peer: SparkRead, settings: Settings, base: Path) -> Measurement:
-        """Raises PeerError if the answer is not what it must be."""
+        """Run one read. Raises PeerError if the answer is wrong."""
         query = peer.query(self.data, self.facts, self.report)
         answer = self.sessions[peer.cores].call(ask, query)
         rows = peer.rows(self.data, self.facts)
@@ -121,7 +121,7 @@ class SparkReadScenario(Scenario[SparkRead]):
             raise PeerError(f"{peer.name} has found {answer.row[0]} messages instead of {rows}")
         if self.answers.setdefault(peer.question, answer.row) != answer.row:
             raise PeerError(
-                f"{peer.name} answers {answer.row}, another one {self.answers[peer.question]}, about the same messages"
+                f"{peer.name} returns {answer.row}, another read {self.answers[peer.question]}, for the same messages"
             )
         values = {
             "messages_per_s": round(rows / answer.elapsed_s),
@@ -147,7 +147,7 @@ class SparkReadScenario(Scenario[SparkRead]):
 
     @staticmethod
     def _rates(title: str, by_name: dict[str, PeerResult]) -> list[str]:
-        """Messages per second on one core and on two, and how many times the one of files ours is."""
+        """Messages per second on one core and on two, and the ratios of journals to files."""
         rows = []
         for number, (name, text) in enumerate((*RATES, COLUMNS)):
             row = [text]
@@ -160,7 +160,7 @@ class SparkReadScenario(Scenario[SparkRead]):
                 )
             if any(row[1:]):
                 rows.append(row)
-        columns = ["read", "messages/s on 1 core", "ours is", "messages/s on 2 cores", "ours is"]
+        columns = ["read", "messages/s on 1 core", "ratio", "messages/s on 2 cores", "ratio"]
         return tables.lines(title, columns, rows) if rows else []
 
     @staticmethod
@@ -177,7 +177,7 @@ class SparkReadScenario(Scenario[SparkRead]):
             for result in found
         ]
         return tables.lines(
-            "Cost by what there is (8 fields, 1 core):", ["messages", "s", "µs/message"], rows
+            "Cost by the size of the log (8 fields, 1 core):", ["messages", "s", "µs/message"], rows
         )
 
     @staticmethod
@@ -199,4 +199,4 @@ class SparkReadScenario(Scenario[SparkRead]):
                 ]
             )
         columns = ["read", "messages", "bytes read, of all", "s", "time, of a read of all"]
-        return tables.lines("Cost by what is read (8 fields, 1 core):", columns, rows) if rows else []
+        return tables.lines("Cost by part read (8 fields, 1 core):", columns, rows) if rows else []
