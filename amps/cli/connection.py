@@ -1,7 +1,8 @@
-"""From the options that name a server to a client.
+"""The options for a server, and the client created from them.
 
 `-server [scheme://][user:password@]host:port` together with protocol, message type, scheme and URI options becomes a
-connection string; it may be one already, or begin like one. The password is never shown: messages use `safe_uri`.
+connection string; its value may also be a whole connection string, or the beginning of one. The password is never
+shown: messages use `safe_uri`.
 """
 
 import functools
@@ -45,11 +46,11 @@ class Connection:
     certificate: Path | None = None
     key: Path | None = None
     type_was_given: bool = False
-    """Whether `message_type` is the user's word, and not the default."""
+    """Whether the user set `message_type`; False for the default."""
 
     @property
     def uri(self) -> str:
-        """The connection string. What `-server` says itself beats the other options."""
+        """The connection string. Parts in `-server` take precedence over the other options."""
         told, location = self._told_scheme
         location, _, own_query = location.partition("?")
         authority, _, path = location.partition("/")
@@ -74,21 +75,21 @@ class Connection:
         return parse_uri(self.uri).message_type or self.message_type
 
     def check(self) -> None:
-        """Wrong usage is told before anything is connected."""
+        """Raise UsageError for contradictory options, before anything is connected."""
         told, _ = self._told_scheme
         if told and self.scheme is not None and self.scheme != told:
             raise click.UsageError(
-                f"-server says {told}, and -urischeme {self.scheme}: leave one of them out"
+                f"-server has the scheme {told}, and -urischeme {self.scheme}: leave one of them out"
             )
         if told and self.secure and self.scheme is None and told != "tcps":
-            raise click.UsageError(f"-secure yes is TLS, and -server says {told}: write tcps://")
+            raise click.UsageError(f"-secure yes is TLS, and -server has the scheme {told}: write tcps://")
         try:
             parsed = parse_uri(self.uri)
         except ConnectionException as error:
             raise click.UsageError(str(error)) from None
         if self.type_was_given and parsed.message_type not in (None, self.message_type):
             raise click.UsageError(
-                f"-type is {self.message_type}, and -server says {parsed.message_type}: leave one of them out"
+                f"-type is {self.message_type}, and -server has {parsed.message_type}: leave one of them out"
             )
 
     @property
@@ -106,7 +107,7 @@ class Connection:
             raise click.UsageError("-key is the private key of -cert, which is missing")
         try:
             context = ssl.create_default_context(cafile=self.ca_file)
-        except OSError as error:  # ssl.SSLError is one
+        except OSError as error:  # includes ssl.SSLError
             raise click.UsageError(f"-ca-file {self.ca_file} holds no usable certificate: {error}") from None
         if self.certificate is not None:
             try:
@@ -117,7 +118,7 @@ class Connection:
         return context
 
     def make_authenticator(self) -> Authenticator | None:
-        """`package.module:factory`, called without arguments."""
+        """Return the result of `package.module:factory`, called without arguments; None without the option."""
         if self.authenticator is None:
             return None
         module_name, _, attribute = self.authenticator.partition(":")
@@ -125,17 +126,17 @@ class Connection:
             raise self._no_authenticator("there is no module or no factory in that")
         try:
             made: Authenticator = getattr(importlib.import_module(module_name), attribute)()
-        except Exception as error:  # the user's own code: whatever it raises, the option names it
+        except Exception as error:  # the user's own code may raise any exception
             raise self._no_authenticator(f"{error.__class__.__name__}: {error}") from error
         if not callable(getattr(made, "authenticate", None)):
-            raise self._no_authenticator(f"what it made, {made!r}, has no method `authenticate`")
+            raise self._no_authenticator(f"its result {made!r} has no method `authenticate`")
         return made
 
     def _no_authenticator(self, why: str) -> click.UsageError:
         return click.UsageError(f"-authenticator {self.authenticator}: {why}; write package.module:factory")
 
     def client(self, *, publish_store: PublishStore | None = None, **more: Any) -> Client:
-        """A client for this server, not connected yet."""
+        """Return a client for this server, not connected yet."""
         return Client(
             None,
             self.uri,
@@ -147,7 +148,7 @@ class Connection:
 
 
 def login_name() -> str:
-    """Name of the user at the keyboard; a process without one is called `amps`."""
+    """Return the name of the login user; `amps` if the process has none."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -155,7 +156,7 @@ def login_name() -> str:
 
 
 class HeaderText(click.ParamType[str]):
-    """Text that goes to the server: not empty, and not bytes that are no text in this locale."""
+    """Text that is sent to the server: not empty, and valid in the encoding of the locale."""
 
     name = "text"
 
@@ -190,7 +191,7 @@ CONNECTION_OPTIONS = (
         "server",
         required=True,
         metavar="[SCHEME://][USER:PASSWORD@]HOST:PORT",
-        help="Server to connect to; tcps:// is TLS. A whole connection string, tcp://HOST:PORT/amps/json, will do.",
+        help="Server to connect to; tcps:// is TLS. May be a connection string: tcp://HOST:PORT/amps/json.",
     ),
     option(
         "proto",
@@ -203,9 +204,9 @@ CONNECTION_OPTIONS = (
     ),
     option("type", "message_type", default="json", show_default=True, help="Message type."),
     option("secure", type=YesNo(), default=False, help="Connect with TLS (scheme tcps)."),
-    option("urischeme", "scheme", help="Scheme of the connection string; beats -secure."),
+    option("urischeme", "scheme", help="Scheme of the connection string; overrides -secure."),
     option("uriopts", "uri_options", metavar="NAME=VALUE&…", help="Options of the connection string."),
-    option("authenticator", metavar="MODULE:FACTORY", help="Makes the object that supplies credentials."),
+    option("authenticator", metavar="MODULE:FACTORY", help="Factory of the authenticator."),
     option("ca-file", "ca_file", "cafile", type=FILE, help="Certificates to trust, for TLS."),
     option("cert", "certificate", type=FILE, help="Certificate to present, for TLS."),
     option("key", type=FILE, help="Private key of -cert."),
@@ -225,7 +226,7 @@ CONNECTION_FIELDS = (
 
 
 def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options; the command gets one argument `connection` for all of them."""
+    """Add the options; the command gets one argument `connection` for all of them."""
 
     @functools.wraps(command)
     def with_connection(**arguments: Any) -> Any:

@@ -1,7 +1,7 @@
 """`amps journal`: examine and manage the files of a transaction log.
 
-Looking (list, verify) works beside a running server. Changing is done here only while no server runs: the commands
-hold the directory's lock, and otherwise say to use the server's own actions.
+The commands list and verify work beside a running server. The others change files only while no server runs: they
+hold the directory's lock, and otherwise fail and refer to the server's own actions.
 """
 
 import os
@@ -46,7 +46,7 @@ def _choice(command: _Command) -> _Command:
 
 
 class _Failure(click.ClickException):
-    """Shown in one line, as all failures of commands are."""
+    """A failure, shown in one line like all failures of commands."""
 
     def show(self, file: Any = None) -> None:
         click.echo(f"error: {self.message}", err=True)
@@ -138,7 +138,7 @@ class _Bar:
     """A progress bar on a terminal, nothing elsewhere."""
 
     def __init__(self, what: str, total_bytes: int) -> None:
-        # Only these commands need it; the others do not wait for it to be loaded.
+        # Only these commands need it; the import here keeps other commands fast.
         from rich.console import Console
         from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -155,11 +155,11 @@ class _Bar:
         self._progress.stop()
 
     def advance(self, size_bytes: int) -> None:
-        """So much more is done."""
+        """Advance the bar by `size_bytes`."""
         self._progress.advance(self._task, size_bytes)
 
     def run(self, steps: Iterator[int]) -> None:
-        """Do a piece of work to its end."""
+        """Run a piece of work to its end."""
         for size_bytes in steps:
             self.advance(size_bytes)
 
@@ -179,7 +179,7 @@ def archive(
     from amps.journal.moving import archive_journal
 
     if archive is None:
-        raise _fail("say where to with -archive: the JournalArchiveDirectory of the configuration")
+        raise _fail("give -archive with the destination: the JournalArchiveDirectory of the configuration")
 
     def work(entry: "JournalEntry", instance_name: str) -> Iterator[int] | None:
         if entry.place.archived:
@@ -215,9 +215,9 @@ def compress(
 def remove(
     directory: Path, archive: Path | None, age: str | None, up_to: int | None, name: str | None
 ) -> None:
-    """Remove the oldest full journals, while no server runs on them. Their messages are gone for good.
+    """Remove the oldest full journals, while no server runs on them. Their messages are deleted permanently.
 
-    With -up-to it also makes known that journals which are gone already were removed on purpose.
+    With -up-to it also records that journals which no longer exist were removed on purpose.
     """
     from amps.journal.disk import Disk
     from amps.journal.moving import remove_journal
@@ -239,16 +239,16 @@ def _manage(
     work: Callable[["JournalEntry", str], Iterator[int] | None],
     passes: int,
 ) -> None:
-    """Do something with the chosen journals, oldest first, holding the directory's lock.
+    """Apply an operation to the chosen journals, oldest first, holding the directory's lock.
 
-    `passes`: how often the work goes through a file.
+    `passes`: how often the operation reads a file.
     """
     from amps._core.journal.reader import LogDamaged
     from amps.server.core.lock import DirectoryInUse, lock_directory
 
     names = _names(directory, archive)
     if name is None and len(names) > 1:
-        raise _fail(f"there are journals of {', '.join(names)}; say which with -name")
+        raise _fail(f"there are journals of {', '.join(names)}; choose an instance with -name")
     instance_name = name or names[0]
     if instance_name not in names:
         raise _fail(
@@ -290,7 +290,7 @@ def _chosen(
     from amps.journal.listing import list_journals, oldest_of_age, oldest_up_to
 
     if (age is None) == (up_to is None):
-        raise _fail("say which journals: either -age or -up-to")
+        raise _fail("choose the journals with either -age or -up-to")
     entries = list_journals(directory, archive, instance_name)
     full = [entry for entry in entries if entry.full]
     if up_to is not None:
@@ -300,14 +300,14 @@ def _chosen(
 
 
 def _write_publishers(directory: Path, archive: Path | None, instance_name: str) -> None:
-    """Before journals go: what their publishers sent last must stay known. Raises OSError, LogDamaged."""
+    """Write the last sequences of publishers before journals are removed. Raises OSError, LogDamaged."""
     from amps.server.core.offline import write_publishers
 
     write_publishers(directory, archive, instance_name)
 
 
 def _note_removal(directory: Path, instance_name: str, number: int) -> None:
-    """That journal and those before it are gone already, and shall be. Raises OSError."""
+    """Record that this journal and all older ones were removed on purpose. Raises OSError."""
     from amps.journal.disk import Disk
     from amps.journal.removals import note_removal
 

@@ -1,7 +1,6 @@
-"""What users of command-line clients for these servers know and this command does not have yet.
+"""Commands and options of other command-line clients for these servers that this command does not have yet.
 
-Whoever writes one of these is told that it is on its way, not that there is no such thing. An entry goes when
-its feature comes.
+Their use is an error that says that the feature is not supported yet. An entry is removed when its feature is built.
 """
 
 from collections.abc import Mapping
@@ -18,5 +17,5 @@ LATER_OPTIONS: Mapping[str, Mapping[str, str]] = {
 
 
 def not_supported_yet(name: str, what: str) -> str:
-    """The message for one of them."""
+    """Return the error message for such a command or option."""
     return f"{name} is not supported yet: {what}"

@@ -21,7 +21,7 @@ JAVA_OPTIONS_VARIABLE = "AMPS_SPARK_OPTS"
 
 
 class AmpsGroup(click.Group):
-    """Shows the banner and the commands when called without one; reports failures in one line."""
+    """The group of all commands: without a command it shows the banner and the commands; failures take one line."""
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         formatter.write(f"amps {VERSION}: an open messaging server and its command-line client\n")
@@ -48,7 +48,7 @@ class AmpsGroup(click.Group):
 
 
 def describe(error: BaseException) -> str:
-    """A failure in one line, with the kind of error where the text alone would not tell."""
+    """Return a failure in one line, with the type of the error if the text alone is not clear."""
     text = str(error) or error.__class__.__name__
     return text if " " in text else f"{error.__class__.__name__}: {text}"
 
@@ -66,7 +66,7 @@ def amps(context: click.Context) -> None:
 @click.argument("command", required=False)
 @click.pass_context
 def show_help(context: click.Context, command: str | None) -> None:
-    """Show the commands, or all about one of them."""
+    """Show the commands, or the help of one of them."""
     assert context.parent is not None
     if command is None:
         click.echo(context.parent.get_help())

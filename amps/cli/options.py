@@ -1,8 +1,8 @@
-"""How options are written and shown.
+"""The spelling of options, and the format of help.
 
 Every option with a long name is accepted with one dash or two (`-topic orders`, `--topic orders`,
 `--topic=orders`): users of other command-line clients for the same servers type one dash. Help pages list
-what is required first and end with an example.
+required options first and end with an example.
 """
 
 from collections.abc import Callable
@@ -31,14 +31,14 @@ class HelpfulCommand(click.Command):
         self.example = example
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        given = list(args)  # the parser consumes the other
+        given = list(args)  # the parser consumes `args`
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             raise self._no_such_option(error.option_name, given, ctx) from None
 
     def _no_such_option(self, found: str, given: list[str], ctx: click.Context) -> click.UsageError:
-        """With one dash click takes the first letter for the option: find the word that was meant."""
+        """Return the error with the whole word: after one dash click takes the first letter for the option."""
         known = {spelling for parameter in self.get_params(ctx) for spelling in parameter.opts}
         words = [word.partition("=")[0] for word in given]
         meant = next((word for word in words if word.startswith(found) and word not in known), found)
@@ -67,7 +67,7 @@ class HelpfulCommand(click.Command):
 
 
 def once_each(names: str) -> str:
-    """`-topic, --topic TEXT` as `-topic TEXT`: the second spelling goes without saying."""
+    """Return `-topic, --topic TEXT` as `-topic TEXT`: help shows only one of the two spellings."""
     spelled: list[str] = []
     metavar = ""
     for part in names.split(", "):
@@ -83,7 +83,7 @@ _NUMBER_MAX = 1e9
 
 
 class PositiveNumber(click.ParamType[float]):
-    """A positive decimal number, within what waiting for that long, or that often, can be computed with."""
+    """A positive decimal number, in a range that is usable as a time in seconds or as a rate per second."""
 
     name = "number"
 

@@ -1,4 +1,4 @@
-"""`amps ping`: can one connect and log on?"""
+"""`amps ping`: test whether a client can connect and log on."""
 
 import click
 

@@ -1,4 +1,4 @@
-"""`amps publish`: messages from files or standard input, acknowledged before it says so."""
+"""`amps publish`: publish messages from files or standard input and wait for their acknowledgements."""
 
 import sys
 import time
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 SHOW_EVERY_S = 0.1
-SLEEP_S_MAX = 1.0  # between two looks whether the server acknowledges
-LOOK_EVERY = 64  # messages between two looks at the clock
+SLEEP_S_MAX = 1.0  # between two checks for acknowledgements
+LOOK_EVERY = 64  # messages between two readings of the clock
 
 
 class Pace:
-    """Holds a loop to a number of messages per second, on average from its start."""
+    """Limits a loop to a number of messages per second, on average from its start."""
 
     def __init__(self, rate: float | None) -> None:
         self.rate = rate
         self.started = time.monotonic()
 
     def wait(self, number: int, look: Callable[[], None]) -> None:
-        """Returns when message `number` (from 0) is due. Calls `look` now and then."""
+        """Wait until message `number` (from 0) is due. Calls `look` at intervals."""
         if self.rate is not None:
             while (ahead_s := self.started + number / self.rate - time.monotonic()) > 0:
                 time.sleep(min(ahead_s, SLEEP_S_MAX))
@@ -68,7 +68,7 @@ def meter() -> Iterator[Meter]:
     if sys.stderr is None or not sys.stderr.isatty():
         yield Meter()
         return
-    # Without a terminal nobody waits for this to be loaded.
+    # The import here keeps the command fast without a terminal.
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -101,9 +101,9 @@ def meter() -> Iterator[Meter]:
     "files",
     type=FILE,
     multiple=True,
-    help="File of messages, also .gz or .zip. Of an archive with members 1, 2, … these alone are published, "
-    "each as one message; members of any other archive are read line by line. Empty lines are no "
-    "messages. May be given several times; standard input without it.",
+    help="File of messages, also .gz or .zip. If an archive has members 1, 2, …, only these are published, "
+    "each as one message; members of any other archive are read line by line. Empty lines are "
+    "skipped. May be given several times; default: standard input.",
 )
 @option(
     "delimiter",
@@ -119,7 +119,7 @@ def meter() -> Iterator[Meter]:
     type=POSITIVE_NUMBER,
     default=30.0,
     show_default=True,
-    help="Seconds to wait for a lost server to come back, for one that takes no messages, and for an acknowledgement.",
+    help="Seconds to wait for a lost server, for a server that accepts no messages, and for an acknowledgement.",
 )
 @click.pass_context
 def publish(
@@ -133,8 +133,8 @@ def publish(
 ) -> None:
     """Publish messages, one per line.
 
-    Ends when the server has acknowledged every one of them as persisted; what a lost connection left
-    unacknowledged is sent again.
+    Ends when the server has acknowledged every message as persisted. Unacknowledged messages of a lost connection
+    are sent again.
     """
     sources = [RecordSource(path, delimiter) for path in files] or [
         RecordSource(None, delimiter, sys.stdin.buffer)
@@ -161,7 +161,7 @@ def publish(
         context.exit(1)
     finally:
         elapsed_s = time.monotonic() - started
-        publisher.close()  # it may still be told of refusals
+        publisher.close()  # it may still receive refusals
         done = publisher.acknowledged - publisher.failures
         click.echo(f"total messages published: {done} ({done / max(elapsed_s, 1e-9):.2f}/s)")
     if publisher.failures:

@@ -1,8 +1,8 @@
-"""Publishing that ends only when everything is persisted, whatever happens to the connection in between.
+"""Publishing over reconnects, until all messages are persisted.
 
 Every message goes through a publish store, so the client numbers it and keeps it until the server has
-acknowledged it. When the connection is lost the publisher connects again; the logon acknowledgement says how
-far the server has got, and the client sends the rest of the store before anything new.
+acknowledged it. When the connection is lost, the publisher connects again. The logon acknowledgement has the last
+sequence of the server, and the client sends the rest of the store before new messages.
 """
 
 import threading
@@ -24,18 +24,18 @@ STORE_LIMIT_BYTES = 256 * 2**20
 
 
 class PublishFailed(ConnectionException):
-    """Messages could not be brought to the server in the time allowed."""
+    """Messages could not be published within the time limit."""
 
 
 class Resumption(NamedTuple):
-    """What a reconnect found."""
+    """The result of a reconnect."""
 
     held: int  # the last sequence number the server has
-    resent: int  # messages in the store after it
+    resent: int  # number of messages in the store after it
 
 
 class ReliablePublisher:
-    """A client that publishes, reconnects and knows what is acknowledged."""
+    """A client that publishes, reconnects and counts acknowledged messages."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class ReliablePublisher:
         *,
         reconnect_s: float = 30.0,
     ) -> None:
-        """`make_client` builds the unconnected client around the store; `reconnect_s` bounds an outage."""
+        """`make_client` creates the unconnected client with the store; `reconnect_s` limits an outage."""
         self.store = MemoryPublishStore(max_bytes=STORE_LIMIT_BYTES)
         self.client = make_client(self.store)
         self.client.set_failed_write_handler(self._failed)
@@ -58,30 +58,30 @@ class ReliablePublisher:
 
     @property
     def acknowledged(self) -> int:
-        """Messages the server is known to have made durable, or to have refused."""
+        """The number of messages that the server has acknowledged as durable, or refused."""
         return self.published - self.store.unpersisted_count()
 
     def open(self) -> None:
-        """The first connection: fails at once if there is no server."""
+        """Connect for the first time; fails at once if there is no server."""
         self.client.open(timeout=min(FIRST_CONNECTION_S, self.reconnect_s))
 
     def close(self) -> None:
-        """Give up what is not acknowledged."""
+        """Close the client; unacknowledged messages are dropped."""
         self.client.close(timeout=0)
 
     def publish(self, topic: str, data: bytes) -> None:
-        """Hand over one message; returns when it is in the store and, if the server is there, on its way.
+        """Publish one message; return when it is in the store and, if the server is connected, queued for sending.
 
-        A server that takes nothing for `reconnect_s` counts as lost.
+        A server that accepts no messages for `reconnect_s` counts as lost.
         """
         while True:
             before = self._progress()
             if before[0] == self.published:
-                self._progress_at = time.monotonic()  # nothing waited
+                self._progress_at = time.monotonic()  # no message was waiting
             try:
                 self.client.publish(topic, data, timeout=self.reconnect_s)
                 break
-            except DisconnectedException as error:  # raised, as the other one, only before the message is stored
+            except DisconnectedException as error:  # both are raised only before the message is stored
                 self.reconnect(error)
             except TimedOutException as error:
                 if self._progress() == before:
@@ -91,8 +91,8 @@ class ReliablePublisher:
         self.published += 1
 
     def require_progress(self) -> None:
-        """To be called while nothing is sent: raises PublishFailed if messages wait and none was acknowledged for
-        `reconnect_s`.
+        """Raise PublishFailed if messages wait and none was acknowledged for `reconnect_s`. To be called while no
+        message is sent.
         """
         now = time.monotonic()
         acknowledged = self.acknowledged
@@ -112,10 +112,10 @@ class ReliablePublisher:
         return f"{self.published - open_} messages are acknowledged, {open_} are not acknowledged"
 
     def reconnect(self, lost: DisconnectedException | None = None) -> Resumption:
-        """Connect again, waiting longer each time; the client then sends what is left in its store.
+        """Connect again, with growing pauses; the client then sends the rest of its store.
 
-        `lost` says how the connection ended. Raises PublishFailed after `reconnect_s`, and when other clients of this
-        name have ended the connection TAKE_OVERS_MAX times.
+        `lost` is the error that ended the connection. Raises PublishFailed after `reconnect_s`, and when other clients
+        of this name have ended the connection TAKE_OVERS_MAX times.
         """
         self._let_rivals_go_first(lost)
         deadline = time.monotonic() + self.reconnect_s
@@ -144,9 +144,9 @@ class ReliablePublisher:
         time.sleep(wait_s)
 
     def finish(self, timeout_s: float | None = None) -> None:
-        """Wait until every message is acknowledged, over as many reconnects as it takes.
+        """Wait until every message is acknowledged, with reconnects if needed.
 
-        `timeout_s` bounds the time in which nothing is acknowledged.
+        `timeout_s` limits the time without an acknowledgement.
         """
         while True:
             open_before = self.store.unpersisted_count()
@@ -163,7 +163,7 @@ class ReliablePublisher:
                 ) from error
 
     def _failed(self, message: Message, reason: str) -> None:
-        """The server refused a message: it will not be sent again."""
+        """Count a message that the server refused; it is not sent again."""
         with self._lock:
             self.failures += 1
             if self.first_failure is None:

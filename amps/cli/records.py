@@ -1,7 +1,7 @@
 """Messages from files: separated by one byte, plain or compressed, or one per member of a ZIP archive.
 
-Files are read in chunks; what grows is one message, up to `MAX_RECORD_BYTES`. A source knows how many bytes
-it has consumed, of how many if that can be known, so that progress can be shown.
+Files are read in chunks; memory is bounded by one message of up to `MAX_RECORD_BYTES`. For the display of progress, a
+source has the number of bytes it has consumed, and their total if it is known.
 """
 
 import gzip
@@ -22,11 +22,11 @@ class RecordError(ValueError):
 
 
 def split_records(stream: IO[bytes], delimiter: int) -> Iterator[bytes]:
-    """What stands between delimiter bytes; empty records are left out, the last one needs no delimiter."""
+    """Yield the records between delimiter bytes; empty records are skipped, the last one needs no delimiter."""
     separator = bytes((delimiter,))
     rest: list[bytes] = []
     rest_bytes = 0
-    # What is there now, not a whole chunk: a live input must not wait until a megabyte has come together.
+    # Read the available bytes, not a whole chunk: records of a live input must not wait for a full megabyte.
     read = getattr(stream, "read1", stream.read)
     while chunk := read(CHUNK_BYTES):
         first, found, others = chunk.partition(separator)
@@ -54,7 +54,7 @@ class RecordSource:
         self.path = path
         self.delimiter = delimiter
         self.total_bytes: int | None = None
-        self.left_out: list[str] = []  # members of a ZIP archive that are no messages
+        self.left_out: list[str] = []  # members of a ZIP archive that are not messages
         self._stdin = stdin
         self._raw: IO[bytes] | None = None
         self._consumed_bytes = 0
@@ -63,7 +63,7 @@ class RecordSource:
 
     @property
     def consumed_bytes(self) -> int:
-        """How far reading has come, in bytes of the file as it lies on disk (of its members, for a ZIP)."""
+        """The number of bytes read, of the file on disk (for a ZIP, of its members)."""
         return self._raw.tell() if self._raw is not None and not self._raw.closed else self._consumed_bytes
 
     def __iter__(self) -> Iterator[bytes]:
@@ -96,7 +96,7 @@ class RecordSource:
             raise RecordError(f"{self.path}: {error}") from error
 
     def _zip_records(self, path: Path) -> Iterator[bytes]:
-        """Top-level members named 1, 2, … are one message each, in this order, and all there is to publish.
+        """Yield the top-level members named 1, 2, … as one message each, in this order, and skip other members.
 
         Members of an archive without such names are read like plain files.
         """

@@ -1,4 +1,4 @@
-"""`amps serve`: run a server, with a configuration file or on defaults."""
+"""`amps serve`: run a server, with a configuration file or with defaults."""
 
 from pathlib import Path
 
@@ -35,10 +35,10 @@ def serve(
 ) -> None:
     """Run a server until Ctrl-C or SIGTERM.
 
-    With CONFIG it is what `ampServer CONFIG` runs. Without, it listens on 127.0.0.1 for every message type
+    With CONFIG it is the same as `ampServer CONFIG`. Without CONFIG, it listens on 127.0.0.1 for every message type
     and records every topic below the data directory.
     """
-    # Only this command needs the server; the others do not wait for it to be loaded.
+    # Only this command needs the server; the import here keeps other commands fast.
     from amps.config import embedded_default
     from amps.server import main as server
 
@@ -47,6 +47,6 @@ def serve(
             raise click.UsageError("-data-directory and -port are for running without CONFIG; set them there")
         context.exit(server.main([str(config), *(f"-D{define}" for define in defines)]))
     if defines:
-        raise click.UsageError("-D sets variables of CONFIG, and there is none")
+        raise click.UsageError("-D sets variables of CONFIG; give CONFIG, or leave out -D")
     directory = data_directory or DEFAULT_DATA_DIRECTORY
     context.exit(server.start(embedded_default(directory, DEFAULT_PORT if port is None else port)))

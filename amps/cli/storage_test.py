@@ -1,4 +1,4 @@
-"""`amps storage-test`: is this device fit for a transaction log, and at which sizes of writes?"""
+"""`amps storage-test`: measure whether a device is suitable for a transaction log, and at which sizes of writes."""
 
 import os
 import sys
@@ -22,7 +22,7 @@ BUFFERED, DIRECT = "buffered", "O_DIRECT"
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Writes of one size, in one way: how long each took until it was durable."""
+    """The latencies of writes of one size and mode, until they were durable."""
 
     mode: str
     write_bytes: int
@@ -31,7 +31,7 @@ class Point:
 
 
 def measured(mode: str, write_bytes: int, latencies_ns: Latencies) -> Point:
-    """What a row of the table says."""
+    """Return the figures of a row of the table."""
     values = [value / 1000 for value in percentiles_ns(latencies_ns, PERCENTILES)]
     return Point(mode, write_bytes, mean_ns(latencies_ns) / 1e9, dict(zip(PERCENTILES, values, strict=True)))
 
@@ -49,7 +49,7 @@ def measured(mode: str, write_bytes: int, latencies_ns: Latencies) -> Point:
     type=POSITIVE_NUMBER,
     default=0.5,
     show_default=True,
-    help="How long each size is measured in each way.",
+    help="Seconds for each size in each mode.",
 )
 @option(
     "plot",
@@ -70,10 +70,10 @@ def storage_test(
     plot_path: Path,
     overwrite: bool,
 ) -> None:
-    """Measure the device on which a journal is to lie: what amps_bio_perf_test measures, then, for writes of 4 KiB to
-    4 MiB, how long it takes until they are durable (fdatasync), through the page cache and past it.
+    """Measure a device for journals: first the same as amps_bio_perf_test, then, for writes of 4 KiB to
+    4 MiB, the time until they are durable (fdatasync), with the page cache and with direct I/O.
 
-    What a publisher waits for its acknowledgement is such a write, at best.
+    A publisher waits at least for one such write until it gets its acknowledgement.
     """
     settings = settings_of(batch_size, message_size, file_size_mb, read_mix, path)
     if seconds > SECONDS_MAX:
@@ -92,12 +92,12 @@ def storage_test(
 
 
 def check_plot(plot_path: Path, overwrite: bool) -> None:
-    """Before minutes of measuring: whether the plot can be written then, and may be. Raises UsageError, Abort."""
-    existed = os.path.exists(plot_path)  # of a name that no file can have, too
+    """Check, before the measurement, that the plot can and may be written. Raises UsageError, Abort."""
+    existed = os.path.exists(plot_path)  # False also for an invalid name
     if existed and not overwrite:
         if not sys.stdin.isatty():
             raise click.UsageError(
-                f"{plot_path} exists already; allow that it is overwritten with -overwrite, or name another with -plot"
+                f"{plot_path} exists already; overwrite it with -overwrite, or name another file with -plot"
             )
         click.confirm(f"{plot_path} exists already. Overwrite it?", abort=True, err=True)
     try:
@@ -111,7 +111,7 @@ def check_plot(plot_path: Path, overwrite: bool) -> None:
 
 
 def sweep(settings: Settings, file: TestFile, seconds: float, begin: Begin) -> list[Point]:
-    """All sizes that fit into the file, in both ways if the device allows both."""
+    """Measure all sizes that fit into the file, in both modes if the device allows both."""
     ways = [
         (BUFFERED, file.descriptor(direct=False, durable=False)),
         (DIRECT, file.descriptor(direct=True, durable=False)),
@@ -150,7 +150,7 @@ def show(points: Sequence[Point]) -> None:
 
 
 def write_plot(plot_path: Path, tested: Path, points: Sequence[Point]) -> None:
-    """Median and 99th percentile over the size of a write, for each way of writing."""
+    """Write a plot of median and 99th percentile over the size of a write, for each mode."""
     from amps.cli.utilities.latency_plot import Line, plot
 
     lines = []

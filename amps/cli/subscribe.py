@@ -1,7 +1,8 @@
-"""`amps subscribe`: print messages as they come.
+"""`amps subscribe`: print messages as they arrive.
 
-Messages of queues are acknowledged, if that is wanted, when they have left this process: printed, flushed, and safe on
-the second server if they are copied. That is done whenever nothing more has come, so at most a backlog at a time.
+With -ack, messages of queues are acknowledged when they have left this process: printed, flushed, and persisted on
+the second server if they are copied. This is done whenever no more messages are buffered, so for at most a backlog at a
+time.
 """
 
 import os
@@ -28,17 +29,17 @@ from amps.client.options import BookmarkSubscribeArgs
 
 COPY_TIMEOUT_S = 30.0
 COPY_LOGON_OPTIONS = "ack_conflation=10ms"
-"""What is acknowledged waits for its copy."""
+"""An acknowledgement waits until the copy is persisted, so the second server must confirm soon."""
 ACKNOWLEDGED_AT_ONCE = 1000
 MARKED_CHARACTERS_MAX = 100
-"""Of a filter that is shown with a mark below it: longer ones do not fit into a line."""
+"""Maximum length of a filter that is shown with a mark below it: longer filters do not fit into a line."""
 BACKLOG_MAX = 1_000_000
 ANSWER_S = 10.0
-"""Within which the server answers a connection and a command."""
+"""Time limit for the answer of the server to a connection and a command."""
 SILENT_S = 3.0
-"""After this time without any message a user may have mistyped something."""
+"""Time without any message after which a hint on possible mistakes is shown."""
 
-# What a tag of -format stands for.
+# The values of the tags of -format.
 TAGS: dict[str, Callable[[Message], object]] = {
     "bookmark": lambda message: message.bookmark,
     "command": lambda message: message.command,
@@ -52,13 +53,13 @@ TAGS: dict[str, Callable[[Message], object]] = {
     "topic": lambda message: message.topic,
 }
 NAMES = ("data", *TAGS)
-# A name in braces, or a brace behind a backslash; every other brace stands for itself.
+# A name in braces, or a brace after a backslash; every other brace is literal.
 TAG = re.compile(r"\\([{}])|\{([A-Za-z_]\w*)\}")
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What is printed of a message: bytes as they are, and fields. `names`: of all tags in it."""
+    """The output format of a message: literal bytes and fields. `names`: the names of all tags in it."""
 
     pieces: tuple[bytes | Callable[[Message], bytes], ...]
     names: frozenset[str]
@@ -67,7 +68,7 @@ class Layout:
         return b"".join(piece if isinstance(piece, bytes) else piece(message) for piece in self.pieces)
 
     def asked_for(self, replays: bool) -> BookmarkSubscribeArgs:
-        """The options of a subscription without which messages lack these fields; replayed ones have a bookmark."""
+        """Return the subscription options that these fields need; replayed messages always have a bookmark."""
         return {
             "timestamp": "timestamp" in self.names,
             "with_bookmarks": "bookmark" in self.names and not replays,
@@ -75,7 +76,7 @@ class Layout:
 
 
 class Format(click.ParamType[Layout]):
-    """Text with tags: what is printed of a message."""
+    """Text with tags: the output format of a message."""
 
     name = "text"
 
@@ -110,7 +111,7 @@ def body(message: Message) -> bytes:
 
 
 def field_printer(name: str) -> Callable[[Message], bytes]:
-    """What a tag stands for; nothing where the message has no such field."""
+    """Return the function that prints a tag's value; it prints nothing if the message lacks the field."""
     if name == "data":
         return body
     field = TAGS[name]
@@ -125,9 +126,9 @@ def field_printer(name: str) -> Callable[[Message], bytes]:
 def messages(
     stream: MessageStream, count: int | None, timeout_s: float | None, hint: str
 ) -> Iterator[Message]:
-    """Until `count` messages have come, none came for `timeout_s`, or the stream ends.
+    """Yield messages until `count` have arrived, none arrives for `timeout_s`, or the stream ends.
 
-    Who has seen nothing yet for a moment is told so, with the hint, on standard error.
+    If the first message does not arrive soon, print the hint on standard error.
     """
     received = 0
     try:
@@ -169,26 +170,26 @@ def messages(
     "format",
     "show",
     type=Format(),
-    help=f"Text with tags: {known_tags()}. Other braces stand for themselves, and so do those behind a "
+    help=f"Text with tags: {known_tags()}. Other braces are literal, and so are braces after a "
     "backslash.  [default: {data}]",
 )
 @option("ack", "acknowledges", is_flag=True, help="Acknowledge messages of queues when they are printed.")
 @option(
     "backlog",
     type=click.IntRange(0, BACKLOG_MAX),
-    help="How many messages of queues may be unacknowledged, as far as the queues allow it.  [default: 1]",
+    help="Maximum number of unacknowledged messages of queues; the queues may lower it.  [default: 1]",
 )
 @option(
     "copy",
     metavar="[SCHEME://][USER:PASSWORD@]HOST:PORT",
-    help="Also publish what is received to this server; written as -server is.",
+    help="Publish received messages also to this server; same form as -server.",
 )
 @option("count", type=click.IntRange(1), help="End after this many messages.")
 @option(
     "timeout",
     "timeout_s",
     type=POSITIVE_NUMBER,
-    help="End when nothing has come for this many seconds. Connecting and subscribing are given as long, at most 10 s.",
+    help="End after this many seconds without a message. Connecting and subscribing have the same limit, at most 10 s.",
 )
 @click.pass_context
 def subscribe(
@@ -206,15 +207,16 @@ def subscribe(
 ) -> None:
     """Print messages of a topic as they are published, one per line, until Ctrl-C.
 
-    Does not connect again: when the connection is lost it ends with exit status 1 and, for a subscription with
-    -bookmark, says where to go on. Without -bookmark, what is published meanwhile is not seen, but a queue keeps it.
+    Does not reconnect: when the connection is lost, it ends with exit status 1. For a subscription with -bookmark, it
+    prints the bookmark to continue from. Without -bookmark, messages published meanwhile are lost for this
+    subscription, but queues keep them.
 
-    A queue gives each message to one of its subscribers, and again to another one if it is not acknowledged: without
-    -ack that happens to all that are printed.
+    A queue delivers each message to one of its subscribers, and to another one if it is not acknowledged: without
+    -ack, all printed messages are delivered again.
     """
     if bookmark is not None and (acknowledges or backlog is not None):
         raise click.UsageError(
-            "-ack and -backlog are for queues, which a subscription is to without -bookmark", context
+            "-ack and -backlog are for queues; subscribe to a queue without -bookmark", context
         )
     show = show or Layout((body,), frozenset(("data",)))
     out = sys.stdout.buffer
@@ -242,14 +244,14 @@ def subscribe(
                         out.flush()
                         acknowledge(client, printed, copies)
             except KeyboardInterrupt:
-                pass  # what was printed until then is acknowledged
+                pass  # the messages printed so far are acknowledged
             finally:
                 out.flush()
             acknowledge(client, printed, copies)
     except KeyboardInterrupt:
         out.flush()
     except BrokenPipeError:
-        # The reader of our output has gone; the interpreter must not flush into it at exit.
+        # The reader of the output has ended; the interpreter must not flush into the pipe at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except DisconnectedException as error:
         raise DisconnectedException(f"{error}; {how_to_go_on(bookmark, last)}") from error
@@ -259,29 +261,29 @@ def subscribe(
 
 
 def marked(text: str, position: int | None) -> str:
-    """The filter on a line of its own, and a mark below the character that is wrong; nothing if that is no help."""
+    """Return the filter on a separate line with a mark below the wrong character; empty if it cannot be shown so."""
     if position is None or len(text) > MARKED_CHARACTERS_MAX or not text.isprintable():
         return ""
     return f"\n  {text}\n  {' ' * position}^"
 
 
 def how_to_go_on(bookmark: str | None, last: Message | None) -> str:
-    """What the user can do after the connection was lost."""
+    """Return the advice to the user after a loss of the connection."""
     if bookmark is None:
-        return "subscribe again; what is published until then is not seen (with -bookmark it is), but a queue keeps it"
+        return "subscribe again; without -bookmark, only queues keep the messages published until then"
     if last is None or last.bookmark is None:
-        return "subscribe again with the same -bookmark: nothing had come"
-    return f"to go on behind the last message, subscribe again with -bookmark '{last.bookmark}'"
+        return "subscribe again with the same -bookmark: no message was received"
+    return f"to continue after the last message, subscribe again with -bookmark '{last.bookmark}'"
 
 
 def nothing_yet(connection: Connection, topic: str, content_filter: str | None, bookmark: str | None) -> str:
-    """What to tell a user who sees nothing: what was subscribed to, and what could be wrong with it."""
+    """Return the hint for a subscription without messages: its parameters and their possible mistakes."""
     matching = f" that matches {content_filter!r}" if content_filter is not None else ""
     wrong = "-topic, -type and -filter" if content_filter is not None else "-topic and -type"
     told = f"note: no message{matching} has come yet: topic {topic!r}, message type {connection.wire_type!r}"
     if bookmark is None:
-        return f"{told}. Check {wrong}; what was published before is shown with -bookmark epoch only"
-    return f"{told}, from {bookmark!r} on. Check {wrong}, and whether -bookmark lies too late"
+        return f"{told}. Check {wrong}; earlier messages are shown with -bookmark epoch only"
+    return f"{told}, from {bookmark!r} on. Check {wrong}, and whether -bookmark is too late"
 
 
 def subscription(
@@ -311,7 +313,7 @@ class Copies:
             self._publisher.publish(message.topic or "", message.data)
 
     def settle(self) -> None:
-        """Wait until all of them are persisted. Raises PublishFailed, also if one was refused."""
+        """Wait until all copies are persisted. Raises PublishFailed, also if one was refused."""
         if self._publisher is None:
             return
         self._publisher.finish(COPY_TIMEOUT_S)
@@ -320,7 +322,7 @@ class Copies:
 
 
 def acknowledge(client: Client, printed: list[Message], copies: Copies) -> None:
-    """Acknowledge what are messages of queues; nothing happens to others."""
+    """Acknowledge messages of queues; other messages are ignored."""
     if printed:
         copies.settle()
     for message in printed:
@@ -331,7 +333,7 @@ def acknowledge(client: Client, printed: list[Message], copies: Copies) -> None:
 
 @contextmanager
 def copier(connection: Connection, server: str | None) -> Iterator[Copies]:
-    """What publishes to the second server, where all of it is persisted at the end."""
+    """Yield the publisher to the second server; at the end all copies are persisted."""
     if server is None:
         yield Copies(None)
         return

@@ -7,8 +7,8 @@
         client.publish("orders", {"id": 1})
         client.publish_flush()
 
-The names below are the public ones. Inside: `engine` is the protocol without input or output, `sync` the
-blocking front end on it, `stores` what survives a reconnect. Times are seconds.
+The names below are the public ones. Internally, `engine` is the protocol without input or output, `sync` is the
+blocking front end on it, and `stores` keeps the state that survives a reconnect. Times are in seconds.
 """
 
 from amps.client.auth import Authenticator, DefaultAuthenticator

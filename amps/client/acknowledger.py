@@ -2,9 +2,9 @@
 
 One batch per subscription and topic. A batch goes out when the subscription's unsent acknowledgements
 reach the batch size or the subscription's effective backlog, whichever is less (a larger batch would
-stall the subscription), when the time limit passes, or when somebody flushes. Acknowledgements with
-options are never merged: they go alone, behind the plain ones of their topic. This module decides when;
-it sends nothing.
+stall the subscription), when the time limit passes, or when the application flushes. Acknowledgements with
+options are never merged: each is sent alone, after the plain ones of its topic. This module decides when
+batches are due; it sends nothing.
 """
 
 from amps.client.command import Command
@@ -29,7 +29,7 @@ class QueueAcknowledger:
         batch_size: int,
         timeout_s: float | None,
     ) -> list[Command]:
-        """Take one acknowledgement (or a comma list); returns the commands that are now due."""
+        """Add one acknowledgement (or a comma-separated list); return the commands that are now due."""
         if options:
             due = self._take([key for key in self._batches if key[1] == topic])
             return [*due, Command("sow_delete", topic, bookmark=bookmark, options=options)]
@@ -50,12 +50,12 @@ class QueueAcknowledger:
         return []
 
     def take_all(self) -> list[Command]:
-        """Everything unsent, oldest first."""
+        """Remove and return all unsent acknowledgements, oldest first."""
         returned, self._returned = self._returned, []
         return returned + self._take(list(self._batches))
 
     def put_back(self, commands: list[Command]) -> None:
-        """These could not be sent now: they come first when `take_all` is called next."""
+        """Keep commands that could not be sent; the next `take_all` returns them first."""
         self._returned.extend(commands)
 
     def _take(self, keys: list[tuple[int, str]]) -> list[Command]:

@@ -1,4 +1,4 @@
-"""How a client gets the password it logs on with."""
+"""Authenticators: they supply the password that a client logs on with."""
 
 from typing import Protocol
 
@@ -9,10 +9,10 @@ class Authenticator(Protocol):
     """Supplies credentials. Passwords and tokens (OAuth, Kerberos …) are plain text to the library."""
 
     def authenticate(self, username: str, password: str) -> str:
-        """Before logon, with the values of the connection string: the text to send as password."""
+        """Return the text to send as password. Called before logon, with the values of the connection string."""
 
     def retry(self, username: str, password: str) -> str:
-        """The server answered with a challenge carrying these values: the password of the next try."""
+        """Return the password of the next attempt, after the server answered with a challenge carrying these values."""
 
     def completed(self, username: str, password: str, reason: str) -> None:
         """Logon succeeded. May raise to reject the server: the connection is then closed."""
@@ -22,7 +22,7 @@ class DefaultAuthenticator:
     """Sends the password of the connection string and cannot answer challenges."""
 
     def authenticate(self, username: str, password: str) -> str:
-        """The password as it is."""
+        """Return the password unchanged."""
         return password
 
     def retry(self, username: str, password: str) -> str:

@@ -1,8 +1,7 @@
-"""BSON documents, as far as message bodies use them: the types of the public specification that Python
-has too.
+"""BSON documents in message bodies: the types of the public specification that have an equivalent in Python.
 
 double, string, document, array, binary, ObjectId (as 12 bytes), bool, UTC datetime, null, int32, int64.
-Anything else in a document raises ValueError rather than being guessed at.
+Any other type in a document raises ValueError.
 """
 
 import struct
@@ -65,7 +64,7 @@ def _value(value: Any) -> tuple[bytes, bytes]:
 
 
 def decode_bson(data: bytes) -> dict[str, Any]:
-    """One document that fills `data` exactly."""
+    """Decode one document that fills `data` exactly."""
     try:
         document, end = _read_document(data, 0)
     except (struct.error, IndexError) as error:

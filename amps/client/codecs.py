@@ -1,7 +1,7 @@
-"""Turning objects into message bodies and back, by the connection's message type.
+"""Codecs: they encode objects as message bodies and decode them, by the connection's message type.
 
-Codecs are a convenience around `publish(topic, obj)` and `Message.decode()`; bodies given as bytes or
-text pass untouched. Message types without a codec here are carried as bytes (`raw`).
+Codecs are a convenience around `publish(topic, obj)` and `Message.decode()`. Bodies given as bytes or
+text are sent unchanged. Message types without a codec here are carried as bytes (`raw`).
 """
 
 import importlib
@@ -27,7 +27,7 @@ class Codec(Protocol):
 
 
 def json_loads(data: bytes | memoryview) -> Any:
-    """Parse JSON; ValueError if it is none."""
+    """Parse JSON; raise ValueError if `data` is not valid JSON."""
     return orjson.loads(data)
 
 
@@ -109,7 +109,7 @@ class FixCodec:
 
 
 class NvfixCodec(FixCodec):
-    """nvfix: as fix with names for keys."""
+    """nvfix: like fix, with names as keys."""
 
     name = "nvfix"
 
@@ -147,7 +147,7 @@ CODEC_NAMES = tuple(_CODECS)
 
 
 def codec_named(name: str) -> Codec | None:
-    """A codec of this library by its name."""
+    """Return the codec of this library with this name, None if there is none."""
     return _CODECS.get(name)
 
 
@@ -157,7 +157,7 @@ def codec_for(message_type: str | None) -> Codec:
 
 
 def convert(value: Any, type_: Any) -> Any:
-    """Convert decoded values to a type by msgspec; `Any` leaves them alone."""
+    """Convert decoded values to a type with msgspec; `Any` returns them unchanged."""
     if type_ is Any:
         return value
     try:

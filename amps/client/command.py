@@ -1,8 +1,9 @@
-"""Commands: what an application fills in, checked and turned into one frame.
+"""Commands: an application fills in their fields; they are checked and encoded as one frame.
 
 A Command is mutable and reusable; the engine copies it before it adds ids and acknowledgement types.
-Attributes that were never set live on the class, so that making one costs only what is set: the publish
-path makes one per message when a store is in use. Bodies are never interpreted, escaped or checked.
+Attributes that were never set are class attributes, so that creating a command costs only the attributes that
+are set: the publish path creates one per message when a store is in use. Bodies are never interpreted, escaped
+or checked.
 """
 
 import re
@@ -45,7 +46,7 @@ QUERIES = frozenset(("sow", "sow_and_subscribe", "sow_and_delta_subscribe"))
 
 
 def check_text(name: str, value: str) -> str:
-    """What goes into a header must be text that UTF-8 can express: anything else would cost the connection."""
+    """Return a header text. It must be encodable as UTF-8: the server would close the connection otherwise."""
     if not isinstance(value, str):
         raise TypeError(f"{name} must be a str, not {type(value).__name__}")
     try:
@@ -58,7 +59,7 @@ def check_text(name: str, value: str) -> str:
 
 
 def check_number(name: str, value: int, most: int = MAX_NUMBER, *, least: int = 0) -> int:
-    """Numbers in a header are whole and not negative."""
+    """Return a header number; it must be an integer between `least` and `most`."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{name} must be an int, not {type(value).__name__}")
     if not least <= value <= most:
@@ -67,7 +68,7 @@ def check_number(name: str, value: int, most: int = MAX_NUMBER, *, least: int = 
 
 
 def check_timeout(seconds: object) -> float | None:
-    """A time limit: seconds, negative ones being over already, or None for no limit."""
+    """Return a time limit in seconds, None for no limit. A negative limit has already passed."""
     if seconds is None:
         return None
     if not isinstance(seconds, int | float) or isinstance(seconds, bool) or seconds != seconds:
@@ -76,12 +77,12 @@ def check_timeout(seconds: object) -> float | None:
 
 
 def check_expiration(value: int) -> int:
-    """Whole seconds; 0 = never."""
+    """Return an expiration in whole seconds; 0 = never."""
     return check_number("expiration", value, MAX_EXPIRATION_S)
 
 
 def check_base64(name: str, value: str) -> str:
-    """correlation ids and publisher-made SOW keys may hold characters of the Base64 alphabet only."""
+    """Return a text of Base64 characters: correlation ids and SOW keys made by publishers may hold no others."""
     if not isinstance(value, str):
         raise TypeError(f"{name} must be a str, not {type(value).__name__}")
     if not _BASE64.match(value):
@@ -90,7 +91,7 @@ def check_base64(name: str, value: str) -> str:
 
 
 def to_bytes(data: Data) -> bytes:
-    """A body as bytes; the caller's buffer is copied if it could change."""
+    """Return a body as bytes; a buffer that could change is copied."""
     if isinstance(data, bytes):
         return data
     if isinstance(data, str):
@@ -101,7 +102,7 @@ def to_bytes(data: Data) -> bytes:
 
 
 class PublishTemplate:
-    """The header of publishes to one topic, built once."""
+    """The header of publish commands to one topic, built once."""
 
     __slots__ = ("command", "header", "sequenced", "topic")
 
@@ -115,7 +116,7 @@ class PublishTemplate:
         self.sequenced = self.header[:-1] + b',"a":"persisted","s":'
 
     def sequenced_frame(self, sequence: int, body: bytes) -> bytes:
-        """A frame with a sequence number that asks for a persisted ack."""
+        """Return a frame with a sequence number and a request for a persisted acknowledgement."""
         header = b"%b%d}" % (self.sequenced, sequence)
         return b"%b%b%b" % ((len(header) + len(body)).to_bytes(4, "big"), header, body)
 
@@ -189,7 +190,7 @@ class Command:
 
     @classmethod
     def from_template(cls, template: PublishTemplate, body: bytes) -> Self:
-        """A publish whose header is already known but for its sequence number."""
+        """Create a publish command whose header is complete except for the sequence number."""
         self = cls.__new__(cls)
         self.command = template.command
         self.topic = template.topic
@@ -228,22 +229,22 @@ class Command:
         return self
 
     def set_sub_id(self, value: str | None) -> Self:
-        """The name of the subscription; that of an active one to replace, pause or resume it."""
+        """The id of the subscription; to replace, pause or resume a subscription, the id of the active one."""
         self.sub_id = value
         return self
 
     def set_query_id(self, value: str | None) -> Self:
-        """The name of the query; by default its command id."""
+        """The id of the query; by default the command id."""
         self.query_id = value
         return self
 
     def set_command_id(self, value: str | None) -> Self:
-        """The name of the command; made when it is sent if not set."""
+        """The id of the command; if it is not set, the client generates one when it sends the command."""
         self.command_id = value
         return self
 
     def set_bookmark(self, value: Bookmark | None) -> Self:
-        """A bookmark, a comma list of them, a time, a range, or EPOCH, NOW, MOST_RECENT: see `Bookmark`."""
+        """A bookmark, a comma-separated list of them, a time, a range, or EPOCH, NOW, MOST_RECENT: see `Bookmark`."""
         self.bookmark = value
         return self
 
@@ -253,12 +254,12 @@ class Command:
         return self
 
     def set_sow_keys(self, value: str | Iterable[str] | None) -> Self:
-        """A comma list or an iterable of keys."""
+        """A comma-separated list or an iterable of keys."""
         self.sow_keys = value if value is None or isinstance(value, str) else ",".join(value)
         return self
 
     def set_correlation_id(self, value: str | None) -> Self:
-        """Characters of the Base64 alphabet that go along with the message."""
+        """A text of Base64 characters that is delivered with the message."""
         self.correlation_id = value
         return self
 
@@ -268,27 +269,27 @@ class Command:
         return self
 
     def set_batch_size(self, value: int | None) -> Self:
-        """How many records of a result come in one message."""
+        """The number of records of a result in one message."""
         self.batch_size = value
         return self
 
     def set_top_n(self, value: int | None) -> Self:
-        """At most so many records, or messages of a replay."""
+        """The maximum number of records of a result, or of messages of a replay."""
         self.top_n = value
         return self
 
     def set_sequence(self, value: int | None) -> Self:
-        """Leave this to the publish store: numbers made by hand can make the server drop messages."""
+        """The sequence number. The publish store sets it; a number set by hand can make the server drop messages."""
         self.sequence = value
         return self
 
     def set_ack_type(self, value: AckType | str) -> Self:
-        """Replace the acknowledgements asked for."""
+        """Replace the requested acknowledgement types."""
         self.ack_type = AckType.parse(value)
         return self
 
     def add_ack_type(self, value: AckType | str) -> Self:
-        """Ask for further acknowledgements."""
+        """Request further acknowledgement types."""
         self.ack_type = self.ack_type | AckType.parse(value)
         return self
 
@@ -303,7 +304,7 @@ class Command:
         return self
 
     def reset(self, command: str) -> Self:
-        """Forget everything and become another command."""
+        """Clear all fields and set another command name."""
         self.__dict__.clear()
         self.command = command
         return self
@@ -317,13 +318,13 @@ class Command:
     # Checking and encoding
 
     def validate(self) -> None:
-        """Raise ValueError for what no server could accept; nothing has been sent yet."""
+        """Raise ValueError if no server could accept the command. Called before anything is sent."""
         name = check_text("command", self.command)
         for attribute in _TEXTS:
             text = getattr(self, attribute)
             if text is not None and not isinstance(
                 text, datetime
-            ):  # of a bookmark, which is made a text later
+            ):  # a bookmark, which is converted to text later
                 check_text(attribute, text)
         for attribute in _NUMBERS:
             number = getattr(self, attribute)
@@ -378,7 +379,7 @@ class Command:
         return frame
 
     def take_encoded(self) -> bytes:
-        """What `encode` made last (a store has just done so), so that the engine sends those very bytes."""
+        """Return the frame that `encode` last built (for the store), so that the engine sends the same bytes."""
         frame = self._encoded or self.encode()
         self._encoded = None
         return frame

@@ -1,6 +1,6 @@
-"""Sending commands and waiting for their answers: the part of the client that everything else stands on.
+"""Sending commands and waiting for their answers: the base of the client's publishing and subscribing calls.
 
-A command that brings messages gets a route: to a handler, or to the buffer of a stream. A command with
+A command whose results are messages gets a route to a handler or to the buffer of a stream. A command with
 `replace` keeps the route of the subscription it replaces.
 """
 
@@ -28,7 +28,7 @@ _SUBSCRIBING = frozenset(
 
 
 class Commanding(ClientRuntime):
-    """Commands in general. The attributes below are set by the client's constructor."""
+    """The calls for commands in general. The client's constructor sets the attributes below."""
 
     name: str
     timeout: Timeout
@@ -40,7 +40,7 @@ class Commanding(ClientRuntime):
 
     @property
     def codec(self) -> Codec:
-        """How objects are turned into bodies: the codec asked for, else that of the message type."""
+        """The codec for bodies: the one given to the client, else the one of the message type."""
         choice = self._codec_choice
         if choice is None:
             choice = self._parsed_uri.message_type if self._parsed_uri is not None else None
@@ -52,7 +52,7 @@ class Commanding(ClientRuntime):
         if isinstance(data, bytes | bytearray | memoryview):
             return bytes(data)
         if self._codec_choice is None and self._parsed_uri is None:
-            # Objects become bodies of the connection's message type, which nobody has named yet.
+            # The codec depends on the connection's message type, which is unknown without a connection.
             self._check_usable()
             self._engine.check_connected(f"cannot encode {type(data).__name__}")
         return self.codec.encode(data)
@@ -60,25 +60,26 @@ class Commanding(ClientRuntime):
     def execute(
         self, command: Command, *, control: bool = False, timeout: Timeout = DEFAULT
     ) -> MessageStream:
-        """Send a command; its results as a stream. `control` lets group markers and acks through."""
+        """Send a command and return its results as a stream. With `control` it includes group markers and acks."""
         return self._stream(command, timeout, control=control)
 
     def execute_async(
         self, command: Command, handler: Handler | None = None, *, timeout: Timeout = DEFAULT
     ) -> str:
-        """Send a command whose results go to `handler`; returns its id once the server has accepted it."""
+        """Send a command whose results go to `handler`; return its id once the server has accepted it."""
         return self._handle(command, handler, timeout, resubscribe=True)
 
     def execute_async_no_resubscribe(
         self, command: Command, handler: Handler | None = None, *, timeout: Timeout = DEFAULT
     ) -> str:
-        """As execute_async, for subscriptions that are not to outlive the connection."""
+        """Like execute_async, for subscriptions that end with the connection."""
         return self._handle(command, handler, timeout, resubscribe=False)
 
     def send(self, command: Command) -> str:
-        """Send a command and wait for no answer; its command id. Answers go to the last chance handler.
+        """Send a command without waiting for an answer; return its command id. Answers go to the last chance handler.
 
-        While the server does not read it waits, at most the client's `timeout` seconds; then nothing was sent.
+        If the server does not read, the call waits, at most the client's `timeout` seconds. If it times out, nothing
+        was sent.
         """
         self._check_usable()
         self._make_room(command.command, self._deadline(DEFAULT))
@@ -110,11 +111,11 @@ class Commanding(ClientRuntime):
         return ticket, self._await(ticket, left_until(deadline))
 
     def _deadline(self, timeout: Timeout) -> float | None:
-        """When a call that begins now must end."""
+        """Return the deadline of a call that begins now."""
         return deadline_of(self.timeout if timeout is DEFAULT else timeout)
 
     def _replaced(self, command: Command) -> Route | None:
-        """The route that a command with `replace` keeps using."""
+        """Return the route that a command with `replace` keeps using."""
         if command.sub_id is not None and "replace" in option_names(command.options):
             return self._engine.route_of(command.sub_id)
         return None
@@ -183,18 +184,18 @@ class Commanding(ClientRuntime):
             except BaseException:
                 stream.closed = True
                 raise
-        else:  # nothing will come through this stream
+        else:  # the stream receives nothing
             stream.closed = True
             buffer.end()
             self._start(command, None if new else route, timeout, resubscribe=resubscribe)
         return stream
 
     def flush(self, ack_type: AckType = AckType.COMPLETED, *, timeout: Timeout = DEFAULT) -> None:
-        """Wait until the server has dealt with everything sent before, as far as `ack_type` says."""
+        """Wait until the server has acknowledged, with `ack_type`, that it processed everything sent before."""
         self._start(Command("flush"), None, timeout, awaited=ack_type)
 
     def unsubscribe(self, *sub_ids: str, timeout: Timeout = DEFAULT) -> None:
-        """End subscriptions; all of them without arguments. Late messages go to the last chance handler."""
+        """End subscriptions; without arguments, all of them. Late messages go to the last chance handler."""
         self._start(Command("unsubscribe", sub_id=",".join(sub_ids) or "all"), None, timeout)
 
     def pause(self, *sub_ids: str) -> None:
@@ -239,13 +240,13 @@ class Commanding(ClientRuntime):
         self._after_call()
 
     def flush_acks(self) -> None:
-        """Send the queue acknowledgements that wait in batches."""
+        """Send the queue acknowledgements of all unsent batches."""
         with self._lock:
             self._engine.flush_acks()
         self._after_call()
 
     def discard(self, target: Message | str, store_seq: int = 0) -> None:
-        """Tell the bookmark store that a message is done with: a message, or its sub id and store_seq."""
+        """Mark a message, or a sub id and store_seq, as processed in the bookmark store."""
         self._check_usable()
         if self.bookmark_store is None:
             return
@@ -256,6 +257,6 @@ class Commanding(ClientRuntime):
             self.bookmark_store.discard(target, store_seq)
 
     def get_most_recent(self, sub_id: str) -> str | None:
-        """Where the bookmark store would resume this subscription; None = nothing known."""
+        """Return the bookmark from which the bookmark store would resume this subscription; None = nothing known."""
         self._check_usable()
         return self.bookmark_store.get_most_recent(sub_id) if self.bookmark_store is not None else None

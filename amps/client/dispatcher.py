@@ -1,7 +1,7 @@
 """The thread that runs handlers instead of the receive thread, for clients made with dispatch="thread".
 
-Handlers may then issue commands that wait, and a slow handler does not keep acknowledgements and
-heartbeats from being read. Order is kept: one queue, one thread.
+Handlers may then issue commands that wait, and the client reads acknowledgements and heartbeats while a slow
+handler runs. One queue and one thread keep the order of messages.
 """
 
 import threading
@@ -12,7 +12,7 @@ from amps.client.engine_types import Deliver, Event
 
 
 class Dispatcher:
-    """A bounded queue of events and the thread that works it off."""
+    """A bounded queue of events and the thread that processes it."""
 
     def __init__(self, name: str, run: Callable[[Event], None], max_messages: int) -> None:
         self._run = run
@@ -26,7 +26,7 @@ class Dispatcher:
         self.thread.start()
 
     def put(self, event: Event, *, wait: bool) -> None:
-        """Queue an event; with `wait` not before the queue has room or a thread of the client waits for an answer."""
+        """Queue an event. With `wait`, block until the queue has room or a thread of the client waits for an answer."""
         size = len(event.messages) if isinstance(event, Deliver) else 1
         with self._condition:
             if wait:
@@ -38,13 +38,13 @@ class Dispatcher:
             self._condition.notify_all()
 
     def overfill(self, start: bool) -> None:
-        """A command starts (or stops) waiting for its answer: until then the queue may grow."""
+        """Note that a command starts (or stops) waiting for its answer. The queue may grow while one waits."""
         with self._condition:
             self._overfill += 1 if start else -1
             self._condition.notify_all()
 
     def stop(self) -> None:
-        """Work off what is queued, then end; waits for that unless called by the thread itself."""
+        """Process the queued events, then end the thread. Wait for its end unless called on the thread itself."""
         with self._condition:
             self._stopped = True
             self._condition.notify_all()

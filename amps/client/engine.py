@@ -1,17 +1,17 @@
 """The protocol engine: every rule of the client's side of the protocol, and no input or output.
 
-Received bytes and clock readings go in; bytes to send (`outgoing`) and findings (`events`) come out. The
-engine opens nothing, starts nothing, waits for nothing and takes no lock: a front end calls it under its
-own lock, writes what `outgoing` hands out in that order, and acts on the events in theirs. Because time
-is an argument, a test can run it through a day of heartbeats in a millisecond. The rules for received
+Received bytes and clock readings are the input; bytes to send (`outgoing`) and `events` are the output. The
+engine opens no connection, starts no thread, never waits and takes no lock. A front end calls it under its
+own lock, writes the chunks of `outgoing` in their order, and handles the events in theirs. Because time
+is an argument, a test can simulate a day of heartbeats in a millisecond. The rules for received
 messages are in `inbound`.
 
 Invariants:
 - Order of sequence numbers is order on the wire. While the publish store is replayed after a logon, new
-  publishes are only stored (the replay reaches them) and all other commands wait behind the replay.
+  publishes are only stored (the replay sends them) and all other commands wait for the end of the replay.
 - Nothing is sent between a logon and its acknowledgement.
-- A route is in place before its command is sent; one that was dropped gets nothing more: what still
-  arrives for it is LastChance.
+- A route is registered before its command is sent. A dropped route gets no more messages: messages that still
+  arrive for it are reported as LastChance.
 """
 
 from amps._core.wire.framing import FrameDecoder, encode_frame
@@ -63,7 +63,7 @@ class Engine(Inbound):
     # Connection
 
     def connection_made(self, now: float, uri: ConnectionUri) -> None:
-        """A transport is connected; nothing is sent yet."""
+        """Note that a transport is connected; nothing is sent yet."""
         self.phase = Phase.CONNECTED
         self._uri = uri
         self._decoder = FrameDecoder(self.config.max_message_bytes)
@@ -72,7 +72,7 @@ class Engine(Inbound):
         self._events.append(State(ConnectionState.CONNECTED))
 
     def connection_lost(self, now: float, error: AMPSException | None) -> None:
-        """The transport is gone: everything that waits fails, every route ends."""
+        """Note that the transport is gone: all waiting tickets fail and all routes end."""
         if self.phase is Phase.DISCONNECTED:
             return
         self.phase = Phase.DISCONNECTED
@@ -90,20 +90,20 @@ class Engine(Inbound):
             self._events.append(StreamEnd(route, error))
 
     def deadline(self) -> float | None:
-        """When `tick` has something to do; None = nothing is planned."""
+        """The time at which `tick` has work to do; None = nothing is planned."""
         moments = [when for when in (self._next_beat, self._acks.deadline) if when is not None]
         return min(moments) if moments else None
 
     def silence_deadline(self) -> float | None:
-        """When the server counts as gone if nothing has been received by then."""
+        """The time at which the server counts as lost unless data is received before; None = never."""
         return None if self._silence_s is None else self._silent_since + self._silence_s
 
     def reading_again(self, now: float) -> None:
-        """The front end reads again after handing out events: what took its time there was not the server."""
+        """Note that the front end reads again: the time it spent delivering events is not silence of the server."""
         self._silent_since = now
 
     def tick(self, now: float, *, reading: bool = False) -> None:
-        """Do what is due. `reading`: the front end has just found that there is nothing to receive."""
+        """Run the timed work that is due. `reading`: the front end has just found no data to receive."""
         if self._next_beat is not None and now >= self._next_beat:
             self._beat()
             self._next_beat = max(self._next_beat + (self.config.heartbeat_s or 0), now)
@@ -120,7 +120,7 @@ class Engine(Inbound):
             )
 
     def outgoing(self) -> list[bytes]:
-        """What is to be sent, in order; the caller must write all of it."""
+        """Return the bytes to send, in order; the caller must write all of them."""
         if self.phase is Phase.REPLAYING:
             self._feed_replay()
         out = self._out
@@ -130,24 +130,24 @@ class Engine(Inbound):
 
     @property
     def has_outgoing(self) -> bool:
-        """Whether `outgoing` would give anything."""
+        """Whether `outgoing` would return any bytes."""
         return bool(self._out) or self.phase is Phase.REPLAYING
 
     def events(self) -> list[Event]:
-        """What has happened since the last call, in order."""
+        """Return the events since the last call, in order."""
         events = self._events
         self._events = []
         return events
 
     @property
     def has_events(self) -> bool:
-        """Whether `events` would give anything."""
+        """Whether `events` would return any event."""
         return bool(self._events)
 
     def _feed_replay(self) -> None:
         store = self._publish_store
         while store is not None and self.pending_bytes < REPLAY_CHUNK_BYTES:
-            # Acknowledgements may have discarded what the cursor stands at: go on with what is left.
+            # Acknowledgements may have discarded the message at the cursor: continue with the lowest one kept.
             self._replay_at = max(self._replay_at, store.lowest_unpersisted())
             if self._replay_at > store.highest_unpersisted():
                 self._replay_done()
@@ -165,7 +165,7 @@ class Engine(Inbound):
         options: str,
         ticket: Ticket | None = None,
     ) -> Ticket:
-        """Send a logon. `ticket` is the one of the first logon when this one answers a challenge."""
+        """Send a logon. When it answers a challenge, `ticket` is the ticket of the first logon."""
         self.check_connected("logon")
         if self.phase is Phase.LOGGING_ON and ticket is None:
             raise UsageException("a logon is under way on this connection")
@@ -198,7 +198,7 @@ class Engine(Inbound):
                 }
             )
         )
-        if not self.logged_on:  # a second logon, which the server will refuse, holds nothing up
+        if not self.logged_on:  # a second logon, which the server will refuse, does not delay other commands
             self.phase = Phase.LOGGING_ON
         return ticket
 
@@ -215,7 +215,7 @@ class Engine(Inbound):
     ) -> Ticket:
         """Send a command.
 
-        `awaited` overrides which acknowledgement settles the ticket; one that awaits nothing is done at once.
+        `awaited` overrides which acknowledgement settles the ticket; with AckType.NONE it is settled at once.
         """
         self.check_connected(command.command)
         command = command.copy()
@@ -236,7 +236,7 @@ class Engine(Inbound):
         )
         ticket.replaces = replaces
         if route is not None and self._publish_store is not None:
-            route.outstanding &= ~AckType.PERSISTED  # conflated: it will not come for this command
+            route.outstanding &= ~AckType.PERSISTED  # conflated: this command gets no persisted ack
         self._send_command(command)
         if command.command == "unsubscribe":
             self._end_routes(command)
@@ -250,18 +250,18 @@ class Engine(Inbound):
         return ticket
 
     def send(self, command: Command, now: float) -> str:
-        """Send a command without waiting for anything or keeping a route; its command id."""
+        """Send a command without a ticket or a route; return its command id."""
         return self.execute(command, None, now, awaited=AckType.NONE).command_id
 
     def publish(self, command: Command, now: float) -> int:
-        """Send a publish or delta_publish command; its sequence number, 0 without a store."""
+        """Send a publish or delta_publish command; return its sequence number, 0 without a store."""
         self.check_connected(command.command)
         command = command.copy()
         command.validate()
         return self._send_command(command)
 
     def publish_body(self, template: PublishTemplate, body: bytes) -> int:
-        """The short way for publishes: one body under a header made before."""
+        """The fast path for publishing: send one body with a prebuilt header."""
         size_bytes = len(template.sequenced) + SEQUENCE_DIGITS + len(body)
         if size_bytes > self.config.max_message_bytes:
             self._check_size(size_bytes)
@@ -274,7 +274,7 @@ class Engine(Inbound):
             self._check_numbered(template.command)
         command = Command.from_template(template, body)
         sequence = self._publish_store.store(command)
-        if self.phase is _READY:  # else the replay comes to it
+        if self.phase is _READY:  # else the replay sends it
             frame = command.take_encoded()
             self._out.append(frame)
             self.pending_bytes += len(frame)
@@ -285,7 +285,7 @@ class Engine(Inbound):
         length = (len(header) + len(body)).to_bytes(4, "big")
         if self.phase is not _READY:
             self._send(b"%b%b%b" % (length, header, body))
-        elif len(body) > SEPARATE_BODY_BYTES:  # spares a copy of a large body
+        elif len(body) > SEPARATE_BODY_BYTES:  # avoids a copy of a large body
             self._append(length + header)
             self._out.append(body)
             self.pending_bytes += len(body)
@@ -293,7 +293,7 @@ class Engine(Inbound):
             self._append(b"%b%b%b" % (length, header, body))
 
     def abandon(self, ticket: Ticket, now: float) -> None:
-        """Nobody waits for this ticket any more: cancel what it started, ignore its late answer."""
+        """Give up waiting for a ticket: cancel the subscription or query it started and ignore its late answer."""
         if ticket.done:
             return
         ticket.done = True
@@ -339,7 +339,7 @@ class Engine(Inbound):
     # Queue acknowledgements and global handlers
 
     def ack(self, topic: str, bookmark: str, options: str, sub_id: str | None, now: float) -> None:
-        """Acknowledge queue messages: batched, but for those with options."""
+        """Acknowledge queue messages, in batches unless there are options."""
         route = self._subscriptions.get(sub_id) if sub_id is not None else None
         timeout_s = self.config.effective_ack_timeout_s
         self._send_acks(
@@ -347,7 +347,7 @@ class Engine(Inbound):
         )
 
     def set_global(self, command: str, wanted: bool) -> None:
-        """Report every message of this type as a Global event too, or no longer."""
+        """Start or stop reporting messages of this type also as Global events."""
         (self._globals.add if wanted else self._globals.discard)(command)
         for route in self._subscriptions.values():
             self._quicken(route)

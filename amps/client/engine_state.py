@@ -1,7 +1,7 @@
-"""The engine's state: what is connected, what waits, where messages go, what is to be sent.
+"""The engine's state: the connection, waiting tickets, routes, and frames to send.
 
-Kept apart from the rules that change it (`inbound.py` for received messages, `engine.py` for calls),
-because both need it. Sending lives here: which frames go out at once and which wait behind a logon or a
+It is separate from the rules that change it (`inbound.py` for received messages, `engine.py` for calls),
+because both need it. Sending is here too: which frames are sent at once and which wait for a logon or a
 replay.
 """
 
@@ -44,9 +44,9 @@ class EngineState:
         self.server_version: str | None = None
         self.pending_bytes = 0
         self.dismissal: DisconnectedException | None = None
-        """Why the server closes, or has closed, the connection; its `reason` is the server's."""
+        """Why the server closes, or has closed, the connection; `reason` is the server's text."""
         self.lost_by: AMPSException | None = None
-        """What ended the last connection, if nobody here meant it."""
+        """The error that ended the last connection; None if the application closed it."""
         self._publish_store = publish_store
         self._bookmark_store = bookmark_store
         self._globals: set[str] = set()
@@ -59,7 +59,7 @@ class EngineState:
         self._subscriptions: dict[str, Route] = {}
         self._queries: dict[str, Route] = {}
         self._commands: dict[str, Route] = {}
-        self._fast: dict[bytes, Route] = {}  # by `sids` as it stands in a header; never replaced
+        self._fast: dict[bytes, Route] = {}  # by the bytes of `sids` in a header; never replaced
         self._abandoned: dict[str, None] = {}
         self._ids = 0
         self._logon: Ticket | None = None
@@ -114,7 +114,7 @@ class EngineState:
     def _check_numbered(self, command: str) -> None:
         if not self.logged_on:
             raise UsageException(
-                f"{command} with a publish store needs a logon first: the server says where the numbers start"
+                f"{command} with a publish store needs a logon first: its answer has the last sequence"
             )
 
     def _check_size(self, size_bytes: int) -> None:
@@ -123,7 +123,7 @@ class EngineState:
             raise ValueError(f"a message of {size_bytes} bytes is over max_message_size ({limit} bytes)")
 
     def _send_command(self, command: Command) -> int:
-        """Encode and send; through the store, with a number, if the command changes stored state."""
+        """Encode and send a command. One that changes stored state is numbered by the store; return its number."""
         store = self._publish_store
         if store is None or command.command not in _SEQUENCED:
             frame = command.encode()
@@ -134,7 +134,7 @@ class EngineState:
         command.ack_type |= AckType.PERSISTED
         self._check_size(len(build_header(command.header())) + len(command.data) + 24)
         sequence = store.store(command)
-        if self.phase is Phase.READY:  # else the replay comes to it
+        if self.phase is Phase.READY:  # else the replay sends it
             self._append(command.take_encoded())
         return sequence
 
@@ -152,7 +152,7 @@ class EngineState:
         self._deferred = []
 
     def flush_acks(self) -> None:
-        """Send every queue acknowledgement that waits in a batch; they stay while that is impossible."""
+        """Send the queue acknowledgements of all unsent batches; keep them while sending is impossible."""
         if self.phase in (Phase.CONNECTED, Phase.READY):
             self._send_acks(self._acks.take_all())
 
@@ -167,7 +167,7 @@ class EngineState:
     # Heartbeats
 
     def start_heartbeat(self, now: float) -> None:
-        """Start, change or (interval None) stop heartbeats, as the configuration says."""
+        """Start, change or (interval None) stop heartbeats according to the configuration."""
         interval_s = self.config.heartbeat_s
         if interval_s is None:
             if self._next_beat is not None:
@@ -223,14 +223,14 @@ class EngineState:
             del self._queries[route.query_id]
 
     def routes(self) -> list[Route]:
-        """Every route that is open."""
+        """Return all open routes."""
         tables = (self._subscriptions, self._queries, self._commands)
         return list({id(route): route for table in tables for route in table.values()}.values())
 
     def _quicken(self, route: Route) -> None:
-        """Let the short way deliver to a subscription if nothing but its id decides."""
+        """Enable the fast path for a subscription whose messages can be routed by the subscription id alone."""
         sub_id = route.sub_id or ""
-        # Ids that a header would escape, or a list would split, take the long way.
+        # Ids that a header would escape, or a list would split, are not eligible for the fast path.
         plain = sub_id.isascii() and sub_id.isprintable() and not any(c in sub_id for c in '",\\')
         if plain and route.remaining is None and not route.bookmarked and "publish" not in self._globals:
             self._fast[sub_id.encode()] = route

@@ -1,8 +1,8 @@
 """The values that pass between the protocol engine and a front end: phases, routes, tickets, events.
 
-A *route* says where messages with an id go; a *ticket* stands for a command that waits for an answer;
-*events* are what the engine has found out, in order of occurrence. Front ends hang their own things on
-`Route.owner`, `Route.sink` and `Ticket.waiter`; the engine never looks at them.
+A *route* is the destination of messages with an id; a *ticket* stands for a command that waits for an answer;
+*events* are the engine's results, in order of occurrence. Front ends store their own objects in
+`Route.owner`, `Route.sink` and `Ticket.waiter`; the engine never reads them.
 """
 
 from collections.abc import Callable
@@ -16,24 +16,24 @@ from amps.client.message import Message
 
 
 class Phase(Enum):
-    """Where a connection stands."""
+    """The phase of a connection."""
 
     DISCONNECTED = auto()
     """No connection."""
     CONNECTED = auto()
-    """Connected, no logon sent: commands go out as they are (a server may log on implicitly)."""
+    """Connected, no logon sent: commands are sent at once (a server may log on implicitly)."""
     LOGGING_ON = auto()
-    """A logon is under way; other commands wait behind it on the wire."""
+    """A logon is under way; other commands wait until it is acknowledged."""
     REPLAYING = auto()
-    """Logged on; the publish store's messages are being sent again, later commands wait behind them."""
+    """Logged on; the messages of the publish store are sent again first, later commands wait for their end."""
     READY = auto()
-    """Logged on, everything goes out at once."""
+    """Logged on; everything is sent at once."""
     CLOSED = auto()
-    """The byte stream is unusable; the front end has been told to close the connection."""
+    """The byte stream is unusable; the front end has received a Close event."""
 
 
 class RouteKind(Enum):
-    """What a route was made for."""
+    """The purpose of a route."""
 
     SUBSCRIPTION = auto()
     QUERY = auto()
@@ -60,7 +60,7 @@ class Ticket:
 
 @dataclass(slots=True, eq=False)
 class Route:
-    """Where messages of one subscription, query or command go."""
+    """The destination of the messages of one subscription, query or command."""
 
     kind: RouteKind
     owner: Any = None
@@ -87,13 +87,13 @@ class Route:
 
     @property
     def id(self) -> str | None:
-        """The id the application knows this route by."""
+        """The id by which the application refers to this route."""
         return self.sub_id or self.query_id or self.command_id
 
 
 @dataclass(slots=True)
 class Deliver:
-    """Messages for one route, in order; neighbours are gathered, so that they are handled in one go."""
+    """Messages for one route, in order; consecutive ones are combined, so that they are handled together."""
 
     route: Route
     messages: list[Message]
@@ -101,7 +101,7 @@ class Deliver:
 
 @dataclass(slots=True)
 class TicketDone:
-    """The awaited acknowledgement came."""
+    """The awaited acknowledgement was received."""
 
     ticket: Ticket
     ack: Message | None
@@ -109,7 +109,7 @@ class TicketDone:
 
 @dataclass(slots=True)
 class TicketFailed:
-    """The command was refused, or the connection went away first."""
+    """The command was refused, or the connection was lost before the answer."""
 
     ticket: Ticket
     error: AMPSException
@@ -117,7 +117,7 @@ class TicketFailed:
 
 @dataclass(slots=True)
 class StreamEnd:
-    """Nothing more will come for this route; `error` says why if that was not expected."""
+    """The route gets no more messages; `error` is the reason if the end was not expected."""
 
     route: Route
     error: AMPSException | None
@@ -132,7 +132,7 @@ class Global:
 
 @dataclass(slots=True)
 class LastChance:
-    """A message nobody else took."""
+    """A message without a route."""
 
     message: Message
 
@@ -193,7 +193,7 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """What the rules need to know. Front ends replace it as a whole when a setting changes."""
+    """The settings that the engine's rules use. Front ends replace the whole object when a setting changes."""
 
     client_name: str
     version: str = ""
@@ -207,14 +207,14 @@ class EngineConfig:
 
     @property
     def silence_s(self) -> float | None:
-        """How long the server may say nothing at all; None = for ever."""
+        """Seconds without any data after which the server counts as lost; None = no limit."""
         if self.heartbeat_s is None:
             return None
         return self.heartbeat_timeout_s if self.heartbeat_timeout_s is not None else 2 * self.heartbeat_s
 
     @property
     def effective_ack_timeout_s(self) -> float | None:
-        """When a partial batch of queue acknowledgements goes out; None = only when it is full or flushed."""
+        """Seconds after which a partial batch of queue acknowledgements is sent; None = only when full or flushed."""
         if self.ack_timeout_s is not None:
             return self.ack_timeout_s or None
         return 1.0 if self.ack_batch_size > 1 else None

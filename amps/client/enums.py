@@ -6,7 +6,7 @@ from enum import IntEnum, IntFlag
 from typing import Any, Final, Self
 
 Data = bytes | bytearray | memoryview | str
-"""What can be published as it is; str is sent as UTF-8."""
+"""The types of bodies that need no codec; str is sent as UTF-8."""
 
 Timeout = float | None
 """Seconds; None = no limit."""
@@ -17,8 +17,8 @@ DEFAULT: Final[Any] = type("_Default", (), {"__repr__": lambda self: "DEFAULT"})
 Bookmark = str | datetime
 """Where a replay begins: EPOCH, NOW, MOST_RECENT, a bookmark, a time, a list or range of them (client.md §7).
 
-Times are a `datetime` with a zone, ISO 8601 (UTC unless a zone is given), `YYYYmmddTHHMMSS`, or `-5m`: ago, in ms, s,
-m, h, d or w, by the clock of this host. `epoch` and `now` may be written as words.
+A time is a `datetime` with a zone, ISO 8601 (UTC unless a zone is given), `YYYYmmddTHHMMSS`, or an age such as `-5m`
+(in ms, s, m, h, d or w, by the clock of this host). `epoch` and `now` may be written as words.
 """
 
 EPOCH: Final = "0"
@@ -28,11 +28,11 @@ NOW: Final = "0|1|"
 """Bookmark: only new messages."""
 
 MOST_RECENT: Final = "recent"
-"""Bookmark: where the bookmark store says this subscription stands. Never sent; EPOCH if nothing is known."""
+"""Bookmark: where the bookmark store resumes this subscription. Resolved before sending; EPOCH if nothing is known."""
 
 
 class AckType(IntFlag):
-    """A set of acknowledgement types. `str()` gives the list as it goes on the wire."""
+    """A set of acknowledgement types. `str()` returns the list in its wire format."""
 
     NONE = 0
     RECEIVED = 1
@@ -44,7 +44,7 @@ class AckType(IntFlag):
 
     @classmethod
     def parse(cls, text: "AckType | str") -> Self:
-        """From a comma list; `none` and blanks are skipped, an unknown word raises ValueError."""
+        """Parse a comma-separated list; `none` and blanks are skipped, an unknown word raises ValueError."""
         if not isinstance(text, str):
             return cls(text)
         result = cls.NONE
@@ -64,7 +64,7 @@ class AckType(IntFlag):
 
 
 class ConnectionState(IntEnum):
-    """What connection state listeners are told."""
+    """The states that connection state listeners receive."""
 
     DISCONNECTED = 0
     SHUTDOWN = 1

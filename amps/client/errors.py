@@ -14,8 +14,8 @@ from amps.client.message import Message
 class AMPSException(Exception):
     """Base of all. The attributes are None where they do not apply.
 
-    `reason` is one of the server's stable texts, `detail` says in words what is wrong. `position` is the character,
-    counted from 0, of the filter that was refused. `message` is the acknowledgement, `command_id` that of the command.
+    `reason` is one of the server's stable texts, `detail` a description of the error. `position` is the index of the
+    wrong character in the refused filter. `message` is the acknowledgement, `command_id` the id of the command.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class NameInUseException(ConnectionException):
 
 
 class ConnectionRefusedException(ConnectionException):
-    """Nobody listens there, or a proxy or TLS handshake turned the connection down."""
+    """No server listens at the address, or the proxy or TLS handshake failed."""
 
 
 class DisconnectedException(ConnectionException):
@@ -83,15 +83,15 @@ class MessageTypeException(ConnectionException):
 
 
 class RetryOperationException(ConnectionException):
-    """The connection was lost before the answer came: issue the command again."""
+    """The connection was lost before the answer arrived: issue the command again."""
 
 
 class StreamException(ConnectionException):
-    """The byte stream is corrupt, or a message stream cannot go on."""
+    """The byte stream is corrupt, or a message stream cannot continue."""
 
 
 class LogonRequiredException(ConnectionException):
-    """A command came before logon and the server does not log on implicitly."""
+    """A command was sent before logon and the server does not log on implicitly."""
 
 
 class DuplicateLogonException(ConnectionException):
@@ -127,7 +127,7 @@ class InvalidTopicException(CommandException):
 
 
 class NotEntitledException(CommandException):
-    """The user may not do this."""
+    """The user is not entitled to this operation."""
 
 
 class SubscriptionAlreadyExistsException(CommandException):
@@ -159,7 +159,7 @@ class PublishException(CommandException):
 
 
 class UnknownException(CommandException):
-    """The server gave a reason this library has no class for; it is in `reason`."""
+    """The server's `reason` has no exception class in this library."""
 
 
 class TimedOutException(AMPSException, TimeoutError):
@@ -171,7 +171,7 @@ class StoreException(AMPSException):
 
 
 class PublishStoreGapException(StoreException):
-    """The server's last sequence for this client lies below what the store knows to be persisted."""
+    """The server's last sequence for this client is below the last one that the store knows to be persisted."""
 
 
 class StoreFullException(StoreException):
@@ -183,7 +183,7 @@ class StoreCorruptException(StoreException):
 
 
 class UsageException(AMPSException, RuntimeError):
-    """Wrong state or wrong thread: the call cannot succeed as the program stands."""
+    """The call is not possible in this state or on this thread; the program must be changed."""
 
 
 _BY_REASON: dict[str, type[AMPSException]] = {
@@ -225,7 +225,7 @@ _BY_REASON: dict[str, type[AMPSException]] = {
 def exception_for(
     reason: str | None, command: str, *, command_id: str | None = None, message: Message | None = None
 ) -> AMPSException:
-    """The exception for a failure ack. Servers may append details after a colon: `bad filter: at 3`."""
+    """Return the exception for a failure ack. Servers may append details after a colon: `bad filter: at 3`."""
     text = (reason or "").strip().lower()
     kind = _BY_REASON.get(text) or _BY_REASON.get(text.partition(":")[0].strip(), UnknownException)
     told = f"{command} failed: {reason}" if reason else f"{command} failed; the server gave no reason"

@@ -1,10 +1,10 @@
-"""What a fork does to clients: in the child, those made before are unusable, and they say so.
+"""Clients after a fork: in the child, clients created before the fork raise UsageException.
 
 The child has copies of the clients and of their sockets, but none of their threads, and perhaps locks that
-will never be released. Anything it wrote would end up in the middle of its parent's frames. So every client is
-disowned in the child, once, when it starts: its lock is replaced by one that refuses, which costs the calls of
-the parent nothing. `close` alone stays allowed there: it gives up the child's copy of the socket and leaves
-the parent's connection alone.
+will never be released. Bytes that it wrote would end up in the middle of its parent's frames. So every client is
+disowned when the child starts: its lock is replaced by a RefusingLock, which costs the calls of
+the parent nothing. Only `close` stays allowed in the child: it closes the child's copy of the socket and does not
+affect the parent's connection.
 """
 
 import os
@@ -15,14 +15,14 @@ from amps.client.errors import UsageException
 
 
 class Forkable(Protocol):
-    """Something that must not be used in a forked child."""
+    """An object that must not be used in a forked child."""
 
     def disown(self) -> None:
-        """The process has become a forked child. No other thread is left, and no old lock may be taken."""
+        """Make the object unusable in a forked child. No other thread exists there, and no old lock may be taken."""
 
 
 class RefusingLock:
-    """Stands where a lock was: whoever wants it learns that this is the wrong process."""
+    """Replaces a lock in a forked child: each attempt to acquire it raises UsageException."""
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> NoReturn:
         raise forked()
@@ -38,7 +38,7 @@ class RefusingLock:
 
 
 def forked() -> UsageException:
-    """What every use in the child raises."""
+    """Return the exception that each use in the child raises."""
     return UsageException("this client was made before a fork: make a new one in the child process")
 
 

@@ -1,7 +1,7 @@
-"""The application's handlers and listeners, and how events reach them.
+"""The application's handlers and listeners, and the delivery of events to them.
 
-Whatever an application's function raises ends here: at the exception listener, or in one line of the log.
-It never disturbs the thread that called it, and never the next message.
+An exception of an application's function is passed to the exception listener, or logged in one line if there
+is none. It never ends the calling thread and never affects the next message.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from amps.client.message import Handler, Message
 
 
 class EventHandlers:
-    """Keeps the handlers; runs them when told."""
+    """Keeps the handlers and runs them for events."""
 
     def __init__(self, name: str, logger: logging.Logger) -> None:
         self._name = name
@@ -91,7 +91,7 @@ class EventHandlers:
                     self._acknowledge(message)
 
     def _acknowledge(self, message: Message, options: str = "") -> None:
-        """Acknowledge what a handler is done with; if the client was closed meanwhile, it comes again."""
+        """Acknowledge a message that a handler has processed. If the client was closed meanwhile, it is redelivered."""
         with contextlib.suppress(UsageException):
             message.ack(options)
 
@@ -116,41 +116,41 @@ class EventHandlers:
         except Exception:
             self._logger.exception("client %s: the exception listener raised", self._name)
 
-    # Handlers: each setter takes None to remove
+    # Handlers: None removes the handler
 
     def set_exception_listener(self, fn: Callable[[BaseException], object] | None) -> None:
-        """What handlers and listeners raise goes here; without one it is logged."""
+        """Set the listener for exceptions of handlers and other listeners; without one they are logged."""
         self._exception_listener = fn
 
     def set_transport_filter(self, fn: Callable[[bytes, bool], object] | None) -> None:
-        """`fn(data, outgoing)` sees all bytes, before encryption and after decryption."""
+        """Set `fn(data, outgoing)`, called with all bytes, before encryption and after decryption."""
         self._transport_filter = fn
 
     def set_last_chance_handler(self, fn: Handler | None) -> None:
-        """Messages nobody else took."""
+        """Set the handler for messages that have no route."""
         self._last_chance_handler = fn
 
     def set_duplicate_handler(self, fn: Handler | None) -> None:
-        """Messages the bookmark store has seen."""
+        """Set the handler for messages that the bookmark store has already seen."""
         self._duplicate_handler = fn
 
     def set_failed_write_handler(self, fn: Callable[[Message, str], object] | None) -> None:
-        """`fn(message, reason)` for publishes and deletes that the server refused."""
+        """Set `fn(message, reason)` for publishes and deletes that the server refused."""
         self._failed_write_handler = fn
 
     def set_receive_started_callback(self, fn: Callable[[], object] | None) -> None:
-        """Called on each new receive thread."""
+        """Set a function that each new receive thread calls first."""
         self._receive_started = fn
 
     def add_connection_state_listener(self, fn: Callable[[ConnectionState], object]) -> None:
-        """Told every connection state; must not wait for the server."""
+        """Add a listener that is called with each connection state; it must not wait for the server."""
         self._state_listeners.append(fn)
 
     def remove_connection_state_listener(self, fn: Callable[[ConnectionState], object]) -> None:
-        """No longer told."""
+        """Remove a connection state listener."""
         if fn in self._state_listeners:
             self._state_listeners.remove(fn)
 
     def clear_connection_state_listeners(self) -> None:
-        """Nobody is told any more."""
+        """Remove all connection state listeners."""
         self._state_listeners.clear()

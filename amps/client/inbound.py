@@ -1,10 +1,10 @@
 """The rules for received messages, in the order in which they apply.
 
-1. Any bytes show that the server lives. 2. A message type with a global handler is reported (routing
-follows); a heartbeat is answered. 3. Acknowledgements settle tickets, reach the publish store or the
-bookmark store, and go to the command's route only if the application asked for them. 4. Content goes to
-every route it names, one message each. 5. Group markers begin and end queries. 6. What nobody takes is
-LastChance; what cannot be parsed ends the connection.
+1. Any bytes show that the server is alive. 2. A message of a type with a global handler is reported as a Global
+event (routing follows); a heartbeat is answered. 3. Acknowledgements settle tickets, are passed to the publish
+store or the bookmark store, and go to the command's route only if the application requested them. 4. Content goes
+to every route it names, one message each. 5. Group markers begin and end queries. 6. A message without a route is
+reported as LastChance; a message that cannot be parsed ends the connection.
 """
 
 from typing import Any
@@ -46,10 +46,10 @@ _ACK_TYPES = {kind.name.lower(): kind for kind in AckType if kind.name}
 
 
 class Inbound(EngineState):
-    """Received bytes in, events out."""
+    """Processes received bytes and produces events."""
 
     def receive(self, data: bytes | bytearray | memoryview, now: float) -> None:
-        """Take received bytes, split anywhere."""
+        """Process received bytes; they may be split at any place."""
         if not self.connected:
             return
         self._silent_since = now
@@ -61,8 +61,8 @@ class Inbound(EngineState):
             self._events.append(Close(StreamException(f"corrupt data from the server: {error}")))
 
     def _receive_frames(self, now: float) -> None:
-        # The loop every delivered message passes: a publish for one known subscription is routed by its
-        # `sids` alone, without parsing the header. After a brace, `sids` might stand in a body.
+        # Every delivered message passes this loop. A publish for one known subscription is routed by its
+        # `sids` alone, without parsing the header. After a brace, `sids` might be part of the body.
         next_frame = self._decoder.next_frame
         fast = self._fast
         last: Route | None = None
@@ -156,7 +156,7 @@ class Inbound(EngineState):
     def _split_records(
         self, payload: bytes, fields: dict[str, Any], at: int, route: Route | None
     ) -> list[Message]:
-        """The records of a batch, each with the outer header and its own merged."""
+        """Return the records of a batch, each with the outer header merged with its own."""
         end = len(payload)
         if fields.get("msg_len") == end - at:  # one record whose header is the outer one
             return [Message.parsed(payload, fields, at, route=route)]
@@ -194,7 +194,7 @@ class Inbound(EngineState):
             self._finish(route)
 
     def _finish(self, route: Route) -> None:
-        """Everything has come for this route."""
+        """End a route that has received all of its messages."""
         if not route.closed:
             self._drop(route)
             self._events.append(StreamEnd(route, None))
@@ -228,7 +228,7 @@ class Inbound(EngineState):
             self._last_chance(message)
 
     def _on_dismissal(self, message: Message) -> None:
-        """The server says why it closes the connection, which ends now (docs/messages.md)."""
+        """Handle the message in which the server gives its reason for closing the connection (docs/messages.md)."""
         why = f": {message.detail}" if message.detail else ""
         text = f"the server closed the connection: {message.reason}{why}"
         self.dismissal = DisconnectedException(text, reason=message.reason, message=message)
@@ -243,7 +243,7 @@ class Inbound(EngineState):
             if name.strip() == "max_backlog" and value.strip().isdigit():
                 route.max_backlog = int(value)
                 if route.unsent_acks >= route.max_backlog:
-                    self.flush_acks()  # a replacement has a smaller one: nothing more would come before that
+                    self.flush_acks()  # the replacement's backlog is smaller: no message would arrive before
 
     def _on_ticket_ack(self, ticket: Ticket, message: Message, kind: AckType, failed: bool) -> None:
         if failed:

@@ -1,8 +1,8 @@
-"""Messages as handlers and streams get them.
+"""Messages as handlers and streams receive them.
 
 A Message is a view of one received payload: immutable, independent of every buffer, safe to keep. Its
-header is parsed when somebody first asks for a field, its body is cut out when somebody first asks for
-it: a handler that reads `data` of a common message never pays for the header.
+header is parsed when a field is first read, and its body is extracted when it is first read. So a handler
+that reads only `data` of a common message causes no parsing of the header.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ _CONTENT = frozenset(("publish", "sow", "oof"))
 
 
 def body_offset(payload: bytes) -> int:
-    """Where the header ends, if that can be told without parsing it; else -1.
+    """Return the offset of the end of the header if it can be found without parsing, else -1.
 
     The first closing brace ends the header unless it stands inside a string: with an even number of quotes
     and no escapes before it, it does not.
@@ -32,16 +32,16 @@ def body_offset(payload: bytes) -> int:
 
 
 class MessageRoute(Protocol):
-    """What a message knows of the route by which it came."""
+    """The part of a route that its messages use."""
 
     owner: Any
-    """The client that takes acknowledgements, and whose codec is used."""
+    """The client that receives acknowledgements and whose codec is used."""
     sub_id: str | None
     max_backlog: int | None
 
 
 class Message:
-    """One message from the server. Fields the message does not carry are None."""
+    """One message from the server. A field that the message lacks is None."""
 
     __slots__ = (
         "_body_at",
@@ -76,7 +76,7 @@ class Message:
         sub_id: str | None = None,
         store_seq: int = 0,
     ) -> Self:
-        """A message whose header has been parsed already."""
+        """Create a message whose header has already been parsed."""
         self = cls(payload, route)
         self._header = header
         self._body_at = body_at
@@ -132,7 +132,7 @@ class Message:
 
     @property
     def text(self) -> str:
-        """The body as UTF-8 text; UnicodeDecodeError if it is none."""
+        """The body as text. Raises UnicodeDecodeError if it is not valid UTF-8."""
         return str(self.view, "utf-8")
 
     def json(self) -> Any:
@@ -140,7 +140,7 @@ class Message:
         return json_loads(self.view)
 
     def decode(self, type: type[T] | Any = Any) -> T | Any:
-        """The body through the connection's codec; converted to `type` if one is given."""
+        """Decode the body with the connection's codec; convert the result to `type` if one is given."""
         route = self._route
         codec = route.owner.codec if route is not None and route.owner is not None else codec_for(None)
         return convert(codec.decode(self.data), type)
@@ -149,7 +149,7 @@ class Message:
 
     @property
     def header(self) -> Mapping[str, str | int]:
-        """All header fields by their long names; `cmd` is spelled out."""
+        """All header fields by their long names; the value of `cmd` is the long name of the command."""
         fields = dict(self._fields())
         fields["cmd"] = self.command
         return MappingProxyType(fields)
@@ -183,12 +183,12 @@ class Message:
 
     @property
     def command_id(self) -> str | None:
-        """The command that this answers."""
+        """The id of the command that this message answers."""
         return self._text("cmd_id")
 
     @property
     def sub_id(self) -> str | None:
-        """The subscription this copy of the message is for."""
+        """The id of the subscription to which this copy of the message belongs."""
         if self._sub_id is not None:
             return self._sub_id
         route = self._route
@@ -198,18 +198,18 @@ class Message:
 
     @property
     def sub_ids(self) -> tuple[str, ...]:
-        """Every subscription of the connection that the message matched."""
+        """The ids of all subscriptions of the connection that the message matched."""
         listed = self._text("sids") or self._text("sub_id")
         return tuple(listed.split(",")) if listed else ()
 
     @property
     def query_id(self) -> str | None:
-        """The query this is a result of."""
+        """The id of the query to whose result the message belongs."""
         return self._text("query_id")
 
     @property
     def bookmark(self) -> str | None:
-        """Where the message stands in the log."""
+        """The bookmark of the message in the log."""
         return self._text("bookmark")
 
     @property
@@ -229,17 +229,17 @@ class Message:
 
     @property
     def detail(self) -> str | None:
-        """What is wrong, in words, if this acknowledgement refuses a command."""
+        """A description of the error, if this acknowledgement refuses a command."""
         return self._text("detail")
 
     @property
     def position(self) -> int | None:
-        """Which character of the filter, counted from 0, is wrong."""
+        """The index, counted from 0, of the wrong character of the filter."""
         return self._number("position")
 
     @property
     def timestamp(self) -> str | None:
-        """ISO-8601 time at which the server processed the message, if the subscription asked for it."""
+        """ISO-8601 time at which the server processed the message, if the subscription requested it."""
         return self._text("timestamp")
 
     @property
@@ -251,12 +251,12 @@ class Message:
 
     @property
     def correlation_id(self) -> str | None:
-        """What its publisher sent along."""
+        """The correlation id that the publisher set."""
         return self._text("correlation_id")
 
     @property
     def user_id(self) -> str | None:
-        """Who published it."""
+        """The user who published the message."""
         return self._text("user_id")
 
     @property
@@ -276,7 +276,7 @@ class Message:
 
     @property
     def ack_type(self) -> AckType:
-        """Which acknowledgement this is."""
+        """The type of this acknowledgement."""
         return AckType.parse(self._text("ack_type") or "")
 
     @property
@@ -286,12 +286,12 @@ class Message:
 
     @property
     def expiration(self) -> int | None:
-        """Seconds the message lives; 0 = for ever."""
+        """Seconds until the message expires; 0 = never."""
         return self._number("expiration")
 
     @property
     def batch_size(self) -> int | None:
-        """How many records came together."""
+        """The number of records in the same batch."""
         return self._number("batch_size")
 
     @property
@@ -301,53 +301,53 @@ class Message:
 
     @property
     def matches(self) -> int | None:
-        """Of a stats acknowledgement: records that matched."""
+        """The number of records that matched; in a stats acknowledgement."""
         return self._number("matches")
 
     @property
     def topic_matches(self) -> int | None:
-        """Of a stats acknowledgement: records in the topics, whatever the filter."""
+        """The number of records in the topics, regardless of the filter; in a stats acknowledgement."""
         return self._number("topic_matches")
 
     @property
     def records_returned(self) -> int | None:
-        """Of a stats acknowledgement."""
+        """The number of records returned; in a stats acknowledgement."""
         return self._number("records_returned")
 
     @property
     def records_inserted(self) -> int | None:
-        """Of a stats acknowledgement."""
+        """The number of records inserted; in a stats acknowledgement."""
         return self._number("records_inserted")
 
     @property
     def records_updated(self) -> int | None:
-        """Of a stats acknowledgement."""
+        """The number of records updated; in a stats acknowledgement."""
         return self._number("records_updated")
 
     @property
     def records_deleted(self) -> int | None:
-        """Of a stats acknowledgement."""
+        """The number of records deleted; in a stats acknowledgement."""
         return self._number("records_deleted")
 
     @property
     def store_seq(self) -> int:
-        """The number the bookmark store gave this message; 0 = none."""
+        """The number that the bookmark store gave this message; 0 = none."""
         return self._store_seq
 
     # Actions
 
     def ack(self, options: str = "") -> None:
-        """Acknowledge a queue message; nothing happens on any other. Never waits."""
+        """Acknowledge a queue message; no effect on other messages. Never waits."""
         if self._route is not None and self._route.owner is not None:
             self._route.owner.ack(self, options=options)
 
     def discard(self) -> None:
-        """Tell the bookmark store that this message is done with; nothing happens without a store number."""
+        """Mark this message as processed in the bookmark store; no effect without a store number."""
         if self._store_seq and self._route is not None and self._route.owner is not None:
             self._route.owner.discard(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """Header fields by long name, and the body as `data`."""
+        """Return the header fields by their long names, and the body as `data`."""
         return {**self.header, "data": self.data}
 
 

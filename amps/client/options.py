@@ -1,7 +1,7 @@
-"""Keyword arguments of the subscribing and querying calls, and how they become `opts` and headers.
+"""Keyword arguments of the subscribing and querying calls, and their conversion to `opts` and header fields.
 
-The order of the option tokens is fixed (it is the order of `_TOKENS`), the caller's own `options=` text
-comes last and verbatim but for a trailing comma. Nothing here knows commands or connections.
+The order of the option tokens is fixed (it is the order of `_TOKENS`). The caller's own `options=` text
+comes last and is copied verbatim, without a trailing comma. This module does not use commands or connections.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -71,7 +71,7 @@ class QueryArgs(_CommonArgs, total=False):
 
 @dataclass(slots=True)
 class CallSettings:
-    """Keyword arguments sorted by what they are for."""
+    """Keyword arguments sorted by their purpose."""
 
     options: str
     headers: dict[str, Any]
@@ -85,7 +85,7 @@ class CallSettings:
 
 
 def check_buffer(max_depth: int, on_full: OnFull) -> None:
-    """The settings of a stream's buffer."""
+    """Check the settings of a stream's buffer. Raises ValueError."""
     if not isinstance(max_depth, int) or isinstance(max_depth, bool) or max_depth < 0:
         raise ValueError(f"max_depth must be a number of messages, 0 = no bound: {max_depth!r}")
     if on_full not in get_args(OnFull):
@@ -93,7 +93,7 @@ def check_buffer(max_depth: int, on_full: OnFull) -> None:
 
 
 def interval_text(value: str | float) -> str:
-    """An interval as an option value: texts as they are, seconds in the largest exact unit of s, ms, us."""
+    """Return an interval as an option value: a text unchanged, seconds in the largest exact unit of s, ms, us."""
     if isinstance(value, str):
         return value
     if value < 0:
@@ -165,7 +165,7 @@ QUERY_KEYWORDS = frozenset(QueryArgs.__annotations__)
 
 
 def join_options(*parts: str) -> str:
-    """One option string; empty parts and trailing commas disappear."""
+    """Join parts to one option string; drop empty parts and trailing commas."""
     return ",".join(stripped for part in parts if (stripped := part.strip().rstrip(",").rstrip()))
 
 
@@ -189,7 +189,7 @@ def option_names(options: str) -> set[str]:
 def split_keywords(
     keywords: Mapping[str, Any], *, query: bool, call: str, forbidden: Iterable[str] = ()
 ) -> CallSettings:
-    """Sort the keyword arguments of one call; a keyword the call does not know raises TypeError."""
+    """Sort the keyword arguments of one call; an unknown keyword raises TypeError."""
     allowed = (QUERY_KEYWORDS if query else SUBSCRIBE_KEYWORDS) - frozenset(forbidden)
     for name in keywords:
         if name not in allowed:

@@ -1,4 +1,4 @@
-"""What the library adds to a command before it is sent: ids, defaults, acknowledgements, resolved
+"""Completion of commands before they are sent: ids, defaults, acknowledgement types, resolved
 bookmarks."""
 
 from amps.client.command import QUERIES, SUBSCRIPTIONS, Command
@@ -17,7 +17,7 @@ _AWAITED = {
 
 
 def awaited_by(command: Command) -> AckType:
-    """What a caller of this command waits for, if nothing else is said."""
+    """Return the acknowledgement that a caller of this command waits for by default."""
     if command.command == "sow_delete" and command.bookmark is not None:
         return AckType.NONE  # a queue acknowledgement
     return _AWAITED.get(command.command, AckType.NONE)
@@ -31,14 +31,14 @@ def prepare(
     bookmarks: BookmarkStore | None,
     awaited: AckType | None,
 ) -> AckType:
-    """Complete a command that has its command id, and its route with it; the ack types to wait for."""
+    """Complete a command that has a command id, and its route; return the ack types to wait for."""
     name = command.command
     asked = command.ack_type
     waits_for = awaited_by(command)
     added = waits_for
     if awaited is not None:
         waits_for = awaited
-        # A failure of anything but a flush shows in `processed`, so that stays asked for.
+        # Except for flush, a failure is reported in `processed`, so that type stays requested.
         added = awaited if name == "flush" or not awaited else added | awaited
     if name in QUERIES:
         command.query_id = command.query_id or command.command_id

@@ -1,7 +1,7 @@
-"""Publishing: waits for no answer, but while the server does not read, and for room in a bounded publish store.
+"""Publishing. A publish waits for no answer, only for a server that does not read or a full publish store.
 
-A publish never half-succeeds: it raises, and the message was neither sent nor stored; or it returns, and the message is
-sent, or on its way, and in the store if there is one.
+A publish never succeeds in part. If it raises, the message was neither sent nor stored. If it returns, the message
+was sent or is queued for sending, and is in the store if there is one.
 """
 
 import threading
@@ -23,14 +23,14 @@ MAX_TEMPLATES = 10_000
 
 
 class Publishing(Commanding):
-    """publish, delta_publish, publish_flush. The attributes below are set by the client's constructor."""
+    """publish, delta_publish, publish_flush. The client's constructor sets the attributes below."""
 
     publish_store: PublishStore | None
     _templates: dict[str, PublishTemplate]
 
     @property
     def unpersisted_count(self) -> int:
-        """How many publishes and deletes the publish store holds that the server has not acknowledged."""
+        """The number of publishes and deletes in the publish store that the server has not acknowledged."""
         return self.publish_store.unpersisted_count() if self.publish_store is not None else 0
 
     def publish(
@@ -43,11 +43,11 @@ class Publishing(Commanding):
         sow_key: str | None = None,
         timeout: Timeout = DEFAULT,
     ) -> int:
-        """Publish a message; its sequence number, 0 without a publish store. Waits for no answer.
+        """Publish a message; return its sequence number, 0 without a publish store. Waits for no answer.
 
-        While the server does not read what was sent before, or the publish store is full, it waits, at most `timeout`
-        seconds. Then it raises TimedOutException, and the message was neither sent nor stored: it may be published
-        again. What a slow server has not read when this returns is sent by a thread of the client.
+        If the server does not read the bytes sent before, or the publish store is full, the call waits, at most
+        `timeout` seconds. Then it raises TimedOutException, and the message was neither sent nor stored: it may be
+        published again. Bytes that a slow server has not read when the call returns are sent by a thread of the client.
         """
         if expiration is None and correlation_id is None and sow_key is None:
             template = self._templates.get(topic)
@@ -69,7 +69,7 @@ class Publishing(Commanding):
         sow_key: str | None = None,
         timeout: Timeout = DEFAULT,
     ) -> int:
-        """Publish changes to a record; as publish."""
+        """Publish changes to a record; otherwise like publish."""
         template = _template("delta_publish", topic, expiration, correlation_id, sow_key)
         return self._publish(template, data, timeout)
 
@@ -100,14 +100,14 @@ class Publishing(Commanding):
         return sequence
 
     def _publish_when_room(self, template: PublishTemplate, body: bytes, deadline: float | None) -> int:
-        """The publish store is full: wait for acknowledgements, unless that is not wanted or not possible."""
+        """Publish when the full publish store has room: wait for acknowledgements if that is allowed and possible."""
         store = self.publish_store
         assert store is not None
         if store.on_full != "wait" or threading.current_thread() is self._rx:
             with self._lock:
                 return self._engine.publish_body(template, body)
         self._send_outgoing()
-        self._begin_wait()  # the acks waited for may be behind messages that nobody reads
+        self._begin_wait()  # the acks may follow messages that fill a stream's buffer
         try:
             while True:
                 seen = self._discards
@@ -130,7 +130,7 @@ class Publishing(Commanding):
     def publish_flush(self, *, timeout: Timeout = DEFAULT) -> None:
         """Wait until everything published before is acknowledged as persisted; without a store, flush().
 
-        Waits at most `timeout` seconds, also for the server to read what was sent.
+        The limit of `timeout` seconds includes the wait for the server to read the bytes sent before.
         """
         store = self.publish_store
         if store is None:
@@ -144,7 +144,7 @@ class Publishing(Commanding):
             raise self._cut_off(f"publish_flush: not connected, {self.unpersisted_count} unpersisted")
         deadline = self._deadline(timeout)
         self._make_room("publish_flush", deadline)
-        with self._lock:  # makes the server report at once what it would report within its interval
+        with self._lock:  # the server then sends its conflated acknowledgements at once
             self._engine.execute(Command("flush"), None, time.monotonic(), awaited=AckType.PERSISTED)
         self._after_call()
 
@@ -164,7 +164,7 @@ class Publishing(Commanding):
             raise TimedOutException(f"publish_flush: {count} messages not persisted in time")
 
     def _cut_off(self, what: str) -> DisconnectedException:
-        """There is no connection, because of what ended the last one."""
+        """Return the exception for a lost connection, with the error that ended the last one."""
         cause = self._engine.lost_by
         if cause is None:
             return DisconnectedException(what)

@@ -1,8 +1,8 @@
-"""Clients with one name, which end each other's connections (protocol.md §4: the newer one ends the older one's).
+"""Clients with the same name, which end each other's connections (protocol.md §4: the newer one ends the older one's).
 
-Two clients that connect again at once would go on like that without end, and neither would get anything done. So a
-client that has lost its connection to another of its name waits, longer each time, before it takes the name back. The
-waits are random, so that two of them do not wait in step.
+Two such clients that reconnect at once would end each other's connections for ever. So a
+client that has lost its connection to another client of its name waits, longer each time, before it reconnects. The
+waits are random, so that the two clients do not reconnect in step.
 """
 
 import random
@@ -18,16 +18,16 @@ QUIET_S = 300.0
 
 
 class Rivals:
-    """What one client knows of others with its name."""
+    """One client's record of other clients with its name."""
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = now_s
         self._last_s = 0.0
         self.take_overs = 0
-        """How often the name was taken, without QUIET_S seconds of peace in between."""
+        """How often another client took the name, without QUIET_S seconds in between."""
 
     def wait_s(self, error: AMPSException | None) -> float:
-        """Seconds to wait before connecting again, after this end of a connection; 0 if it was no other client."""
+        """Return the seconds to wait before reconnecting after this error; 0 if no other client took the name."""
         if error is None or error.reason != NAME_IN_USE:
             return 0.0
         now_s = self._now_s()

@@ -1,17 +1,17 @@
-"""What keeps a blocking client running: its threads, its locks, and the way events reach the application.
+"""The runtime of a blocking client: its threads, its locks, and the delivery of events to the application.
 
 Threads of a connected client:
-- `amps-rx:<name>` receives, lets the engine work it out, and runs handlers, listeners and stream buffers.
-  It never sends what could block; a new one starts with each connection.
-- `amps-tx:<name>` sends what a burst of publishes left over, what the socket did not take at once, and what
-  the receive thread has to say (heartbeats, acknowledgement batches). It alone waits for a slow peer.
-- `amps-timer`, one per process, only wakes the above.
-- `amps-dispatch:<name>` runs the handlers instead of the receive thread if the client was made so.
+- `amps-rx:<name>` receives bytes, passes them to the engine, calls handlers and listeners and fills stream buffers.
+  It never makes a send that could block. Each connection starts a new one.
+- `amps-tx:<name>` sends the rest of a burst of publishes, bytes that the socket did not accept at once, and the
+  output of the receive thread (heartbeats, acknowledgement batches). It alone waits for a slow peer.
+- `amps-timer`, one per process, only wakes the other threads.
+- `amps-dispatch:<name>` runs the handlers instead of the receive thread if the client has dispatch="thread".
 
-Locks: the engine lock guards the engine and is never held while anything blocks. How bytes are sent, and how
-long a call may wait for that, is in `sending`. A publish sends at once if the last one was a while ago; in a
-burst it leaves its bytes to the sending thread until enough have gathered. Threads refer to the client
-weakly: a client that is dropped while open is collected, warns and closes.
+Locks: the engine lock guards the engine and is never held during a blocking operation. How bytes are sent, and how
+long a call may wait for that, is in `sending`. A publish sends at once if the last one was a while ago. In a
+burst it leaves its bytes to the sending thread until enough have accumulated. Threads hold weak references to the
+client: a client that is dropped while open is collected; it then issues a ResourceWarning and closes.
 """
 
 import logging
@@ -106,15 +106,15 @@ class ClientRuntime(Sending):
         return self._engine.connected
 
     def disown(self) -> None:
-        """This process is a forked child: the connection belongs to the parent."""
+        """Make the client unusable in a forked child: the connection belongs to the parent."""
         self._disowned = True
         self._lock = RefusingLock()
-        # Threads that are not here may have held these.
+        # Threads that do not exist in the child may have held these locks.
         self._room = threading.Condition()
         self._discarded = threading.Condition()
         self._engine.phase = Phase.DISCONNECTED
         if self._transport is not None:
-            self._transport.close()  # the child's copy only: without a shutdown the connection lives on
+            self._transport.close()  # closes the child's copy only: without a shutdown the connection stays open
             self._transport = None
         for route in self._engine.routes():
             route.closed = True
@@ -128,7 +128,7 @@ class ClientRuntime(Sending):
             raise UsageException("this client is closed: make a new one")
 
     def _check_may_wait(self, what: str) -> None:
-        """A call that waits for the server cannot be made on the thread that reads its answer."""
+        """Raise UsageException on the receive thread: a call that waits there would never read its answer."""
         self._check_usable()
         if threading.current_thread() is self._rx:
             raise UsageException(
@@ -137,7 +137,7 @@ class ClientRuntime(Sending):
             )
 
     def _attach(self, transport: SocketTransport, made: Callable[[float], None]) -> None:
-        """Take over a connected transport; `made` tells the engine."""
+        """Take over a connected transport; `made` notifies the engine."""
         if self._dispatch_settings[0] == "thread" and self._dispatcher is None:
             reference = weakref.ref(self)
 
@@ -170,9 +170,9 @@ class ClientRuntime(Sending):
             self._tx.start()
 
     def _leave(self, timeout: Timeout) -> None:
-        """End the connection on the application's behalf; the receive thread does the rest.
+        """End the connection for the application; the receive thread does the rest.
 
-        What was accepted is sent first, for as long as `timeout` says.
+        Accepted output is sent first, for at most `timeout` seconds.
         """
         deadline = deadline_of(timeout)
         with self._lock:
@@ -184,8 +184,8 @@ class ClientRuntime(Sending):
             return
         self._send_outgoing(deadline)
         if acquire_until(self._send_lock, deadline):
-            self._send_lock.release()  # what another thread was sending is out, an acknowledgement perhaps
-        self._begin_wait()  # nobody may wait for room in a buffer now
+            self._send_lock.release()  # another thread has finished its send, perhaps of an acknowledgement
+        self._begin_wait()  # no thread may wait for room in a buffer now
         try:
             transport.shutdown()
             rx = self._rx
@@ -197,12 +197,12 @@ class ClientRuntime(Sending):
             self._end_wait()
 
     def _runs_handlers(self) -> bool:
-        """Whether the calling thread is one that runs handlers."""
+        """Whether the calling thread runs handlers."""
         current = threading.current_thread()
         return current is self._rx or (self._dispatcher is not None and current is self._dispatcher.thread)
 
     def _lost(self, transport: SocketTransport, error: AMPSException | None) -> None:
-        """The connection is gone; runs on the receive thread."""
+        """Handle the loss of the connection; runs on the receive thread."""
         if self._disowned:
             return  # a handler has forked, and this is the child
         with self._lock:
@@ -212,7 +212,7 @@ class ClientRuntime(Sending):
             leaving = self._leaving
             failure = error
             if not leaving and self._engine.dismissal is not None:
-                failure = self._engine.dismissal  # what happened to the socket then says less
+                failure = self._engine.dismissal  # more specific than the error of the socket
             elif failure is None and not leaving:
                 failure = DisconnectedException("the server closed the connection")
             self._engine.connection_lost(time.monotonic(), failure)
@@ -220,7 +220,7 @@ class ClientRuntime(Sending):
         self._dispatch(events)
         self.notice_room()
         self._notice_discard(0)
-        self._rx = None  # from here on this is a thread like any other: the disconnect handler may reconnect
+        self._rx = None  # no longer the receive thread: the disconnect handler may reconnect
         if self._closing:
             self._finish_close()
         elif not leaving and failure is not None:
@@ -239,10 +239,10 @@ class ClientRuntime(Sending):
             self._end_wait()
 
     def _on_disconnect(self, error: AMPSException) -> None:
-        """The connection was lost against the application's will."""
+        """Handle a loss of the connection that the application did not request."""
 
     def _finish_close(self) -> None:
-        """The last steps of closing for good, when the connection is gone."""
+        """Complete the final close, after the connection has ended."""
         with self._lock:
             if not self._closing:
                 return  # another thread has done it
@@ -254,12 +254,12 @@ class ClientRuntime(Sending):
             self._dispatcher.stop()
 
     def _begin_receiving(self) -> None:
-        """A receive thread has started."""
+        """Called when a receive thread has started."""
         if self._receive_started is not None:
             self._call(self._receive_started)
 
     def _received(self, transport: SocketTransport, data: bytes | memoryview | None) -> bool:
-        """Work on received bytes (None: there were none in time); whether to go on receiving."""
+        """Process received bytes (None: none arrived in time); return whether to continue receiving."""
         engine = self._engine
         now = time.monotonic()
         if data is not None:
@@ -299,7 +299,7 @@ class ClientRuntime(Sending):
         return None if deadline is None else deadline - time.monotonic()
 
     def set_global_handler(self, command: str, fn: Handler | None) -> None:
-        """Every message of one type (`ack`, `publish` …), before it goes its usual way."""
+        """Set a handler for all messages of one type (`ack`, `publish` …), called before normal routing."""
         if fn is None:
             self._global_handlers.pop(command, None)
         else:
@@ -310,7 +310,7 @@ class ClientRuntime(Sending):
     # Waiting
 
     def _await(self, ticket: Ticket, timeout: Timeout) -> Message | None:
-        """Wait until a ticket is settled; its ack, or the exception it failed with."""
+        """Wait until a ticket is settled; return its ack, or raise the exception it failed with."""
         if not ticket.awaited:
             return None
         waiter: threading.Event = ticket.waiter
@@ -349,23 +349,23 @@ class ClientRuntime(Sending):
             self._dispatcher.overfill(False)
 
     def _notice_discard(self, sequence: int) -> None:
-        """The store has dropped messages (or the connection is gone): whoever waits for that looks again.
+        """Wake threads that wait for the store: it has discarded messages, or the connection is lost.
 
-        Runs with the engine lock held, so nobody may take that while holding the condition.
+        Runs with the engine lock held, so no thread may acquire that lock while it holds the condition.
         """
         with self._discarded:
             self._discards += 1
             self._discarded.notify_all()
 
-    # What streams ask for
+    # Calls of streams
 
     def wait_for_room(self, buffer: StreamBuffer) -> None:
-        """Stop reading until the buffer has room, unless a thread of this client waits for an answer."""
+        """Stop receiving until the buffer has room, unless a thread of this client waits for an answer."""
         with self._room:
             self._room.wait_for(lambda: buffer.has_room or self._waiting_commands or self._leaving)
 
     def notice_room(self) -> None:
-        """A buffer has room again."""
+        """Wake the receive thread: a buffer has room again."""
         with self._room:
             self._room.notify_all()
 
@@ -378,7 +378,7 @@ class ClientRuntime(Sending):
         self._after_call()
 
     def end_stream_later(self, route: Route) -> None:
-        """A stream was dropped without close(): runs in a finaliser, where no lock may be taken."""
+        """End a stream that was dropped without close(). Runs in a finaliser, where no lock may be taken."""
         if not route.closed:
             self._tx_queue.put(route)
 
@@ -406,7 +406,7 @@ class ClientRuntime(Sending):
                 sink.end(event.error)  # type: ignore[union-attr]
             return
         if self._dispatcher is not None:
-            # Only reading is held back by handlers that are slow.
+            # Slow handlers delay only the receive thread.
             self._dispatcher.put(event, wait=threading.current_thread() is self._rx)
         else:
             self._run_event(event)

@@ -1,15 +1,15 @@
-"""How what the engine has ready reaches the socket, and how long a call may wait for that.
+"""Sending the engine's output through the socket, and the time a call may wait for that.
 
-A call of the application never blocks in the socket after the engine has accepted something from it: it sends what the
-socket takes at once and leaves the rest to the sending thread. It waits before: while the connection is *behind*, which
-means that the peer does not read and the socket took only a part, a call makes room first, for as long as its time
-limit says. Then it ends with TimedOutException, and the engine has accepted nothing from it.
+A call of the application never blocks in the socket after the engine has accepted its command. It sends the bytes
+that the socket accepts at once and leaves the rest to the sending thread. The wait comes before: while the connection
+is *behind*, which means that the peer does not read and the socket accepted only a part, a call first waits for room,
+within its time limit. After that it raises TimedOutException, and the engine has accepted nothing from it.
 
-What the socket did not take is kept by the transport and goes out first: no frame follows a part of another one.
+The transport keeps bytes that the socket did not accept and sends them first: no frame follows a part of another one.
 
 Locks: the send lock is held while bytes are written, so that order of the engine's output is order on the wire. The
-engine lock is taken inside it, never the other way round. Who cannot get the send lock at once relies on its holder,
-who looks for more after letting go.
+engine lock is acquired while the send lock is held, never the other way round. A thread that cannot get the send lock
+at once relies on its holder, which checks for more output after releasing it.
 """
 
 import threading
@@ -30,11 +30,11 @@ from amps.client.transport import SocketTransport
 BURST_GAP_S = 0.00005
 SEND_AT_BYTES = 64 * 1024
 AT_ONCE = 0.0
-"""A deadline that is over: what cannot be done at once is not done."""
+"""A deadline in the past: send only the bytes that the socket accepts at once."""
 
 
 class Sending(EventHandlers):
-    """The sending side of a client's runtime. The attributes below are set by its constructor."""
+    """The sending side of a client's runtime. The client's constructor sets the attributes below."""
 
     _engine: Engine
     _lock: "threading.Lock | RefusingLock"
@@ -49,17 +49,17 @@ class Sending(EventHandlers):
 
     @property
     def _behind(self) -> bool:
-        """Whether the peer reads too slowly: a part of what was to be sent still waits."""
+        """Whether the peer reads too slowly: bytes wait in the transport."""
         transport = self._transport
         return transport is not None and transport.behind
 
     def _make_room(self, what: str, deadline: float | None) -> None:
-        """Wait until what was sent before is out. Raises TimedOutException, DisconnectedException."""
+        """Wait until the transport has sent all bytes it keeps. Raises TimedOutException, DisconnectedException."""
         over = False
         while (transport := self._transport) is not None and transport.behind:
             if transport.broken:
                 if self._await_loss(transport, deadline):
-                    return  # the engine knows why, and refuses the call
+                    return  # the engine knows the reason and refuses the call
                 raise DisconnectedException(f"{what}: the connection was lost")
             if over:
                 raise TimedOutException(
@@ -68,19 +68,19 @@ class Sending(EventHandlers):
             self._send_outgoing_once(deadline)
             over = deadline is not None and time.monotonic() >= deadline
         if self._engine.has_outgoing:
-            self._signal_tx()  # of threads that found the send lock taken
+            self._signal_tx()  # output of threads that could not get the send lock
 
     def _send_outgoing(self, deadline: float | None = AT_ONCE, *, patient: bool = True) -> None:
-        """Send what the engine has ready until the deadline (None: all of it); the sending thread does the rest.
+        """Send the engine's output until the deadline (None: all of it); the sending thread sends the rest.
 
-        Unless `patient`, a thread that is sending already is not waited for.
+        Unless `patient`, return at once if another thread is sending.
         """
         while self._engine.has_outgoing or self._behind:
             if not self._send_outgoing_once(deadline, patient=patient):
                 return
 
     def _send_outgoing_once(self, deadline: float | None = AT_ONCE, *, patient: bool = True) -> bool:
-        """Send what is ready now, of a replay one part. False: another thread is sending, or the time is over."""
+        """Send the output that is ready, of a replay one part. False: another thread sends, or the deadline passed."""
         at_once = deadline == AT_ONCE or not patient
         if not (self._send_lock.acquire(False) if at_once else acquire_until(self._send_lock, deadline)):
             return False
@@ -88,7 +88,7 @@ class Sending(EventHandlers):
         transport = self._transport
         events: list[Event] | None = None
         try:
-            # Nothing more is taken from the engine while there is a rest: what waits stays bounded.
+            # While the transport keeps bytes, no more are taken from the engine: the waiting bytes stay bounded.
             if transport is None or not transport.behind or self._write(transport, [], deadline):
                 with self._lock:
                     transport = self._transport
@@ -114,7 +114,7 @@ class Sending(EventHandlers):
         try:
             return transport.send(chunks, deadline)
         except OSError:
-            transport.shutdown()  # the receive thread notices and does what a lost connection needs
+            transport.shutdown()  # the receive thread notices it and handles the lost connection
             return False
 
     def _signal_tx(self) -> None:
@@ -123,12 +123,12 @@ class Sending(EventHandlers):
             self._tx_queue.put(None)
 
     def _send_signalled(self) -> None:
-        """The sending thread has been told to look; another thread that is sending already does it instead."""
+        """Send after a signal to the sending thread; if another thread is sending, it does the work instead."""
         self._tx_signalled = False
         self._send_outgoing(None, patient=False)
 
     def _sent_publish(self, pending_bytes: int) -> None:
-        """Decide when the bytes of a publish go out: at once, or with more of the burst."""
+        """Decide when the bytes of a publish are sent: at once, or with more of the burst."""
         now = time.monotonic()
         if now - self._last_publish > BURST_GAP_S or pending_bytes > SEND_AT_BYTES:
             self._send_outgoing()
@@ -139,7 +139,7 @@ class Sending(EventHandlers):
                 self._signal_tx()
 
     def _after_call(self) -> None:
-        """After an engine call of the application: send, tell, and plan."""
+        """After an engine call of the application: send output, dispatch events, and set the timer."""
         self._send_outgoing()
         with self._lock:
             events = self._engine.events() if self._engine.has_events else None
@@ -166,23 +166,23 @@ class Sending(EventHandlers):
         raise NotImplementedError
 
     def _await_loss(self, transport: SocketTransport, deadline: float | None) -> bool:
-        """Wait until the receive thread, too, knows that the connection is gone. False: it does not yet."""
+        """Wait until the receive thread has handled the loss of the connection. False: it has not by the deadline."""
         raise NotImplementedError
 
 
 def deadline_of(timeout: Timeout) -> float | None:
-    """When a time limit that starts now is over."""
+    """Return the deadline of a time limit that starts now."""
     seconds = check_timeout(timeout)
     return None if seconds is None else time.monotonic() + seconds
 
 
 def acquire_until(lock: threading.Lock, deadline: float | None) -> bool:
-    """Take a lock, waiting until the deadline (None: for ever). False: another thread still has it."""
+    """Acquire a lock, waiting until the deadline (None: for ever). False: another thread still holds it."""
     if deadline is None:
         return lock.acquire()
     return lock.acquire(timeout=min(max(0.0, deadline - time.monotonic()), threading.TIMEOUT_MAX))
 
 
 def left_until(deadline: float | None) -> float | None:
-    """Seconds left, never negative."""
+    """Return the seconds left, never negative; None for no deadline."""
     return None if deadline is None else max(0.0, deadline - time.monotonic())

@@ -1,8 +1,8 @@
 """Message streams: reading messages in the calling thread, through a bounded buffer.
 
-The receive thread puts messages into a StreamBuffer, one consumer thread takes them out of it through a
-MessageStream. The buffer belongs to the route, the stream to the application: a stream that is dropped
-without being closed is noticed, because nothing inside the client refers to it. The usual case takes no
+The receive thread puts messages into a StreamBuffer; one consumer thread takes them out of it through a
+MessageStream. The buffer belongs to the route, the stream to the application. The client holds no reference to the
+stream, so its finaliser runs when it is dropped without being closed. The usual case takes no
 lock on either side: deque operations are atomic, and the condition is only for an empty or a full buffer.
 """
 
@@ -20,12 +20,13 @@ from amps.client.message import Message
 from amps.client.options import OnFull, check_buffer
 
 INTERRUPT_CHECK_S = 1.0
-"""How long the main thread may wait in one piece. A signal that comes between the interpreter's last look for
-signals and the wait does not end the wait: without this, such a Ctrl-C would be noticed with the next message."""
+"""The longest single wait of the main thread, in seconds. A signal that arrives between the interpreter's last check
+for signals and the wait does not end the wait: without this limit, Ctrl-C would then take effect only with the next
+message."""
 
 
 class StreamOwner(Protocol):
-    """What a stream needs of its client."""
+    """The interface of the client that a stream uses."""
 
     def wait_for_room(self, buffer: "StreamBuffer") -> None:
         """Called on the receive thread: stop reading until the buffer has room or must grow."""
@@ -37,14 +38,14 @@ class StreamOwner(Protocol):
         """End the subscription or query behind a stream."""
 
     def end_stream_later(self, route: Route) -> None:
-        """The same from a finaliser: takes no lock."""
+        """Like end_stream, for a finaliser: takes no lock."""
 
     def ack(self, target: Message, *, options: str = "") -> None:
         """Acknowledge a queue message."""
 
 
 class StreamBuffer:
-    """What has been received for a stream and not been read."""
+    """The messages received for a stream and not yet read."""
 
     def __init__(
         self, owner: StreamOwner, route: Route, max_depth: int, on_full: OnFull, control: bool
@@ -69,13 +70,13 @@ class StreamBuffer:
 
     @property
     def has_room(self) -> bool:
-        """Whether a paused receive thread may go on: half empty, so that it does not for each message."""
+        """Whether a paused receive thread may continue: when the buffer is half empty, not after each message."""
         return self.ended or not self.max_depth or len(self) <= self.max_depth // 2
 
     # Receive thread
 
     def put(self, messages: list[Message]) -> None:
-        """Take messages; a full buffer does what `on_full` says."""
+        """Add messages; `on_full` determines what happens if the buffer is full."""
         if not self.control:
             messages = [message for message in messages if message.is_content]
         if self._latest is not None:
@@ -95,7 +96,7 @@ class StreamBuffer:
                 self._producer_waits = True
                 self._owner.wait_for_room(self)
                 self._producer_waits = False
-                # No room even now: somebody waits for an answer that is behind these messages.
+                # If there is still no room, a thread waits for an answer that follows these messages.
                 room = max(1, self.max_depth - len(self))
             elif room == 0 and self.on_full == "raise":
                 error = StreamException(f"the stream's buffer of {self.max_depth} messages is full")
@@ -135,10 +136,10 @@ class StreamBuffer:
             self._owner.wait_for_room(self)
             self._producer_waits = False
             if len(self) >= before:
-                return  # it had to grow
+                return  # the buffer had to grow
 
     def _absorb(self, latest: OrderedDict[object, Message]) -> None:
-        """Move what came before conflation was switched on."""
+        """Move the messages that arrived before conflation was switched on."""
         while self._messages:
             message = self._messages.popleft()
             latest[self._key(message)] = message
@@ -152,7 +153,7 @@ class StreamBuffer:
                 self._condition.notify()
 
     def end(self, error: AMPSException | None = None) -> None:
-        """Nothing more will come; what is buffered can still be read."""
+        """Mark the end: no more messages arrive; buffered messages can still be read."""
         with self._condition:
             if not self.ended:
                 self.error = error
@@ -161,7 +162,7 @@ class StreamBuffer:
         self._owner.notice_room()
 
     def disown(self, error: AMPSException) -> None:
-        """This process is a forked child, where nothing comes; another thread may have held the lock."""
+        """End the buffer in a forked child, where no messages arrive; another thread may have held the lock."""
         self._condition = threading.Condition()
         self._messages.clear()
         self._latest = None
@@ -171,13 +172,13 @@ class StreamBuffer:
     # Consumer thread
 
     def conflate(self) -> None:
-        """From now on an unread message is replaced by a newer one with the same topic and SOW key."""
+        """From now on, replace an unread message by a newer one with the same topic and SOW key."""
         with self._condition:
             if self._latest is None:
                 self._latest = OrderedDict()
 
     def take(self, timeout: Timeout) -> Message | None:
-        """The next message; None if none came in time; EOFError (or the error) at the end."""
+        """Return the next message, None if none arrives in time. Raises EOFError (or the error) at the end."""
         message = self._pop()
         if message is not None:
             return message
@@ -193,7 +194,7 @@ class StreamBuffer:
                 self._consumer_waits = False
         message = self._pop()
         if message is None and self.ended:
-            message = self._pop()  # the last one may have come with the end
+            message = self._pop()  # the last message may have arrived with the end
             if message is None:
                 if self.error is not None:
                     raise self.error
@@ -216,7 +217,7 @@ class StreamBuffer:
 
 
 class MessageStream(Iterator[Message]):
-    """Iterate over it, or call `get`; use `with`, or `close` it when done. For one consumer thread."""
+    """The messages of one command: iterate, or call `get`; use `with`, or call `close`. For one consumer thread."""
 
     def __init__(self, owner: StreamOwner, command: Command, route: Route, buffer: StreamBuffer) -> None:
         self.command = command
@@ -254,7 +255,7 @@ class MessageStream(Iterator[Message]):
 
     @property
     def depth(self) -> int:
-        """How many messages are buffered."""
+        """The number of buffered messages."""
         return len(self._buffer)
 
     @property
@@ -264,24 +265,24 @@ class MessageStream(Iterator[Message]):
 
     @property
     def max_backlog(self) -> int | None:
-        """The effective backlog of a queue subscription, as the server told it."""
+        """The effective backlog of a queue subscription, as the server reported it."""
         return self._route.max_backlog
 
     @property
     def dropped(self) -> int:
-        """How many messages `on_full="drop_oldest"` has thrown away."""
+        """The number of messages that `on_full="drop_oldest"` has discarded."""
         return self._buffer.dropped
 
     @property
     def error(self) -> AMPSException | None:
-        """Why the stream ended, if that was not expected."""
+        """The error that ended the stream, None if its end was expected."""
         return self._buffer.error
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Message:
-        # With set_timeout the iterator yields None too; the annotation tells what loops without it see.
+        # With set_timeout the iterator yields None too; the annotation is for loops without set_timeout.
         try:
             return self._next(self._timeout)  # type: ignore[return-value]
         except EOFError:
@@ -298,11 +299,11 @@ class MessageStream(Iterator[Message]):
         return message
 
     def get(self, timeout: Timeout = None) -> Message | None:
-        """The next message; None if nothing came in time; EOFError at the end."""
+        """Return the next message, None if none arrives in time. Raises EOFError at the end."""
         return self._next(timeout)
 
     def drain(self) -> list[Message]:
-        """All that is buffered, without waiting."""
+        """Return all buffered messages, without waiting."""
         messages = []
         while len(self._buffer):
             message = self._next(0)
@@ -311,7 +312,7 @@ class MessageStream(Iterator[Message]):
         return messages
 
     def set_timeout(self, seconds: float) -> Self:
-        """Make iteration yield None when nothing comes for so long; 0 = wait for ever."""
+        """Make iteration yield None when no message arrives for `seconds`; 0 = wait for ever."""
         if seconds < 0:
             raise ValueError(f"a stream's timeout cannot be negative: {seconds}")
         self._timeout = seconds or None
@@ -325,16 +326,16 @@ class MessageStream(Iterator[Message]):
         return self
 
     def conflate(self) -> Self:
-        """Keep only the newest unread message of each SOW key, in the place of the first."""
+        """Keep only the newest unread message of each SOW key, at the place of the first."""
         self._buffer.conflate()
         return self
 
     def to_list(self) -> list[Message]:
-        """All messages to the end."""
+        """Return all messages up to the end of the stream."""
         return list(self)
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        """All messages to the end, as dictionaries."""
+        """Return all messages up to the end of the stream, as dictionaries."""
         return [message.to_dict() for message in self]
 
     def close(self) -> None:

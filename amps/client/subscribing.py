@@ -1,5 +1,5 @@
-"""Subscriptions, queries and deletes by name: keyword arguments in, a command and its stream or handler
-out."""
+"""Calls for subscriptions, queries and deletes: they convert keyword arguments to a command with a stream or
+handler."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Unpack, overload
@@ -14,7 +14,7 @@ from amps.client.streams import MessageStream
 
 
 class Subscribing(Commanding):
-    """Each call returns a MessageStream, or with a handler the subscription (or query) id."""
+    """The subscribing calls. Each returns a MessageStream, or with a handler the subscription (or query) id."""
 
     def _subscribe(
         self,
@@ -61,7 +61,7 @@ class Subscribing(Commanding):
         handler: Handler | None = None,
         **kw: Unpack[SubscribeArgs],
     ) -> MessageStream | str:
-        """Subscribe to a topic or topic expression: a stream, or with a handler the subscription id."""
+        """Subscribe to a topic or topic expression; return a stream, or with a handler the subscription id."""
         return self._subscribe("subscribe", topic, filter, handler, kw)
 
     @overload
@@ -93,7 +93,7 @@ class Subscribing(Commanding):
         handler: Handler | None = None,
         **kw: Unpack[BookmarkSubscribeArgs],
     ) -> MessageStream | str:
-        """Replay a recorded topic from a bookmark, then go on live. Pass a stable sub_id with MOST_RECENT.
+        """Replay a recorded topic from a bookmark, then continue live. Pass a stable sub_id with MOST_RECENT.
 
         `bookmark`: also a datetime, an ISO time, `now`, or `-5m` for five minutes ago; see `amps.client.Bookmark`.
         """
@@ -143,7 +143,7 @@ class Subscribing(Commanding):
         handler: Handler | None = None,
         **kw: Unpack[QueryArgs],
     ) -> MessageStream | str:
-        """Query the current records: a stream that ends with them, or with a handler the query id."""
+        """Query the current records; return a stream that ends after them, or with a handler the query id."""
         return self._subscribe("sow", topic, filter, handler, kw, query=True)
 
     @overload
@@ -162,7 +162,7 @@ class Subscribing(Commanding):
         handler: Handler | None = None,
         **kw: Unpack[QueryArgs],
     ) -> MessageStream | str:
-        """Query the current records and go on with every change, without a gap."""
+        """Query the current records and continue with every change, without a gap."""
         return self._subscribe("sow_and_subscribe", topic, filter, handler, kw, query=True)
 
     @overload
@@ -181,11 +181,11 @@ class Subscribing(Commanding):
         handler: Handler | None = None,
         **kw: Unpack[QueryArgs],
     ) -> MessageStream | str:
-        """Query the current records and go on with the changed fields."""
+        """Query the current records and continue with the changed fields."""
         return self._subscribe("sow_and_delta_subscribe", topic, filter, handler, kw, query=True)
 
     def sow_count(self, topic: str, filter: str | None = None, *, timeout: Timeout = DEFAULT) -> int:
-        """How many records match, without fetching them."""
+        """Return the number of records that match, without fetching them."""
         command = Command("sow", topic, filter=filter, options="top_n=0")
         _, ack = self._start(command, Route(RouteKind.QUERY, owner=self), timeout, awaited=AckType.STATS)
         return (ack.matches if ack is not None else None) or 0
@@ -201,7 +201,7 @@ class Subscribing(Commanding):
         stats: bool = True,
         timeout: Timeout = DEFAULT,
     ) -> Message:
-        """Delete records by exactly one of filter, keys and data; the `stats` (or `processed`) ack."""
+        """Delete records by exactly one of filter, keys and data; return the `stats` (or `processed`) ack."""
         if sum(selector is not None for selector in (filter, keys, data)) != 1:
             raise ValueError("sow_delete takes exactly one of filter, keys and data")
         body = b"" if data is None else self._encode(data)

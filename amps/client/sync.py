@@ -1,10 +1,10 @@
-"""The blocking client: what applications call.
+"""The blocking client: the class that applications use.
 
-A Client has one connection at a time and any number of threads. Calls either send and return (publish,
-ack, unsubscribing a stream) or wait for the server's answer. No call waits longer than its `timeout`, whatever it
-waits for: an answer, another thread of the client, or a server that does not read. Messages arrive
-in handlers, on the receive thread, or in MessageStreams, in the thread that reads them. There is no
-protocol rule here: those are in `engine`, the threads and locks are in `runtime`.
+A Client has one connection at a time; any number of threads may use it. Calls either send and return (publish,
+ack, unsubscribing a stream) or wait for the server's answer. No call waits longer than its `timeout`, whether for
+an answer, for another thread of the client, or for a server that does not read. Messages are delivered
+to handlers, on the receive thread, or to MessageStreams, on the thread that reads them. The protocol rules
+are in `engine`, the threads and locks in `runtime`.
 """
 
 import getpass
@@ -52,7 +52,7 @@ CLIENT_VERSION = f"{VERSION}:python"
 
 
 def default_client_name() -> str:
-    """A name nobody else has; good for clients that need not continue a stream in their next run."""
+    """Return a unique name, for clients that do not continue a sequence in their next run."""
     program = Path(sys.argv[0]).stem if sys.argv and sys.argv[0] else "python"
     try:
         user = getpass.getuser()
@@ -62,24 +62,24 @@ def default_client_name() -> str:
 
 
 class Client(Publishing, Subscribing):
-    """A connection to a server. Use `with client:`, or `open` and `close`; any thread may call anything.
+    """A connection to a server. Use `with client:`, or `open` and `close`; all calls are thread-safe.
 
-    - name: who publishes; part of bookmarks, and the same from run to run for a publisher that continues a
-      stream. Without one, a name nobody else has.
+    - name: the client name; bookmarks depend on it. A publisher that continues its sequence must have the same name
+      in each run. By default, a unique name.
     - uri: `tcp://user:password@host:port/amps/json`; schemes tcp, tcps (TLS) and unix.
-    - authenticator: makes the password; without one, that of the connection string is sent.
-    - publish_store: keeps publishes until the server has them for good, and sends them again after a reconnect.
+    - authenticator: supplies the password; by default, the password of the connection string.
+    - publish_store: keeps publishes until they are persisted; after a reconnect the client sends them again.
     - bookmark_store: remembers what bookmark subscriptions have processed.
-    - codec: turns objects into bodies and back; a name or a Codec, by default that of the message type.
-    - timeout: seconds that calls wait for the server, to answer and to read; None = for ever. Calls take a `timeout` of
-      their own. A call that has waited so long raises TimedOutException; the connection stays usable.
-    - heartbeat, heartbeat_timeout: seconds between beats, and of silence after which the server counts as gone.
+    - codec: encodes and decodes bodies; a name or a Codec, by default the codec of the message type.
+    - timeout: seconds that calls wait for the server, to answer and to read; None = for ever. Calls have a `timeout`
+      argument, too. A call that exceeds it raises TimedOutException; the connection stays usable.
+    - heartbeat, heartbeat_timeout: seconds between heartbeats, and of silence after which the server counts as lost.
     - auto_ack, ack_batch_size, ack_timeout: how queue messages are acknowledged.
     - batch_size: records in one message of a query's result.
     - max_depth, on_full: how many messages a stream buffers, and what a full one does: `pause` reading,
       `drop_oldest`, or `raise` (end the stream).
-    - dispatch: `inline` runs handlers on the receive thread, where no call may wait for the server; `thread` on
-      a thread of their own, where calls may.
+    - dispatch: `inline` runs handlers on the receive thread, where no call may wait for the server; `thread` runs
+      them on a separate thread, where calls may wait.
     - logon_options, logon_correlation: sent with the logon.
     - tls: the context for tcps; by default the server is verified against the system's certificates.
     - http_headers: lines, or names and values, of the HTTP request that `http_preflight=true` sends.
@@ -189,7 +189,7 @@ class Client(Publishing, Subscribing):
 
     @property
     def ack_batch_size(self) -> int:
-        """How many queue acknowledgements make a batch; 0 or 1 = each is sent at once."""
+        """The number of queue acknowledgements in a batch; 0 or 1 = each is sent at once."""
         return self._engine.config.ack_batch_size
 
     @ack_batch_size.setter
@@ -198,7 +198,7 @@ class Client(Publishing, Subscribing):
 
     @property
     def ack_timeout(self) -> float | None:
-        """After how long a partial batch is sent; None = 1 s for batches, 0 = never."""
+        """Seconds after which a partial batch is sent; None = 1 s for batches, 0 = never."""
         return self._engine.config.ack_timeout_s
 
     @ack_timeout.setter
@@ -220,9 +220,9 @@ class Client(Publishing, Subscribing):
     # Connection
 
     def connect(self, uri: str | None = None, *, timeout: Timeout = DEFAULT) -> None:
-        """Open the connection; nothing is sent (but for an HTTP upgrade, if the URI asks for it).
+        """Open the connection. Nothing is sent, except an HTTP upgrade request if the URI requires it.
 
-        `timeout` is for all of it: the name of the host, the connection and its TLS handshake.
+        `timeout` covers the lookup of the host name, the connection and its TLS handshake.
         """
         self._check_usable()
         deadline = self._deadline(timeout)
@@ -258,19 +258,19 @@ class Client(Publishing, Subscribing):
         options: str | None = None,
         timeout: Timeout = DEFAULT,
     ) -> Message:
-        """Log on and wait for the result: the acknowledgement. A logon that is refused, or not answered within
-        `timeout` seconds, closes the connection.
+        """Log on and return the acknowledgement. A logon that is refused, or not answered within `timeout` seconds,
+        closes the connection.
         """
         self._check_may_wait("logon")
         check_text("options", options or "")
         if self._parsed_uri is None or not self.connected:
-            # What ended a connection just made says more: a TLS server refuses a certificate that way.
+            # The error that ended the connection is more specific: a TLS server refuses a certificate this way.
             cause = self._engine.lost_by
             if cause is None:
                 raise DisconnectedException("connect before logon")
             raise DisconnectedException(str(cause), reason=cause.reason, message=cause.message)
         authority = authenticator or self._authenticator or DefaultAuthenticator()
-        asked = type(authority) is not DefaultAuthenticator  # a subclass may make a password of its own
+        asked = type(authority) is not DefaultAuthenticator  # a subclass may supply another password
         username, secret = self._parsed_uri.user, self._parsed_uri.password
         password = authority.authenticate(username or "", secret or "")
         deadline = self._deadline(timeout)
@@ -299,7 +299,7 @@ class Client(Publishing, Subscribing):
         except BaseException:
             self._leave(0)
             raise
-        self._send_outgoing_once()  # the server knows of the heartbeats before the caller does anything else
+        self._send_outgoing_once()  # the heartbeat command is sent before any other call
         return ack
 
     def open(self, *, timeout: Timeout = DEFAULT) -> Self:
@@ -312,14 +312,14 @@ class Client(Publishing, Subscribing):
     def disconnect(self, *, timeout: Timeout = DEFAULT) -> None:
         """Send unsent queue acknowledgements and close the connection; the client may connect again.
 
-        What a slow server has not read of what was sent before is waited for, at most `timeout` seconds, then dropped;
-        a publish store keeps its messages. A handler that is running is waited for, at most 5 s more.
+        If the server is slow, the call waits at most `timeout` seconds for it to read the bytes sent before, then drops
+        them; a publish store keeps its messages. The call waits at most 5 s more for a running handler.
         """
         self._leave(self.timeout if timeout is DEFAULT else timeout)
 
     def close(self, *, timeout: Timeout = DEFAULT) -> None:
-        """Disconnect for good, as `disconnect` does. Safe to call again, and in a forked child, which only gives up its
-        copy.
+        """Disconnect as `disconnect` does; the client cannot be used again. Safe to call again. In a forked child it
+        only closes the child's copy of the socket.
         """
         limit = check_timeout(self.timeout if timeout is DEFAULT else timeout)
         if self._closed or self._disowned:
@@ -333,11 +333,11 @@ class Client(Publishing, Subscribing):
         self._closed = True
         self._closing = True
         self._leave(limit)
-        if self._transport is None:  # else a handler closes its own client: its thread does the rest
+        if self._transport is None:  # else a handler closes its client: the receive thread does the rest
             self._finish_close()
 
     def set_disconnect_handler(self, fn: "Callable[[Client, ConnectionException], object] | None") -> None:
-        """`fn(client, error)` when the connection is lost; it may connect again."""
+        """Set `fn(client, error)`, called when the connection is lost; it may connect again."""
         self._disconnect_handler = fn
 
     def _on_disconnect(self, error: AMPSException) -> None:

@@ -1,6 +1,6 @@
-"""What the receiving and the sending thread of a client do.
+"""The loops of a client's receive thread and sending thread.
 
-Both refer to their client weakly and let go of it while they wait: a client that is dropped while open can
+Both hold weak references to their client while they wait: a client that is dropped while open can
 be collected, and its threads then end.
 """
 
@@ -14,30 +14,30 @@ from amps.client.errors import AMPSException, DisconnectedException, StreamExcep
 from amps.client.transport import SocketTransport
 
 SendQueue = SimpleQueue[Route | Literal["stop"] | None]
-"""What the sending thread is told: None to send, a route to end, `stop`."""
+"""Requests to the sending thread: None to send, a route to end, `stop`."""
 
 
 class Worked(Protocol):
-    """What the threads need of their client."""
+    """The interface of the client that the threads use."""
 
     _name: str
     _logger: logging.Logger
     _leaving: bool
 
     def _begin_receiving(self) -> None:
-        """A receive thread has started."""
+        """Called when a receive thread has started."""
 
     def _silence_left(self) -> float | None:
-        """How long the server may go on saying nothing; None = for ever."""
+        """Return the seconds of further silence after which the server counts as lost; None = no limit."""
 
     def _received(self, transport: SocketTransport, data: bytes | memoryview | None) -> bool:
-        """Work on received bytes (None: there were none in time); whether to go on receiving."""
+        """Process received bytes (None: none arrived in time); return whether to continue receiving."""
 
     def _lost(self, transport: SocketTransport, error: AMPSException | None) -> None:
-        """The connection is gone."""
+        """Handle the loss of the connection."""
 
     def _send_signalled(self) -> None:
-        """Send what is ready."""
+        """Send the output that is ready."""
 
     def end_stream(self, route: Route) -> None:
         """End the subscription or query of a stream."""
@@ -69,7 +69,7 @@ def receive_loop(reference: "weakref.ref[Worked]", transport: SocketTransport) -
                 going = False
             else:
                 going = client._received(transport, data)
-        except BaseException as error:  # SystemExit in a handler too must not leave a client without a reader
+        except BaseException as error:  # also SystemExit of a handler: no reader is left
             client._logger.exception("client %s: the receive thread failed", client._name)
             client._lost(transport, StreamException(f"the receive thread failed: {error}"))
             going = False
@@ -79,7 +79,7 @@ def receive_loop(reference: "weakref.ref[Worked]", transport: SocketTransport) -
 
 
 def send_loop(reference: "weakref.ref[Worked]", queue: SendQueue) -> None:
-    """The sending thread: sends when signalled, ends dropped streams."""
+    """The sending thread: it sends when signalled and ends dropped streams."""
     while (item := queue.get()) != "stop":
         client = reference()
         if client is None:

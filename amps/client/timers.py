@@ -1,7 +1,7 @@
-"""One daemon thread per process that wakes clients when their engine has something timed to do.
+"""One daemon thread per process that wakes clients when their engine has timed work to do.
 
-Heartbeats and timed acknowledgement batches must go out while a client's receive thread is busy in a slow
-handler. The thread runs no user code, never blocks on a socket, and does not keep a client alive.
+Heartbeats and timed acknowledgement batches must be sent even while a client's receive thread runs a slow
+handler. The timer thread runs no user code, never blocks on a socket, and does not keep a client alive.
 """
 
 import os
@@ -12,14 +12,14 @@ from typing import Protocol
 
 
 class Timed(Protocol):
-    """Something with a deadline."""
+    """An object with a deadline."""
 
     def on_timer(self, now: float) -> float | None:
-        """Do what is due; the next deadline."""
+        """Do the work that is due; return the next deadline, None for none."""
 
 
 class TimerThread:
-    """Calls `on_timer` of everything scheduled, at its deadline."""
+    """Calls `on_timer` of each scheduled object at its deadline."""
 
     def __init__(self) -> None:
         self._condition = threading.Condition()
@@ -73,7 +73,7 @@ def process_timer() -> TimerThread:
 
 
 def _renew_after_fork() -> None:
-    """Threads do not survive a fork: the child starts with a new timer."""
+    """Create a new timer in a forked child: threads do not survive a fork."""
     global _timer
     _timer = TimerThread()
 

@@ -1,10 +1,10 @@
-"""Blocking byte transports: tcp, tls and unix sockets, and the HTTP exchange that opens a way through
+"""Blocking byte transports: tcp, tls and unix sockets, and the HTTP exchange that opens a connection through
 proxies.
 
-A transport moves bytes and knows nothing of messages. One thread receives while others send (one at a
-time: the caller holds a send lock), so a TLS connection is driven through memory buffers under its own
-short lock: a blocked send never stops reading. A send ends at its deadline: what the peer has not taken then is
-kept, and goes out first with the next send.
+A transport moves bytes and does not interpret messages. One thread receives while others send (one at a
+time: the caller holds a send lock). So a TLS connection works on memory buffers under its own
+short lock: a blocked send never stops receiving. A send ends at its deadline: the transport keeps the bytes that the
+peer has not accepted and sends them first with the next send.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ LONGEST_POLL_S = 1_000_000.0
 SEND_TOGETHER_BYTES = 256 * 1024
 MAX_PREFLIGHT_ANSWER_BYTES = 64 * 1024
 _SAID_NOTHING = "the server closed it without a word: does its port expect TLS (tcps)?"
-# With TLS 1.3 a server judges the client's certificate when the client has finished the handshake already.
+# With TLS 1.3 a server checks the client's certificate after the client has finished the handshake.
 _NOT_LET_IN = "the server closed it right after the TLS handshake: does it want a certificate that it knows?"
 
 
@@ -42,27 +42,27 @@ class SocketTransport:
 
     def __init__(self, sock: socket.socket, early: bytes = b"") -> None:
         self._socket = sock
-        self._early = early  # bytes that came together with the preflight answer
-        self._unheard = sock.family != socket.AF_UNIX  # nothing has come yet, and it may be TLS that is missing
+        self._early = early  # bytes received together with the preflight answer
+        self._unheard = sock.family != socket.AF_UNIX  # no bytes received yet; the server may expect TLS
         self._buffer = memoryview(bytearray(RECEIVE_BYTES))
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
         self._poll_out = select.poll()
         self._poll_out.register(sock, select.POLLOUT)
-        self._begun = memoryview(b"")  # the rest of what the socket has taken a part of
+        self._begun = memoryview(b"")  # the rest of a chunk that the socket accepted in part
         self._waiting: deque[bytes] = deque()
         self.behind = False
-        """Whether something was not sent by the deadline, and is kept; or nothing can be sent any more."""
+        """Whether bytes not sent by the deadline are kept, or no more bytes can be sent."""
         self.broken = False
-        """Whether nothing can be sent any more."""
+        """Whether no more bytes can be sent."""
 
     @property
     def unsent_bytes(self) -> int:
-        """How much is kept."""
+        """The number of bytes kept."""
         return len(self._begun) + sum(map(len, list(self._waiting))) if self.behind else 0
 
     def receive(self, timeout_s: float | None = None) -> bytes | memoryview | None:
-        """What has come, valid until the next call; empty at the end, None if nothing comes in time."""
+        """Return received bytes, valid until the next call; empty at the end, None if none arrive in time."""
         if self._early:
             early, self._early = self._early, b""
             return early
@@ -81,9 +81,9 @@ class SocketTransport:
         return data
 
     def send(self, chunks: Sequence[bytes], deadline: float | None = None) -> bool:
-        """Send the chunks in order, after what is kept. False: not all by the deadline (None: never), the rest is kept.
+        """Send the kept bytes, then the chunks in order. False: the deadline (None: none) passed, the rest is kept.
 
-        An OSError says that the connection is `broken`; what was kept is dropped.
+        Raises OSError if the connection is `broken`; the kept bytes are dropped.
         """
         waiting = self._waiting
         waiting.extend(together(chunks))
@@ -107,7 +107,7 @@ class SocketTransport:
         return True
 
     def _wire_bytes(self, data: bytes) -> bytes:
-        """What is written to the socket for these bytes."""
+        """Return the bytes to write to the socket for these bytes."""
         return data
 
     def _wait_writable(self, deadline: float | None) -> bool:
@@ -118,11 +118,11 @@ class SocketTransport:
 
     def shutdown(self) -> None:
         """End both directions: a blocked receive or send returns. Any thread may call this."""
-        with contextlib.suppress(OSError):  # the peer may have been first
+        with contextlib.suppress(OSError):  # the peer may have closed first
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Release the socket, when no thread uses it any more."""
+        """Release the socket. Called when no thread uses it any more."""
         self._socket.close()
 
 
@@ -137,8 +137,8 @@ class TlsTransport(SocketTransport):
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
-        self._unheard = False  # by the handshake something has come
-        self._silent = True  # nothing has come through the tunnel yet
+        self._unheard = False  # the handshake has received bytes
+        self._silent = True  # no decrypted bytes received yet
         self._handshake(deadline)
 
     def _handshake(self, deadline: float | None) -> None:
@@ -213,16 +213,16 @@ class TlsTransport(SocketTransport):
     def shutdown(self) -> None:
         with self._lock:
             with contextlib.suppress(ssl.SSLError, ValueError):
-                self._tls.unwrap()  # only the closing alert is wanted, not the answer to it
+                self._tls.unwrap()  # sends the closing alert; its answer is not awaited
             alert = self._outgoing.read()
-        if not self.behind:  # it must not follow a part of something else
-            with contextlib.suppress(OSError):  # a full or dead connection goes without it
+        if not self.behind:  # the alert must not follow a part of a record
+            with contextlib.suppress(OSError):  # not sent if the connection is full or dead
                 self._socket.send(alert, socket.MSG_DONTWAIT)
         super().shutdown()
 
 
 def together(chunks: Sequence[bytes]) -> Iterable[bytes]:
-    """Join small chunks, so that a burst costs few system calls; large ones pass uncopied."""
+    """Join small chunks, so that a burst costs few system calls; large ones are not copied."""
     if len(chunks) == 1:
         yield chunks[0]
         return
@@ -239,7 +239,7 @@ def together(chunks: Sequence[bytes]) -> Iterable[bytes]:
 
 
 def remaining(deadline: float | None) -> float | None:
-    """Seconds left; TimedOutException if none are."""
+    """Return the seconds left, None for no deadline. Raises TimedOutException if none are left."""
     if deadline is None:
         return None
     left = deadline - time.monotonic()
@@ -249,7 +249,7 @@ def remaining(deadline: float | None) -> float | None:
 
 
 _Address = tuple[Any, ...]
-"""One of what getaddrinfo gives."""
+"""One entry of the result of getaddrinfo."""
 
 
 def dial(
@@ -259,7 +259,7 @@ def dial(
     tls: ssl.SSLContext | None = None,
     http_headers: Iterable[str] | Mapping[str, str] = (),
 ) -> SocketTransport:
-    """Connect as the connection string says, within the time limit."""
+    """Connect to the address of the connection string, within the time limit."""
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     request = preflight_request(uri, http_headers) if uri.http_preflight else b""
     sock: socket.socket | None = None
@@ -321,7 +321,7 @@ def _connect_tcp(uri: ConnectionUri, deadline: float | None) -> socket.socket:
 
 
 def _resolve(uri: ConnectionUri, deadline: float | None) -> list[_Address]:
-    """The addresses of the host. Who is asked for a name may answer late, and a lookup cannot be told when to end."""
+    """Return the addresses of the host. A lookup may take long and cannot be cancelled, so a thread does it."""
     answer: SimpleQueue[list[_Address] | OSError] = SimpleQueue()
 
     def look_up() -> None:
@@ -333,7 +333,7 @@ def _resolve(uri: ConnectionUri, deadline: float | None) -> list[_Address]:
     try:
         return socket.getaddrinfo(
             uri.host, uri.port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
-        )  # an address is no name
+        )  # an address needs no lookup
     except socket.gaierror:
         threading.Thread(target=look_up, name="amps-resolve", daemon=True).start()
     try:
@@ -348,8 +348,8 @@ def _resolve(uri: ConnectionUri, deadline: float | None) -> list[_Address]:
 def _set_options(sock: socket.socket, uri: ConnectionUri) -> None:
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, uri.tcp_keepalive)
-        # On unless asked otherwise: bursts are gathered by the client itself, and Nagle's algorithm would make a small
-        # command behind another one wait until the server acknowledges the first, which may take 40 ms.
+        # On by default: the client itself combines bursts. Nagle's algorithm would delay a small command after another
+        # one until the server acknowledges the first, which may take 40 ms.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, uri.tcp_nodelay)
         if uri.tcp_rcvbuf is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, uri.tcp_rcvbuf)

@@ -1,9 +1,9 @@
 """Connection strings:
 `scheme://[user[:password]@]host:port[/proxy/path]/protocol[/message_type][?name=value&…]`.
 
-Everything about a connection string is decided here, before any connection is tried: malformed ones raise
+A connection string is checked completely here, before any connection is tried. Malformed strings raise
 InvalidUriException, unknown or bad parameters InvalidTransportOptionsException, unknown schemes
-TransportTypeException. Nothing here opens a socket.
+TransportTypeException. This module opens no socket.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ PROTOCOLS = ("amps", "json")
 
 @dataclass(frozen=True, slots=True)
 class ConnectionUri:
-    """A parsed connection string. `password` is None when the string names none, "" for `user:@host`."""
+    """A parsed connection string. `password` is None if the string has none, "" for `user:@host`."""
 
     text: str
     scheme: str
@@ -139,7 +139,7 @@ def _host_port(text: str, uri: str) -> tuple[str, int]:
 
 
 def without_password(text: str) -> str:
-    """A connection string as errors may show it; what cannot be parsed may hold a password too."""
+    """Return a connection string without its password, for errors; works for malformed strings, too."""
     scheme, separator, rest = text.partition("://")
     credentials, at, location = rest.rpartition("@")
     name, colon, _ = credentials.partition(":")

@@ -1,11 +1,11 @@
 """Configuration: from an AMPSConfig file to validated, typed, immutable dataclasses.
 
 The stages, one module each: `text` (variables, includes, origin of every line) → `document` (XML tree) →
-`schema` (check against the tables in `elements` and its neighbours, values read by `units` and `readers`) →
-`build` (rules between elements, `model`; those of message queues in `queues`). Everything there is to complain about
-is a `Finding` with file, line and element path; nothing but ConfigError is raised for a bad configuration.
+`schema` (check against the tables in `elements` and related modules, values read by `units` and `readers`) →
+`build` (rules between elements, `model`; the rules of message queues are in `queues`). Each problem
+is a `Finding` with file, line and element path; a bad configuration raises only ConfigError.
 
-This package reads files and the environment. It starts nothing, binds nothing and logs nothing.
+This package reads files and the environment. It starts no process, opens no socket and writes no log.
 """
 
 import os
@@ -67,10 +67,10 @@ __all__ = [
 def load(
     path: str | os.PathLike[str], defines: Mapping[str, str] | None = None, *, text: str | None = None
 ) -> LoadedConfig:
-    """Reads and validates a configuration; raises ConfigError when it could not be started.
+    """Read and validate a configuration. Raises ConfigError if a server could not start with it.
 
-    `defines` are variables that win over the environment. With `text` the file is not read: `path` then
-    only names the text in findings and locates its includes.
+    `defines` are variables that take precedence over the environment. With `text` the file is not read: `path` is then
+    only the name of the text in findings and the base of its includes.
     """
     findings = Findings()
     expanded = expand(path, defines or {}, findings, text)
@@ -78,22 +78,22 @@ def load(
     checker = Checker(findings, strict=_validates(root))
     config = build(checker.section(root, ROOT), checker)
     findings.raise_if_errors()
-    assert config is not None  # without a name there was an error
+    assert config is not None  # it is None only after an error
     return LoadedConfig(config, findings.all(), expanded.text, str(path))
 
 
 def dump(path: str | os.PathLike[str], defines: Mapping[str, str] | None = None) -> str:
-    """The text with variables and includes resolved, whether or not it would be valid."""
+    """Return the text with variables and includes resolved, valid or not."""
     return expand(path, defines or {}, Findings(), None).text
 
 
 def embedded_default(data_directory: Path, port: int = 9007) -> LoadedConfig:
-    """What runs without a configuration file: a local transport, everything recorded below a directory."""
+    """Return the default configuration: a local transport, with all topics recorded below a directory."""
     return load("<embedded default>", text=embedded_default_text(data_directory, port))
 
 
 def _validates(root: Node) -> bool:
-    """Whether `ConfigValidation` is enabled, which has to be known before anything is checked."""
+    """Whether `ConfigValidation` is enabled. It is read before any check."""
     for child in root.children:
         if child.name == "ConfigValidation":
             return child.text.lower() not in ("disabled", "false")

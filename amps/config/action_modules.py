@@ -1,10 +1,10 @@
-"""The modules of actions: which there are, and the options of each (operations.md §9.2, §9.3).
+"""The modules of actions and their options (operations.md §9.2, §9.3).
 
-Three tables, for `On`, `Do` and `If`. A module with `later` is known and refused; one with `unused` is accepted with a
-warning that says what is missing, and left out. Whoever builds one takes that mark away, describes the options, adds
-the class that does the work to `amps.server.services.actions`, and is done. What an option's text means
-is said by its reader, here, and used twice: when the configuration is read, unless the text has variables in it, and
-when a step runs, after they were put in.
+There are three tables, for `On`, `Do` and `If`. A module with `later` is known and refused. A module with `unused` is
+accepted with a warning that names the missing feature, and ignored. To build a module, remove its mark, describe its
+options, and add its class to `amps.server.services.actions`. The reader of an option converts its text. It is
+called when the configuration is read, unless the text contains variables, and again when a step runs, after
+the variables were replaced.
 """
 
 import re
@@ -31,7 +31,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class ModuleDescription:
-    """One module: its options by name; the feature that it waits for, or why nothing is done for it."""
+    """One module: its options by name; `later`, the missing feature, or `unused`, the reason why it has no effect."""
 
     options: Mapping[str, Option] = field(default_factory=dict)
     later: str = ""
@@ -53,11 +53,11 @@ _SIGNALS: Final = (
     "SIGPWR",
 )
 VARIABLE: Final = re.compile(r"\{\{([^{}]*)\}\}")
-"""Where a variable is put into the text of an option."""
+"""The pattern of a variable in the text of an option."""
 
 
 def read_signal(text: str) -> str:
-    """The name of a signal that an action may have, with its SIG."""
+    """Read the name of a signal that an action may have; return it with SIG."""
     name = text.upper() if text.upper().startswith("SIG") else f"SIG{text.upper()}"
     if name == "SIGQUIT":
         raise ValueError("SIGQUIT is reserved for minidumps; choose another signal, such as SIGUSR1")
@@ -69,7 +69,7 @@ def read_signal(text: str) -> str:
 
 
 def read_admin_path(text: str) -> str:
-    """The last part of an address below `/amps/administrator/actions`."""
+    """Read the last part of an address below `/amps/administrator/actions`."""
     if "/" in text or text in (".", "..") or not text.isprintable():
         raise ValueError(
             f"{shown(text)} is no part of an address; write a name without /, such as archive_now"
@@ -78,14 +78,14 @@ def read_admin_path(text: str) -> str:
 
 
 def read_variable_name(text: str) -> str:
-    """The name of a variable that a step sets."""
+    """Read the name of a variable that a step sets."""
     if not re.fullmatch(r"[^\s{}=]{1,255}", text):
         raise ValueError(f"{shown(text)} is no name of a variable; write a word such as MY_VALUE")
     return text
 
 
 def read_assignment(text: str) -> tuple[str, str]:
-    """`VARIABLE = expression`."""
+    """Read `VARIABLE = expression`."""
     name, equals, expression = text.partition("=")
     if not equals or not expression.strip():
         raise ValueError(f"{shown(text)} is not of the form VARIABLE=expression, such as ID=/order/id")
@@ -93,7 +93,7 @@ def read_assignment(text: str) -> tuple[str, str]:
 
 
 def read_case(text: str) -> tuple[str, str]:
-    """`from=to`; what is behind the first equals sign is the result."""
+    """Read `from=to`; the text after the first equals sign is the result."""
     value, equals, result = text.partition("=")
     if not equals:
         raise ValueError(f"{shown(text)} is not of the form from=to, such as B=buy")
@@ -101,11 +101,11 @@ def read_case(text: str) -> tuple[str, str]:
 
 
 REASONS: Final = ("time_limit", "forced_expire", "max_cancels", "max_deliveries")
-"""Why a message of a queue expires, in the order in which several are told (queues.md §15, D-25)."""
+"""The reasons for the expiry of a queue message, in the order in which several are listed (queues.md §15, D-25)."""
 
 
 def read_reasons(text: str) -> frozenset[str]:
-    """A list of REASONS, with commas between them."""
+    """Read a comma-separated list of REASONS."""
     found = [reason.strip() for reason in text.split(",")]
     for reason in found:
         if reason not in REASONS:
@@ -128,7 +128,7 @@ _TEXT: Final = Option(str, required=True, may_be_empty=True)
 
 _REPLICATION = "replication"
 _SOW = "SOW topics"
-_NO_MINIDUMPS = "there are no minidumps; what fails is in the log"
+_NO_MINIDUMPS = "there are no minidumps; failures are in the log"
 _NO_OFFLINING = "a slow client's messages are not kept on disk; it is disconnected at the memory limits"
 _NO_STATISTICS = "there is no statistics database"
 _CLIENT_EVENTS = "actions on events of clients"
@@ -187,7 +187,7 @@ EVENTS: Final[Mapping[str, ModuleDescription]] = {
         _event(name): ModuleDescription(later=_MESSAGE_EVENTS)
         for name in ("publish-message", "deliver-message", "message-affinity")
     },
-    # Of queues; SOW topics are refused by amps.config.actions.
+    # For queues only: amps.config.actions refuses SOW topics.
     _event("sow-expire-message"): ModuleDescription({**_T, "Reason": Option(read_reasons)}),
     _event("sow-delete-message"): ModuleDescription(_T),
     **{
@@ -237,7 +237,7 @@ STEPS: Final[Mapping[str, ModuleDescription]] = {
     _step("minidump"): ModuleDescription(unused=_NO_MINIDUMPS),
     _step("truncate-statistics"): ModuleDescription(_AGE, unused=_NO_STATISTICS),
     _step("vacuum-statistics"): ModuleDescription(unused=_NO_STATISTICS),
-    # Of queues, as above.
+    # For queues only, as above.
     _step("delete-sow"): ModuleDescription({**_T, "Filter": Option(required=True)}),
     **{_step(name): ModuleDescription(later=_SOW) for name in ("compact-sow", "query-sow")},
     _step("disable-authentication"): ModuleDescription(),
@@ -283,19 +283,19 @@ ALIASES: Final[Mapping[str, str]] = {
 """Other names that the documents use (operations.md §9.7)."""
 
 QUEUE_EVENTS: Final = (_event("sow-expire-message"), _event("sow-delete-message"))
-"""What happens to messages of queues."""
+"""The events of messages of queues."""
 NEVER_ON_QUEUES: Final = (_event("alert"), _event("message-condition-timeout"))
 """Events that queues do not have (queues.md §15, D-36)."""
 PUBLISHES_PER_MESSAGE_MAX: Final = 32
-"""By actions on one event of a queue: each of these messages has a number that follows from its place."""
+"""Limit of the messages that the actions on one queue event publish; the number of each follows from its place."""
 
 
 class OptionProblem(ValueError):
-    """An option that cannot be used; the text names it."""
+    """An invalid option; the text names it."""
 
 
 def read_options(description: ModuleDescription, texts: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
-    """The values of a module's options, once there are no variables in them. Raises OptionProblem."""
+    """Return the values of a module's options, whose texts contain no variables. Raises OptionProblem."""
     values: dict[str, Any] = {}
     for name, option in description.options.items():
         read = tuple(read_option(name, option, text) for text in texts.get(name, ()))
@@ -307,7 +307,7 @@ def read_options(description: ModuleDescription, texts: Mapping[str, tuple[str, 
 
 
 def read_option(name: str, option: Option, text: str) -> Any:
-    """One value. Raises OptionProblem; NotSupportedYet for what is not built."""
+    """Return the value of one option. Raises OptionProblem; NotSupportedYet for a feature that is not built."""
     if not text and not option.may_be_empty:
         raise OptionProblem(f"{name}: it is empty; write a value")
     try:

@@ -1,8 +1,8 @@
-"""`Actions`: from the elements to what happens when (operations.md §9).
+"""`Actions`: conversion of the elements to actions (operations.md §9).
 
-Everything that can be known of an action before it runs is checked here, with file and line: its modules, their
-options, the values of options without variables, filters, expressions, message types and what a module needs elsewhere
-in the configuration.
+All properties of an action that are known before it runs are checked here, with file and line: its modules, their
+options, the values of options without variables, filters, expressions, message types, and the other elements that a
+module needs.
 """
 
 from collections import Counter
@@ -78,10 +78,10 @@ class ActionReader:
         self._message_types = message_types
         self._functions = functions
         self._checker = checker
-        self._publishes: Counter[tuple[str, ...]] = Counter()  # by event of a queue
+        self._publishes: Counter[tuple[str, ...]] = Counter()  # by queue event
 
     def read(self) -> tuple[ActionConfig, ...]:
-        """The actions, in the order of the file."""
+        """Return the actions, in the order of the file."""
         container = self._root.first("Actions")
         actions = container.all("Action") if container is not None else []
         return tuple(self._action(section) for section in actions)
@@ -90,7 +90,7 @@ class ActionReader:
         events = [self._module(use, EVENTS) for use in section.all("On")]
         uses = {id(use.node): (use, STEPS) for use in section.all("Do")}
         uses.update({id(use.node): (use, CONDITIONS) for use in section.all("If")})
-        # Do and If take effect in the order of the file, whichever they are.
+        # Do and If run in the order of the file.
         steps = [self._module(*uses[id(node)]) for node in section.node.children if id(node) in uses]
         action = ActionConfig(
             events=tuple(event for event in events if event is not None),
@@ -149,7 +149,7 @@ class ActionReader:
         return {name: tuple(values) for name, values in texts.items()}
 
     def _check_value(self, node: Node, module: str, value: object) -> None:
-        """What the value of an option refers to."""
+        """Check the value of an option that refers to other elements or contains an expression."""
         if node.name == "MessageType" and value not in self._message_types:
             known = ", ".join(self._message_types)
             self._checker.error(node, f"unknown message type {shown(str(value))}; write one of {known}")
@@ -167,7 +167,7 @@ class ActionReader:
             self._checker.error(node, f"{what} cannot be used: {error}")
 
     def _check_needs(self, use: Section, module: str, options: Mapping[str, tuple[str, ...]]) -> None:
-        """What a module needs besides its own options."""
+        """Check the elements that a module needs besides its own options."""
         checker, node = self._checker, use.where("Module")
         if module.endswith("-journal"):
             log = self._root.first("TransactionLog")
@@ -190,11 +190,11 @@ class ActionReader:
                 checker.note(
                     node,
                     Severity.WARNING,
-                    "without Admin/InetAddr nobody can ask for this action; add it, or choose another event",
+                    "without Admin/InetAddr this action cannot be requested; add it, or choose another event",
                 )
 
     def _check_queue(self, use: Section, module: str, options: Mapping[str, tuple[str, ...]]) -> None:
-        """The topic must be a queue: of an event it is a name, of a step it may be an expression."""
+        """Check that the topic is a queue: for an event it is a name, for a step it may be an expression."""
         (topic,), (message_type,) = options.get("Topic", ("",)), options.get("MessageType", ("",))
         if not topic or not message_type or VARIABLE.search(topic + message_type):
             return
@@ -220,7 +220,7 @@ class ActionReader:
             self._checker.not_yet(node, "SOW topics")
 
     def _check_never_on_queues(self, use: Section) -> None:
-        """queues.md D-36: such an event on a queue is wrong, and not only for now."""
+        """Refuse an event that queues do not have; unlike an unsupported feature, it is an error (queues.md D-36)."""
         modules = [child.text for child in use.node.children if child.name == "Module"]
         if not modules or ALIASES.get(modules[0], modules[0]) not in NEVER_ON_QUEUES:
             return
@@ -233,7 +233,7 @@ class ActionReader:
             )
 
     def _check_publishes(self, section: Section, action: ActionConfig) -> None:
-        """Messages that are published about one message of a queue are numbered by their places."""
+        """Check the number of messages that are published for one message of a queue: their places number them."""
         count = sum(step.module == "amps-action-do-publish-message" for step in action.steps)
         for event in {
             (event.module, *event.options.get("Topic", ()), *event.options.get("MessageType", ()))
@@ -258,8 +258,8 @@ class ActionReader:
                 self._checker.note(
                     section.node,
                     Severity.WARNING,
-                    "a command is made of variables here, which whoever asks for the action can choose, and with them "
-                    "what the shell does; let only those use the path who may run commands as the server's user",
+                    "this command contains variables, which the request for the action sets, so the request can "
+                    "change the commands of the shell; entitle only users who may run commands as the server's user",
                 )
 
 

@@ -1,11 +1,11 @@
 """`Admin`: the administration interface over HTTP (operations.md §4).
 
-It is a transport like others, called `amps-admin`: the same address, TLS and security elements mean the same. Only the
-default of the address differs: a port alone is served on the addresses of this host's own loopback, because whoever
-reaches the interface may, by default, do everything with it. Write an address, such as 0.0.0.0:8085, for others.
+It is a transport like others, with the name `amps-admin`: its address, TLS and security elements have the same meaning.
+Only the default of the address differs: a port alone is served on the loopback addresses of this host, because by
+default every client that can connect has full access. Write an address, such as 0.0.0.0:8085, for other hosts.
 
-Two elements are not documented: `AllowedHost` and `TrustedOrigin` say which names, besides the usual ones, the
-interface is called by, and which pages of other origins may do what its own may (`amps/server/admin/origins.py`).
+Two elements are not documented: `AllowedHost` has names of the interface besides the usual ones. `TrustedOrigin` has
+other origins whose pages have the rights of the interface's own pages (`amps/server/admin/origins.py`).
 """
 
 import re
@@ -20,13 +20,13 @@ from amps.config.web_origins import origin_of, split_authority
 
 ADMIN_TRANSPORT = "amps-admin"
 _NO_STATISTICS = (
-    "statistics are neither sampled nor kept; the interface shows what is the case when it is asked"
+    "statistics are neither sampled nor kept; the interface shows the values at the time of a request"
 )
 _NO_CONSOLE = "there is no web console; the interface has pages to browse, below /amps"
 
 
 def _read_header(text: str) -> tuple[str, str]:
-    """One header of a response, as it is sent."""
+    """Read one header of a response, in the form in which it is sent."""
     name, colon, value = text.partition(":")
     if not colon or not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}", name):
         raise ValueError(f"{shown(text)} is no header; write it as it is sent, such as Vary: Origin")
@@ -38,7 +38,7 @@ def _read_header(text: str) -> tuple[str, str]:
 
 
 def _read_host(text: str) -> str:
-    """A name without a port; `*.` before it stands for every name that ends like this."""
+    """Read a host name without a port; with `*.` before it, it matches every name with this ending."""
     name = text.removeprefix("*.")
     try:
         host, port = split_authority(name)
@@ -84,7 +84,7 @@ ADMIN = Block(
         "AnonymousPaths": Leaf(read_pattern),
         "Header": Leaf(_read_header, repeatable=True),
         "ExternalInetAddr": Leaf(
-            read_text, unused="there is no replication, so no other instance asks for it"
+            read_text, unused="there is no replication, so no other instance requests it"
         ),
         "AccessControlAllowOrigin": Leaf(read_pattern),
         "AllowedHost": Leaf(_read_host, repeatable=True),
@@ -109,7 +109,7 @@ def read_admin(
     transports: tuple[TransportConfig, ...],
     checker: Checker,
 ) -> AdminConfig | None:
-    """The interface, or None without `InetAddr`. The modules are those of `Admin`, resolved."""
+    """Return the interface, None without `InetAddr`. The modules are the resolved ones of `Admin`."""
     if section is None:
         return None
     if section.has("SQLTransport"):

@@ -1,7 +1,7 @@
-"""From a checked tree to the dataclasses: defaults that need computing, and rules between elements.
+"""Conversion of a checked tree to the dataclasses: computed defaults, and rules between elements.
 
-Building goes on after errors, so that all of them are reported at once: a part that cannot be built is left
-out, and the caller throws the result away when there was an error.
+Building continues after errors, so that all of them are reported at once: a part that cannot be built is left
+out, and the caller discards the result if there was an error.
 """
 
 import re
@@ -46,7 +46,7 @@ from amps.messages import TypeSettings
 from amps.topic_expressions import has_regex_characters
 
 COMPATIBLE_RELEASE = (5, 3, 4)
-"""The release whose documented behaviour this server has: what the minimum version elements refer to."""
+"""The release whose documented behaviour this server has; the minimum version elements are compared with it."""
 
 MEBIBYTE = 2**20
 _LONGEST_SOCKET_PATH_BYTES = 107
@@ -54,7 +54,7 @@ _PROTOCOLS_LATER = ("websocket", "fix", "nvfix", "xml", "soap", "fix-session")
 
 
 def build(root: Section, checker: Checker) -> ServerConfig | None:
-    """The configuration, or None when it is not even a named instance."""
+    """Return the configuration; None if the instance has no name."""
     _check_versions(root, checker)
     name = root.first("Name")
     if name is not None:
@@ -96,12 +96,12 @@ def build(root: Section, checker: Checker) -> ServerConfig | None:
 
 
 def default_journal_cache_bytes() -> int:
-    """A tenth of the host's memory, at most 10 GB (transaction_log.md §2)."""
+    """Return a tenth of the host's memory, at most 10 GB (transaction_log.md §2)."""
     return int(min(psutil.virtual_memory().total // 10, 10 * 2**30))
 
 
 def default_message_memory_limit_bytes() -> int:
-    """The lower of a tenth of the host's memory and a tenth of `ulimit -m`."""
+    """Return the lower of a tenth of the host's memory and a tenth of `ulimit -m`."""
     total_bytes = psutil.virtual_memory().total
     soft_bytes, _ = resource.getrlimit(resource.RLIMIT_RSS)
     if soft_bytes != resource.RLIM_INFINITY:
@@ -195,7 +195,7 @@ def _transports(
 
 
 def _protocols(section: Section | None, checker: Checker) -> dict[str, str]:
-    """The names of protocols, and the module of each."""
+    """Return the module of each protocol, by the protocol's name."""
     modules = {"amps": "amps", "json": "amps"} | {name: name for name in _PROTOCOLS_LATER}
     for protocol in section.all("Protocol") if section is not None else []:
         name, module = protocol.first("Name"), protocol.first("Module")
@@ -217,7 +217,7 @@ def _protocols(section: Section | None, checker: Checker) -> dict[str, str]:
 def _has_known_protocol(
     section: Section, modules: Mapping[str, str], is_of_console: bool, checker: Checker
 ) -> bool:
-    """Whether a transport is to be had. One that the web console would query through is none that messages need."""
+    """Check a transport's protocol; return False if the transport is left out, because only the web console uses it."""
     node = section.where("Protocol")
     module = modules.get(section.first("Protocol"))
     if module == "websocket" and is_of_console:
@@ -225,7 +225,7 @@ def _has_known_protocol(
             node,
             Severity.WARNING,
             "this transport is left out: SQLTransport names it for the web console, and neither the console nor the "
-            "websocket protocol is there",
+            "websocket protocol is supported",
         )
         return False
     if module is None:

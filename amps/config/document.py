@@ -1,4 +1,4 @@
-"""The XML tree as the schema sees it: names, trimmed texts, children, and the place of each element."""
+"""The XML tree in the form that the schema checks: names, trimmed texts, children, and the place of each element."""
 
 from dataclasses import dataclass, field
 
@@ -12,7 +12,7 @@ DEEPEST_NESTING = 64
 
 @dataclass(slots=True)
 class Node:
-    """One element. `path` numbers an element among equally named siblings from the second on."""
+    """One element. In `path`, elements with the same name as an earlier sibling have a number."""
 
     name: str
     path: str
@@ -22,12 +22,12 @@ class Node:
     children: list["Node"] = field(default_factory=list)
 
     def child_path(self, name: str) -> str:
-        """The path a child would have, for a finding about one that is missing."""
+        """Return the path that a child would have, for a finding about a missing child."""
         return f"{self.path}/{name}"
 
 
 def parse(expanded: ExpandedText, findings: Findings) -> Node:
-    """The tree of an expanded text; raises ConfigError when it is not a configuration at all."""
+    """Return the tree of an expanded text. Raises ConfigError if it is not a configuration at all."""
     try:
         root = etree.fromstring(expanded.text.encode("utf-8", "surrogatepass"), new_parser())
     except etree.XMLSyntaxError as error:
@@ -59,7 +59,7 @@ def _node(element: etree._Element, path: str, expanded: ExpandedText, findings: 
     seen: dict[str, int] = {}
     for child in element:
         texts.append(child.tail or "")
-        if not isinstance(child.tag, str):  # an entity reference that nothing defines
+        if not isinstance(child.tag, str):  # an undefined entity reference
             findings.error(
                 origin.file,
                 origin.line,

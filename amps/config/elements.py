@@ -1,9 +1,9 @@
 """Every element of a configuration: instance, transports, logging, transaction log, tuning.
 
-The tables are the documentation of what is accepted. An element with `later` is known and refused with
-`not supported yet: …`; one with `unused` is accepted with a warning, `has no effect: …`. Elements of features that do
-not exist yet in bulk (SOW topics, replication) are in `amps.config.elements_later`; message queues, actions and
-administration have modules of their own.
+The tables define the accepted elements. An element with `later` is known and refused with
+`not supported yet: …`; an element with `unused` is accepted with a warning, `has no effect: …`. Elements of whole
+features that do not exist yet (SOW topics, replication) are in `amps.config.elements_later`. Message queues, actions
+and administration have separate modules.
 """
 
 from amps.config.actions import ACTIONS
@@ -38,7 +38,7 @@ JOURNAL_SIZE_MIN_BYTES = 10_000_000
 """`JournalSize` as written; the file itself is rounded up to whole mebibytes."""
 
 PARAMETERS_MAX = 255
-"""Arguments of a function: what an expression can pass."""
+"""Maximum number of arguments that an expression can pass to a function."""
 
 LEVELS = ("developer", "trace", "stats", "info", "warning", "error", "critical", "emergency")
 TLS_PROTOCOLS = ("SSLv2", "SSLv3", "TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3")
@@ -47,7 +47,7 @@ DEFAULT_TLS_PROTOCOLS = ("TLSv1.1", "TLSv1.2", "TLSv1.3")
 _NO_OFFLINING = "a slow client's messages are not kept on disk; it is disconnected at the memory limits"
 _NO_WEBSOCKET = "there is no websocket protocol, which it belongs to"
 _NO_REPLICATION = "there is no replication, which it belongs to"
-_NO_MINIDUMPS = "there are no minidumps; what fails is in the log"
+_NO_MINIDUMPS = "there are no minidumps; failures are in the log"
 
 _read_level = one_of(*LEVELS, "none", synonyms={"debug": "info"})
 
@@ -201,7 +201,7 @@ TRANSACTION_LOG = Block(
     }
 )
 
-_LEGACY_SEPARATOR = "has no effect: it separates what only the legacy protocols have"
+_LEGACY_SEPARATOR = "has no effect: only the legacy protocols use this separator"
 
 MODULES = Block(
     {
@@ -297,7 +297,7 @@ TUNING = Block(
                     read_interval,
                     default=QUEUE_DELIVERY_FLUSH_INTERVAL_S,
                     at_least=(1e-6, "1us"),
-                    unused="a delivery waits for no others; all that are due are sent together, at once",
+                    unused="deliveries are not delayed; all that are due are sent together, at once",
                 )
             }
         ),

@@ -1,7 +1,7 @@
 """Elements of features that are known but not built: SOW topics, views, conflated topics, replication.
 
-They are described in full so that a file can be checked as a whole, and so that building a feature starts
-with removing its mark here. Until then each use is refused, by name and line.
+They are described completely, so that a whole file can be checked. To build a feature, first
+remove its mark here. Until then each use is refused, with name and line.
 """
 
 from amps.config.readers import list_of, one_of, read_pattern, read_text

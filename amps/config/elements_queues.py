@@ -1,6 +1,6 @@
 """The elements of message queues: `Queue`, `LocalQueue` and `GroupLocalQueue` in `SOW` (queues.md §2).
 
-The three have the same elements; what only one of them may have is a rule of `amps.config.queues`, which also applies
+The three have the same elements. `amps.config.queues` checks elements that only one of them may have, and applies
 the defaults that depend on other elements.
 """
 
@@ -11,7 +11,7 @@ from amps.config.units import read_boolean, read_count, read_interval, shown
 from amps.journal.bookmark_text import read_message_bookmark, read_moment_us
 
 COUNT_MAX = 2**31 - 1
-"""What a limit may be: it is counted in 32 bits, with or without sign."""
+"""The maximum of a limit: counters have 32 bits, signed or unsigned."""
 
 SHORTEST_S = 1e-9
 TARGET_DEPTH_MIN = 1000
@@ -29,7 +29,7 @@ _POINTS_BY_WORD = {
 
 
 def read_period(text: str) -> float:
-    """Seconds of something that lasts: an interval, above zero."""
+    """Read a period in seconds: an interval above zero."""
     period_s = read_interval(text)
     if period_s < SHORTEST_S:
         raise ValueError(f"{shown(text)} is no time at all; write 1ns or more, or leave the element out")
@@ -37,7 +37,7 @@ def read_period(text: str) -> float:
 
 
 def read_limit(text: str) -> int:
-    """A number that has to be reached for something to stop: from 1 to COUNT_MAX."""
+    """Read a limit from 1 to COUNT_MAX."""
     limit = read_tries(text)
     if limit == 0:
         raise ValueError(
@@ -47,7 +47,7 @@ def read_limit(text: str) -> int:
 
 
 def read_tries(text: str) -> int:
-    """A number of attempts, 0 for any number of them, to COUNT_MAX."""
+    """Read a number of attempts up to COUNT_MAX; 0 means no limit."""
     count = read_count(text)
     if count > COUNT_MAX:
         raise ValueError(f"{shown(text)} is above the maximum of {COUNT_MAX}; write {COUNT_MAX} or less")
@@ -55,7 +55,7 @@ def read_tries(text: str) -> int:
 
 
 def read_recovery_point(text: str) -> RecoveryPoint:
-    """A word, a bookmark, a list of bookmarks of messages, or a moment; no range, since a queue has no end."""
+    """Read a word, a bookmark, a list of bookmarks of messages, or a time; not a range, because a queue has no end."""
     word = _POINTS_BY_WORD.get("".join(text.lower().split()))
     if word == "epoch":
         return RecoveryPoint("epoch", text)
@@ -100,14 +100,14 @@ _QUEUE = Block(
         "FileBackedMetadata": Leaf(
             read_boolean,
             default=False,
-            unused="what is in a queue is in memory, and copied to the file queue.cache, whatever this says",
+            unused="the contents of a queue are always in memory, and copied to the file queue.cache",
         ),
         "TargetQueueDepth": Leaf(read_tries, at_least=(TARGET_DEPTH_MIN, str(TARGET_DEPTH_MIN))),
         "DeferredAckExpiration": Leaf(read_period, default=DEFERRED_ACK_EXPIRATION_S),
         "InitialOwner": Leaf(read_text),
         "GroupLocalQueueDomain": Leaf(
             read_text,
-            unused="it tells which queues of several instances are one, and without replication none are",
+            unused="it identifies a queue shared by several instances, which needs replication",
         ),
     },
     repeatable=True,

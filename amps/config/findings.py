@@ -1,7 +1,7 @@
-"""What there is to say about a configuration: findings with file, line, element path and a remedy.
+"""The findings about a configuration, each with file, line, element path and a remedy.
 
-Reading never stops at the first problem: it collects, so that an operator mends a file in one round. The
-one form in which a finding is printed is `file:line: severity: element path: text`.
+Reading does not stop at the first problem: all findings are collected, so that an operator can correct a file in one
+round. A finding is always printed as `file:line: severity: element path: text`.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class Severity(StrEnum):
-    """Only an error keeps the server from starting."""
+    """The severity of a finding. Only an error keeps the server from starting."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -18,7 +18,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One remark. `line` counts from 1; 0 when it concerns the file as a whole."""
+    """One finding. `line` counts from 1; 0 if it concerns the whole file."""
 
     file: str
     line: int
@@ -31,7 +31,7 @@ class Finding:
 
 
 class ConfigError(Exception):
-    """The configuration cannot be started. `findings` holds everything found, the harmless included."""
+    """A server cannot start with the configuration. `findings` has all findings, including warnings."""
 
     def __init__(self, findings: tuple[Finding, ...]) -> None:
         self.findings = findings
@@ -46,25 +46,25 @@ class Findings:
         self._found: list[Finding] = []
 
     def add(self, severity: Severity, file: str, line: int, path: str, text: str) -> None:
-        """Notes one finding; its text is kept on one line."""
+        """Add one finding; its text is kept on one line."""
         finding = Finding(file, line, severity, path, " ".join(text.split()))
         if finding not in self._found:
             self._found.append(finding)
 
     def error(self, file: str, line: int, path: str, text: str) -> None:
-        """Notes something that keeps the server from starting."""
+        """Add an error, which keeps the server from starting."""
         self.add(Severity.ERROR, file, line, path, text)
 
     @property
     def has_errors(self) -> bool:
-        """Whether anything found so far keeps the server from starting."""
+        """Whether any finding so far is an error."""
         return any(finding.severity is Severity.ERROR for finding in self._found)
 
     def all(self) -> tuple[Finding, ...]:
-        """Everything found, in the order of the text within each file."""
+        """Return all findings, in the order of the text within each file."""
         return tuple(sorted(self._found, key=lambda finding: (finding.file, finding.line)))
 
     def raise_if_errors(self) -> None:
-        """Raises ConfigError with all findings when one of them is an error."""
+        """Raise ConfigError with all findings if one of them is an error."""
         if self.has_errors:
             raise ConfigError(self.all())

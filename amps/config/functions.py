@@ -1,8 +1,8 @@
 """`UserDefinedFunctions`: functions in Python that expressions of this instance may call (expressions.md §10.11).
 
-A function is an attribute of a module that `Modules` declares; the module was loaded there. Here it is looked up, and
-its parameters are held against the number that it is declared with: better now than with the first message. Without
-`ParameterCount` it may be called with as many arguments as it takes.
+A function is an attribute of a module that `Modules` declares and loads. This module looks it up, and
+compares its parameters with the declared number, so that a difference is found at the start, not with the first
+message. Without `ParameterCount` the function may be called with every number of arguments that it accepts.
 """
 
 import inspect
@@ -18,7 +18,7 @@ from amps.expressions import Functions, name_of_own
 def read_functions(
     section: Section | None, declared: Mapping[str, DeclaredModule], checker: Checker
 ) -> Functions:
-    """The functions of the instance."""
+    """Return the functions of the instance."""
     own: dict[str, UserFunction] = {}
     functions = Functions(
         legacy=any(module.implementation == LEGACY_FUNCTIONS for module in declared.values()), own=own
@@ -48,7 +48,7 @@ def _function(
         )
         return None
     if declaration.code is None:
-        if declaration.is_built_in:  # if not, it could not be loaded, which has been told
+        if declaration.is_built_in:  # else it could not be loaded, which is already reported
             checker.error(
                 section.where("Module"),
                 f"the module {shown(module)} is no Python code; name one whose Library is a .py file or a module",
@@ -74,10 +74,13 @@ def _function(
 
 
 def _takes(implementation: Callable[..., object], count: int | None) -> tuple[int, int | None]:
-    """With how many arguments it may be called; without a count as many as it takes. ValueError: never."""
+    """Return the least and the greatest number of arguments; without a count, from the signature.
+
+    Raises ValueError if the function cannot be called with `count` arguments.
+    """
     try:
         parameters = inspect.signature(implementation).parameters.values()
-    except (ValueError, TypeError):  # one written in C may not tell
+    except (ValueError, TypeError):  # a function written in C may have no signature
         return (0, None) if count is None else (count, count)
     if any(one.kind is one.KEYWORD_ONLY and one.default is one.empty for one in parameters):
         raise ValueError

@@ -1,8 +1,8 @@
-"""`MessageTypes`: what a declaration of a message type means (expressions.md §12.2), and whether it can work.
+"""`MessageTypes`: the settings of declared message types (expressions.md §12.2), and their check.
 
-Every declared type is made here, once, for the sake of what its module has to say about its settings; the server makes
-them again, for itself. Standard types are there without a declaration. A declaration with the name of one changes its
-settings.
+Every declared type is created here once, so that its module checks its settings; the server creates
+the types again for its own use. Standard types need no declaration. A declaration with the name of a standard type
+changes its settings.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ from amps.messages import (
 _COMPOSITES: Final = ("composite-local", "composite-global")
 _SEPARATED: Final = ("fix", "nvfix")
 
-# Which elements mean something to which modules; the others mean something to all.
+# The elements that apply to some modules only; the others apply to all.
 _ELEMENTS: Final = {
     "FieldSeparator": _SEPARATED,
     "HeaderSeparator": _SEPARATED,
@@ -41,7 +41,7 @@ _REQUIRED: Final = ("MessageType", "ProtoPath", "ProtoFile", "Type", "Field")
 
 
 def check_message_type(section: Section, known: Mapping[str, TypeSettings], checker: Checker) -> None:
-    """Refuses the MessageType of an element if there is none of that name."""
+    """Refuse the MessageType of an element if there is no type of that name."""
     name = section.first("MessageType")
     if name is not None and name not in known:
         checker.error(
@@ -51,7 +51,7 @@ def check_message_type(section: Section, known: Mapping[str, TypeSettings], chec
 
 
 def read_message_types(section: Section | None, checker: Checker) -> dict[str, TypeSettings]:
-    """All message types of the instance, by name."""
+    """Return all message types of the instance, by name."""
     settings = standard_settings()
     made = make_message_types(settings.values())
     declared: dict[str, Section] = {}
@@ -95,7 +95,7 @@ def _settings(section: Section, made: dict[str, MessageType], checker: Checker) 
             f"messages of the type {name} will be read as {module}; give the type another name",
         )
         if module in _COMPOSITES:
-            # Standard types are made before all others: its parts might not be there.
+            # Standard types are created before all others, so the parts of a composite might not exist yet.
             checker.error(section.where("Name"), f"no composite can be called {name}; choose another name")
             return None
     _check_elements(section, module, checker)
@@ -134,15 +134,15 @@ def _check_elements(section: Section, module: str, checker: Checker) -> None:
 
 
 def _proto_path(text: str) -> tuple[str, Path]:
-    """`alias;path`, or a path alone."""
+    """Read `alias;path`, or only a path."""
     alias, separator, path = text.partition(";")
     return (alias.strip(), Path(path.strip())) if separator else ("", Path(text))
 
 
 def _make(settings: TypeSettings, section: Section, made: dict[str, MessageType], checker: Checker) -> None:
-    """Try the settings out. What is wrong stands at the only element that it can be about, if there is only one."""
+    """Create the type to check its settings. An error is reported at the only element that it can concern, if any."""
     if any(not section.has(name) and settings.module in _ELEMENTS[name] for name in _REQUIRED):
-        return  # said already
+        return  # already reported
     try:
         made[settings.name] = make_message_type(settings, made)
     except ValueError as error:

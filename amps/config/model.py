@@ -1,8 +1,8 @@
-"""What a configuration means, once read: immutable, typed, with every default already applied.
+"""The classes of a configuration: immutable, typed, with every default already applied.
 
-The rest of the server sees only these classes. Nothing here knows about XML, files or findings, and nothing
-here computes: a value that needs computing (a memory limit taken from the host, a rounded journal size) was
-computed by `amps.config.build`. Mappings inside are plain dicts; treat them as read-only.
+The rest of the server uses only these classes. They do not depend on XML, files or findings, and they
+compute no defaults: `amps.config.build` computes values such as a memory limit taken from the host or a rounded
+journal size. Mappings inside are plain dicts; treat them as read-only.
 """
 
 from collections.abc import Mapping
@@ -19,12 +19,12 @@ OptionValue = str | list[str]
 
 @dataclass(frozen=True, slots=True)
 class ModuleUse:
-    """One use of a module: which built-in implementation, with which options.
+    """One use of a module: a built-in implementation and its options.
 
     `module` is the name of the implementation (`amps-default-authentication-module`,
-    `libamps_simple_access_entitlement`), already resolved through `Modules`; `name` is what the
-    configuration calls it, for log messages. `options` maps an option's element name to its text, or to the
-    list of texts when the option was given more than once. Options at the use override those at the module.
+    `libamps_simple_access_entitlement`), already resolved through `Modules`. `name` is its name in the
+    configuration, for log messages. `options` maps an option's element name to its text, or to the
+    list of texts if the option was given more than once. Options at the use override those at the module.
     """
 
     module: str
@@ -34,7 +34,7 @@ class ModuleUse:
 
 @dataclass(frozen=True, slots=True)
 class TlsConfig:
-    """TLS of one listening transport."""
+    """The TLS settings of one listening transport."""
 
     certificate: Path
     private_key: Path
@@ -50,9 +50,9 @@ class TransportConfig:
     """One listening socket and the rules for the connections it accepts.
 
     `host` None means every address of the host, IPv4 and IPv6; `port` 0 lets the system choose. Both are
-    None for `amps-unix`, where `file_name` is the socket's path. A limit that is None follows the instance;
-    setting `message_memory_limit_bytes` gives the transport a memory pool of its own. `authentication` and
-    `entitlement` are None when the instance's apply.
+    None for `amps-unix`, where `file_name` is the socket's path. If a limit is None, the instance's applies;
+    with `message_memory_limit_bytes` the transport has a separate memory pool. If `authentication` or
+    `entitlement` is None, the instance's applies.
     """
 
     name: str
@@ -73,7 +73,7 @@ class TransportConfig:
 
     @property
     def address(self) -> str:
-        """The address as a person would write it."""
+        """The address in its usual written form."""
         if self.file_name is not None:
             return str(self.file_name)
         if self.host is None:
@@ -83,9 +83,9 @@ class TransportConfig:
 
 @dataclass(frozen=True, slots=True)
 class LoggedTopic:
-    """What the transaction log records: a topic name or pattern, in one message type.
+    """Topics that the transaction log records: a topic name or pattern, in one message type.
 
-    `filter` is an expression; a message that it does not match is not recorded.
+    `filter` is an expression; a message that does not match it is not recorded.
     """
 
     name: str
@@ -97,8 +97,8 @@ class LoggedTopic:
 class TransactionLogConfig:
     """The transaction log. `journal_size_bytes` is a whole number of mebibytes, at least ten.
 
-    `journal_cache_bytes` limits the content of compressed journals in memory, over all processes;
-    `inactive_client_ack_expiration_s` None: publishers are never forgotten.
+    `journal_cache_bytes` limits the content of compressed journals in memory, over all processes.
+    If `inactive_client_ack_expiration_s` is None, the state of publishers is never removed.
     """
 
     journal_directory: Path
@@ -114,10 +114,10 @@ class TransactionLogConfig:
 
 @dataclass(frozen=True, slots=True)
 class LogTargetConfig:
-    """Where log records go and which ones.
+    """A target for records of the event log, and the selection of records.
 
-    `levels` holds exactly the levels that are written (`Level` and `Levels` combined); ids that match
-    `include_ids` are written whatever their level, ids that match `exclude_ids` never. `file_name` is a mask
+    `levels` has exactly the levels that are written (`Level` and `Levels` combined). Ids that match
+    `include_ids` are written at any level, ids that match `exclude_ids` never. `file_name` is a mask
     with strftime tokens and `%n`, the rotation counter.
     """
 
@@ -136,7 +136,7 @@ class LogTargetConfig:
 class ActionModule:
     """One `On`, `Do` or `If`: a module by its proper name and the texts of its options.
 
-    Variables in the texts are put in when the step runs. `place` is file and line, for log messages.
+    Variables in the texts are replaced when the step runs. `place` is file and line, for log messages.
     """
 
     module: str
@@ -146,7 +146,7 @@ class ActionModule:
 
 @dataclass(frozen=True, slots=True)
 class ActionConfig:
-    """What happens (`steps`: `Do` and `If` in the order of the file) whenever one of `events` does."""
+    """An action: its `steps` (`Do` and `If` in the order of the file) run whenever one of `events` occurs."""
 
     events: tuple[ActionModule, ...]
     steps: tuple[ActionModule, ...]
@@ -157,11 +157,11 @@ class ActionConfig:
 class AdminConfig:
     """The administration interface over HTTP.
 
-    `transport` is its address and its security; host None means this host's loopback addresses. `challenge`: how
-    credentials are asked for. `anonymous_paths`: an expression; what matches needs no credentials and no permission.
-    `allowed_origins`: an expression for the origins of other web pages that may read; None: none may. `allowed_hosts`:
-    names that the interface is called by, besides the usual ones; `*.` before one stands for all that end like this.
-    `trusted_origins`: whose pages may do what the interface's own pages may.
+    `transport` has its address and its security; host None means this host's loopback addresses. `challenge` is the
+    challenge for credentials. `anonymous_paths` is an expression; matching paths need no credentials and no permission.
+    `allowed_origins` is an expression for the origins of other web pages that may read; None: no origin may.
+    `allowed_hosts` are names of the interface besides the usual ones; `*.` before a name matches all names with this
+    ending. `trusted_origins` are origins whose pages have the rights of the interface's own pages.
     """
 
     transport: TransportConfig
@@ -175,19 +175,19 @@ class AdminConfig:
 
 @dataclass(frozen=True, slots=True)
 class FreeSpaceThreshold:
-    """How much of a file system shall be free: a share of it, 0 to 1, or a number of bytes. The other one is None."""
+    """The required free space of a file system: a share of it, 0 to 1, or a number of bytes. One of the two is None."""
 
     share: float | None = None
     size_bytes: int | None = None
 
     def bytes_of(self, file_system_bytes: int) -> int:
-        """What that is of a file system of this size."""
+        """Return the threshold in bytes for a file system of this size."""
         if self.share is not None:
             return int(self.share * file_system_bytes)
         return self.size_bytes or 0
 
     def __str__(self) -> str:
-        """As a person would write it."""
+        """Return the threshold in its usual written form."""
         if self.share is not None:
             return f"{self.share * 100:g} %"
         return f"{(self.size_bytes or 0) / 2**20:,.0f} MiB"
@@ -198,10 +198,10 @@ DEFAULT_FREE_SPACE = FreeSpaceThreshold(share=0.1)
 
 @dataclass(frozen=True, slots=True)
 class TuningConfig:
-    """Knobs whose effect may change between versions. `transport_workers` None: from the CPU count.
+    """Tuning settings, whose effect may change between versions. `transport_workers` None: from the CPU count.
 
-    `topic_index`: full journals get a topic index each, and replays use them. `free_space_warning`: with less room than
-    that for journals there is a warning; None: never.
+    `topic_index`: each full journal gets a topic index, and replays use it. `free_space_warning`: the free space for
+    journals below which the server warns; None: no warning.
     """
 
     transport_workers: int | None = None
@@ -213,8 +213,8 @@ class TuningConfig:
 class ServerConfig:
     """One instance. `authentication` and `entitlement` None mean the default modules without options.
 
-    `message_types` are all there are, by name: the standard ones and those declared, in an order in which each
-    can be made of earlier ones. `functions` are what expressions may call. `queues` are in the order of the file: a
+    `message_types` has all types by name, standard and declared ones, in an order in which each type depends only on
+    earlier ones. `functions` are the functions that expressions may call. `queues` are in the order of the file: a
     queue's place among them is its number everywhere.
     """
 
@@ -241,16 +241,16 @@ class ServerConfig:
 
     @property
     def has_services(self) -> bool:
-        """Whether there is anything for the services process to do."""
+        """Whether the services process is needed."""
         return bool(self.actions) or self.admin is not None
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedConfig:
-    """A configuration that may be started, and what there is to tell about it.
+    """A valid configuration, and the findings about it.
 
-    `expanded_text` is the text with variables and includes resolved: what `--dump-config` prints and what
-    the server shows of itself, however the files change later.
+    `expanded_text` is the text with variables and includes resolved. `--dump-config` prints it, and
+    the server shows it as its configuration, even if the files change later.
     """
 
     config: ServerConfig

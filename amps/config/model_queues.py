@@ -1,7 +1,8 @@
-"""What a configuration says of its message queues, once read: immutable, with every default already applied.
+"""The configuration of message queues: immutable, with every default already applied.
 
-A queue is bookkeeping over messages that the transaction log holds. What it takes (`underlying_topic`, `filter`), how
-it hands it out, and when a message leaves are all said here; nothing of it changes while the instance runs.
+A queue is bookkeeping over messages in the transaction log. These classes define which messages enter it
+(`underlying_topic`, `filter`), how it delivers them, and when a message leaves. They do not change while the instance
+runs.
 """
 
 from dataclasses import dataclass, field
@@ -16,11 +17,11 @@ Leasing = Literal["strict", "sublet"]
 
 @dataclass(frozen=True, slots=True)
 class RecoveryPoint:
-    """Where in the log a queue begins that knows nothing yet (queues.md §17).
+    """The start in the log of a queue without stored state (queues.md §17).
 
-    `kind` says which of the others is set: `bookmark`: `bookmarks`, (publisher id, sequence) of messages of which the
-    earliest in the log counts, the queue begins after it; `time`: `time_ns`, UNIX nanoseconds. `text` is what the
-    configuration says. Points are equal if they mean the same, however they are written.
+    `kind` determines which other field is set. `bookmark`: `bookmarks` has (publisher id, sequence) of messages; the
+    queue begins after the earliest of them in the log. `time`: `time_ns` is in UNIX nanoseconds. `text` is the text in
+    the configuration. Points with the same meaning are equal, even if their texts differ.
     """
 
     kind: Literal["epoch", "now", "bookmark", "time"]
@@ -34,12 +35,12 @@ EPOCH = RecoveryPoint("epoch", "epoch")
 
 @dataclass(frozen=True, slots=True)
 class QueueConfig:
-    """One queue (queues.md §2). A limit, time or expression that is None is not there; 0 `max_deliveries` and
-    `max_cancels` are no limit.
+    """One queue (queues.md §2). A limit, time or expression that is None does not apply; 0 in `max_deliveries` or
+    `max_cancels` means no limit.
 
-    `underlying_topic` is an expression for topics if `underlying_is_regex`, else the name of one;
-    `default_publish_target`, where a publish to the queue's name goes, is always a name. `place` is file and line, for
-    log messages.
+    `underlying_topic` is an expression for topics if `underlying_is_regex`, else the name of a topic.
+    `default_publish_target`, the topic of publishes to the queue's name, is always a name. `place` is file and line,
+    for log messages.
     """
 
     name: str

@@ -1,9 +1,9 @@
-"""Modules that exist, the options of those for security, and how a use of one is resolved.
+"""The available modules, the options of the security modules, and the resolution of uses.
 
-A use names either a module that is always loaded or one declared under `Modules`. Declared modules name a
-library of the documented distribution (a file `*.so`): those with a built-in equivalent work, the others are
-refused. Or they name Python code, for functions of expressions: a file `*.py`, or else a module that can be
-imported. It is loaded here, once. The names resolved here are the only ones that the server has to know.
+A use names either a module that is always loaded or one declared under `Modules`. A declared module names a
+library of the documented distribution (a file `*.so`): libraries with a built-in equivalent work, the others are
+refused. Or it names Python code, for functions of expressions: a file `*.py`, or else a module that can be
+imported. The code is loaded here, once. The server uses only the names resolved here.
 """
 
 import sys
@@ -66,16 +66,16 @@ class DeclaredModule:
     implementation: str
     options: Mapping[str, OptionValue]
     code: ModuleType | None = None
-    """Of a library in Python that could be loaded."""
+    """The module of a Python library, if it could be loaded."""
 
     @property
     def is_built_in(self) -> bool:
-        """Whether it is one of ours: no library in Python."""
+        """Whether the module is built in, that is, not a Python library."""
         return self.implementation in ENTITLEMENT_MODULES or self.implementation == LEGACY_FUNCTIONS
 
 
 def declared_modules(modules: Section | None, checker: Checker) -> dict[str, DeclaredModule]:
-    """The modules under `Modules`, by their configured names."""
+    """Return the modules under `Modules`, by their configured names."""
     declared: dict[str, DeclaredModule] = {}
     for section in modules.all("Module") if modules is not None else []:
         name, library = section.first("Name"), section.first("Library")
@@ -108,12 +108,12 @@ def declared_modules(modules: Section | None, checker: Checker) -> dict[str, Dec
 
 
 def load_code(library: str) -> ModuleType:
-    """The Python module in a file `*.py`, or of that name. ValueError: it cannot be loaded."""
+    """Return the Python module in a file `*.py`, or of that name. Raises ValueError if it cannot be loaded."""
     path = Path(library)
     if path.suffix == ".py" and not path.is_file():
         raise ValueError(f"the file {shown(library)} does not exist; correct the path")
     name = f"amps_library_{path.stem}"
-    while name in sys.modules:  # a file of the same name, from elsewhere
+    while name in sys.modules:  # a file of the same name in another directory
         name += "_"
     try:
         if path.suffix != ".py":
@@ -122,9 +122,9 @@ def load_code(library: str) -> ModuleType:
         assert specification is not None  # files of this suffix have a loader
         assert specification.loader is not None
         code = module_from_spec(specification)
-        sys.modules[name] = code  # as an import would: what is defined in it may look for its module
+        sys.modules[name] = code  # like an import: objects defined in it may look up their module
         specification.loader.exec_module(code)
-    except (Exception, SystemExit) as error:  # whatever somebody's code does
+    except (Exception, SystemExit) as error:  # the code may raise anything
         sys.modules.pop(name, None)
         raise ValueError(
             f"the Python module {shown(library)} cannot be loaded: {type(error).__name__}: {error}; "
@@ -134,7 +134,7 @@ def load_code(library: str) -> ModuleType:
 
 
 def read_options(node: Node | None, checker: Checker) -> dict[str, OptionValue]:
-    """The options of a use or a declaration: each child's name and text, repeated ones as a list."""
+    """Return the options of a use or a declaration: each child's name and text, repeated ones as a list."""
     options: dict[str, OptionValue] = {}
     for child in node.children if node is not None else []:
         if child.children:
@@ -155,7 +155,7 @@ def resolve_use(
     declared: Mapping[str, DeclaredModule],
     checker: Checker,
 ) -> ModuleUse | None:
-    """The module of an `Authentication` or `Entitlement` element, with its options checked."""
+    """Return the module of an `Authentication` or `Entitlement` element, with its options checked."""
     name = use.first("Module") if use is not None else None
     if use is None or name is None:
         return None

@@ -1,7 +1,7 @@
-"""What actions watch in queues: pure functions of a configuration, so that core and services agree (queues.md §15).
+"""The queue events of actions: pure functions of a configuration, so that core and services agree (queues.md §15).
 
-A queue event is that messages of one queue expire, or that they are acknowledged. It is known by its module, the
-message type and the queue's name: whatever else of its actions changes, it goes on where it was.
+A queue event is the expiry, or the acknowledgement, of messages of one queue. It is identified by its module, the
+message type and the queue's name: other changes of its actions do not affect its position in the log.
 """
 
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from amps.config.model import ServerConfig
 
 
 class QueueEvent(NamedTuple):
-    """One event of a queue that has actions; `expired`: else it is about messages that were acknowledged."""
+    """One event of a queue with actions; `expired` is False for acknowledged messages."""
 
     expired: bool
     message_type: str
@@ -19,22 +19,22 @@ class QueueEvent(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """The module, as the engine of actions calls it."""
+        """The name of the event's module in the action engine."""
         return "sow-expire-message" if self.expired else "sow-delete-message"
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What it is called in files."""
+        """The key of the event in files."""
         return self.kind, self.message_type, self.queue
 
     @property
     def which(self) -> str:
-        """The queue, in a text: a message type has no blank."""
+        """The queue as a text; it is unambiguous, because a message type has no blank."""
         return f"{self.message_type} {self.queue}"
 
 
 def queue_events(config: ServerConfig) -> tuple[QueueEvent, ...]:
-    """The events of queues that have actions, in the order of the file, each once."""
+    """Return the events of queues that have actions, in the order of the file, each once."""
     found: dict[QueueEvent, None] = {}
     for action in config.actions:
         for event in action.events:
@@ -45,5 +45,5 @@ def queue_events(config: ServerConfig) -> tuple[QueueEvent, ...]:
 
 
 def reasons_of(bits: int) -> tuple[str, ...]:
-    """The names of the reasons for an expiry, of which a record has bits (`_core/journal/queue_records.pxd`)."""
+    """Return the names of the reasons for an expiry from the bits in a record (`_core/journal/queue_records.pxd`)."""
     return tuple(reason for place, reason in enumerate(REASONS) if bits >> place & 1)

@@ -1,8 +1,8 @@
-"""Which queues a topic feeds, and what a queue's name stands for: pure functions of a configuration.
+"""The queues that a topic feeds, and the meaning of a queue's name: pure functions of a configuration.
 
-A queue is named by its number, its place in `ServerConfig.queues`. Core, transports and services ask here, so that
-they agree. Nothing is remembered between calls: whoever asks for every message keeps the answers. A topic is held
-against few of the expressions of a large configuration (amps/expression_index.py).
+A queue is identified by its number, its place in `ServerConfig.queues`. Core, transports and services use this module,
+so that they agree. Results are not cached between calls: a caller that needs them for every message keeps them. A topic
+is matched against only a few expressions of a large configuration (amps/expression_index.py).
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from amps.topic_expressions import RESERVED_PREFIX, topic_predicate
 
 @dataclass(slots=True, eq=False)
 class _Expression:
-    """An underlying topic that is an expression, and the queues that have it."""
+    """An underlying topic that is an expression, and its queues."""
 
     matches: Callable[[str], bool]
     queues: list[int] = field(default_factory=list)
@@ -44,8 +44,8 @@ class QueueTopics:
             expression.queues.append(index)
 
     def feeds(self, topic: str, message_type: str) -> tuple[int, ...]:
-        """The queues, in ascending order, that take the messages of a topic, if the log does (queues.md §3). Topics of
-        the server itself feed none.
+        """Return the queues, in ascending order, that messages of a topic enter if they are recorded (queues.md §3).
+        Topics of the server itself feed no queue.
         """
         if topic.startswith(RESERVED_PREFIX):
             return ()
@@ -59,17 +59,17 @@ class QueueTopics:
         return tuple(sorted(found))
 
     def publish_target(self, name: str, message_type: str) -> str | None:
-        """The topic under which a publish to the name of a queue is recorded (queues.md §4); None: it is no queue's."""
+        """Return the topic under which a publish to a queue's name is recorded (queues.md §4); None: not a queue."""
         index = self._by_name.get((name, message_type))
         return None if index is None else self._queues[index].default_publish_target
 
     def queue(self, name: str, message_type: str) -> int | None:
-        """The queue with that name, taken literally; None if there is none."""
+        """Return the queue with that literal name; None if there is none."""
         return self._by_name.get((name, message_type))
 
     def is_own_topic(self, index: int) -> bool:
-        """Whether a queue's name is its underlying topic, so that every subscription to it without a bookmark is one to
-        the queue (queues.md §1.6).
+        """Whether a queue's name is its underlying topic. Every subscription to this topic without a bookmark is then a
+        subscription to the queue (queues.md §1.6).
         """
         queue = self._queues[index]
         return not queue.underlying_is_regex and queue.underlying_topic == queue.name

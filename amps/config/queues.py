@@ -1,12 +1,12 @@
-"""Message queues: from the elements in `SOW` to what the server works by, and every rule between them (queues.md §2.2).
+"""Message queues: conversion of the elements in `SOW` to the model, and all rules between them (queues.md §2.2).
 
-A queue that breaks a rule would lose messages, or hand out others than its operator thinks, without anybody noticing.
-So each rule is an error (D-01), whatever `ConfigValidation` says; only what the element tables check by themselves
-follows it. What cannot be known before messages come is no error: whether the topics that an expression will match
-are recorded, and whether the instance that `InitialOwner` names exists.
+A queue that breaks a rule would silently lose messages, or deliver other messages than its operator expects.
+So breaking a rule is an error (D-01), regardless of `ConfigValidation`; that applies only to the checks of the element
+tables. Two properties are not checked, because they are not known before messages arrive: whether the topics that an
+expression will match are recorded, and whether the instance that `InitialOwner` names exists.
 
-A topic that is written with regex characters is an expression, here as everywhere (`amps.topic_expressions`). One
-that is the queue's own name, written out or not, is that name.
+A topic with regex characters is an expression, as in all elements (`amps.topic_expressions`). But a topic that equals
+the queue's own name, given or by default, is that name.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -52,7 +52,7 @@ class QueueReader:
         functions: Functions,
         checker: Checker,
     ) -> None:
-        """`log`: None as well if it could not be read, which has been told then."""
+        """`log`: None also if it could not be read, which is then already reported."""
         self._root = root
         self._instance_name = instance_name
         self._message_types = message_types
@@ -71,7 +71,7 @@ class QueueReader:
         self._logged = _logged_topics(log, self._regex_topic_support)
 
     def read(self) -> tuple[QueueConfig, ...]:
-        """The queues, in the order of the file."""
+        """Return the queues, in the order of the file."""
         queues: dict[tuple[str, str], QueueConfig] = {}
         self._check_names()
         for kind, section in self._queues:
@@ -84,7 +84,7 @@ class QueueReader:
         return tuple(queues.values())
 
     def _check_names(self) -> None:
-        """D-32: what a name means in a message type is said once in SOW, if one who says it is a queue."""
+        """Check that a name is defined once per message type in SOW, if one of the definitions is a queue (D-32)."""
         earlier: dict[tuple[str, str], tuple[str, Section]] = {}
         for kind, section in self._definitions:
             key = section.first("Name"), section.first("MessageType")
@@ -154,14 +154,14 @@ class QueueReader:
             if owner is None:
                 self._checker.error(
                     section.node,
-                    "a GroupLocalQueue needs InitialOwner; add it, with the Name of the instance that owns what is new",
+                    "a GroupLocalQueue needs InitialOwner; add it, with the Name of the instance owning new messages",
                 )
             elif owner != self._instance_name:
-                # It would be handed out here all the same, and by its owner as well.
+                # Without replication, both this instance and the owner would deliver its messages.
                 self._checker.not_yet(
                     section.where("InitialOwner"),
                     f"queues that another instance owns, which needs replication; write {self._instance_name}, this "
-                    "instance's Name, if it shall hand out what is in the queue",
+                    "instance's Name, if it shall deliver the messages of the queue",
                 )
             return
         for element in _OF_GROUPS:
@@ -190,7 +190,7 @@ class QueueReader:
                 checker.note(
                     section.where(element),
                     Severity.WARNING,
-                    f"{element} has no effect with at-most-once: a message is gone when it is sent; leave it out",
+                    f"{element} has no effect with at-most-once: a message leaves when it is sent; leave it out",
                 )
 
     def _check_expression(self, section: Section, element: str, usage: Usage, what: str) -> None:
@@ -203,8 +203,8 @@ class QueueReader:
             self._checker.error(section.where(element), f"{what} cannot be used: {error}")
 
     def _topics(self, section: Section, name: str) -> tuple[str, bool, str | None]:
-        """The underlying topic, whether it is an expression, and where a publish to the queue goes: None after an
-        error.
+        """Return the underlying topic, whether it is an expression, and the target of publishes to the queue: None
+        after an error.
         """
         underlying_topic: str = section.first("UnderlyingTopic") or name
         target: str | None = section.first("DefaultPublishTarget")
@@ -229,7 +229,7 @@ class QueueReader:
             self._checker.error(
                 where,
                 f"{shown(underlying_topic)} has regex characters and may match several topics; add "
-                "DefaultPublishTarget, with the one that a publish to the queue's name goes to",
+                "DefaultPublishTarget, with the topic for publishes to the queue's name",
             )
         elif not matches(target):
             self._checker.error(
@@ -241,7 +241,7 @@ class QueueReader:
         return underlying_topic, True, target
 
     def _check_recorded(self, section: Section, topic: str, message_type: str, element: str) -> None:
-        """A topic that the queue takes by name is one that the transaction log takes (queues.md §1.7, D-03)."""
+        """Check that the transaction log records a topic that the queue takes by name (queues.md §1.7, D-03)."""
         checker, node = self._checker, section.where(element)
         kind = self._never_recorded.get((topic, message_type))
         if kind is not None:
@@ -262,7 +262,7 @@ class QueueReader:
             )
 
     def _check_replication(self, local_queues: Sequence[QueueConfig]) -> None:
-        """A local queue is not replicated (queues.md §2); its underlying topic may be."""
+        """Check that local queues are not replicated (queues.md §2); their underlying topics may be."""
         replication = self._root.first("Replication")
         destinations = replication.all("Destination") if replication is not None else []
         for topic in chain.from_iterable(destination.all("Topic") for destination in destinations):
@@ -282,7 +282,7 @@ class QueueReader:
                     )
 
     def _warn_of_detour(self, section: Section, queues: Mapping[tuple[str, str], QueueConfig]) -> None:
-        """Publishes to the name of a queue are recorded under its target: under its name nothing ever is."""
+        """Warn if the queue's target is the name of another queue: publishes to that one go to its own target."""
         queue = queues.get((section.first("Name"), section.first("MessageType")))
         other = queues.get((queue.default_publish_target, queue.message_type)) if queue is not None else None
         if queue is None or other is None or other is queue:
@@ -291,13 +291,13 @@ class QueueReader:
             self._checker.note(
                 section.where("DefaultPublishTarget" if queue.underlying_is_regex else "UnderlyingTopic"),
                 Severity.WARNING,
-                f"{shown(other.name)} is a queue ({other.place}), and what is published to it is recorded as "
-                f"{shown(other.default_publish_target)}, so that it never comes here; name that topic",
+                f"{shown(other.name)} is a queue ({other.place}); messages published to it are recorded as "
+                f"{shown(other.default_publish_target)} and never enter this queue; name that topic",
             )
 
 
 def _definitions(container: Section | None) -> list[tuple[str, Section]]:
-    """Everything that `SOW` defines, with the element's proper name, in the order of the file."""
+    """Return all definitions in `SOW`, with the element's proper name, in the order of the file."""
     if container is None:
         return []
     found = {
@@ -309,7 +309,7 @@ def _definitions(container: Section | None) -> list[tuple[str, Section]]:
 
 
 def _logged_topics(log: TransactionLogConfig | None, regex_topic_support: bool) -> LoggedTopics | None:
-    """None if nothing can be said, because of errors that have been told."""
+    """Return the recorded topics; None after errors, which are already reported."""
     if log is None:
         return None
     try:

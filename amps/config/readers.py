@@ -11,17 +11,17 @@ from amps.config.units import read_boolean, shown
 
 
 def read_text(text: str) -> str:
-    """Any text, already trimmed."""
+    """Read any text, already trimmed."""
     if len(text) > 64 * 1024:
         raise ValueError(f"the text is {len(text)} characters long; at most 65536 are accepted")
     return text
 
 
 def read_pattern(text: str) -> str:
-    """A PCRE regular expression; returned as its text."""
+    """Read a PCRE regular expression; return its text."""
     try:
         pcre2.compile(text)
-    except Exception as error:  # the engine has its own exception types, which share only this base
+    except Exception as error:  # the exception types of the regex engine share only this base
         if text.startswith("*"):
             raise ValueError(
                 f"{shown(text)} is not a regular expression; write {shown('.' + text)} if * stands for any text"
@@ -33,7 +33,7 @@ def read_pattern(text: str) -> str:
 def one_of(
     *values: str, synonyms: Mapping[str, str] | None = None, later: Mapping[str, str] | None = None
 ) -> Callable[[str], str]:
-    """One of a few words, compared without regard to case. `later` maps known words to missing features."""
+    """Return a reader of one of a few words, in any case. `later` maps known words to missing features."""
     canonical = {value.lower(): value for value in values}
     canonical.update({word.lower(): value for word, value in (synonyms or {}).items()})
     refused = {word.lower(): feature for word, feature in (later or {}).items()}
@@ -50,7 +50,7 @@ def one_of(
 
 
 def list_of(read_item: Callable[[str], Any], separator: str = ",") -> Callable[[str], tuple[Any, ...]]:
-    """Items between separators, white space around them ignored; empty items are skipped."""
+    """Return a reader of items between separators; white space around items and empty items are ignored."""
 
     def read(text: str) -> tuple[Any, ...]:
         parts = text.split() if separator == " " else [part.strip() for part in text.split(separator)]
@@ -60,7 +60,7 @@ def list_of(read_item: Callable[[str], Any], separator: str = ",") -> Callable[[
 
 
 def off_or_later(feature: str) -> Callable[[str], bool]:
-    """A switch of a missing feature: off is fine, on is refused."""
+    """Return a reader for the switch of a missing feature: off is accepted, on is refused."""
 
     def read(text: str) -> bool:
         if read_boolean(text):
@@ -71,12 +71,12 @@ def off_or_later(feature: str) -> Callable[[str], bool]:
 
 
 def read_path_or_disabled(text: str) -> str:
-    """A path, or the word `disabled`, in any case."""
+    """Read a path, or the word `disabled` in any case."""
     return "disabled" if text.lower() == "disabled" else read_text(text)
 
 
 def read_id_pattern(text: str) -> str:
-    """A log id such as 12-0010, or a regular expression over ids."""
+    """Read a log id such as 12-0010, or a regular expression over ids."""
     try:
         re.compile(text)
     except (re.error, OverflowError, RecursionError) as error:
@@ -87,7 +87,7 @@ def read_id_pattern(text: str) -> str:
 
 
 def read_byte(text: str) -> int:
-    """The value of one byte, as a decimal number or as 0xNN."""
+    """Read the value of one byte, as a decimal number or as 0xNN."""
     if re.fullmatch(r"0[xX][0-9A-Fa-f]{1,2}", text):
         return int(text, 16)
     if re.fullmatch(r"[0-9]{1,3}", text) and int(text) <= 255:

@@ -1,4 +1,4 @@
-"""The two configurations this package writes itself: the embedded default and the sample."""
+"""The two configurations that this package contains: the embedded default and the sample."""
 
 from html import escape
 from pathlib import Path
@@ -21,7 +21,7 @@ SAMPLE = """\
     </Transport>
   </Transports>
 
-  <!-- What the server has to tell goes to standard output. A file suits production better:
+  <!-- The event log goes to standard output. In production, a file is better:
   <Target>
     <Protocol>file</Protocol>
     <FileName>./logs/%Y-%m-%d-%n.log</FileName>
@@ -46,7 +46,7 @@ SAMPLE = """\
   </TransactionLog>
   -->
 
-  <!-- What the server is and does, over HTTP: http://localhost:8085/amps. A port alone is served on this host only.
+  <!-- The administration interface, over HTTP: http://localhost:8085/amps. A port alone is served on this host only.
        Not built yet, and therefore not in this sample: its web console, and the websocket transport that the console
        queries through. -->
   <Admin>
@@ -57,12 +57,12 @@ SAMPLE = """\
 
 
 def sample_config() -> str:
-    """A configuration to start from: publish and subscribe, nothing kept."""
+    """Return a sample configuration: publish and subscribe, without a transaction log."""
     return SAMPLE
 
 
 def embedded_default_text(data_directory: Path, port: int) -> str:
-    """The configuration that runs when none is given: local only, every topic of every type recorded."""
+    """Return the default configuration: local only, every topic of every type recorded."""
     topics = "\n".join(
         f"    <Topic><Name>.*</Name><MessageType>{name}</MessageType></Topic>"
         for name in STANDARD_MESSAGE_TYPES

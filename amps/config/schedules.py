@@ -1,14 +1,15 @@
-"""When a schedule is due: `Every` of `amps-action-on-schedule` (operations.md §9.2).
+"""The due times of a schedule: `Every` of `amps-action-on-schedule` (operations.md §9.2).
 
-An interval counts on the clock that never jumps, from the instance's start. A time of day, or of a day of the week, is
-read from a wall clock, which may be set, and whose days may have 23 or 25 hours. Decided here:
+An interval is measured by the monotonic clock, from the instance's start. A time of day, or of a day of the week, is
+read from a wall clock, which may be set, and whose days may have 23 or 25 hours. The rules:
 
-- A time that a day does not have, because the clocks were put forward, comes as much after the gap as it lies in it:
-  02:30 is then 03:30. A time that a day has twice comes the first time only. So each day has it exactly once.
-- A clock that is set forward over several times makes one run. One that is set back makes no run twice, unless it had
-  been wrong by more than half a day: whoever waits sees a time further away than that and a period, and asks anew.
+- A time that a day does not have, because the clocks were put forward, is moved by the length of the gap:
+  02:30 becomes 03:30. A time that a day has twice is due the first time only. So each day has it exactly once.
+- If a clock is set forward over several due times, there is one run. If it is set back, no run is repeated, unless it
+  had been wrong by more than half a day: the caller then finds its due time further away than that and a period
+  (`too_far`), and computes a new one.
 
-Nothing here waits or asks a clock: the time is given.
+This module neither waits nor reads a clock: the time is an argument.
 """
 
 import re
@@ -28,14 +29,14 @@ _TIME = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class IntervalSchedule:
-    """Again and again after that many seconds."""
+    """A schedule that is due each time after that many seconds."""
 
     interval_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class ClockSchedule:
-    """At a time of day; on one day of the week (0 = Monday) or on all. `utc`: else local time."""
+    """A schedule at a time of day, on one day of the week (0 = Monday) or on all. `utc` False: local time."""
 
     hour: int
     minute: int
@@ -44,17 +45,17 @@ class ClockSchedule:
 
     @property
     def period_s(self) -> float:
-        """From one time to the next, if no clock is changed."""
+        """Seconds from one due time to the next, if no clock is changed."""
         return DAY_S if self.weekday is None else 7 * DAY_S
 
     def next_after(self, now_s: float, zone: tzinfo | None = None) -> float:
-        """The next time after `now_s`, in UNIX seconds. `zone`: the local one; None = as the system is set."""
+        """Return the next due time after `now_s`, in UNIX seconds. `zone`: the local zone; None = the system's."""
         zone = UTC if self.utc else zone
-        # From the day before: a time that was moved out of a gap may lie after midnight.
+        # Start with the day before: a time that was moved out of a gap may be after midnight.
         day = datetime.fromtimestamp(now_s, zone).date() - timedelta(days=1)
         while True:
             if self.weekday is None or day.weekday() == self.weekday:
-                # Without a zone it is local time, as the system has it.
+                # Without a zone it is local time in the system's zone.
                 moment = datetime(
                     day.year, day.month, day.day, self.hour, self.minute, tzinfo=zone
                 ).timestamp()
@@ -63,7 +64,7 @@ class ClockSchedule:
             day += timedelta(days=1)
 
     def too_far(self, due_s: float, now_s: float) -> bool:
-        """Whether a time that was found before can only be so far away because the clock was set back since."""
+        """Whether an earlier computed due time is so far away that the clock must have been set back since."""
         return due_s - now_s > self.period_s + CLOCK_SLACK_S
 
 
@@ -71,7 +72,7 @@ Schedule = IntervalSchedule | ClockSchedule
 
 
 def read_schedule(text: str) -> Schedule:
-    """`4h`, `02:15`, `02:15Z` or `Saturday at 11:00`. Raises ValueError."""
+    """Read `4h`, `02:15`, `02:15Z` or `Saturday at 11:00`. Raises ValueError."""
     wanted = "a schedule; write an interval such as 4h, a time such as 02:15 or 02:15Z, or Saturday at 11:00"
     if len(text) > 64:
         raise ValueError(f"{shown(text)} is not {wanted}")

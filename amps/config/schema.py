@@ -1,14 +1,14 @@
-"""The language in which the elements are described, and the check of a tree against such a description.
+"""The description language for elements, and the check of a tree against such a description.
 
-A description is data (`amps.config.elements` and its neighbours): `Leaf` for an element with a text, `Block`
-for one with children, `Options` for one whose children a module defines. Whoever adds a feature removes its
-`later` or `unused` mark and reads the value in `amps.config.build`.
+A description is data (`amps.config.elements` and related modules): `Leaf` for an element with a text, `Block`
+for an element with children, `Options` for an element whose children a module defines. To add a feature, remove its
+`later` or `unused` mark and read the value in `amps.config.build`.
 
-Invariants: every element of a file is either read by somebody, or reported. An element with a `later` mark is always
-an error, because ignoring it would start a server that does something else with messages than its configuration says.
-One with an `unused` mark only costs what one can live without: the server starts, and says what is missing.
+Invariants: every element of a file is either read or reported. An element with a `later` mark is always
+an error, because a server that ignored it would process messages in another way than configured.
+An element with an `unused` mark is not essential: the server starts, with a warning that names the missing feature.
 `ConfigValidation` `disabled` turns unknown, repeated and missing elements and unreadable values into
-warnings, never those with a `later` mark.
+warnings, but not elements with a `later` mark.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,17 +24,17 @@ Reader = Callable[[str], Any]
 
 
 class NotSupportedYet(Exception):
-    """Raised by a reader for a value whose meaning is known and whose feature is not built."""
+    """Raised by a reader for a valid value whose feature is not built."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
     """An element whose content is a text.
 
-    `at_least` and `at_most` hold a bound and how to write it; with `clamp` a value outside is moved to the
-    bound with a warning, without it is an error. `later` names a feature that does not exist yet. `unused` says what
-    is missing, as a warning, unless the value is the default, which is then what happens anyway; nobody gets the
-    value. `note` is said, at level info, when the element is present.
+    `at_least` and `at_most` have a bound and its written form. With `clamp` a value out of bounds is changed to the
+    bound with a warning; otherwise it is an error. `later` names a feature that does not exist yet. `unused` is
+    the text of a warning that the element has no effect; there is no warning for the default value, and the
+    value is not read. `note` is reported, with severity info, if the element is present.
     """
 
     read: Reader
@@ -52,7 +52,7 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """An element whose children are defined by a module: names and texts, taken as they are."""
+    """An element whose children are defined by a module: names and texts are read unchanged."""
 
     later: str = ""
     required: bool = False
@@ -68,7 +68,7 @@ class Synonym:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """An element with child elements. `later` and `unused` are about all of it, as with Leaf."""
+    """An element with child elements. `later` and `unused` apply to the whole element, as with Leaf."""
 
     children: Mapping[str, "Leaf | Block | Options | Synonym"]
     required: bool = False
@@ -76,12 +76,12 @@ class Block:
     later: str = ""
     unused: str = ""
     retired: Mapping[str, str] = field(default_factory=dict)
-    """Names that older releases knew, with what to say about them."""
+    """Names of older releases, with the text of their finding."""
 
 
 @dataclass(slots=True)
 class Section:
-    """A block as read. Values of a leaf, Sections of a block; what could not be read is absent."""
+    """A block as read: values for leaves, Sections for blocks. Elements that could not be read are absent."""
 
     node: Node
     schema: Block
@@ -89,7 +89,7 @@ class Section:
     nodes: dict[str, list[Node]] = field(default_factory=dict)
 
     def first(self, name: str) -> Any:
-        """The value, or the default of the schema."""
+        """Return the value, or the default of the schema."""
         values = self.values.get(name)
         if values:
             return values[0]
@@ -97,7 +97,7 @@ class Section:
         return described.default if isinstance(described, Leaf) else None
 
     def all(self, name: str) -> list[Any]:
-        """Every value of a repeatable element."""
+        """Return all values of a repeatable element."""
         return self.values.get(name, [])
 
     def has(self, name: str) -> bool:
@@ -105,13 +105,13 @@ class Section:
         return bool(self.values.get(name))
 
     def where(self, name: str) -> Node:
-        """The element, or this section when it is absent: the place for a finding."""
+        """Return the element, or this section's if it is absent: the place for a finding."""
         nodes = self.nodes.get(name)
         return nodes[0] if nodes else self.node
 
 
 class Checker:
-    """Checks a tree against a description and collects the values."""
+    """Checks a tree against a description and collects its values."""
 
     def __init__(self, findings: Findings, strict: bool) -> None:
         self.findings = findings
@@ -119,23 +119,23 @@ class Checker:
         self.lenient_severity = Severity.ERROR if strict else Severity.WARNING
 
     def error(self, node: Node, text: str) -> None:
-        """Notes an error at an element."""
+        """Add an error at an element."""
         self.findings.error(node.origin.file, node.origin.line, node.path, text)
 
     def note(self, node: Node, severity: Severity, text: str) -> None:
-        """Notes a finding of any severity at an element."""
+        """Add a finding of any severity at an element."""
         self.findings.add(severity, node.origin.file, node.origin.line, node.path, text)
 
     def not_yet(self, node: Node, feature: str) -> None:
-        """Refuses a known element whose feature does not exist."""
+        """Refuse a known element whose feature does not exist."""
         self.error(node, f"not supported yet: {feature}")
 
     def has_no_effect(self, node: Node, reason: str) -> None:
-        """Accepts an element that nothing is done with, and says why."""
+        """Accept an element that has no effect, with a warning and its reason."""
         self.note(node, Severity.WARNING, f"has no effect: {reason}")
 
     def section(self, node: Node, schema: Block, refused: bool = False) -> Section:
-        """Reads one block. `refused`: what is to say of an outer element was said, so inner marks add nothing."""
+        """Read one block. `refused`: an outer element is already refused, so inner marks are ignored."""
         section = Section(node, schema)
         self._reject_attributes(node)
         if schema.later and not refused:
@@ -152,7 +152,7 @@ class Checker:
         for name, described in schema.children.items():
             if isinstance(described, Synonym) or not described.required or section.nodes.get(name):
                 continue
-            if refused:  # completing what is refused would not help
+            if refused:  # no advice to complete a refused element
                 continue
             self.findings.add(
                 self.lenient_severity,

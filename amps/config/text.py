@@ -1,11 +1,11 @@
-"""The text stage: a configuration file and all it includes become one text, and every line keeps its origin.
+"""The text stage: it combines a configuration file and its includes to one text, and keeps the origin of every line.
 
-Order of work, per file: read → expand `${NAME}` → check that it is well-formed XML → replace each `Include`
-by the file it names, which went through the same steps. Inclusion is done on text, not on trees, because
-the expanded text, comments included, is what the server shows of itself (`--dump-config`, the log).
+Steps for each file: read → expand `${NAME}` → check that it is well-formed XML → replace each `Include`
+by the file it names, after the same steps. Includes are resolved in the text, not in trees, because
+the server shows the expanded text with comments as its configuration (`--dump-config`, the log).
 
 Invariants: one line of the result stems from exactly one line of one file (an included text always starts a
-new line), so a finding can name the place a person has to edit. The result never grows beyond the cycle
+new line), so a finding can name the place to edit. The result never grows beyond the cycle
 detection threshold, and no file is included by a file that it includes.
 """
 
@@ -40,7 +40,7 @@ _TOKEN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A place in a file as a person edits it."""
+    """A place in an original file."""
 
     file: str
     line: int
@@ -48,14 +48,14 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class ExpandedText:
-    """The text with variables and includes resolved; `origins[n]` says where line n+1 came from."""
+    """The text with variables and includes resolved; `origins[n]` is the origin of line n+1."""
 
     text: str
     origins: tuple[Origin, ...]
     main_file: str
 
     def origin(self, line: int | None) -> Origin:
-        """Where a line of the text, counted from 1, came from."""
+        """Return the origin of a line of the text, counted from 1."""
         if line is None or not self.origins:
             return Origin(self.main_file, 0)
         return self.origins[min(max(line, 1), len(self.origins)) - 1]
@@ -71,7 +71,7 @@ class _Prepared:
 
 
 def new_parser() -> etree.XMLParser:
-    """A parser that opens nothing but the text it is given: no network, no DTD, no external entity."""
+    """Return a parser that reads only the given text: no network, no DTD, no external entity."""
     return etree.XMLParser(
         resolve_entities=False,
         no_network=True,
@@ -84,22 +84,22 @@ def new_parser() -> etree.XMLParser:
 
 
 def syntax_reason(error: etree.XMLSyntaxError) -> str:
-    """What the parser says, without its idea of the place, which counts in a text that nobody has seen."""
+    """Return the parser's message without its line and column, which refer to the internal expanded text."""
     return re.sub(r"(, use XML_PARSE_HUGE option)?\s*, line \d+, column \d+.*", "", str(error.msg))
 
 
 def expand(
     path: str | os.PathLike[str], defines: Mapping[str, str], findings: Findings, text: str | None
 ) -> ExpandedText:
-    """Reads `path` (or takes `text` as its content) and resolves variables and includes.
+    """Read `path` (or use `text` as its content) and resolve variables and includes.
 
-    Raises ConfigError when the text stage fails: without a text there is nothing further to check.
+    Raises ConfigError if the text stage fails: there is then no text for further checks.
     """
     return _Expander(Path(path), defines, findings).run(text)
 
 
 def _include_paths(text: str) -> list[str]:
-    """The element paths of the includes of one well-formed file, in the order of the text."""
+    """Return the element paths of the includes of one well-formed file, in the order of the text."""
     root = etree.fromstring(text.encode("utf-8", "surrogatepass"), new_parser())
     return [
         "/".join([*(str(outer.tag) for outer in reversed(list(element.iterancestors()))), str(element.tag)])
@@ -108,7 +108,7 @@ def _include_paths(text: str) -> list[str]:
 
 
 class _Expander:
-    """Holds what the files of one configuration share: variables, options, the size so far."""
+    """The shared state of the files of one configuration: variables, options, the current size."""
 
     def __init__(self, main: Path, defines: Mapping[str, str], findings: Findings) -> None:
         self._main = main
@@ -142,12 +142,12 @@ class _Expander:
         self._findings.error(origin.file, origin.line, path, text)
 
     def _fail(self, origin: Origin, text: str, path: str = ROOT_NAME) -> None:
-        """For what cannot be continued after."""
+        """Report an error after which reading cannot continue."""
         self._error(origin, text, path)
         self._findings.raise_if_errors()
 
     def _read(self, path: Path, wanted_at: Origin, element_path: str = ROOT_NAME) -> str:
-        """The file as text: UTF-8, or what its XML declaration says."""
+        """Return the file as text: UTF-8, or the encoding of its XML declaration."""
         try:
             with path.open("rb") as file:
                 data = file.read(64 * 2**20)
@@ -174,7 +174,7 @@ class _Expander:
             raise
 
     def _prepare(self, path: Path, text: str) -> _Prepared:
-        """Expands variables and checks that the file is well-formed by itself."""
+        """Expand variables and check that the file itself is well-formed."""
         text = text.replace("\r\n", "\n").replace("\r", "\n")
         text = _DECLARATION.sub(lambda match: "\n" * match[0].count("\n"), text, count=1)
         comments = [match.span() for match in _COMMENT.finditer(text)]
@@ -201,7 +201,7 @@ class _Expander:
 
     def _variable(self, match: re.Match[str], origin: Origin, in_comment: bool) -> str:
         value = self._variables.get(match[1])
-        if value is not None:  # the environment may hold bytes that are no text
+        if value is not None:  # the environment may contain bytes that are not valid text
             return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
         if not in_comment:
             self._error(
@@ -225,7 +225,7 @@ class _Expander:
             )
 
     def _read_options(self, prepared: _Prepared) -> None:
-        """The two options that govern this stage; they count only in the main file, outside includes."""
+        """Read the two options for this stage; they apply only in the main file, outside includes."""
         root = etree.fromstring(prepared.text.encode(), new_parser())
         for name in ("ConfigIncludeCommentDefault", "ConfigCycleDetectionThreshold"):
             element = root.find(name)
@@ -243,7 +243,7 @@ class _Expander:
     def _resolve(
         self, prepared: _Prepared, stack: tuple[Path, ...], outer_path: str
     ) -> list[tuple[str, Origin]]:
-        """The file's lines with every include replaced. `outer_path`: where the file itself is included."""
+        """Return the file's lines with all includes replaced. `outer_path`: the element that includes the file."""
         result: list[tuple[str, Origin]] = []
         position = 0
         paths = iter(_include_paths(prepared.text))
@@ -269,7 +269,7 @@ class _Expander:
         end: int,
         keep_blank: bool = False,
     ) -> None:
-        """Adds the lines between two includes, without the blank rest of an include's own line."""
+        """Add the lines between two includes, without the blank rest of an include's own line."""
         first = prepared.text.count("\n", 0, start)
         parts = prepared.text[start:end].split("\n")
         for index, part in enumerate(parts):
@@ -291,7 +291,7 @@ class _Expander:
     def _included(
         self, including: _Prepared, token: re.Match[str], origin: Origin, stack: tuple[Path, ...], path: str
     ) -> list[tuple[str, Origin]]:
-        # Imported here, because it imports a client for HTTP, and few configurations include anything.
+        # Imported here, because it imports a client for HTTP, and few configurations have includes.
         from xml.sax.saxutils import unescape
 
         written = unescape((token["target"] or "").strip())
@@ -324,7 +324,7 @@ class _Expander:
         return lines
 
     def _wants_comment(self, attributes: str | None, origin: Origin, path: str) -> bool:
-        """The `comment` attribute of an Include, or the default."""
+        """Return the `comment` attribute of an Include, or the default."""
         try:
             element = etree.fromstring(f"<Include{attributes or ''}/>".encode(), new_parser())
         except etree.XMLSyntaxError as error:  # a prefix that an outer element declared
@@ -348,6 +348,6 @@ class _Expander:
 
     @staticmethod
     def _find(including: Path, written: str) -> Path:
-        """Beside the including file, else in the working directory."""
+        """Return the path of an included file: beside the including file, else in the working directory."""
         beside = including.parent / written
         return beside if beside.exists() or not Path(written).exists() else Path(written)

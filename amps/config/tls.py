@@ -1,7 +1,7 @@
-"""TLS settings of a transport, tried out while the configuration is read.
+"""TLS settings of a transport, and their test while the configuration is read.
 
-A certificate that cannot be loaded would stop the server at its start; `--verify-config` must say so first,
-so the check builds the very kind of context that the transport will build.
+A certificate that cannot be loaded would stop the server at its start. `--verify-config` must report it before,
+so the check builds the same context as the transport.
 """
 
 import ssl
@@ -21,7 +21,7 @@ _ELEMENTS = ("Ciphers", "SecureSocketProtocols", "VerifyClient", "CAFile", "CAPa
 
 
 def read_tls(transport: Section, checker: Checker) -> TlsConfig | None:
-    """The TLS settings: for `tcps`, and for `tcp` with both a certificate and a private key."""
+    """Return the TLS settings: for `tcps`, and for `tcp` with both a certificate and a private key."""
     certificate, private_key = transport.first("Certificate"), transport.first("PrivateKey")
     kind = transport.first("Type")
     if kind == "tcps" or (kind == "tcp" and (certificate or private_key)):
@@ -55,7 +55,7 @@ def read_tls(transport: Section, checker: Checker) -> TlsConfig | None:
 
 
 def try_out(tls: TlsConfig, transport: Section, checker: Checker) -> None:
-    """Loads what the settings name, and notes what cannot be used."""
+    """Load the files of the settings, and report errors."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 
     def refuse_password() -> str:

@@ -1,7 +1,7 @@
-"""Which topics of a configuration are recorded, by the rule for topics (`amps.topic_expressions`).
+"""The recorded topics of a configuration, by the rule for topics (`amps.topic_expressions`).
 
-Core, transports and the check of a configuration use the same test, so that they agree on what is recorded and what a
-queue takes.
+Core, transports and the check of a configuration use the same test, so that they agree on which messages are recorded
+and which enter a queue.
 """
 
 from collections.abc import Callable, Iterable
@@ -11,7 +11,7 @@ from amps.topic_expressions import RESERVED_PREFIX, topic_predicate
 
 
 class LoggedTopics:
-    """What a transaction log with these topics takes. Raises BadTopicExpression."""
+    """The topics that a transaction log records. Raises BadTopicExpression."""
 
     def __init__(self, topics: Iterable[LoggedTopic], regex_topic_support: bool) -> None:
         self._literal: dict[tuple[str, str], list[LoggedTopic]] = {}
@@ -25,15 +25,15 @@ class LoggedTopics:
 
     @property
     def records_anything(self) -> bool:
-        """Whether any topic can be recorded: then persisted acknowledgements are conflated (protocol.md §5.3)."""
+        """Whether any topic can be recorded. Persisted acknowledgements are then conflated (protocol.md §5.3)."""
         return bool(self._literal or self._predicates)
 
     def is_logged(self, topic: str, message_type: str) -> bool:
-        """Whether messages of that topic go to the journal. Topics of the server itself never do."""
+        """Whether messages of that topic are written to the journal. Topics of the server itself never are."""
         return bool(self._matching(topic, message_type))
 
     def content_filters(self, topic: str, message_type: str) -> tuple[str, ...]:
-        """Filters of which a message must match one to go to the journal; none: all messages go there."""
+        """Return filters, one of which a message must match to be recorded; empty: all messages are recorded."""
         texts = [entry.filter for entry in self._matching(topic, message_type)]
         return () if None in texts else tuple(text for text in texts if text is not None)
 

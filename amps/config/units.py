@@ -1,7 +1,7 @@
 """Reading values: intervals, sizes, counts, booleans, percentages, addresses, file modes.
 
-Every reader takes the text of an element and returns a value, or raises ValueError with a text that says
-what is wrong *and* what would be right. Suffixes are not case-sensitive. Sizes in `kb mb gb tb` are powers
+Every reader takes the text of an element and returns a value, or raises ValueError with a text that states
+the error *and* the correct form. Suffixes are not case-sensitive. Sizes in `kb mb gb tb` are powers
 of 1024, a bare `k`, `M`, `G` or `T` is a power of 1000; after an interval `m` (in either case) is minutes.
 """
 
@@ -29,13 +29,13 @@ _TRUE = frozenset({"true", "enabled", "1", "yes", "on"})
 _FALSE = frozenset({"false", "disabled", "0", "no", "off"})
 
 INTERVAL_S_MAX = 100 * 365 * 86400
-"""Longer than anybody waits, and in nanoseconds it still fits into whatever counts them."""
+"""The longest interval; in nanoseconds it still fits into a signed 64-bit integer."""
 
-_LARGEST = 10**30  # beyond any meaning; keeps absurd exponents out of the arithmetic
+_LARGEST = 10**30  # larger than any useful value; keeps huge exponents out of the arithmetic
 
 
 def _split(text: str, wanted: str) -> tuple[Decimal, str]:
-    """The number and the lower-cased suffix of a text such as `1.5GB`."""
+    """Return the number and the lower-case suffix of a text such as `1.5GB`."""
     match = _NUMBER.fullmatch(text) if len(text) <= 64 else None
     if match is None:
         raise ValueError(f"{shown(text)} is not {wanted}")
@@ -48,12 +48,12 @@ def _split(text: str, wanted: str) -> tuple[Decimal, str]:
 
 
 def shown(text: str) -> str:
-    """A text as it appears in a finding: quoted, and cut when it is long."""
+    """Return a text in the form for findings: quoted, and cut if it is long."""
     return repr(text if len(text) <= 60 else text[:57] + "...")
 
 
 def read_interval(text: str) -> float:
-    """Seconds, up to INTERVAL_S_MAX. A number without a suffix is in seconds."""
+    """Read an interval; return seconds, up to INTERVAL_S_MAX. A number without a suffix is in seconds."""
     wanted = "an interval: a number with one of ns us ms s m h d w, such as 100ms"
     number, suffix = _split(text, wanted)
     factor = _INTERVAL_NS.get(suffix or "s")
@@ -66,19 +66,19 @@ def read_interval(text: str) -> float:
 
 
 def read_size(text: str) -> int:
-    """Bytes, rounded up: `kb mb gb tb` are powers of 1024, `k M G T` powers of 1000."""
+    """Read a size; return bytes, rounded up: `kb mb gb tb` are powers of 1024, `k M G T` powers of 1000."""
     return _scaled(
         text, _DECIMAL | _BINARY, "a size: a number of bytes, or with one of kb mb gb tb, such as 512MB"
     )
 
 
 def read_rotation_threshold(text: str) -> int:
-    """Bytes: every suffix is a power of 1000 here, also when written as `250MB`."""
+    """Read a size; return bytes: every suffix is a power of 1000 here, also if written as `250MB`."""
     return _scaled(text, _ROTATION, "a size: a number of bytes, or with one of k m g t, such as 250M")
 
 
 def read_count(text: str) -> int:
-    """A whole number, also as `10k` or `1M`."""
+    """Read a whole number, also in the form `10k` or `1M`."""
     wanted = "a whole number, such as 2 or 10k"
     number, suffix = _split(text, wanted)
     scaled = number * _DECIMAL.get(suffix, 0) if suffix in _DECIMAL else None
@@ -95,7 +95,7 @@ def _scaled(text: str, factors: dict[str, int], wanted: str) -> int:
 
 
 def read_fraction(text: str) -> float:
-    """A share between 0 and 1, written as a percentage."""
+    """Read a percentage; return a share between 0 and 1."""
     wanted = "a percentage above 0% and up to 100%, such as 50%"
     number, suffix = _split(text, wanted)
     if suffix not in ("", "%") or not 0 < number <= 100:
@@ -104,7 +104,7 @@ def read_fraction(text: str) -> float:
 
 
 def read_size_or_fraction(text: str) -> int | float:
-    """Bytes (an int), or a share between 0 and 1 (a float) if it is written as a percentage."""
+    """Read a size or a percentage; return bytes (an int), or a share between 0 and 1 (a float)."""
     try:
         return read_fraction(text) if text.rstrip().endswith("%") else read_size(text)
     except ValueError:
@@ -114,7 +114,7 @@ def read_size_or_fraction(text: str) -> int | float:
 
 
 def read_boolean(text: str) -> bool:
-    """`true/false`, `enabled/disabled`, `1/0`, `yes/no`, `on/off` in any case."""
+    """Read `true/false`, `enabled/disabled`, `1/0`, `yes/no` or `on/off`, in any case."""
     word = text.strip().lower()
     if word in _TRUE:
         return True
@@ -124,14 +124,14 @@ def read_boolean(text: str) -> bool:
 
 
 def read_file_mode(text: str) -> int:
-    """An octal file mode such as 0640."""
+    """Read an octal file mode such as 0640."""
     if not re.fullmatch(r"(0o)?[0-7]{3,4}", text):
         raise ValueError(f"{shown(text)} is not a file mode; write it in octal, such as 0640")
     return int(text.removeprefix("0o"), 8)
 
 
 def read_address(text: str) -> tuple[str | None, int]:
-    """Host (None for every address of the host) and port of an `InetAddr`."""
+    """Read an `InetAddr`; return host (None for every address of this host) and port."""
     wanted = "an address; write port, address:port or [IPv6 address]:port, such as 127.0.0.1:9007"
     host, colon, port_text = text.strip().rpartition(":")
     if not re.fullmatch(r"\d{1,5}", port_text, re.ASCII) or int(port_text) > 65535:
@@ -146,7 +146,7 @@ def read_address(text: str) -> tuple[str | None, int]:
 
 
 def read_version(text: str) -> tuple[int, ...]:
-    """A possibly partial version such as 5.3 or 5.3.4.78.928656.fa0d0b4: its leading numbers."""
+    """Read a possibly partial version such as 5.3 or 5.3.4.78.928656.fa0d0b4; return its leading numbers."""
     parts = text.split(".")
     numbers: list[int] = []
     for part in parts[:5]:

@@ -1,7 +1,7 @@
-"""Names of hosts and origins as HTTP requests carry them, brought into one form so that they can be compared.
+"""Names of hosts and origins in HTTP requests, normalized so that they can be compared.
 
-An authority is `host` or `host:port`; an origin is `scheme://host:port`. Names are in lower case and without the dot
-that may end them, addresses in their shortest form (IPv6 in brackets), ports always written.
+An authority is `host` or `host:port`; an origin is `scheme://host:port`. Names are in lower case and without a
+final dot, addresses in their shortest form (IPv6 in brackets), ports always written.
 """
 
 import ipaddress
@@ -14,7 +14,7 @@ _AUTHORITY = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9A-Za-z._-]+))(?::([0-9]{0
 
 
 def split_authority(text: str) -> tuple[str, int | None]:
-    """Host and port of an authority; the port is None if none is written. Raises ValueError."""
+    """Return host and port of an authority; the port is None if it has none. Raises ValueError."""
     matched = _AUTHORITY.fullmatch(text)
     if matched is None:
         raise ValueError("it is no host with or without a port")
@@ -31,7 +31,7 @@ def split_authority(text: str) -> tuple[str, int | None]:
 
 
 def is_address(host: str) -> bool:
-    """Whether a host, as `split_authority` returns it, is an address and no name that somebody could redirect."""
+    """Whether a host, as `split_authority` returns it, is an address, not a name, which could be redirected."""
     if host.startswith("["):
         return True
     try:
@@ -42,7 +42,7 @@ def is_address(host: str) -> bool:
 
 
 def origin_of(scheme: str, authority: str) -> str:
-    """The origin with this scheme and authority. Raises ValueError."""
+    """Return the origin with this scheme and authority. Raises ValueError."""
     scheme = scheme.lower()
     if scheme not in DEFAULT_PORTS:
         raise ValueError("it begins neither with http:// nor with https://")
@@ -51,11 +51,11 @@ def origin_of(scheme: str, authority: str) -> str:
 
 
 def origin_of_url(url: str) -> str:
-    """The origin that a URL belongs to. Raises ValueError."""
+    """Return the origin that a URL belongs to. Raises ValueError."""
     parts = urlsplit(url)
     return origin_of(parts.scheme, parts.netloc)
 
 
 def host_of(origin: str) -> str:
-    """The host of an origin that is in its one form."""
+    """Return the host of a normalized origin."""
     return split_authority(origin.partition("://")[2])[0]

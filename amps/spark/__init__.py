@@ -1,13 +1,13 @@
 """Journals as a data source of Apache Spark.
 
-    import amps.spark  # before there is a session: Spark's Python processes are then of this Python
-    amps.spark.check_java()  # before there is a session: says in a sentence what is missing, if anything is
+    import amps.spark  # before a session is created: Spark's Python processes then use this Python
+    amps.spark.check_java()  # before a session is created: raises an error that names a missing Java
     amps.spark.register(spark)
     spark.read.format("amps").load("/var/lib/amps/journal")
 
-`source` is what Spark talks to; `options` and `selection` say what is wanted, `planning` cuts the journals that may
-hold it into splits on the driver, `reading` makes Arrow batches of a split on an executor, in compiled code
-(`amps._core.columns.columns`). Only this package knows Spark.
+`source` implements Spark's interface. `options` and `selection` define which records are read. `planning` cuts the
+journals that may contain them into splits, on the driver. `reading` converts a split to Arrow batches on an executor,
+in compiled code (`amps._core.columns.columns`). Only this package uses Spark.
 """
 
 from importlib.util import find_spec

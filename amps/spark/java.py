@@ -1,4 +1,4 @@
-"""Whether there is a Java that Spark runs on. Asked before a session is made: Spark's own complaint takes pages."""
+"""A check for a Java that Spark can use. It runs before a session is created: Spark's own error takes pages."""
 
 import os
 import re
@@ -8,7 +8,7 @@ from pathlib import Path
 
 JAVA_MAJOR_MIN = 17
 NEEDED_MODULE = "jdk.incubator.vector"
-"""Spark asks for it at its start; a Java that was cut down may lack it."""
+"""Spark requires this module at its start; a reduced Java may lack it."""
 _NEEDED = f"Spark needs Java {JAVA_MAJOR_MIN} or newer"
 _FIX = f"install a JDK {JAVA_MAJOR_MIN} or newer (Debian: apt-get install openjdk-17-jre-headless) and set JAVA_HOME"
 _TIMEOUT_S = 60
@@ -16,11 +16,11 @@ _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
 
 class JavaMissing(RuntimeError):
-    """There is no Java, or none that Spark runs on; the text is one sentence that says what to do."""
+    """There is no Java that Spark can use; the text is one sentence with the remedy."""
 
 
 def check_java() -> int:
-    """The major version of the Java that Spark will use: that of JAVA_HOME, else the first on the PATH.
+    """Return the major version of the Java that Spark will use: the one of JAVA_HOME, else the first on the PATH.
 
     Raises JavaMissing.
     """
@@ -40,7 +40,7 @@ def check_java() -> int:
 
 
 def _run(java: str, argument: str) -> str:
-    """What it prints. Raises JavaMissing."""
+    """Run Java with one argument and return its output. Raises JavaMissing."""
     try:
         done = subprocess.run(
             [java, argument], capture_output=True, text=True, timeout=_TIMEOUT_S, check=True, errors="replace"

@@ -1,23 +1,23 @@
-"""Options of a read, checked. Every error is a ValueError of one sentence that names the option.
+"""The options of a batch read, and their checks. Every error is a ValueError of one sentence that names the option.
 
 | option | meaning |
 | --- | --- |
-| `path` | the journal directory; a path or a `file:` URI that all executors see |
+| `path` | the journal directory; a path or a `file:` URI that all executors can read |
 | `archive` | the archive directory, if journals were moved there |
-| `instance` | the instance's name, if journals of several are in the directory |
+| `instance` | the instance's name, if journals of several instances are in the directory |
 | `topic` | only this topic; an expression if it has regex characters, as in a subscription |
 | `kind` | only these kinds of records, separated by commas |
-| `from`, `to` | only what is in this range; see below |
+| `from`, `to` | only records in this range; see below |
 | `schema` | fields of the payloads as a column `data`: a DDL text |
-| `on_damage` | `error` (default), or `skip`: leave out what is damaged, count it, and warn |
-| `split_bytes` | about how many bytes of journals one task reads; default: `amps.spark.task_sizes` decides |
-| `pushdown` | `true`: conditions of the query narrow what is read; see `amps.spark.pushdown` before. Default `false` |
-| `report` | a directory, which must be there, for JSON files with what tasks have read of each journal, and skipped |
+| `on_damage` | `error` (default), or `skip`: skip damaged parts, count them, and warn |
+| `split_bytes` | approximate number of bytes of journals per task; default: see `amps.spark.task_sizes` |
+| `pushdown` | `true`: the read applies conditions of the query; first read `amps.spark.pushdown`. Default `false` |
+| `report` | an existing directory for JSON files with the figures of tasks: what they read and skipped per journal |
 
-`from` and `to` are bookmarks of messages or times (`YYYYmmddTHHMMSS`, UTC, with a fraction or without;
-transaction_log.md §5). Between them is what a program that has seen `from` does not know yet, up to `to`: `from` itself
-is not read, `to` is, so that one read can go on where another ended. A bracket says it otherwise, as in the intervals
-of bookmark subscriptions: `[` or `(` before `from`, `]` or `)` behind `to`. `from` may be `0`: the beginning.
+`from` and `to` are bookmarks of messages or times (`YYYYmmddTHHMMSS`, UTC, with or without a fraction;
+transaction_log.md §5). The range begins after `from` and ends with `to`: the message `from` is not read, `to` is, so
+one read can continue where another ended. Brackets change that, as in the intervals of bookmark
+subscriptions: `[` or `(` before `from`, `]` or `)` after `to`. `from` may be `0`: the beginning.
 """
 
 from collections.abc import Iterable, Mapping
@@ -48,17 +48,17 @@ KNOWN = frozenset(
 )
 OF_SERVER_STREAMS = frozenset(("uri", "message_type", "filter", "client_name", "timeout_s"))
 ONLY_OF_STREAMS = OF_SERVER_STREAMS | {"start", "max_messages_per_batch", "max_bytes_per_batch", "partitions"}
-"""By these a read is known to be a stream's (`amps.spark.streaming_options`)."""
+"""Options that only streams have (`amps.spark.streaming_options`)."""
 OF_JOURNAL_STREAMS = (KNOWN - {"from", "to", "pushdown"}) | (ONLY_OF_STREAMS - OF_SERVER_STREAMS)
 SPLIT_BYTES = 128 << 20
-"""Of a piece of a journal. Tasks read one or more."""
+"""Default size of a piece of a journal. A task reads one or more pieces."""
 SPLIT_BYTES_MIN = 1 << 16
 EPOCH = "0"
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """An end of the range that is a message; `included`: it is in the range itself."""
+    """An end of the range, given as a message; `included`: the range includes the message."""
 
     publisher_id: int
     sequence: int
@@ -67,27 +67,27 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What the options of a read say."""
+    """The checked options of a read."""
 
     path: Path
     archive: Path | None
     instance: str | None
     selection: Selection
-    """As far as it can be told without looking at journals."""
+    """The selection, without the conditions that need the journals."""
     first_message: Message | None
     last_message: Message | None
     schema: str | None
     skips_damage: bool
     pushdown: bool
     split_bytes: int
-    """Of a piece of a journal, about."""
+    """Approximate size of a piece of a journal."""
     task_bytes: int | None
-    """Of a task, about; None: nobody has said."""
+    """Approximate size of a task; None: the option is not set."""
     report: Path | None
 
 
 def read_options(given: Mapping[str, str], may_be_stream: bool = False) -> ReadOptions:
-    """Check the options of a read. `may_be_stream`: it is not known yet which kind. Raises ValueError."""
+    """Check the options of a read. `may_be_stream`: the read may be a batch or a stream. Raises ValueError."""
     options = {name.lower(): value for name, value in given.items()}
     others = {"a stream from a journal directory": OF_JOURNAL_STREAMS} if may_be_stream else {}
     check_known(options, {"a batch read": KNOWN, **others})
@@ -122,7 +122,7 @@ def read_options(given: Mapping[str, str], may_be_stream: bool = False) -> ReadO
 
 
 def check_known(options: Iterable[str], known: Mapping[str, frozenset[str]]) -> None:
-    """Raises ValueError for an option that none of these uses knows."""
+    """Raise ValueError for an option that none of these uses has."""
     unknown = sorted(set(options).difference(*known.values()))
     if unknown:
         lists = "; ".join(
@@ -132,7 +132,7 @@ def check_known(options: Iterable[str], known: Mapping[str, frozenset[str]]) -> 
 
 
 def check_topic(topic: str) -> None:
-    """Raises ValueError for an expression that is none."""
+    """Raise ValueError for an invalid topic expression."""
     try:
         topic_predicate(topic, True)
     except BadTopicExpression as error:
@@ -149,7 +149,7 @@ def _directory(value: str, option: str) -> Path:
         raise ValueError(f"the option {option!r} must be a directory of the file system, not {value!r}")
     path = Path(value)
     if not path.is_absolute():
-        path = path.absolute()  # executors have other working directories
+        path = path.absolute()  # executors have different working directories
     return path
 
 

@@ -1,8 +1,8 @@
 """The column `data`: fields of the payloads as a struct, each payload read by the reader of its message type.
 
-How a payload is read, and what a schema may hold, is the business of `amps._core.columns.columns` and
-`amps.spark.payload_schema`. Here rows of several message types in one batch become one array, in the order of the log.
-A payload whose message type has no fields (binary, for one) is a row without data.
+`amps._core.columns.columns` reads payloads, and `amps.spark.payload_schema` defines the possible schemas. This
+module combines rows of several message types in one batch to one array, in the order of the log.
+A payload whose message type has no fields (such as binary) is a row without data.
 """
 
 from typing import Any
@@ -14,19 +14,19 @@ from amps._core.columns.columns import MESSAGE_TYPES, FieldColumns, RecordRows, 
 
 ROWS_MAX = 16384
 CELL_BYTES_MAX = 32 << 20
-"""Of a batch, besides texts and elements: a row takes room in every column, be there a value or not."""
+"""Limit of a batch, without texts and elements: a row takes room in every column, with or without a value."""
 OFFSET_BYTES = 4
 
 
 def rows_at_once(fields: tuple[Any, ...] | None) -> int:
-    """How many rows a batch has at most, with these fields of the payloads: fewer where they are very many."""
+    """Return the maximum number of rows of a batch with these fields of payloads; it is lower for very many fields."""
     if fields is None:
         return ROWS_MAX
     return min(ROWS_MAX, max(1, CELL_BYTES_MAX // max(1, _cell_bytes(arrow_type_of(("struct", fields))))))
 
 
 def _cell_bytes(of: pyarrow.DataType) -> int:
-    """Of one row, in the columns that have a value for each."""
+    """Return the bytes that one row takes in the columns with a value per row."""
     if pyarrow.types.is_struct(of):
         return sum(_cell_bytes(of.field(number).type) for number in range(of.num_fields))
     if pyarrow.types.is_primitive(of) or pyarrow.types.is_decimal(of):
@@ -35,7 +35,7 @@ def _cell_bytes(of: pyarrow.DataType) -> int:
 
 
 class PayloadFields:
-    """The readers that one task uses: of the payloads of some rows, the fields that `parse_ddl` has read."""
+    """The readers of one task: they read the fields from `parse_ddl` in the payloads of rows."""
 
     def __init__(self, rows: RecordRows, fields: tuple[Any, ...]) -> None:
         self._rows = rows
@@ -46,11 +46,11 @@ class PayloadFields:
 
     @property
     def malformed(self) -> int:
-        """Payloads that could not be read at all; their rows have no data."""
+        """The number of payloads that could not be read at all; their rows have no data."""
         return sum(reader.malformed for reader in self._readers)
 
     def number_of(self, message_type: bytes) -> int:
-        """Which reader takes payloads of a message type; 0: none does."""
+        """Return the number of the reader for payloads of a message type; 0: there is none."""
         number = self._numbers.get(message_type)
         if number is None:
             name = message_type.decode(errors="replace")
@@ -63,7 +63,7 @@ class PayloadFields:
         return number
 
     def take(self) -> pyarrow.Array:
-        """The data of the batch, whose rows are to be taken afterwards."""
+        """Return the data of the batch; its rows must be taken afterwards."""
         if not self._readers:
             return pyarrow.nulls(self._rows.rows, self._arrow_type)
         memory = self._rows.places()

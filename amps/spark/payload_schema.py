@@ -1,13 +1,13 @@
-"""Which fields of payloads are wanted, as what types: Spark's DDL text, parsed without Spark.
+"""The fields of payloads to read, with their types: Spark's DDL text, parsed without Spark.
 
     a long, b struct<c: string, d: decimal(10, 2)>, tags array<string> NOT NULL COMMENT 'free', `odd name` timestamp
 
-Executors need no more than plain tuples, which pickle small and are what `amps._core.field_columns.FieldColumns` takes:
+Executors get plain tuples, which are small when pickled. `amps._core.field_columns.FieldColumns` takes such tuples:
 
     (("a", "long"), ("b", ("struct", (("c", "string"), ("d", ("decimal", 10, 2))))), ("tags", ("array", "string")), ...)
 
-The driver makes Spark's own types of the same tuples, so that there is one reading of a text. Every field may be null:
-what a message lacks is null, whatever the text says, as in Spark's file sources. Comments count for nothing.
+The driver creates Spark's own types from the same tuples, so that each text is parsed in one way only. Every field is
+nullable: a field that a message lacks is null, even with NOT NULL, as in Spark's file sources. Comments are ignored.
 """
 
 import re
@@ -87,7 +87,7 @@ class _Parser:
         return self._tokens[self._at]
 
     def _take(self, *texts: str) -> bool:
-        """Go on if the next token is one of these words or signs."""
+        """Consume the next token if it is one of these words or signs; return whether it was."""
         token = self._next
         if token.kind in ("word", "sign") and token.text.lower() in texts:
             self._at += 1
@@ -173,12 +173,12 @@ class _Parser:
 
 
 def parse_ddl(ddl: str) -> PayloadFields:
-    """The fields of a DDL text. ValueError: it is none, or has types that fields of payloads cannot have."""
+    """Return the fields of a DDL text. Raises ValueError if it is invalid or has types that payloads cannot have."""
     return _Parser(ddl).parse()
 
 
 def spark_type(fields: PayloadFields) -> Any:
-    """The same as a `pyspark.sql.types.StructType`, all of it nullable. Takes pyspark, but no session."""
+    """Return the fields as a `pyspark.sql.types.StructType`, all nullable. Needs pyspark, but no session."""
     return _spark_type_of(("struct", fields))
 
 
@@ -211,7 +211,7 @@ def _spark_type_of(of: PayloadType) -> Any:
 
 
 def fields_of(struct: Any) -> PayloadFields:
-    """The other way round: the fields of a `StructType`. ValueError: it has types that they cannot have."""
+    """Return the fields of a `StructType`; the inverse of `spark_type`. Raises ValueError for unsupported types."""
     return tuple((field.name, _type_of_spark(field.dataType)) for field in struct.fields)
 
 
@@ -231,7 +231,7 @@ def _type_of_spark(of: Any) -> PayloadType:
 
 
 def ddl_of(fields: PayloadFields) -> str:
-    """A DDL text of these fields, which Spark reads, too."""
+    """Return a DDL text of these fields, which Spark can read, too."""
     return ", ".join(f"`{name.replace('`', '``')}` {_ddl_of_type(of)}" for name, of in fields)
 
 

@@ -1,15 +1,16 @@
 """Cutting journals into splits, on the driver: which parts of which files are read, and by how many tasks.
 
-What is not needed is not read. Of a file its header says which log positions it holds; its index says which times, and
-where in it they are; its topic index, where the entries of a topic are. A file without an index, such as the one that a
-server is writing to, is searched for split points if it is too large for one piece (`amps._core.journal.search`).
+Parts of files that cannot contain selected records are not read. The header of a file has its range of log positions.
+Its index has its times and their places; its topic index has the places of the entries of each topic. A file without an
+index, such as the one that a server is writing to, is searched for split points if it is too large for one piece
+(`amps._core.journal.search`).
 
-The log ends where it is durable. While a server writes, the watermark file says how far that is, and what lies behind
-it belongs to later reads. Only in the newest file may something else than the end-of-file record end the records.
-A plan stays right while files are compressed and archived; a file that is removed meanwhile is an error.
+The log ends at its durable position. While a server writes, the watermark file has this position, and later records
+belong to later reads. Only in the newest file may the records end without an end-of-file record.
+A plan stays valid while files are compressed and archived; a file that is removed meanwhile is an error.
 
-Damage that planning meets in an index costs time only. Damage of a journal itself is an error here, or counted
-(`Plan.skipped`), as the options want it; most is found by who reads.
+Damage of an index costs only time. Damage of a journal itself is an error, or is skipped and counted
+(`Plan.skipped`), according to the options; most damage is found by the readers.
 """
 
 from collections.abc import Iterator
@@ -37,7 +38,7 @@ from amps.spark.options import Message, ReadOptions
 from amps.spark.selection import Selection
 
 GAP_BYTES = 1 << 16
-"""Entries of a topic that are nearer to each other are read with what is between them."""
+"""Entries of a topic with smaller gaps between them are read as one range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,24 +50,24 @@ class Split:
     instance: str
     number: int
     ranges: tuple[tuple[int, int], ...]
-    """Records that begin from one file offset, where one must begin, up to another."""
+    """Ranges of file offsets (first, end): records that begin in the range; one begins at `first`."""
     last_topic_offset: int
-    """Of a topic record behind all that are needed before the ranges; 0 = none."""
+    """File offset of a topic record after all topic records needed before the ranges; 0 = none."""
     last_name_offset: int
-    """Of a name record, the same."""
+    """File offset of a name record after all name records needed before the ranges; 0 = none."""
     topics: tuple[tuple[int, bytes, bytes], ...]
-    """(topic id, topic, message type) of those that are wanted, if the ranges are theirs alone."""
+    """(topic id, topic, message type) of the selected topics, if the ranges were chosen for them alone."""
     to_end: bool
-    """The last range goes to the end of the records of the file."""
+    """Whether the last range extends to the end of the records of the file."""
     is_newest: bool
-    """So the records may end without an end-of-file record."""
+    """Whether the file is the newest: its records may end without an end-of-file record."""
     durable_offset: int
-    """File offset up to which there must be records; 0 = that is not known."""
+    """File offset up to which there must be records; 0 = not known."""
 
     @property
     def byte_count(self) -> int:
-        """About how much is to be read. A topic index does not say how long the last entry of a range is: GAP_BYTES are
-        assumed.
+        """The approximate number of bytes to read. A topic index does not have the length of the last entry of a range:
+        GAP_BYTES are assumed.
         """
         last_entries = GAP_BYTES * len(self.ranges) if self.topics else 0
         return sum(end - first for first, end in self.ranges) + last_entries
@@ -74,7 +75,7 @@ class Split:
 
 @dataclass(slots=True)
 class Plan:
-    """What is to be read, and what cannot be."""
+    """The splits to read, and the damage that is skipped."""
 
     selection: Selection
     splits: list[Split] = field(default_factory=list)
@@ -82,11 +83,11 @@ class Plan:
 
     @property
     def byte_count(self) -> int:
-        """About how much is to be read."""
+        """The approximate number of bytes to read."""
         return sum(split.byte_count for split in self.splits)
 
     def tasks(self, size: int) -> list[tuple[Split, ...]]:
-        """The splits in the order of the log, shared out to tasks that read about so many bytes each."""
+        """Return the splits in the order of the log, grouped into tasks that read about `size` bytes each."""
         tasks: list[list[Split]] = []
         taken = 0
         for split in self.splits:
@@ -102,7 +103,7 @@ class Plan:
 
 
 def _joined(split: Split, following: Split) -> Split:
-    """Of two of the same journal one: a file is opened once for a task."""
+    """Join two splits of the same journal, so that a task opens the file once."""
     *before, (first, end) = split.ranges
     (begin, last), *after = following.ranges
     middle = [(first, last)] if end == begin else [(first, end), (begin, last)]
@@ -122,11 +123,11 @@ class _Log:
         return header is self.headers[-1]
 
     def end_offset(self, header: JournalHeader) -> int:
-        """File offset up to which the file belongs to the log as it is now."""
+        """Return the file offset up to which the file currently belongs to the log."""
         return self.durable_offset(header) or header.size
 
     def durable_offset(self, header: JournalHeader) -> int:
-        """0: not known."""
+        """Return the offset of the durable position in the newest file; 0: another file, or not known."""
         if not self.is_newest(header) or self.watermark <= header.start_position:
             return 0
         return min(self.watermark - header.start_position, header.size)
@@ -149,8 +150,8 @@ class _Log:
 
 
 def open_wherever(directory: Path, archive: Path | None, instance: str, number: int) -> LogFile:
-    """A journal, plain or compressed, where it lies now. Raises LogMissing, LogDamaged, OSError."""
-    # Files move forward only: who looks at the places in their order, twice, finds one that moves meanwhile.
+    """Open a journal, plain or compressed, at its current place. Raises LogMissing, LogDamaged, OSError."""
+    # Files move forward only: checking the places in order, twice, also finds a file that moves meanwhile.
     for prefix, suffix in reading_places(directory, archive, instance) * 2:
         try:
             return LogFile(f"{prefix}{number:010d}{suffix}", number)
@@ -161,7 +162,7 @@ def open_wherever(directory: Path, archive: Path | None, instance: str, number: 
 
 
 def instance_of(options: ReadOptions) -> str | None:
-    """The instance whose journals are read; None if there are none. Raises ValueError, OSError."""
+    """Return the instance whose journals are read; None if there are none. Raises ValueError, OSError."""
     names = instance_names(options.path, options.archive)
     if options.instance is not None:
         return options.instance if options.instance in names else None
@@ -174,7 +175,7 @@ def instance_of(options: ReadOptions) -> str | None:
 
 
 def make_plan(options: ReadOptions, selection: Selection) -> Plan:
-    """What a read takes. Raises ValueError for a bookmark that is not in the log, LogDamaged, OSError."""
+    """Return the plan of a read. Raises ValueError for a bookmark that is not in the log, LogDamaged, OSError."""
     instance = instance_of(options)
     plan = Plan(selection)
     if instance is None:
@@ -182,7 +183,7 @@ def make_plan(options: ReadOptions, selection: Selection) -> Plan:
     headers = _headers(options, instance, plan)
     watermark = read_watermark(watermark_path(options.path, instance))
     if headers and 0 < watermark <= headers[-1].start_position:
-        headers.pop()  # it has just come into use, and nothing of it is durable yet; those before it are whole
+        headers.pop()  # just taken into use, no record of it is durable; the files before it are complete
     if not headers:
         return plan
     log = _Log(options, instance, headers, watermark)
@@ -201,47 +202,47 @@ def make_plan(options: ReadOptions, selection: Selection) -> Plan:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Where the log begins and ends now, as log positions."""
+    """The current start and end of the log, as log positions."""
 
     first: int
-    """Of the oldest journal there is."""
+    """Start of the oldest journal."""
     newest: int
-    """Of the newest one in use."""
+    """Start of the newest journal in use."""
     durable: int
-    """Up to where it is known to be durable; 0 = that is not known: it ends where its records do."""
+    """Durable position of the log; 0 = not known: the log ends with its last record."""
 
 
 def log_bounds(options: ReadOptions) -> Bounds | None:
-    """None: there is no log. Raises ValueError, LogDamaged, OSError."""
+    """Return the bounds of the log; None: there is no log. Raises ValueError, LogDamaged, OSError."""
     instance = instance_of(options)
     headers = [] if instance is None else _headers(options, instance, Plan(Selection()))
     if instance is None or not headers:
         return None
     newest = headers[-1]
-    # It may be in an older file yet: then nothing of the newest one is durable.
+    # The watermark may lie in an older file: then no record of the newest file is durable.
     watermark = read_watermark(watermark_path(options.path, instance))
     end = newest.start_position + newest.size
     return Bounds(headers[0].start_position, newest.start_position, min(watermark, end))
 
 
 def _headers(options: ReadOptions, instance: str, plan: Plan) -> list[JournalHeader]:
-    """Of the journals in use, oldest first."""
+    """Return the headers of the journals in use, oldest first."""
     found: list[JournalHeader] = []
     broken: list[LogDamaged] = []
     for number, header in _each_header(options, instance):
         if isinstance(header, LogOfOtherVersion):
-            raise header  # whole, perhaps, so that nothing may be left out on its account
+            raise header  # the file may be intact, so it must not be skipped
         if isinstance(header, LogDamaged):
             broken.append(header)
         elif header.in_use:
-            # What cannot be read before a file in use is no spare.
+            # An unreadable file before a file in use is not a spare journal.
             _tell(options, plan, broken)
             broken = []
             if found and number != found[-1].number + 1 and not options.skips_damage:
                 missing = f"{options.path}/{instance}.{found[-1].number + 1:010d}.journal"
                 raise LogMissing(missing, 0, "the file is not there, and later ones are")
             found.append(header)
-    # Behind the newest there are spares, of which one may be unfinished. Without any other it is all there is.
+    # After the newest file there are spare journals, one of which may be incomplete. It may also be the only file.
     if broken and not found and any(damage.offset != 0 for damage in broken):
         _tell(options, plan, broken)
     return found
@@ -266,7 +267,7 @@ def _tell(options: ReadOptions, plan: Plan, broken: list[LogDamaged]) -> None:
 
 
 def _position_of(log: _Log, message: Message, option: str, plan: Plan) -> int:
-    """Log position of a message. Raises ValueError if it is not in the log."""
+    """Return the log position of a message. Raises ValueError if it is not in the log."""
     for header in reversed(log.headers):
         index = log.index(header)
         if index is not None and not index.may_hold(message.publisher_id, message.sequence):
@@ -290,7 +291,7 @@ def _position_of(log: _Log, message: Message, option: str, plan: Plan) -> int:
 
 
 def _splits(log: _Log, header: JournalHeader, plan: Plan) -> list[Split]:
-    """The parts of one journal that may hold what is wanted."""
+    """Return the parts of one journal that may contain selected records."""
     selection = plan.selection
     end_position = header.start_position + log.end_offset(header)
     if selection.end_position <= header.start_position or selection.first_position >= end_position:
@@ -351,7 +352,7 @@ def _split(
 def _wanted_range(
     log: _Log, header: JournalHeader, index: IndexReader | None, selection: Selection
 ) -> tuple[int, int]:
-    """(first, end) file offsets outside of which nothing wanted begins; at the first one a record begins."""
+    """Return file offsets (first, end) of the range in which selected records begin; a record begins at the first."""
     first, end = FILE_HEADER_SIZE, log.end_offset(header)
     if selection.end_position < header.start_position + end:
         end = selection.end_position - header.start_position
@@ -376,7 +377,7 @@ def _wanted_range(
 
 
 def _block_at(index: IndexReader, offset: int) -> int:
-    """File offset of the last block of the index that begins at an offset or before it."""
+    """Return the file offset of the last block of the index that begins at an offset or before it."""
     first, end = index.block_range(offset)
     before_all = not end and first == offset and first != index.block_range(index.end_offset)[0]
     return FILE_HEADER_SIZE if before_all else first
@@ -385,7 +386,7 @@ def _block_at(index: IndexReader, offset: int) -> int:
 def _split_point_cuts(
     log: _Log, header: JournalHeader, first: int, end: int, plan: Plan
 ) -> list[tuple[int, int, int]]:
-    """Places in a file without an index, from the last one that is not behind `first`."""
+    """Return split points of a file without an index, beginning with the last one at `first` or before it."""
     try:
         found = places(log.open(header.number), end, log.options.split_bytes)
     except LogDamaged as damage:
@@ -406,7 +407,7 @@ def _topic_splits(
     end: int,
     last_name_offset: int,
 ) -> list[Split]:
-    """Ranges around the entries of the topics that are wanted, shared out to splits."""
+    """Return splits with ranges around the entries of the selected topics."""
     topics = tuple(
         (topic_id, topic, message_type)
         for topic_id, (topic, message_type, _) in enumerate(index.topics())

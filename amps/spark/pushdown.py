@@ -1,12 +1,12 @@
-"""Conditions of a query that narrow what is read.
+"""Filter pushdown: conditions of a query that the read applies itself.
 
-Spark gives them from 4.1 on, one by one; all of them hold. What is understood here is tested exactly while reading, so
-Spark need not do it again. A condition on anything that may be missing in a row is left to Spark.
+Spark passes filters from 4.1 on; a row must satisfy all of them. Supported filters are tested exactly while reading, so
+Spark does not test them again. A condition on a column that may be null is left to Spark.
 
-It has to be asked for (option `pushdown`, and Spark's setting `spark.sql.python.filterPushdown.enabled`), because Spark
-remembers with a DataFrame what was pushed to its Python data source: as of 4.3.0 a later query over the same DataFrame
-without conditions, or another branch of the same query, is answered from what the first one wanted, and lacks rows.
-Whoever asks for it makes a DataFrame of its own for each query. The options of a read narrow it without that.
+Pushdown is off by default (option `pushdown`, and Spark's setting `spark.sql.python.filterPushdown.enabled`), because
+Spark stores the pushed filters with a DataFrame. As of 4.3.0 a later query over the same DataFrame without conditions,
+or another branch of the same query, is answered with the filters of the first query, and lacks rows.
+With pushdown, create a separate DataFrame for each query. The options of a read narrow it without this restriction.
 """
 
 import datetime
@@ -24,7 +24,7 @@ _TEXT_OPERATIONS = {"StringStartsWith": "starts", "StringEndsWith": "ends", "Str
 
 
 def push(selection: Selection, filters: list[Any]) -> tuple[Selection, Iterator[Any]]:
-    """The narrower selection, and the filters that Spark must look at itself."""
+    """Return the narrower selection, and the filters that Spark must apply itself."""
     left = []
     for condition in filters:
         narrower = _narrowed(selection, condition)
@@ -36,7 +36,7 @@ def push(selection: Selection, filters: list[Any]) -> tuple[Selection, Iterator[
 
 
 def _narrowed(selection: Selection, condition: Any) -> Selection | None:
-    """None: this is not for us. Filters are told by the names of their classes: older Sparks lack some, or all."""
+    """Return the narrower selection; None: not supported. Filter classes are tested by name: older Sparks lack some."""
     negated = type(condition).__name__ == "Not"
     if negated:
         condition = condition.child
@@ -61,7 +61,7 @@ def _narrowed(selection: Selection, condition: Any) -> Selection | None:
 
 
 def _values(operation: str, condition: Any) -> tuple[Any, ...] | None:
-    """None if there is a NULL among them, or nothing to compare with."""
+    """Return the values of a condition; None if one is NULL, or if there are none."""
     if operation in ("IsNull", "IsNotNull") or not hasattr(condition, "value"):
         return None
     values = tuple(condition.value) if operation == "In" else (condition.value,)

@@ -1,8 +1,8 @@
-"""Reading one split on an executor: from records to Arrow batches, and what to do about damage.
+"""Reading one split on an executor: conversion of records to Arrow batches, and handling of damage.
 
-The walk itself is compiled (`amps._core.columns.columns`); it stops at what is no intact record. Here it is decided
-what that is: the end of the log, which in the newest file may be torn, or damage. Damage is an error that names file
-and offset, or it is skipped, up to the next intact record, and counted.
+Compiled code reads the records (`amps._core.columns.columns`); it stops at bytes that are not an intact record. This
+module decides whether they are the end of the log, which may be torn in the newest file, or damage. Damage is an error
+with file and offset, or it is skipped up to the next intact record, and counted.
 """
 
 import functools
@@ -45,36 +45,36 @@ ARROW_TYPES: Mapping[str, pyarrow.DataType] = {
     "payload": pyarrow.binary(),
 }
 BATCH_BYTES_MAX = 2 << 20
-"""Of what is sent to Spark: more than a few MiB at once is slower, for no cache holds it."""
+"""Limit of a batch that is sent to Spark: more than a few MiB is slower, because it exceeds the caches."""
 PAYLOAD_BYTES_MAX = 8 << 20
-"""Of the payloads of a batch that are not sent, but only their fields."""
+"""Limit of the payloads of a batch of which only fields are sent."""
 
 
 @dataclass(slots=True)
 class Statistics:
-    """What the reading of a split took, and what it left out."""
+    """Statistics of reading a split: what was read and what was skipped."""
 
     bytes_read: int = 0
-    """Of records that were looked at."""
+    """The size of the records that were read."""
     records_read: int = 0
     rows: int = 0
     damaged_regions: int = 0
     damaged_bytes: int = 0
     unnamed_records: int = 0
-    """Of which the topic is lost with a damaged topic record."""
+    """The number of records whose topic is unknown because its topic record is damaged."""
     malformed_payloads: int = 0
-    """Of which no field could be read."""
+    """The number of payloads of which no field could be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is read of every split."""
+    """The parameters of a read, common to all splits."""
 
     selection: Selection
     columns: tuple[str, ...]
-    """In the order of the rows; `data` among them if fields of the payloads are wanted."""
+    """The columns, in their order in the rows; `data` is among them if fields of the payloads are read."""
     data_fields: tuple[Any, ...] | None
-    """Of the column `data`, as `payload_schema.parse_ddl` gives them."""
+    """The fields of the column `data`, as `payload_schema.parse_ddl` returns them."""
     skips_damage: bool
     report: Path | None = None
 
@@ -82,15 +82,18 @@ class Request:
 def _number_of_reader(
     selection: Selection, fields: PayloadFields | None, topic: bytes, message_type: bytes
 ) -> int | None:
-    """Whether records of a topic are wanted, and whose their payloads are, as `RecordColumns` asks it."""
+    """Return the number of the reader for a topic's payloads, None if its records are not selected.
+
+    `RecordColumns` calls this function for each topic.
+    """
     if not selection.wants_topic(topic, message_type):
         return None
     return 0 if fields is None else fields.number_of(message_type)
 
 
 class SplitReader:
-    """Reads one split, once. It is in no cycle: its file and buffers are given back when the next one takes over, not
-    when the collector comes along.
+    """Reads one split, once. It is in no reference cycle: its file and buffers are released when the next reader
+    replaces it, not when the garbage collector runs.
     """
 
     def __init__(self, split: Split, request: Request) -> None:
@@ -118,14 +121,15 @@ class SplitReader:
         self.statistics = Statistics()
 
     def batches(self) -> Iterator[pyarrow.RecordBatch]:
-        """The rows, in the order of the log. Raises LogDamaged, OSError."""
+        """Yield the rows, in the order of the log. Raises LogDamaged, OSError."""
         _spare_the_collector()
         try:
             self._open()
         except LogUnreadable:
             raise
         except LogDamaged as damage:
-            # Without its topics a file can be read as far as it names them itself; without its header it cannot.
+            # If earlier topic records cannot be read, the file is read with those in the range. Without a header
+            # it cannot be read.
             self._damaged(damage, 0)
             if self._records.file is None:
                 self._tell()
@@ -145,7 +149,7 @@ class SplitReader:
         self._records.open(file, split.topics, split.last_topic_offset, last_name_offset)
 
     def _advance(self) -> bool:
-        """Whether a batch is full; else the range is over. Raises LogDamaged."""
+        """Read on; return True if a batch is full, False at the end of the range. Raises LogDamaged."""
         records = self._records
         while True:
             found: LogDamaged | None = None
@@ -168,7 +172,7 @@ class SplitReader:
             self._skip(found or self._damage("no intact record where one must be"))
 
     def _lacks_end(self) -> bool:
-        """Whether the walk is over without an end-of-file record, and there must be one."""
+        """Whether the records ended without an end-of-file record although there must be one."""
         records = self._records
         return self._split.to_end and not self._split.is_newest and records.offset < records.file.size
 
@@ -176,9 +180,9 @@ class SplitReader:
         return LogDamaged(str(self._records.file.path), self._records.offset, detail)
 
     def _is_torn_end(self) -> bool:
-        """Whether what is no intact record is where the log ends: what follows was never acknowledged.
+        """Whether the bytes that are not an intact record are the end of the log: later bytes were never acknowledged.
 
-        Where no watermark says how far the log goes, the records do: each carries the watermark of its time.
+        Without a watermark file, the records determine the end: each contains the watermark of its time.
         """
         split, records = self._split, self._records
         if not split.is_newest or split.durable_offset or not split.to_end:
@@ -193,7 +197,7 @@ class SplitReader:
         return torn
 
     def _skip(self, damage: LogDamaged) -> None:
-        """Go on at the next intact record. Raises LogDamaged if damage is not to be skipped."""
+        """Continue at the next intact record. Raises LogDamaged unless damage is skipped."""
         records = self._records
         offset = records.offset
         records.search()
@@ -227,11 +231,11 @@ class SplitReader:
         return pyarrow.RecordBatch.from_arrays(arrays, names=list(self._request.columns))
 
     def _tell(self) -> None:
-        """Count, and leave a report if one is wanted. Raises OSError."""
+        """Complete the statistics, and write a report if one is requested. Raises OSError."""
         statistics, records = self.statistics, self._records
         statistics.bytes_read = records.bytes_read
         statistics.records_read = records.records_read
-        if not self._split.topics:  # else those of other topics were not to be known
+        if not self._split.topics:  # else records of other topics are unnamed on purpose
             statistics.unnamed_records = records.unnamed_records
         if self._fields is not None:
             statistics.malformed_payloads = self._fields.malformed
@@ -241,14 +245,16 @@ class SplitReader:
 
 @functools.cache
 def _spare_the_collector() -> None:
-    """Spark's workers collect garbage after every task, along all that they and we have imported: up to 100 ms, as long
-    as reading 100,000 messages takes. What is there when a process reads first stays, and is not looked at any more.
+    """Exclude the existing objects of the process from garbage collection; called before its first read.
+
+    Spark's workers collect garbage after every task. With all imported modules this takes up to 100 ms, as long
+    as reading 100,000 messages.
     """
     gc.freeze()
 
 
 def skipped_in_planning(damages: list[LogDamaged], report: Path | None) -> None:
-    """Count and tell of what a plan had to leave out. Raises OSError."""
+    """Count and warn about the damage that a plan skipped. Raises OSError."""
     for damage in damages:
         warnings.warn(f"{damage}; it is skipped", RuntimeWarning, stacklevel=2)
     if report is not None and damages:
@@ -256,7 +262,7 @@ def skipped_in_planning(damages: list[LogDamaged], report: Path | None) -> None:
 
 
 def write_report(directory: Path, name: str, statistics: Statistics) -> None:
-    """A file with what was done. Its own name comes last, so that who looks at the directory sees whole ones."""
+    """Write a file with the statistics. It is renamed to its final name last, so readers see only complete files."""
     path = directory / f"{name}.{uuid.uuid4().hex}.json"
     unfinished = path.with_suffix(".new")
     unfinished.write_text(json.dumps(asdict(statistics)))

@@ -1,4 +1,4 @@
-"""Making the data source known to a session."""
+"""Registering the data source in a session."""
 
 from pyspark.sql import SparkSession
 
@@ -8,15 +8,15 @@ from amps.spark.worker_python import check_python
 
 
 def register(spark: SparkSession) -> None:
-    """From now on the session knows the format "amps". No setting of the session is changed; its Python processes get
-    an environment variable more (`amps.spark.task_sizes`).
+    """Register the format "amps" in the session. No setting of the session is changed; its Python processes get
+    an additional environment variable (`amps.spark.task_sizes`).
 
-    Raises WrongPython if these processes are of a Python that lacks this package.
+    Raises WrongPython if these processes run a Python that lacks this package.
     """
     try:
         context = spark.sparkContext
     except AttributeError:
-        pass  # a client of a server elsewhere, which does not say
+        pass  # a client of a remote server, which does not tell it
     else:
         check_python(context)
         tell_parallelism(context.environment, context.defaultParallelism)

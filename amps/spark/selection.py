@@ -1,7 +1,7 @@
-"""Which records a query wants: what options and pushed-down filters say, in a form that travels to executors.
+"""The selection of records: the conditions of options and pushed-down filters, in a form that is sent to executors.
 
-A `Selection` only ever gets narrower. Tests on topic and message type are decided once per topic of a file; everything
-else is two ends of a range, or a bit per kind, and is compared in compiled code.
+A `Selection` can only be narrowed. Tests on topic and message type are evaluated once per topic of a file. All other
+conditions are the ends of a range, or a bit per kind, and are compared in compiled code.
 """
 
 import functools
@@ -17,7 +17,7 @@ KIND_BITS = {name: 1 << kind for kind, name in KINDS.items()}
 @dataclass(frozen=True, slots=True)
 class NameTest:
     """A test of a topic or message type. `operation`: "in", "starts", "ends", "contains" or "option" (literal or
-    expression, as in a subscription); `values`: one of them must hold.
+    expression, as in a subscription); `values`: the test must hold for one of them.
     """
 
     operation: str
@@ -49,25 +49,25 @@ def _topic_test(value: str) -> Callable[[str], bool]:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A record is wanted if all of this holds. Times are UNIX microseconds."""
+    """The conditions on a record, all of which must hold. Times are UNIX microseconds."""
 
     topic_tests: tuple[NameTest, ...] = ()
     message_type_tests: tuple[NameTest, ...] = ()
     kinds: int = ALL_KINDS
     first_position: int = 0
     end_position: int = NO_LIMIT
-    """The first one that is not wanted any more."""
+    """Log position after the selected range."""
     first_time_us: int = 0
     last_time_us: int = NO_LIMIT
 
     @property
     def names_topics(self) -> bool:
-        """Whether it depends on the topic, or its message type, if a record is wanted."""
+        """Whether the selection has a condition on topic or message type."""
         return bool(self.topic_tests or self.message_type_tests)
 
     @property
     def is_empty(self) -> bool:
-        """Whether no record can be wanted."""
+        """Whether no record can match."""
         return (
             not self.kinds
             or self.first_position >= self.end_position
@@ -75,18 +75,18 @@ class Selection:
         )
 
     def wants_topic(self, topic: bytes, message_type: bytes) -> bool:
-        """Whether records of a topic may be wanted."""
+        """Whether records of a topic may match."""
         name, type_name = topic.decode(errors="replace"), message_type.decode(errors="replace")
         return all(test.holds(name) for test in self.topic_tests) and all(
             test.holds(type_name) for test in self.message_type_tests
         )
 
     def with_kinds(self, kinds: int) -> "Selection":
-        """Of these kinds, too."""
+        """Return the selection narrowed to these kinds."""
         return replace(self, kinds=self.kinds & kinds)
 
     def with_positions(self, first: int = 0, end: int = NO_LIMIT) -> "Selection":
-        """From a log position on, and before another one, too."""
+        """Return the selection narrowed to log positions from `first` on and before `end`."""
         return replace(
             self,
             first_position=max(self.first_position, first),
@@ -94,7 +94,7 @@ class Selection:
         )
 
     def with_times(self, first_us: int = 0, last_us: int = NO_LIMIT) -> "Selection":
-        """From a microsecond on, and up to another one, too."""
+        """Return the selection narrowed to times from `first_us` on up to and including `last_us`."""
         if last_us < 0:
             return self.with_kinds(0)
         return replace(
@@ -105,5 +105,5 @@ class Selection:
 
 
 def bits_of_kinds(names: frozenset[str] | set[str]) -> int:
-    """Kinds that are named. Names that are none of the log's name nothing."""
+    """Return the bits of the named kinds; unknown names are ignored."""
     return sum(bit for name, bit in KIND_BITS.items() if name in names)

@@ -1,15 +1,15 @@
-"""What Spark talks to: the data source "amps".
+"""The data source "amps": the interface to Spark.
 
-Everything runs in Python processes that Spark starts: `AmpsDataSource` and the planning beside the driver, the reading
-on executors. They share nothing but what is pickled: options, a `Request`, and the `Split`s of each task.
+All code runs in Python processes that Spark starts: `AmpsDataSource` and the planning beside the driver, the reading
+on executors. They share only pickled objects: options, a `Request`, and the `Split`s of each task.
 
-Each of these processes imports this module, several for each query, so what only streams and writing need is imported
-by them.
+Each of these processes imports this module, several for each query. So the modules that only streams and writing need
+are imported where they are used.
 
 Without a schema of its own a read has the columns of `SCHEMA`, and with the option `schema` one more, `data`. A schema
-that is given to Spark (`.schema(…)`) chooses some of them, by their names: the others are not made. That is worth it:
-Spark does not tell a Python data source which columns a query uses, so all that a read has are made and sent to it. If
-`data` is among them, its type says which fields are wanted, and the option `schema` need not say it again:
+that is given to Spark (`.schema(…)`) selects columns by their names; the others are not built. This saves time:
+Spark does not tell a Python data source which columns a query uses, so all columns of a read are built and sent. If
+`data` is among them, its type defines the fields to read, and the option `schema` is not needed:
 
     spark.read.format("amps").schema("timestamp timestamp, data struct<id: long, side: string>").load(directory)
 """
@@ -70,11 +70,11 @@ class AmpsDataSource(DataSource):  # type: ignore[misc, unused-ignore]
 
     @classmethod
     def name(cls) -> str:
-        """What follows `format`."""
+        """The name of the format."""
         return FORMAT
 
     def schema(self) -> StructType:
-        """The columns of a read, be it a batch or a stream: Spark does not say which. Raises ValueError."""
+        """Return the columns of a read, batch or stream: Spark does not tell which. Raises ValueError."""
         ddl: str | None
         if ONLY_OF_STREAMS.isdisjoint(name.lower() for name in self.options):
             ddl = read_options(self.options, may_be_stream=True).schema
@@ -85,7 +85,7 @@ class AmpsDataSource(DataSource):  # type: ignore[misc, unused-ignore]
         return StructType([StructField(name, of) for name, of in self._types(ddl).items()])
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader of these columns. Raises ValueError."""
+        """Return a reader of these columns. Raises ValueError."""
         options = read_options(self.options)
         if options.schema is None:
             options = replace(options, schema=_fields_in(schema))
@@ -94,7 +94,7 @@ class AmpsDataSource(DataSource):  # type: ignore[misc, unused-ignore]
         return kind(options, tuple(schema.fieldNames()))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """A reader of these columns that follows a log. Raises ValueError."""
+        """Return a reader of these columns that follows a log. Raises ValueError."""
         from amps.spark.streaming import stream_reader
         from amps.spark.streaming_options import stream_options
 
@@ -114,27 +114,27 @@ class AmpsDataSource(DataSource):  # type: ignore[misc, unused-ignore]
 
     @staticmethod
     def _types(ddl: str | None) -> dict[str, DataType]:
-        """`ddl`: of the column `data`, if it is wanted."""
+        """Return the types of the columns; `ddl` is the type of the column `data`, None without this column."""
         types = dict(SCHEMA)
         if ddl is not None:
             types[DATA_COLUMN] = spark_type(parse_ddl(ddl))
         return types
 
     def writer(self, schema: StructType, overwrite: bool) -> "BatchWriter":
-        """Publishes the rows of a data frame. Raises WriteError before anything is published."""
+        """Return a writer that publishes the rows of a data frame. Raises WriteError before anything is published."""
         from amps.spark.writing import batch_writer
 
         return batch_writer(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """Publishes the rows of a stream, batch by batch. Raises WriteError."""
+        """Return a writer that publishes the rows of a stream, batch by batch. Raises WriteError."""
         from amps.spark.writing import stream_writer
 
         return stream_writer(self.options, schema, overwrite)
 
 
 def _fields_in(schema: StructType) -> str | None:
-    """The fields of the column `data` of a schema that was given to Spark, if it is there. Raises ValueError."""
+    """Return the fields of the column `data` of a schema given to Spark; None without it. Raises ValueError."""
     for field in schema.fields:
         if field.name == DATA_COLUMN and isinstance(field.dataType, StructType):
             return ddl_of(fields_of(field.dataType))
@@ -142,7 +142,7 @@ def _fields_in(schema: StructType) -> str | None:
 
 
 class SplitPartition(InputPartition):  # type: ignore[misc, unused-ignore]
-    """The splits of one task, as Spark hands them to it, and the selection as planning has made it exact."""
+    """The splits of one task, as Spark passes them to it, and the selection with the positions that planning found."""
 
     splits: tuple[Split, ...]
     selection: Selection
@@ -154,7 +154,7 @@ class SplitPartition(InputPartition):  # type: ignore[misc, unused-ignore]
 
 
 class JournalReader(DataSourceReader):  # type: ignore[misc, unused-ignore]
-    """Plans and reads. What reads is pickled before anything is planned: plans travel in the partitions alone."""
+    """Plans and reads. Spark pickles the reader before planning, so the plan is only in the partitions."""
 
     def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
         self._options = options
@@ -162,7 +162,7 @@ class JournalReader(DataSourceReader):  # type: ignore[misc, unused-ignore]
         self._columns = columns
 
     def partitions(self) -> list[InputPartition]:
-        """One per task; none if nothing can be wanted. Raises ValueError, LogDamaged, OSError."""
+        """Return a partition per task; none if no record can match. Raises ValueError, LogDamaged, OSError."""
         options = self._options
         plan = make_plan(options, self._selection)
         skipped_in_planning(plan.skipped, options.report)
@@ -170,9 +170,9 @@ class JournalReader(DataSourceReader):  # type: ignore[misc, unused-ignore]
         return [SplitPartition(splits, plan.selection) for splits in plan.tasks(size)]
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
-        """The rows of a task. Raises LogDamaged, OSError."""
+        """Return the rows of a task. Raises LogDamaged, OSError."""
         if not isinstance(partition, SplitPartition):
-            return iter(())  # what Spark makes of no partitions at all
+            return iter(())  # Spark's argument if there are no partitions
         options = self._options
         fields = None
         if options.schema is not None and DATA_COLUMN in self._columns:
@@ -190,9 +190,9 @@ class JournalReader(DataSourceReader):  # type: ignore[misc, unused-ignore]
 
 
 class PushingReader(JournalReader):
-    """Takes the conditions of a query, too. See `amps.spark.pushdown` for why that has to be asked for."""
+    """A reader that also applies conditions of a query. `amps.spark.pushdown` has the reason why it is optional."""
 
     def pushFilters(self, filters: list[Any]) -> Iterator[Any]:
-        """Narrow what is read; the filters that Spark must look at itself."""
+        """Narrow the selection; return the filters that Spark must apply itself."""
         self._selection, left = push(self._selection, filters)
         return left

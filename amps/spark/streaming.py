@@ -3,16 +3,16 @@
     spark.readStream.format("amps").options(uri="tcp://localhost:9007/amps/json", topic="orders").load()
     spark.readStream.format("amps").option("topic", "orders").load("/var/lib/amps/journal")
 
-Options, columns and costs are described in `streaming_options`. What is promised:
+Options, columns and costs are described in `streaming_options`. Guarantees:
 
-- A micro-batch is a range of the log. Its offset holds where it ends, and the ranges that its tasks read, so the same
-  micro-batch has the same rows, in the same tasks, in the same order, however often it is run, and whatever dies:
-  the driver, executors, the server. Spark has the offset in its checkpoint before any task runs.
-- Nothing is left out and nothing comes twice between two micro-batches. If the journals of a range were removed
-  before it was read, the query fails and says so.
-- Only what is durable is read.
+- A micro-batch is a range of the log. Its offset contains its end and the ranges that its tasks read. So the same
+  micro-batch has the same rows, in the same tasks, in the same order, also if it is repeated after a failure of
+  the driver, of executors or of the server. Spark has the offset in its checkpoint before any task runs.
+- No row is lost or repeated between two micro-batches. If the journals of a range were removed
+  before it was read, the query fails with an error.
+- Only durable records are read.
 
-`streaming_server` and `streaming_journals` find out what the next micro-batch is, and read it. What they have in common
+`streaming_server` and `streaming_journals` determine the next micro-batch and read it. Their common part
 is in `streaming_reader`.
 """
 

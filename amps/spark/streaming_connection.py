@@ -1,12 +1,13 @@
 """Reading the log of a live server by ranges, over connections that may be lost.
 
-A read goes on behind the last message it has when its connection was lost: a server that is restarted in the middle,
-or a connection that nobody answers on (heartbeats find that out), costs time and no message. What ends a read is an
-answer of the server that will not change (a range that is not in the log any more, a filter that does not parse), or
-`timeout_s` without any progress. Progress is a message, or an acknowledgement that says how far the server has looked
-(`persisted`, transaction_log.md §20, 18), so a filter that nothing matches may take its time.
+After a loss of the connection, a read continues after its last message. So a restarted server, or a connection without
+answers (heartbeats detect it), costs time and no message. A read ends with an error on a
+permanent answer of the server (a range that is no longer in the log, a filter that does not parse), or after
+`timeout_s` without any progress. Progress is a message, or an acknowledgement with the position that the server has
+read up to (`persisted`, transaction_log.md §20, 18). So a filter without matches causes no timeout.
 
-Ranges end at what is durable: the server reads its log no further for anybody (§10), and says `completed` there.
+Ranges end at the durable position: the server reads its log no further for any client (§10), and sends `completed`
+there.
 """
 
 import random
@@ -35,21 +36,21 @@ from amps.spark.writing_errors import WriteError
 
 LONGEST_HEARTBEAT_S = 10.0
 DEPTH_MAX = 1000
-"""Messages that are received ahead."""
+"""The number of messages that are received ahead."""
 
 
 class LogReader:
-    """One connection's reads, one after the other; `close` it. Nothing is connected before the first read."""
+    """Reads over one connection, one after the other; call `close` at the end. The first read connects."""
 
     def __init__(self, options: ServerOptions, name: str) -> None:
-        """`name`: who connects; another connection of this name ends this one (transaction_log.md §6)."""
+        """`name`: the client name; another connection with this name ends this one (transaction_log.md §6)."""
         self._options = options
         self._name = name
         self._client: Client | None = None
         self._progress_at = 0.0
         self._rivals = Rivals()
         self.reached: str | None = None
-        """After `read`: how far the server has looked; None if it ended with the wanted number of messages."""
+        """After `read`: the position that the server has read up to; None if `messages_max` ended the read."""
 
     def close(self) -> None:
         """End the connection."""
@@ -58,7 +59,7 @@ class LogReader:
             client.close()
 
     def now(self) -> str:
-        """Bookmark of the last message of the log that is durable; EPOCH if there is none. Raises StreamReadError."""
+        """Return the bookmark of the log's last durable message; EPOCH if there is none. Raises StreamReadError."""
         self._progress_at = time.monotonic()
         while True:
             try:
@@ -73,7 +74,7 @@ class LogReader:
                 raise self._refused(None, error) from error
 
     def read(self, wanted: LogRange, messages_max: int | None = None) -> Iterator[list[Message]]:
-        """The messages of a range that match, in the order of the log, a few at a time; at most so many.
+        """Yield the matching messages of a range, in the order of the log, in chunks; at most `messages_max`.
 
         Raises StreamReadError.
         """
@@ -138,11 +139,11 @@ class LogReader:
     def _next(self, stream: MessageStream) -> Message:
         message = stream.get(self._options.timeout_s)
         if message is None:
-            raise TimedOutException(f"nothing came from the log for {self._options.timeout_s:g} s")
+            raise TimedOutException(f"no message arrived from the log for {self._options.timeout_s:g} s")
         return message
 
     def _lost(self, error: Exception) -> None:
-        """The connection is of no use any more: try again. Raises StreamReadError if that has been done for long."""
+        """Drop the connection, to try again. Raises StreamReadError after `timeout_s` without progress."""
         self.close()
         if time.monotonic() - self._progress_at > self._options.timeout_s:
             raise StreamReadError(
@@ -174,9 +175,9 @@ class LogReader:
 
 
 def _rest(wanted: LogRange, chunk: list[Message], has_messages: bool) -> LogRange:
-    """What of a range is left when this has come."""
+    """Return the rest of a range after a chunk of messages."""
     place = next((message.bookmark for message in reversed(chunk) if message.bookmark), None)
-    # Before the first message of a range that begins with it, an acknowledgement tells of what is before the range.
+    # Before the first message of a range that includes its start, an acknowledgement has a position before the range.
     if place is None or place == EPOCH or (wanted.inclusive and not has_messages):
         return wanted
     return LogRange(place, wanted.end)

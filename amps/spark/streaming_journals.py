@@ -1,17 +1,17 @@
 """A stream from a journal directory, beside a running server or without one.
 
-An offset, as it stands in the checkpoint:
+An offset in the checkpoint:
 
     {"bookmark": "38212|42|", "bookmark_at": 81616, "position": 81920, "cuts": [4096, 40960, 81920]}
 
-`position` is the log position at which the micro-batch ends and the next begins; `bookmark` is the last message before
-it, or one of the last, and `bookmark_at` its own position; both are null if none is known. `cuts` are the positions
-between which its tasks read; the first one is that of the first row, so that it is known to be gone if it is gone. An
+`position` is the log position at which the micro-batch ends and the next begins. `bookmark` is the last message before
+it, or one of the last, and `bookmark_at` is its position; both are null if none is known. `cuts` are the positions
+between which its tasks read. The first one is the position of the first row, so that its removal is detected. An
 empty micro-batch has no cuts.
 
 Positions stay the same when journals are archived and compressed. When journals are removed, the log begins at a higher
-one. Another log in the place of this one has other bookmarks: when a query is started again, the bookmark of its offset
-must be where it was.
+position. Another log at the same place has other bookmarks: when a query is started again, the bookmark of its offset
+must be at the same position.
 """
 
 import itertools
@@ -33,17 +33,17 @@ from amps.spark.streaming_reader import LogStreamReader, Offset
 
 PLACES = ("position", "bookmark")
 Place = tuple[int, str | None]
-"""Of a record: log position and bookmark."""
+"""The place of a record: log position and bookmark."""
 SPLIT_BYTES = 8 << 20
-"""A file without an index is entered at most about so far before what is wanted of it."""
+"""Size of splits: reading of a file without an index starts at most about this far before the selected range."""
 PART_BYTES_MIN = 4096
-"""What the option `partitions` cuts is not smaller."""
+"""The minimum size of a part with the option `partitions`."""
 TAIL_BYTES = 1 << 20
-"""In which the last bookmark before an end is looked for."""
+"""The range before an end that is searched for its last bookmark."""
 
 
 class SplitsPartition(InputPartition):  # type: ignore[misc, unused-ignore]
-    """What one task reads: maybe nothing."""
+    """The splits of one task; possibly none."""
 
     def __init__(self, number: int, splits: tuple[Split, ...], selection: Selection) -> None:
         super().__init__(number)
@@ -59,16 +59,16 @@ class JournalStreamReader(LogStreamReader):
         super().__init__(options.messages_max)
         self._options = options
         self._columns = columns
-        # Of a journal in use a part is found by going through it in steps of this size.
+        # Parts of a journal in use are found by reading it in steps of this size.
         self._read = replace(options.read, split_bytes=min(options.read.split_bytes, SPLIT_BYTES))
         self._target: int | None = None
         self._passed: tuple[int, int] | None = (
-            None  # behind the first position nothing is wanted up to the second
+            None  # no matching records from the first position up to the second
         )
         self._checked = False
 
     def first_offset(self) -> Offset:
-        """Where the option `start` says. Raises ValueError for a bookmark that is not in the log."""
+        """Return the offset of the option `start`. Raises ValueError for a bookmark that is not in the log."""
         start = self._options.start
         self._checked = True
         if start.message is not None:
@@ -85,8 +85,9 @@ class JournalStreamReader(LogStreamReader):
         return self.end_offset()
 
     def next_offset(self, start: Offset, messages_max: int | None) -> Offset | None:
-        """The range behind `start`, to the end of the log or of the limits. Raises StreamReadError, LogDamaged,
-        OSError.
+        """Return the range after `start`, up to the end of the log or to the limits.
+
+        Raises StreamReadError, LogDamaged, OSError.
         """
         begin = _position(start)
         bounds = log_bounds(self._read)
@@ -118,7 +119,7 @@ class JournalStreamReader(LogStreamReader):
         return {**_offset(end, last), "cuts": self._cuts(first[0], end)}
 
     def passed_offset(self, start: Offset) -> Offset:
-        """Up to where nothing is wanted."""
+        """Return the offset up to which no records match."""
         begin = _position(start)
         if self._passed is None or self._passed[0] != begin or self._passed[1] == begin:
             return start
@@ -126,7 +127,7 @@ class JournalStreamReader(LogStreamReader):
         return {**_offset(end, self._bookmark_before(begin, end)), "cuts": []}
 
     def end_offset(self) -> Offset:
-        """Where the log ends now."""
+        """Return the current end of the log."""
         bounds = log_bounds(self._read)
         if bounds is None:
             return _offset(0)
@@ -134,12 +135,12 @@ class JournalStreamReader(LogStreamReader):
         return _offset(end, self._bookmark_before(bounds.first, end))
 
     def set_target(self) -> None:
-        """Where the log ends now."""
+        """Set the current end of the log as the end of the stream."""
         bounds = log_bounds(self._read)
         self._target = 0 if bounds is None else self._end(bounds)
 
     def plan(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """As the offset says. Raises StreamReadError, LogDamaged, OSError."""
+        """Return the partitions of the offset. Raises StreamReadError, LogDamaged, OSError."""
         cuts = end.get("cuts")
         if cuts is None:
             cuts = sorted({_position(start), _position(end)})
@@ -149,12 +150,12 @@ class JournalStreamReader(LogStreamReader):
             skipped_in_planning(plan.skipped, self._read.report)
             partitions.append(SplitsPartition(number, tuple(plan.splits), plan.selection))
         if cuts and cuts[0]:
-            # After the planning: a journal that is removed from now on is missed by who reads it.
+            # Checked after the planning: the task that reads a journal detects a later removal.
             self._check_begins(cuts[0], log_bounds(self._read))
         return partitions
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
-        """In a task: the rows of its range. Raises LogDamaged, OSError."""
+        """In a task: return the rows of its range. Raises LogDamaged, OSError."""
         assert isinstance(partition, SplitsPartition)
         read = self._read
         fields = None
@@ -173,14 +174,14 @@ class JournalStreamReader(LogStreamReader):
     def _end(self, bounds: Bounds) -> int:
         end = bounds.durable
         if not end:
-            # Nothing says how far the log is durable: it ends with its last record.
+            # The durable position is not known: the log ends with its last record.
             end = bounds.newest
             for position, _ in self._places(Selection().with_positions(bounds.newest)):
                 end = position + 1
         return end if self._target is None else min(end, self._target)
 
     def _places(self, selection: Selection) -> Iterator[Place]:
-        """Position and bookmark of what is selected, in the order of the log."""
+        """Yield position and bookmark of the selected records, in the order of the log."""
         if selection.is_empty:
             return
         plan = make_plan(self._read, selection)
@@ -195,14 +196,14 @@ class JournalStreamReader(LogStreamReader):
                 yield from zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
 
     def _bookmark_before(self, first: int, end: int) -> Place | None:
-        """The last message before a position that has a bookmark, if it is not far from it."""
+        """Return the last message with a bookmark before a position, if it is within TAIL_BYTES."""
         last = None
         for place in self._places(Selection().with_positions(max(first, end - TAIL_BYTES), end)):
             last = last if place[1] is None else place
         return last
 
     def _cuts(self, first: int, end: int) -> list[int]:
-        """From the first position to the end, in parts of about the same size."""
+        """Return positions that cut the range into parts of about the same size."""
         size = end - first
         parts = self._options.partitions
         by_size = -(-size // self._options.read.split_bytes)
@@ -211,7 +212,7 @@ class JournalStreamReader(LogStreamReader):
         return [first + size * part // parts for part in range(parts)] + [end]
 
     def _check(self, start: Offset, bounds: Bounds) -> None:
-        """That the log is still the one of the offset, and nothing of it is gone. Raises StreamReadError."""
+        """Check that the log is the one of the offset, and that no part was removed. Raises StreamReadError."""
         begin, bookmark, at = _position(start), start.get("bookmark"), start.get("bookmark_at")
         if begin:
             self._check_begins(begin, bounds)
@@ -237,7 +238,7 @@ class JournalStreamReader(LogStreamReader):
             )
 
     def _position_of(self, message: tuple[int, int]) -> int:
-        """Log position of a message. Raises ValueError if it is not in the log."""
+        """Return the log position of a message. Raises ValueError if it is not in the log."""
         options = replace(self._read, first_message=Message(*message, True))
         try:
             plan = make_plan(options, Selection())

@@ -1,49 +1,52 @@
-"""Options of `spark.readStream.format("amps")`, checked. Every error is a ValueError of one sentence.
+"""The options of `spark.readStream.format("amps")`, and their checks. Every error is a ValueError of one sentence.
 
 A stream follows a live server (option `uri`) or a journal directory (option `path`). Both take:
 
 | option | | meaning |
 | --- | --- | --- |
-| `topic` | of a server: required | only this topic; an expression if it has regex characters, as in a subscription |
-| `start` | `epoch` | where a new query begins: `epoch` (the first message there is), `now`, a bookmark, or a time |
-| `max_messages_per_batch` | no limit | at most so many rows in a micro-batch |
-| `partitions` | see below | into how many tasks a micro-batch is cut at most |
+| `topic` | required for a server | only this topic; an expression if it has regex characters, as in a subscription |
+| `start` | `epoch` | the start of a new query: `epoch` (the first message in the log), `now`, a bookmark, or a time |
+| `max_messages_per_batch` | no limit | maximum number of rows in a micro-batch |
+| `partitions` | see below | maximum number of tasks of a micro-batch |
 | `schema` | | fields of the payloads as a column `data`: a DDL text |
 
-`start` counts for a new query only: one that has a checkpoint goes on where it was. After a bookmark, or a time
-(`YYYYmmddTHHMMSS`, UTC, with a fraction or without; not in the future), is what is later than it
-(transaction_log.md §5.2). The default is the epoch, so that a stream begins with what a batch read would give.
+`start` applies to a new query only: a query with a checkpoint continues where it was. With a bookmark, or a time
+(`YYYYmmddTHHMMSS`, UTC, with or without a fraction; not in the future), the query begins with the messages after it
+(transaction_log.md §5.2). The default is the epoch, so that a stream begins with the rows of a batch read.
 
-Of a server:
+Options of a stream from a server:
 
 | option | | meaning |
 | --- | --- | --- |
 | `uri` | required | connection string, `tcp://user:password@host:port/amps/json`; `tcps` for TLS |
-| `message_type` | | where the URI names none |
+| `message_type` | | if the URI has none |
 | `filter` | | the server sends only messages for which this expression holds |
 | `client_name` | `spark` | first part of the names under which the query connects |
 | `timeout_s` | 60 | seconds without any progress (of connecting, of reading) after which a read fails |
 | `partitions` | 1 | |
 
-The server tells of a message its bookmark (with it the sequence), time, topic and payload; the message type is that
-of the connection and the kind always `publish`. The columns `position`, `publisher` and `expiration` are null.
+The server sends with a message its bookmark (which contains the sequence), time, topic and payload. The message type is
+the one of the connection and the kind always `publish`. The columns `position`, `publisher` and `expiration` are null.
 
-Of a journal directory the options `archive`, `instance`, `kind`, `on_damage`, `split_bytes` and `report` are those of
-a batch read (`amps.spark.options`), all columns have the same values, and there is one option more:
+For a journal directory the options `archive`, `instance`, `kind`, `on_damage`, `split_bytes` and `report` are those of
+a batch read (`amps.spark.options`). All columns have the same values, and there is one more option:
 
 | option | | meaning |
 | --- | --- | --- |
-| `max_bytes_per_batch` | no limit | at most about so many bytes of the log, from the first row on, in a micro-batch |
+| `max_bytes_per_batch` | no limit | approximate maximum of bytes of the log in a micro-batch, from its first row on |
 
-Without `partitions` a task reads about `split_bytes`, 128 MiB if that is not given.
+Without `partitions` a task reads about `split_bytes`, by default 128 MiB.
 
-What it costs. Of a server: a micro-batch of one partition without a limit takes the driver two short requests. A
-limit, or more than one partition, makes the driver read the messages of a micro-batch once itself, to count them; it
-keeps none of them, but they cross the network twice. Of a directory, a limit of messages makes the driver read the
-log once itself, in compiled code; a limit of bytes, or none, takes a look at the first row and the last ones. While
-nothing matches, what has been looked through is not looked through again, and once a minute an empty micro-batch
-moves the query past it. A query that has caught up looks once a second at least. An executor reads a server's messages
-one by one in Python; a directory is read as fast as by a batch read, and beside the server is the better way for much.
+Costs, server: a micro-batch of one partition without a limit needs two short requests of the driver. With a limit, or
+more than one partition, the driver itself reads the messages of a micro-batch once to count them. It
+keeps none of them, but they cross the network twice. An executor reads the messages one by one in Python.
+
+Costs, directory: with a limit of messages the driver itself reads the log once, in compiled code. With a limit of
+bytes, or none, it reads the first row and the last ones. Executors read as fast as in a batch read. For large amounts
+of data, reading the directory beside the server is faster.
+
+In both cases, a range without matching messages is read only once: once a minute an empty micro-batch moves the query
+past it. A query that has caught up checks for new messages at least once a second.
 """
 
 from collections.abc import Mapping
@@ -73,21 +76,21 @@ PARTITIONS_MAX = 1000
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where a new query begins. `text`: as in a bookmark subscription: EPOCH, NOW, a bookmark or a time."""
+    """The start of a new query. `text`, as in a bookmark subscription: EPOCH, NOW, a bookmark or a time."""
 
     text: str
     message: tuple[int, int] | None = None
-    """(publisher id, sequence), of a bookmark."""
+    """(publisher id, sequence) if the start is a bookmark."""
     time_us: int | None = None
-    """UNIX microseconds, of a time."""
+    """UNIX microseconds if the start is a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """Of a stream from a live server."""
+    """The options of a stream from a live server."""
 
     uri: str
-    """With a message type, if one was given."""
+    """The connection string, with the message type if one was given."""
     topic: str
     filter: str | None
     start: Start
@@ -99,11 +102,11 @@ class ServerOptions:
 
     @property
     def message_type(self) -> str | None:
-        """Of all messages; None: whatever the transport has."""
+        """The message type of all messages; None: the one of the transport."""
         return parse_uri(self.uri).message_type
 
     def with_schema(self, schema: str | None) -> "ServerOptions":
-        """With these fields of the column `data`."""
+        """Return the options with these fields of the column `data`."""
         return replace(self, schema=schema)
 
     @property
@@ -114,7 +117,7 @@ class ServerOptions:
 
 @dataclass(frozen=True, slots=True)
 class JournalOptions:
-    """Of a stream from a journal directory."""
+    """The options of a stream from a journal directory."""
 
     read: ReadOptions
     start: Start
@@ -124,11 +127,11 @@ class JournalOptions:
 
     @property
     def schema(self) -> str | None:
-        """Of the column `data`."""
+        """The schema of the column `data`."""
         return self.read.schema
 
     def with_schema(self, schema: str | None) -> "JournalOptions":
-        """With these fields of the column `data`."""
+        """Return the options with these fields of the column `data`."""
         return replace(self, read=replace(self.read, schema=schema))
 
 

@@ -1,7 +1,7 @@
-"""Ranges of a log by bookmarks, and cutting what was counted into several.
+"""Ranges of a log by bookmarks, and cutting a sequence of messages into several ranges.
 
-A micro-batch is a list of ranges, one per task, that its offset carries (`amps.spark.streaming_server`). A range is
-what bookmark subscriptions take (transaction_log.md §5.3): `[a:b]` from the message a to the message b, `(a:b]` without
+A micro-batch is a list of ranges, one per task, in its offset (`amps.spark.streaming_server`). Ranges have the
+form of bookmark subscriptions (transaction_log.md §5.3): `[a:b]` from the message a to the message b, `(a:b]` without
 a.
 """
 
@@ -13,19 +13,19 @@ MARKS_MAX = 4096
 
 @dataclass(frozen=True, slots=True)
 class LogRange:
-    """From one point of the log to another one, which belongs to it."""
+    """A range from one point of the log to another one, which is included."""
 
     begin: str
     end: str
     inclusive: bool = False
-    """Whether `begin` belongs to it."""
+    """Whether `begin` is included."""
 
     def __str__(self) -> str:
         return f"{'[' if self.inclusive else '('}{self.begin}:{self.end}]"
 
     @classmethod
     def parse(cls, text: str) -> "LogRange":
-        """What `str` gives. Raises ValueError."""
+        """Parse the result of `str`. Raises ValueError."""
         begin, colon, end = text[1:-1].partition(":")
         if text[:1] not in ("[", "(") or text[-1:] != "]" or not colon or not begin or not end:
             raise ValueError(f"{text[:100]!r} is no range of a log")
@@ -33,10 +33,10 @@ class LogRange:
 
 
 class Cutter:
-    """Counts messages, and remembers the bookmarks of some, evenly spread: enough to cut anywhere, whatever comes.
+    """Counts messages, and stores the bookmarks of some, evenly spread, at which the sequence can be cut.
 
-    Bounded: of each `_stride` messages the last one is a mark; when there are too many marks, every other one is
-    forgotten.
+    The memory is bounded: the last one of each `_stride` messages is a mark; if there are too many marks, every other
+    one is removed.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Cutter:
         self._marks: list[str] = []
 
     def add(self, bookmark: str) -> None:
-        """The next message of the log."""
+        """Add the next message of the log."""
         self.count += 1
         self.last = bookmark
         if self.first is None:
@@ -59,7 +59,7 @@ class Cutter:
                 self._stride *= 2
 
     def ranges(self, parts_max: int) -> list[LogRange]:
-        """All that was counted, from the first message to the last, in parts of about as many messages each."""
+        """Return ranges that cover all added messages, with about the same number of messages each."""
         if self.first is None or self.last is None:
             return []
         parts = min(parts_max, self.count)

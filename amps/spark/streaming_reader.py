@@ -1,9 +1,9 @@
-"""What streams from servers and from journal directories have in common: when there is a micro-batch, and Spark's ways.
+"""The common part of streams from servers and from journal directories: pacing of micro-batches, and Spark's interface.
 
-From 4.2 on PySpark tells a source where a micro-batch begins, asks it for a limit, and knows sources that end with
-what there is (`Trigger.AvailableNow`). In earlier ones the source remembers where it was. Before it knows (for the
-first micro-batch of a query, and after a restart if the one before was complete), it goes to the end of the log,
-without the limit and in one task; and with `Trigger.AvailableNow` a query ends after one micro-batch.
+From 4.2 on PySpark passes the start of a micro-batch and a limit to a source, and supports sources that end with the
+existing data (`Trigger.AvailableNow`). In earlier versions the source itself stores its last offset. Without one (for
+the first micro-batch of a query, and after a restart if the one before was complete), it goes to the end of the log,
+without the limit and in one task. With `Trigger.AvailableNow` a query then ends after one micro-batch.
 """
 
 import time
@@ -19,20 +19,20 @@ except ImportError:  # PySpark 4.0 and 4.1
     ReadAllAvailable = ReadMaxRows = None  # type: ignore[misc, assignment, unused-ignore]
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """Nothing, where Spark does not know of it."""
+        """An empty substitute for versions of Spark without this class."""
 
 
 Offset = dict[str, Any]
 
 IDLE_ADVANCE_S = 60.0
-"""So often an empty micro-batch moves a query past what it does not want."""
+"""Interval at which an empty micro-batch moves a query past records that do not match."""
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0
-"""Between two looks that find nothing; the pause grows. Spark asks every ten milliseconds."""
+"""The longest pause between two checks without result; the pause grows up to it. Spark polls every ten milliseconds."""
 
 
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc, unused-ignore]
-    """Made on the driver, where it finds out what a micro-batch is, and once more for executors, which `read`."""
+    """Determines micro-batches on the driver; a pickled copy on the executors reads them (`read`)."""
 
     def __init__(self, messages_max: int | None) -> None:
         self._messages_max = messages_max
@@ -44,40 +44,40 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
 
     @abstractmethod
     def first_offset(self) -> Offset:
-        """Where a new query begins."""
+        """Return the start of a new query."""
 
     @abstractmethod
     def next_offset(self, start: Offset, messages_max: int | None) -> Offset | None:
-        """Where the next micro-batch ends, which has rows; None if there are none."""
+        """Return the end of the next micro-batch with rows; None if there are no rows."""
 
     @abstractmethod
     def passed_offset(self, start: Offset) -> Offset:
-        """After `next_offset` has found nothing: how far it has looked, as the end of an empty micro-batch."""
+        """After `next_offset` has found no rows: return the offset it has read up to, to end an empty micro-batch."""
 
     @abstractmethod
     def end_offset(self) -> Offset:
-        """The end of the log, for who does not know where the micro-batch begins."""
+        """Return the end of the log, as the end of a micro-batch whose start is not known."""
 
     @abstractmethod
     def set_target(self) -> None:
-        """From now on the log ends where it ends now."""
+        """Set the current end of the log as the end of the stream."""
 
     def initialOffset(self) -> Offset:
-        """Where a new query begins. Raises StreamReadError, and what reading a log raises."""
+        """Return the start of a new query. Raises StreamReadError, and the exceptions of reading a log."""
         self._last = self.first_offset()
         return self._last
 
     def getDefaultReadLimit(self) -> Any:
-        """As the options say."""
+        """Return the limit in the options."""
         return ReadAllAvailable() if self._messages_max is None else ReadMaxRows(self._messages_max)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """The query ends where the log ends now."""
+        """Make the query end at the current end of the log."""
         self.set_target()
         self._finite = True
 
     def latestOffset(self, start: Offset | None = None, limit: Any = None) -> Offset:
-        """Where the next micro-batch ends; `start` itself if there is none. Raises as `initialOffset`."""
+        """Return the end of the next micro-batch; `start` if there is none. Raises the same as `initialOffset`."""
         start = self._last if start is None else start
         if start is None:
             return self.end_offset()
@@ -99,14 +99,14 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
         return found
 
     def commit(self, end: Offset) -> None:
-        """A micro-batch is done. There is nothing to release: the log is the server's."""
+        """Called after a micro-batch. There is nothing to release: the log belongs to the server."""
         self._last = end if self._last is None else self._last
 
     @abstractmethod
     def plan(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """The tasks of a micro-batch: the same ones whenever it is asked."""
+        """Return the tasks of a micro-batch; each call returns the same ones."""
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """One per task, in the order of the log. Raises as `initialOffset`."""
-        self._last = end  # PySpark 4.0 and 4.1 ask for the first end before they ask for the beginning
+        """Return a partition per task, in the order of the log. Raises the same as `initialOffset`."""
+        self._last = end  # PySpark 4.0 and 4.1 request the first end before the start
         return self.plan(start, end)

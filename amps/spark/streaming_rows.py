@@ -1,6 +1,6 @@
-"""Messages of a live server as Arrow batches with the columns of a batch read.
+"""Conversion of a live server's messages to Arrow batches with the columns of a batch read.
 
-What the protocol does not tell is null: position, publisher, expiration (`amps.spark.streaming_options`).
+Values that the protocol does not carry are null: position, publisher, expiration (`amps.spark.streaming_options`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -15,7 +15,7 @@ from amps.spark.payload_fields import rows_at_once
 from amps.spark.reading import ARROW_TYPES, BATCH_BYTES_MAX, DATA_COLUMN
 
 _SEQUENCE_MAX = 2**63 - 1
-"""Of the column; larger ones are null, as in a batch read."""
+"""Maximum value of the column; larger sequences are null, as in a batch read."""
 
 
 def _sequence(message: Message) -> int | None:
@@ -37,7 +37,7 @@ _VALUES: Mapping[str, Callable[[Message], Any]] = {
 
 
 class MessageRows:
-    """Makes batches of these columns, in this order. `fields`: of the column `data`, as `parse_ddl` gives them."""
+    """Builds batches of these columns, in this order. `fields`: the fields of `data`, as `parse_ddl` returns them."""
 
     def __init__(
         self, columns: tuple[str, ...], message_type: str | None, fields: tuple[Any, ...] | None
@@ -53,7 +53,7 @@ class MessageRows:
                 self._reader = FieldColumns(message_type, fields)
 
     def batches(self, chunks: Iterable[list[Message]]) -> Iterator[pyarrow.RecordBatch]:
-        """All messages, in their order; each batch bounded in rows and, but for its last message, in bytes."""
+        """Yield batches of all messages, in order; rows and, except for the last message, bytes of each are bounded."""
         held: list[Message] = []
         size = 0
         for chunk in chunks:

@@ -1,17 +1,17 @@
-"""A stream from a live server: which ranges of its log a micro-batch is, and reading them.
+"""A stream from a live server: choosing the ranges of its log for a micro-batch, and reading them.
 
-An offset, as it stands in the checkpoint:
+An offset in the checkpoint:
 
     {"bookmark": "38212|42|", "ranges": ["[38212|1|:771|9|]", "(771|9|:38212|42|]"], "reader": "5f2a9c10"}
 
-`bookmark` is where the micro-batch ends and the next begins: a message, or before the first micro-batch `0` (the
-epoch) or a time. `ranges` are those of its tasks, which they subscribe to as they stand here. The first one begins with
-the first message that is wanted, so that it is known to be gone if it is gone, even where the query began with the
-epoch. Every range has at least one message; an empty micro-batch has no ranges. `reader` tells the connections of this
-query from those of others.
+`bookmark` is the end of the micro-batch and the start of the next: a message, or before the first micro-batch `0` (the
+epoch) or a time. `ranges` are the ranges of its tasks; the tasks subscribe to them literally. The first one begins with
+the first matching message, so that its removal is detected, even if the query began with the
+epoch. Every range has at least one message; an empty micro-batch has no ranges. `reader` distinguishes the connections
+of this query from those of others.
 
-The driver finds the end with requests that carry little: `now` tells the end of the log, a range with `top_n` 1 whether
-there is anything. Where messages must be counted, for a limit or for cuts, it reads them and keeps their count and a
+The driver finds the end with small requests: `now` returns the end of the log, and a range with `top_n` 1 shows whether
+there is a message. If messages must be counted, for a limit or for cuts, it reads them and keeps their count and a
 few bookmarks.
 """
 
@@ -56,16 +56,16 @@ class ServerStreamReader(LogStreamReader):
         self._log: LogReader | None = None
         self._target: str | None = None
         self._passed: tuple[str, str] | None = (
-            None  # behind the first bookmark nothing is wanted up to the second
+            None  # no matching messages from the first bookmark up to the second
         )
 
     def first_offset(self) -> Offset:
-        """Where the option `start` says; `now` is the last message there is now."""
+        """Return the offset of the option `start`; `now` is the current last message."""
         start = self._options.start
         return self._offset(self._driver().now() if start.text == NOW else start.text)
 
     def next_offset(self, start: Offset, messages_max: int | None) -> Offset | None:
-        """The range behind `start`: to the end of the log, or of so many messages. Raises StreamReadError."""
+        """Return the range after `start`, up to the end of the log or to `messages_max`. Raises StreamReadError."""
         begin = self._bookmark(start)
         if self._log is None:
             self._reader = str(start.get("reader", self._reader))
@@ -79,7 +79,7 @@ class ServerStreamReader(LogStreamReader):
         if found.first is None:
             self._passed = begin, log.reached or looked_at
             if read_message_bookmark(looked_at) is None:
-                # What a range that begins with a time says last may not be durable yet. When this is known, it is.
+                # The last position of a range that begins with a time may not be durable yet. After `now` it is.
                 log.now()
             return None
         if counts:
@@ -88,22 +88,22 @@ class ServerStreamReader(LogStreamReader):
         return self._offset(end, [LogRange(found.first, end, True)])
 
     def passed_offset(self, start: Offset) -> Offset:
-        """Up to where nothing is wanted."""
+        """Return the offset up to which no messages match."""
         begin = self._bookmark(start)
         if self._passed is None or self._passed[0] != begin or self._passed[1] == begin:
             return start
         return self._offset(self._passed[1])
 
     def end_offset(self) -> Offset:
-        """The last message of the log, and no ranges: they are found out when the beginning is known."""
+        """Return the last message of the log, without ranges: they are computed when the start is known."""
         return {"bookmark": self._driver().now(), "reader": self._reader}
 
     def set_target(self) -> None:
-        """The last message there is now."""
+        """Set the current last message as the end of the stream."""
         self._target = self._driver().now()
 
     def plan(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """As the offset says. Raises StreamReadError."""
+        """Return the partitions of the offset. Raises StreamReadError."""
         begin, stop = self._bookmark(start), self._bookmark(end)
         ranges = end.get("ranges")
         if ranges is None:
@@ -112,7 +112,7 @@ class ServerStreamReader(LogStreamReader):
         return [RangePartition(number, wanted, reader) for number, wanted in enumerate(ranges)]
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
-        """In a task: the messages of its range. Raises StreamReadError."""
+        """In a task: return the messages of its range. Raises StreamReadError."""
         assert isinstance(partition, RangePartition)
         options = self._options
         fields = None
@@ -126,7 +126,7 @@ class ServerStreamReader(LogStreamReader):
             log.close()
 
     def stop(self) -> None:
-        """The query is over."""
+        """Close the driver's connection at the end of the query."""
         if self._log is not None:
             self._log.close()
 
@@ -136,8 +136,8 @@ class ServerStreamReader(LogStreamReader):
         return self._log
 
     def _name_of_task(self, partition: RangePartition) -> str:
-        """Attempts that may run at a time have names of their own. There are few of them altogether: a server keeps
-        the names it has seen.
+        """Return the client name of a task. Attempts that may run at the same time have different names. The total
+        number of names is small, because a server keeps all names it has seen.
         """
         task = TaskContext.get()
         place = f"{partition.number}.{0 if task is None else task.attemptNumber()}"

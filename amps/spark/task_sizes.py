@@ -1,16 +1,16 @@
-"""How much of a log one task of Spark reads, where the option `split_bytes` does not say.
+"""The size of a Spark task, in bytes of the log, without the option `split_bytes`.
 
-A task costs 10 to 30 ms besides what it reads, in the JVM and in Python, as much as reading 30,000 messages. So tasks
-are large where there is much to read, but each core gets several, for they do not all take as long. How many cores
-there are only the driver knows, and plans are made in a process that Spark starts for it: `register` has the number put
-among the environment variables of Spark's Python processes. Without it a cluster of some size is assumed.
+A task has an overhead of 10 to 30 ms in the JVM and in Python, as much as reading 30,000 messages. So tasks
+are large if there is much to read, but each core gets several, because their durations differ. Only the driver knows
+the number of cores, and planning runs in a process that Spark starts for it. So `register` passes the number
+in the environment of Spark's Python processes. Without it a fixed number is assumed.
 """
 
 import os
 from collections.abc import Mapping, MutableMapping
 
 PARALLELISM = "AMPS_SPARK_PARALLELISM"
-"""The environment variable: tasks that run at the same time."""
+"""The environment variable with the number of tasks that run at the same time."""
 PARALLELISM_ASSUMED = 32
 PARALLELISM_DIGITS_MAX = 9
 TASKS_PER_CORE = 4
@@ -19,12 +19,12 @@ TASK_BYTES_MAX = 512 << 20
 
 
 def tell_parallelism(environment: MutableMapping[str, str], parallelism: int) -> None:
-    """Put it where plans find it; what somebody has put there stays."""
+    """Set the environment variable that planning reads, unless it is already set."""
     environment.setdefault(PARALLELISM, str(parallelism))
 
 
 def task_bytes(total: int, environment: Mapping[str, str] = os.environ) -> int:
-    """About how much each task is to read, of so many bytes."""
+    """Return the approximate number of bytes per task, for a read of `total` bytes."""
     told = environment.get(PARALLELISM, "")
     known = told.isascii() and told.isdigit() and len(told) <= PARALLELISM_DIGITS_MAX
     parallelism = int(told) if known else PARALLELISM_ASSUMED

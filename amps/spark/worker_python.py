@@ -1,8 +1,8 @@
-"""Which Python runs the processes that Spark starts: it must be one that has this package, PySpark and pyarrow.
+"""The Python of the processes that Spark starts: it must have this package, PySpark and pyarrow.
 
-Spark's JVM starts them, and takes `PYSPARK_DRIVER_PYTHON`, else `PYSPARK_PYTHON`, of its own environment, else the
-first `python3` on its PATH. In a virtual environment that is not activated that is the system's Python, which has no
-such package. The JVM inherits the environment of the process that starts it: what is set later comes too late.
+Spark's JVM starts these processes. It uses `PYSPARK_DRIVER_PYTHON`, else `PYSPARK_PYTHON`, of its own environment, else
+the first `python3` on its PATH. If a virtual environment is not activated, this is the system's Python, which lacks
+the packages. The JVM inherits the environment of the process that starts it: later changes have no effect.
 """
 
 import os
@@ -25,17 +25,17 @@ _LOOK = (
 
 
 class WrongPython(RuntimeError):
-    """Spark's Python processes cannot run the data source; the text is one sentence that says what to set."""
+    """Spark's Python processes cannot run the data source; the text is one sentence with the variable to set."""
 
 
 def use_this_python() -> None:
-    """Sessions that start their JVM from now on run this Python, unless the user has set another one."""
+    """Make sessions that start their JVM from now on use this Python, unless the user has set another one."""
     if sys.executable:
         os.environ.setdefault(WORKER_VARIABLE, sys.executable)
 
 
 def check_python(context: "SparkContext") -> None:
-    """Raise WrongPython if the Python that this session's JVM starts lacks what the data source needs."""
+    """Raise WrongPython if the Python that this session's JVM starts lacks a package or has another version."""
     jvm: Any = context._jvm
     environment: dict[str, str] = dict(jvm.System.getenv())
     variable = next((name for name in (DRIVER_VARIABLE, WORKER_VARIABLE) if name in environment), None)
@@ -53,11 +53,11 @@ def check_python(context: "SparkContext") -> None:
 
 
 def _fault(command: str, environment: dict[str, str]) -> str | None:
-    """What is wrong with this Python, as the end of a sentence; None if nothing is."""
+    """Return the fault of this Python, as the end of a sentence; None if it can be used."""
     path = shutil.which(command, path=environment.get("PATH"))
     if path is None:
         return "there is no such command"
-    # Not the files that links lead to: the Python of an environment is a link to the one it was made of.
+    # Links are not resolved: the Python of a virtual environment is a link to its base Python.
     if os.path.abspath(path) == os.path.abspath(sys.executable):
         return None
     try:

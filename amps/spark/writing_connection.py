@@ -1,8 +1,8 @@
-"""A task's connection: made again for as long as the server may be away.
+"""The connection of a task: attempts to connect are repeated while the server is not available.
 
-A server that is restarted refuses connections for a while, and one that loses a process drops them. Neither is a
-reason to fail a task, so connecting is tried again with growing pauses until `timeout_s` have passed. What will not
-change by waiting (a malformed URI, a refused logon, a wrong message type) fails at once.
+A server that is restarted refuses connections for a while, and one that loses a process drops them. A task does not
+fail because of that: it repeats the attempt with growing pauses until `timeout_s` have passed. Permanent
+errors (a malformed URI, a refused logon, a wrong message type) are raised at once.
 """
 
 import random
@@ -24,16 +24,16 @@ FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 2.0
 
 PASSING = (ConnectionRefusedException, DisconnectedException, StreamException, TimedOutException)
-"""What may be over when it is tried again."""
+"""The temporary errors, after which another attempt may succeed."""
 
 
 def log_on(client: Client, timeout_s: float) -> Message:
-    """Connect and log on, if need be again and again; the logon's acknowledgement. WriteError if it cannot be done."""
+    """Connect and log on, with repeated attempts; return the logon's acknowledgement. Raises WriteError on failure."""
     deadline = time.monotonic() + timeout_s
     pause_s = FIRST_PAUSE_S
     while True:
         try:
-            client.disconnect(timeout=0)  # what was not sent is in the store
+            client.disconnect(timeout=0)  # unsent messages are in the store
             client.connect()
             return client.logon()
         except PASSING as error:
@@ -45,14 +45,14 @@ def log_on(client: Client, timeout_s: float) -> Message:
             raise WriteError(f"the server refuses the logon: {error}") from error
         except AMPSException as error:
             raise WriteError(f"cannot log on to the server: {error}") from error
-        # At random, so that two attempts of one task, which take the client name from one another, do not do so
-        # in step.
+        # A random pause, so that two attempts of one task, which take the client name from each other, do not
+        # reconnect in step.
         time.sleep(pause_s * random.uniform(0.5, 1.0))
         pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
 
 def check_recorded(client: Client, topic: str) -> None:
-    """WriteError if no transaction log records this topic: nothing could keep its messages from coming twice."""
+    """Raise WriteError if no transaction log records this topic: its messages could then be published twice."""
     try:
         client.bookmark_subscribe(topic, "0|1|", non_regex_topic=True).close()
     except PASSING:

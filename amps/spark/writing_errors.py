@@ -1,8 +1,8 @@
-"""What goes wrong while writing to a server, in words for whoever runs the job."""
+"""Errors of writing to a server, with texts for the operator of the job."""
 
 
 class WriteOptionError(ValueError):
-    """Options or columns that cannot be written; found on the driver, before anything is published."""
+    """Invalid options or columns; raised on the driver, before anything is published."""
 
 
 class WriteError(RuntimeError):

@@ -1,23 +1,23 @@
-"""Options and columns of a write, checked on the driver before anything is published.
+"""The options and columns of a write, checked on the driver before anything is published.
 
-Options, of `df.write.format("amps")` and `df.writeStream.format("amps")` alike if nothing else is said:
+Options; they apply to `df.write.format("amps")` and `df.writeStream.format("amps")` unless noted:
 
 | option | | meaning |
 | --- | --- | --- |
 | `uri` | required | connection string, `tcp://user:password@host:port/amps/json` |
-| `message_type` | | where the URI names none; without it, `json` for columns, else that of the transport |
-| `topic` | this or a column `topic` | where all rows go |
+| `message_type` | | if the URI has none; default: `json` for columns, else the one of the transport |
+| `topic` | this or a column `topic` | the topic of all rows |
 | `client_name` | `spark` | first part of the publishers' names; required with `run_id` and `run_number` |
-| `run_id` | batch only, random | names this write: the same rows written again under it are not published twice |
-| `run_number` | batch only | the same by a number that rises from write to write, 0 to 2**31 - 1 |
-| `verify` | `all` | what a repeated task compares with its rows: `all` that are there, the `last`, or `none` |
-| `unrecorded` | `refuse` | `allow`: also topics that no transaction log records, at the price of exactly once |
+| `run_id` | batch only, random | name of this write: the same rows written again under it are not published twice |
+| `run_number` | batch only | like `run_id`, a number that rises from write to write, 0 to 2**31 - 1 |
+| `verify` | `all` | the existing rows that a repeated task compares with its own: `all`, the `last`, or `none` |
+| `unrecorded` | `refuse` | `allow`: also topics that no transaction log records; rows may be lost or come twice |
 | `timeout_s` | 60 | seconds without any progress (of connecting, of acknowledgements) after which a task fails |
-| `max_unacknowledged` | 32MB | bytes, or with KB, MB, GB: how much a task sends ahead of acknowledgements |
+| `max_unacknowledged` | 32MB | limit of unacknowledged data of a task, in bytes, or with KB, MB, GB |
 
-Columns: either `payload` (binary or string), which is published as it stands, or any columns at all, which together
+Columns: either `payload` (binary or string), which is published unchanged, or any other columns, which together
 become one JSON object per row. The columns `topic` (string), `expiration` (whole seconds), `correlation_id` and
-`sow_key` (strings of Base64 characters) belong to the header in both cases. A null there means: none.
+`sow_key` (strings of Base64 characters) set header fields in both cases. A null means that the field is not set.
 """
 
 import uuid
@@ -67,7 +67,7 @@ class WriteOptions:
     """The checked options of one write."""
 
     uri: str
-    """With a message type, if one was given."""
+    """The connection string, with the message type if one was given."""
     topic: str | None
     client_name: str
     run_id: str
@@ -78,19 +78,19 @@ class WriteOptions:
     unacknowledged_bytes: int
 
     def batch_numbering(self, partition: int) -> Numbering:
-        """Publisher and numbers of a partition of a batch write."""
+        """Return publisher and sequence numbers of a partition of a batch write."""
         if self.run_number is not None:
             return Numbering(numbered_publisher(self.client_name, partition), self.run_number)
         return Numbering(run_publisher(self.client_name, self.run_id, partition), 0)
 
     def stream_numbering(self, query_id: str, batch_id: int, partition: int) -> Numbering:
-        """Publisher and numbers of a partition of a micro-batch."""
+        """Return publisher and sequence numbers of a partition of a micro-batch."""
         return Numbering(stream_publisher(self.client_name, query_id, partition), batch_id)
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnPlan:
-    """Which column is what, by position; -1 = there is none."""
+    """The positions of the columns by their purpose; -1 = there is none."""
 
     payload: int
     topic: int
@@ -104,7 +104,7 @@ class ColumnPlan:
 def plan_write(
     options: Mapping[str, str], schema: sql.StructType, *, streaming: bool
 ) -> tuple[WriteOptions, ColumnPlan]:
-    """What is to be written and how; WriteOptionError if that cannot be done."""
+    """Return the checked options and the column plan of a write. Raises WriteOptionError."""
     has_payload = any(field.name.lower() == "payload" for field in schema.fields)
     parsed = parse_options(options, streaming=streaming, default_type=None if has_payload else "json")
     return parsed, plan_columns(schema, parsed)
@@ -113,9 +113,9 @@ def plan_write(
 def parse_options(
     options: Mapping[str, str], *, streaming: bool, default_type: str | None = None
 ) -> WriteOptions:
-    """The options as given to Spark, in any case; WriteOptionError says what is wrong with them.
+    """Check the options given to Spark; their names are not case-sensitive. Raises WriteOptionError.
 
-    default_type: the message type if neither the URI nor an option tells one; None leaves it to the transport.
+    default_type: the message type if neither the URI nor an option has one; None leaves it to the transport.
     """
     given = {name.lower(): value for name, value in options.items()}
     unknown = sorted(given.keys() - _KNOWN - _OF_SPARK)
@@ -129,7 +129,7 @@ def parse_options(
         for name in ("run_id", "run_number"):
             if name in given:
                 raise WriteOptionError(
-                    f"option {name!r} is for batches: a stream's checkpoint tells its runs"
+                    f"option {name!r} is for batches: a stream's checkpoint determines its runs"
                 )
     if "run_id" in given and "run_number" in given:
         raise WriteOptionError("give run_id or run_number, not both")
@@ -155,7 +155,7 @@ def parse_options(
 
 
 def plan_columns(schema: sql.StructType, options: WriteOptions) -> ColumnPlan:
-    """What each column is for; WriteOptionError if the rows cannot be written."""
+    """Return the purpose of each column. Raises WriteOptionError if the rows cannot be written."""
     places: dict[str, int] = {}
     for place, field in enumerate(schema.fields):
         name = field.name.lower()
@@ -240,7 +240,7 @@ def _check_json_type(path: str, kind: sql.DataType) -> None:
 
 
 def complete_uri(given: Mapping[str, str], default_type: str | None) -> str:
-    """The URI, with the message type of the option or the default one where it has none of its own."""
+    """Return the URI; if it has no message type, add the one of the option or the default."""
     uri = given.get("uri")
     if not uri:
         raise WriteOptionError("no uri: give option uri, for example tcp://localhost:9007/amps/json")
@@ -251,7 +251,7 @@ def complete_uri(given: Mapping[str, str], default_type: str | None) -> str:
     asked = given.get("message_type")
     if known is not None:
         if asked is not None and asked != known:
-            raise WriteOptionError(f"option message_type is {asked!r}, the URI says {known!r}")
+            raise WriteOptionError(f"option message_type is {asked!r}, the URI has {known!r}")
         return uri
     added = asked or default_type
     if added is None:
@@ -275,7 +275,7 @@ def _check_topic(topic: str) -> None:
 
 
 def name_part(option: str, text: str) -> str:
-    """A part of a client name. What the parts are joined with must not be in one."""
+    """Check a part of a client name: it must not contain the separators of the parts."""
     if not text or "/" in text or "[" in text or "]" in text or not text.isprintable():
         raise WriteOptionError(f"option {option} must be printable text without / [ ]: {text!r}")
     return text

@@ -1,17 +1,18 @@
-"""One attempt of a task: the rows of a partition to the server, each exactly once.
+"""One attempt of a task: it publishes the rows of a partition, each exactly once.
 
-1. Log on under the partition's publisher name. An attempt that still runs elsewhere loses its connection by that
-   (transaction_log.md §6). The server answers with the last number it has of the publisher, which tells how many rows
-   of this run it has (`writing_numbers`).
-2. Pass over those rows, and compare them with what is in the log. The rows of a repeated task must be the same in the
-   same order; if they are not, the task fails instead of leaving gaps or publishing rows twice. The log is read at its
-   durable end, so that what is passed over is known to be persisted too.
+1. Log on under the partition's publisher name. This ends the connection of an attempt that still runs elsewhere
+   (transaction_log.md §6). The server answers with the last number it has of the publisher, which gives the number of
+   rows of this run that it has (`writing_numbers`).
+2. Skip those rows, and compare them with the log. The rows of a repeated task must be the same in the
+   same order; if they are not, the task fails, so that it neither leaves gaps nor publishes rows twice. The log is read
+   up to its durable end, so the skipped rows are known to be persisted.
 3. Publish the rest. Frames are kept until they are acknowledged as persisted, and sent again after a reconnect.
 4. End when everything is acknowledged.
 
-What the server refuses would be a gap that a later attempt cannot see from the last number alone. So the first message
-to each topic is waited for (the topic may be reserved, or the user not entitled to it) before anything follows it, and
-any refusal fails the task; what a refusal in the middle of a topic leaves is found by the comparison.
+A message that the server refuses would be a gap that a later attempt cannot detect from the last number alone. So the
+task waits for the acknowledgement of the first message to each topic before it sends the next: the topic may be
+reserved, or the user not entitled to it. Any refusal fails the task. The comparison detects the gap of a refusal in the
+middle of a topic.
 """
 
 import time
@@ -43,12 +44,12 @@ REFUSAL_WAIT_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What an attempt found and did."""
+    """The result of an attempt."""
 
     rows: int
-    """Of the partition, all of them persisted now."""
+    """The number of rows of the partition, all persisted now."""
     found: int
-    """How many of them an earlier attempt had published."""
+    """The number of them that an earlier attempt had published."""
 
 
 class PartitionPublisher:
@@ -57,7 +58,7 @@ class PartitionPublisher:
     def __init__(
         self, options: WriteOptions, numbering: Numbering, before_publish: Callable[[], None] | None = None
     ) -> None:
-        """before_publish: called before each row that is published, not for those that are passed over; may wait."""
+        """before_publish: called before each row that is published, not for skipped rows; may wait."""
         self._before_publish = before_publish
         self._options = options
         self._numbering = numbering
@@ -73,8 +74,8 @@ class PartitionPublisher:
         self._client.set_failed_write_handler(self._on_refusal)
         self._refusal: str | None = None
         self._rows = 0
-        self._reopened_at = 0  # the last number the server had when the connection was made again
-        # The driver has looked at a topic that was given as an option.
+        self._reopened_at = 0  # the server's last number at the last reconnect
+        # The driver has already checked a topic that was given as an option.
         self._recorded = {options.topic} if options.topic is not None else set()
         self._accepted: set[str] = set()
         self._stalled_since: float | None = None
@@ -88,11 +89,11 @@ class PartitionPublisher:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
-            self._store.close()  # the next attempt sends again what is not known to be persisted
+            self._store.close()  # the next attempt repeats messages not known to be persisted
         self._client.close(timeout=0)
 
     def publish_all(self, rows: Iterator[MessageRow]) -> Written:
-        """Publish what the server does not have, and wait until all of it is persisted. WriteError if it cannot be."""
+        """Publish the rows that the server lacks, and wait until all are persisted. Raises WriteError on failure."""
         ack = log_on(self._client, self._options.timeout_s)
         last_sequence = ack.sequence or 0
         found = self._numbering.rows_present(last_sequence)
@@ -110,7 +111,7 @@ class PartitionPublisher:
             self._confirm(last, _publisher_id(ack))
         return Written(self._rows, found)
 
-    # What is there already
+    # Rows that the server already has
 
     def _pass_over(self, rows: Iterator[MessageRow], found: int, publisher_id: str) -> None:
         verify = self._options.verify
@@ -130,12 +131,13 @@ class PartitionPublisher:
         except AMPSException as error:
             raise WriteError(
                 f"publisher {self._numbering.publisher!r} has {found} rows of this run at the server, which could not"
-                f" be read again to compare them: {error}. The option verify tells how much is compared"
+                f" be read again to compare them: {error}. The option verify limits the comparison"
             ) from error
 
     def _confirm(self, last: MessageRow, publisher_id: str) -> None:
-        """That the server had the last row when the connection was made again says that it is in the log, not that it
-        is durable. The log is read no further than it is durable: wait until the row can be read.
+        """Wait until the last row can be read from the log: it is then durable.
+
+        If the server has the row after a reconnect, the row is in the log, but perhaps not durable.
         """
         if self._options.verify == "none":
             return
@@ -144,10 +146,12 @@ class PartitionPublisher:
             with self._replay(publisher_id, row, self._rows) as stream:
                 self._compare(row, last, self._next_logged(stream, publisher_id), publisher_id)
         except AMPSException as error:
-            raise WriteError(f"whether the last row is persisted could not be found out: {error}") from error
+            raise WriteError(
+                f"it could not be determined whether the last row is persisted: {error}"
+            ) from error
 
     def _replay(self, publisher_id: str, first: int, found: int) -> MessageStream:
-        """The log from the first row that is compared to the last that is there, other publishers' messages too."""
+        """Return the log from the first row to compare to the last existing one, with messages of other publishers."""
         begin, end = self._numbering.number(first), self._numbering.number(found - 1)
         topic = self._options.topic
         return self._client.bookmark_subscribe(
@@ -159,7 +163,7 @@ class PartitionPublisher:
         )
 
     def _next_logged(self, stream: MessageStream, publisher_id: str) -> Message | None:
-        """This publisher's next message; None at the end."""
+        """Return this publisher's next message; None at the end."""
         begins_with = f"{publisher_id}|"
         while True:
             try:
@@ -167,7 +171,7 @@ class PartitionPublisher:
             except EOFError:
                 return None
             if message is None:
-                raise TimedOutException(f"nothing came from the log for {self._options.timeout_s:g} s")
+                raise TimedOutException(f"no message arrived from the log for {self._options.timeout_s:g} s")
             if (message.bookmark or "").startswith(begins_with):
                 return message
 
@@ -179,7 +183,7 @@ class PartitionPublisher:
                 " earlier attempt published it to another topic"
             )
         if logged.topic != ours.topic or logged.data != ours.body:
-            raise self._differs(f"row {row} is not what the server has in its place")
+            raise self._differs(f"row {row} differs from the server's row in its place")
 
     def _differs(self, what: str) -> WriteError:
         return WriteError(
@@ -243,7 +247,7 @@ class PartitionPublisher:
                         f"no acknowledgement for {self._options.timeout_s:g} s (option timeout_s) while {count} rows"
                         " wait for one"
                     ) from error
-        # The count is there before what was refused leaves the store, the handler's text only afterwards.
+        # The count is set before refused messages leave the store, the handler's text only afterwards.
         if self._client.stats.failed_writes:
             deadline = time.monotonic() + REFUSAL_WAIT_S
             while self._refusal is None and time.monotonic() < deadline:
@@ -251,7 +255,7 @@ class PartitionPublisher:
             raise self._refused()
 
     def _reopen(self, error: AMPSException) -> None:
-        """The connection is gone: make it again. What was not acknowledged is then sent again by the client."""
+        """Reconnect after a loss of the connection. The client then sends unacknowledged messages again."""
         persisted = self._store.last_persisted()
         now = time.monotonic()
         if self._stalled_since is None or persisted > self._persisted_when_stalled:
@@ -263,7 +267,7 @@ class PartitionPublisher:
         time.sleep(self._rivals.wait_s(error))
         last_sequence = log_on(self._client, self._options.timeout_s).sequence or 0
         if self._numbering.rows_present(last_sequence) > self._rows:
-            raise WriteError("another attempt of this task is further on: this one gives up")
+            raise WriteError("another attempt of this task has published more rows: this one gives up")
         self._reopened_at = last_sequence
         if last_sequence < persisted and persisted > self._numbering.floor:
             raise WriteError(
@@ -272,7 +276,7 @@ class PartitionPublisher:
             )
 
     def _on_refusal(self, message: Message, reason: str) -> None:
-        """On the receive thread: the first refusal is told."""
+        """On the receive thread: store the first refusal."""
         if self._refusal is None:
             self._refusal = f"a message to topic {message.topic!r}: {reason or 'no reason given'}"
 
@@ -281,7 +285,7 @@ class PartitionPublisher:
 
 
 def _publisher_id(ack: Message) -> str:
-    """The number the server knows the publisher by: a logon's bookmark is `<id>|<last number>|`."""
+    """Return the server's id of the publisher: the bookmark of a logon's acknowledgement is `<id>|<last number>|`."""
     publisher_id, bar, _ = (ack.bookmark or "").partition("|")
     if not bar or not publisher_id.isdigit():
         raise WriteError(f"the server's logon acknowledgement has no bookmark: {ack.bookmark!r}")

@@ -1,9 +1,9 @@
-"""Arrow batches in, what is published of each row out.
+"""Conversion of Arrow batches to the messages to publish, one per row.
 
-A row is a topic, a body, and the header fields that few writes have. Bodies are either a column as it stands or a JSON
-object of several. JSON follows Spark's `to_json`: fields that are null are left out, binary is Base64, decimals are
-numbers with all their digits, dates and timestamps are ISO 8601, the latter in UTC with `Z` (those without a time
-zone have none). What JSON has no number for, NaN and infinities, is null.
+A message has a topic, a body, and optional header fields. The body is either a column, unchanged, or a JSON
+object of several columns. JSON follows Spark's `to_json`: fields that are null are left out, binary is Base64, decimals
+are numbers with all their digits, dates and timestamps are ISO 8601, the latter in UTC with `Z` (timestamps without a
+time zone have no `Z`). NaN and infinities, which JSON cannot represent, are null.
 """
 
 import base64
@@ -22,11 +22,11 @@ from amps.spark.writing_options import ColumnPlan
 _JSON_OPTIONS = orjson.OPT_UTC_Z
 
 Convert = Callable[[Any], Any]
-"""A value that is not null, as `orjson` shall see it."""
+"""Converts a value that is not null to a value for `orjson`."""
 
 
 class MessageRow(NamedTuple):
-    """What is published of one row."""
+    """The message to publish for one row."""
 
     topic: str
     body: bytes
@@ -34,13 +34,13 @@ class MessageRow(NamedTuple):
     correlation_id: str | None
     sow_key: str | None
     delta: bool = False
-    """It changes a record: it is published by `delta_publish`."""
+    """Whether the message changes a record: it is published by `delta_publish`."""
 
 
 def message_rows(
     batches: Iterable[pa.RecordBatch], plan: ColumnPlan, topic: str | None
 ) -> Iterator[MessageRow]:
-    """The messages of a partition, in order. WriteError names the row, counted from 0, that has none."""
+    """Yield the messages of a partition, in order. Raises WriteError with the number, from 0, of an invalid row."""
     before = 0
     for batch in batches:
         bodies = _payloads(batch, plan, before) if not plan.body else _objects(batch, plan)
@@ -100,7 +100,7 @@ def _column(column: pa.Array) -> list[Any]:
 
 
 def _converter(kind: pa.DataType) -> Convert | None:
-    """How values of a type become JSON; None = as they are."""
+    """Return the conversion of values of a type for JSON; None = unchanged."""
     types = pa.types
     if types.is_decimal(kind):
         return _decimal

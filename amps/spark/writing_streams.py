@@ -1,7 +1,7 @@
 """The writer of a streaming query: one run of each partition per micro-batch.
 
-PySpark 4.0 hands the tasks of a stream Rows; later versions hand Arrow batches to writers that ask for them. Rows are
-put back into Arrow batches, so that everything behind this module is the same.
+PySpark 4.0 passes Rows to the tasks of a stream; later versions pass Arrow batches to writers that request them. Rows
+are converted to Arrow batches, so that the other modules handle only these.
 """
 
 from collections.abc import Iterator, Sequence
@@ -38,7 +38,7 @@ ROWS_PER_BATCH = 1000
 
 
 class StreamWriter(_Base):  # type: ignore[misc, unused-ignore]
-    """Writes the micro-batches of a query; made on the driver, run in the tasks."""
+    """Writes the micro-batches of a query; created on the driver, used in the tasks."""
 
     def __init__(self, options: WriteOptions, columns: ColumnPlan, schema: "StructType") -> None:
         self._options = options
@@ -51,17 +51,17 @@ class StreamWriter(_Base):  # type: ignore[misc, unused-ignore]
         return write_partition(batches, self._options, self._columns, stream_numbering(self._options))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """On the driver: everything is persisted already. WriteError as `check_partitions` says."""
+        """On the driver: all rows are already persisted. Raises WriteError like `check_partitions`."""
         check_partitions(self._options, messages)
         logger.info("micro-batch %d written: %s", batchId, told(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """On the driver: what was published stays, and is found when the micro-batch is repeated."""
+        """On the driver: log the failure; published rows stay, and are found when the micro-batch is repeated."""
         logger.warning("micro-batch %d failed; %s stay published", batchId, told(messages))
 
 
 def batches_of(rows: Iterator["Row"], schema: "StructType") -> Iterator["pa.RecordBatch"]:
-    """Rows as Arrow batches."""
+    """Yield the rows as Arrow batches."""
     from pyspark.sql.conversion import LocalDataToArrowConversion
 
     while chunk := list(islice(rows, ROWS_PER_BATCH)):

@@ -1,4 +1,4 @@
-"""What the tasks of batches and of streams have in common, and what the driver asks the server before any runs."""
+"""The common part of the tasks of batches and streams, and the driver's check of the server before any task runs."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
-"""Local properties that Spark gives the tasks of a micro-batch."""
+"""Local properties that Spark sets for the tasks of a micro-batch."""
 
 logger = logging.getLogger("amps.spark")
 
 
 @dataclass
 class WrittenPartition(WriterCommitMessage):  # type: ignore[misc, unused-ignore]
-    """What a task tells the driver."""
+    """The result that a task sends to the driver."""
 
     numbering: Numbering
     rows: int
     found: int
-    """Rows that an earlier attempt had published."""
+    """The number of rows that an earlier attempt had published."""
 
 
 def write_partition(
@@ -46,32 +46,32 @@ def write_partition(
 
 
 def stream_numbering(options: WriteOptions) -> Numbering:
-    """Publisher and numbers of the micro-batch's task that runs here."""
+    """Return publisher and sequence numbers of the current task of a micro-batch."""
     task = this_task()
     query_id, batch_id = task.getLocalProperty(QUERY_ID), task.getLocalProperty(BATCH_ID)
     if query_id is None or batch_id is None:
-        raise WriteError("this is no task of a streaming query with micro-batches: others cannot be written")
+        raise WriteError("this is no task of a streaming query with micro-batches: only those can be written")
     return options.stream_numbering(query_id, int(batch_id), task.partitionId())
 
 
 def check_server(options: WriteOptions) -> None:
-    """On the driver: the server can be reached, and keeps what is written. WriteError if not."""
+    """On the driver: check that the server can be reached and records the topic. Raises WriteError if not."""
     client = Client(driver_client(options.client_name), options.uri, timeout=options.timeout_s)
     try:
         log_on(client, options.timeout_s)
         if options.topic is not None and not options.allow_unrecorded:
             check_recorded(client, options.topic)
     except PASSING as error:
-        raise WriteError(f"the server went away while it was asked about the topic: {error}") from error
+        raise WriteError(f"the connection was lost during the check of the topic: {error}") from error
     finally:
         client.close()
 
 
 def check_partitions(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """On the driver, when all tasks are done: a run that was repeated must have had no more partitions before.
+    """On the driver, after all tasks: check that a repeated run did not have more partitions before.
 
-    Rows of a partition that there is no more now were written by another one, a second time. Only the driver can see
-    that, and only at the end: no task knows how many there are. WriteError if it is so.
+    Otherwise the rows of a partition that no longer exists were written a second time, by another partition. Only the
+    driver can detect that, at the end: no task knows the number of partitions. Raises WriteError in this case.
     """
     done = [message for message in messages if isinstance(message, WrittenPartition)]
     if not any(message.found for message in done):
@@ -85,21 +85,21 @@ def check_partitions(options: WriteOptions, messages: Sequence[WriterCommitMessa
         client.close()
     if more:
         raise WriteError(
-            f"run {one.run} was written before with more than {len(messages)} partitions, so that rows have now come"
-            " twice: a run is repeated with the same partitions only. What decides their number (files, cores,"
+            f"run {one.run} was written before with more than {len(messages)} partitions, so rows were published"
+            " twice: a run must be repeated with the same partitions. The parameters of their number (files, cores,"
             " spark.sql.shuffle.partitions) must be as before"
         )
 
 
 def told(messages: Sequence[WriterCommitMessage | None]) -> str:
-    """The sums of what tasks told, in words."""
+    """Return the sums of the tasks' results as a text."""
     done = [message for message in messages if isinstance(message, WrittenPartition)]
     rows, found = sum(message.rows for message in done), sum(message.found for message in done)
     return f"{rows} rows of {len(done)} of {len(messages)} partitions, {found} of them by earlier attempts"
 
 
 def this_task() -> TaskContext:
-    """The task that runs here."""
+    """Return the current task."""
     task = TaskContext.get()
     if task is None:
         raise WriteError("rows are written in Spark's tasks only")

@@ -170,7 +170,7 @@ def test_the_delays_of_the_demo_are_those_of_its_source(spark: "SparkSession", t
     assert done.returncode == 0, done.stdout + done.stderr
     done = run(packages, "amps.cli.demo.delays", flights)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "equal: all 900 flights, to the last digit what pandas makes of the source" in done.stdout
+    assert "equal: all 900 flights, to the last digit of the result of pandas" in done.stdout
     assert [line.split()[:2] for line in done.stdout.splitlines()[2:5]] == [
         [carrier, "300"] for carrier in ("AA", "DL", "UA")
     ]
@@ -182,7 +182,7 @@ def test_the_delays_of_the_demo_are_those_of_its_source(spark: "SparkSession", t
         archive.writestr("flights.csv", text.replace("AA,-17,", "AA,-16,", 1))
     done = run(packages, "amps.cli.demo.delays", flights)
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "NOT what pandas makes of the source" in done.stderr
+    assert "NOT equal to the result of pandas" in done.stderr
 
 
 def test_delays_without_a_journal_say_what_to_do(tmp_path: Path) -> None:

@@ -129,7 +129,9 @@ def test_a_second_run_does_nothing(spark: "SparkSession", server: ServerProcess,
     assert f"safe to remove: {len(full_journals(server))} journals" in result.output
     assert files_of(tmp_path / "parquet") == before
     result = archived(server.journal_directory, tmp_path / "parquet", "--dry-run")
-    assert f"to archive: 0 journals, 0 bytes; {len(full_journals(server))} are in already" in result.output
+    assert (
+        f"to archive: 0 journals, 0 bytes; {len(full_journals(server))} are already archived" in result.output
+    )
 
 
 def test_only_new_journals_are_archived(
@@ -220,20 +222,20 @@ def with_row_twice(table: Any) -> Any:
 TAMPERINGS: dict[str, tuple[Callable[[Path], None], str]] = {
     "payload": (
         functools.partial(edit, change=change_column("payload", b'{"n":-1}')),
-        "column 'payload' is another",
+        "column 'payload' differs",
     ),
-    "null": (functools.partial(edit, change=change_column("bookmark", None)), "column 'bookmark' is another"),
+    "null": (functools.partial(edit, change=change_column("bookmark", None)), "column 'bookmark' differs"),
     "empty": (
         functools.partial(edit, change=change_column("publisher", "")),
-        "column 'publisher' is another",
+        "column 'publisher' differs",
     ),
     "topic": (
         functools.partial(edit, change=change_column("topic", "blue")),
-        "column 'topic' is another",
+        "column 'topic' differs",
     ),
     "sequence": (
         functools.partial(edit, change=change_column("sequence", 1)),
-        "column 'sequence' is another",
+        "column 'sequence' differs",
     ),
     "missing": (functools.partial(edit, change=without_row), "the row is missing"),
     "twice": (functools.partial(edit, change=with_row_twice), "the row is there twice"),
@@ -272,9 +274,7 @@ def remove(path: Path) -> None:
     path.unlink()
 
 
-@pytest.mark.parametrize(
-    ("change", "said"), [(truncate, "bytes, and was written with"), (remove, "is missing")]
-)
+@pytest.mark.parametrize(("change", "said"), [(truncate, "bytes instead of"), (remove, "is missing")])
 def test_missing_and_short_files_are_found_without_reading(
     spark: "SparkSession", log: Path, tmp_path: Path, change: Callable[[Path], None], said: str
 ) -> None:
@@ -328,7 +328,7 @@ def test_a_file_of_a_removed_journal_is_checked_by_its_checksum(
     result = archive(log, tmp_path / "parquet", "--verify")
     assert result.exit_code == 1
     assert re.search(
-        r"error: journal 0 at position \d+: the content of .* is not what was written", result.output
+        r"error: journal 0 at position \d+: the content of .* differs from its checksum", result.output
     )
 
 
@@ -350,7 +350,7 @@ def test_what_is_written_wrongly_never_comes_in(
     options = ArchiveOptions(log, tmp_path / "parquet", split_bytes=1 << 16)
     result = job.run(spark, options, Silent())
     assert [problem.number for problem in result.problems] == [1]
-    assert "column 'payload' is another" in result.problems[0].text
+    assert "column 'payload' differs" in result.problems[0].text
     assert list(Archive(tmp_path / "parquet").journals()) == [0]
     assert not [path for path in files_of(tmp_path / "parquet") if "0000000001" in path.name]
     monkeypatch.undo()
@@ -434,7 +434,7 @@ def test_a_dry_run_needs_no_java_and_changes_nothing(log: Path, tmp_path: Path) 
     assert said.splitlines() == [
         f"  0000000000        1,048,576 bytes  all  {log}/made.0000000000.journal",
         f"  0000000001        1,048,576 bytes  all  {log}/made.0000000001.journal",
-        "to archive: 2 journals, 2,097,152 bytes; 0 are in already",
+        "to archive: 2 journals, 2,097,152 bytes; 0 are already archived",
     ]
     assert not (tmp_path / "parquet").exists()
 

@@ -44,7 +44,7 @@ def test_before_a_journal_is_called_safe_its_files_are_checked(
     result = archive(log, parquet)
     assert result.exit_code == 1
     assert re.search(
-        r"error: journal 0 at position \d+: the content of .* is not what was written", result.output
+        r"error: journal 0 at position \d+: the content of .* differs from its checksum", result.output
     )
     assert "none of them can be removed yet" in result.output
     # One that is neither here nor known to be removed may be where a server finds it.
@@ -220,7 +220,7 @@ def test_a_full_disk_is_one_sentence(
     assert result.exit_code == 1
     said = next(line for line in result.output.splitlines() if line.startswith("error: "))
     assert said.startswith(f"error: there is no room left for {parquet}")
-    assert "make room and give the same command again" in said
+    assert "make room and run the same command again" in said
     assert "safe to remove" not in result.output
     archived(log, parquet)
     assert_rows_once(spark, parquet, 124)

@@ -330,7 +330,7 @@ def test_what_is_not_known_is_said(spark: "SparkSession", served: ServerProcess,
     assert [
         figures.queue for figures in report.queues if any("has a filter" in note for note in figures.notes)
     ] == ["Qfilter"]
-    assert any("came before their messages: 1;" in note for note in figures_of(report, "Qregex").notes)
+    assert any("recorded before their messages: 1;" in note for note in figures_of(report, "Qregex").notes)
     for path in served.journal_directory.glob("*.journal"):
         (tmp_path / path.name).symlink_to(path)
     alone = report_of(spark, tmp_path)
@@ -397,7 +397,7 @@ def test_messages_of_removed_journals_are_in_no_percentile(spark: "SparkSession"
     # All of the messages whose times are known are its own.
     times = figures.durations["acknowledged"]
     assert (second.p50_us, second.p99_us) == (times.p50_us, times.p99_us)
-    assert any(f"not there any more: {figures.untimed};" in note for note in figures.notes)
+    assert any(f"no longer in the log: {figures.untimed};" in note for note in figures.notes)
 
 
 def test_the_page_counts_them_apart(spark: "SparkSession", shortened: Path, tmp_path: Path) -> None:
@@ -417,8 +417,8 @@ def test_journals_without_queues(spark: "SparkSession", tmp_path: Path) -> None:
     Directory(directory).fill(1, 3)
     ran = CliRunner().invoke(amps, ["pipeline", "queue-report", str(directory), "-output", str(output)])
     assert ran.exit_code == 0, ran.output
-    assert ran.stdout.splitlines()[0] == "there is nothing of queues in this part of the log"
-    assert "Nothing of queues" in "".join(parsed(output).itertext())
+    assert ran.stdout.splitlines()[0] == "there are no records of queues in this part of the log"
+    assert "There are no records of queues" in "".join(parsed(output).itertext())
 
 
 # --- the page and the command --------------------------------------------------------------------------------------
@@ -468,7 +468,7 @@ def test_the_page_shows_the_figures(
     assert ["Q (json)", "40", "24", "1", "0", "16", "40", *shown] in rows
     assert next(row[:3] for row in rows if row[0] == "fast") == ["fast", "14", "60.9%"]
     assert ["expired: max_deliveries", "8"] in rows
-    assert ["delivered again, before they left", "3"] in rows
+    assert ["redeliveries before they left", "3"] in rows
     titles = [element.text for element in root.iter("h2")]
     assert f"{HOSTILE} (json)" in titles
     assert [row[0] for row in rows].count(HOSTILE_CONSUMER) == 1

@@ -174,7 +174,7 @@ def test_another_source_under_the_same_run_is_refused(
     replayed(log, uri, *options, "--topic", "red")
     result = replay(log, uri, *options, "--topic", "^blue")
     assert result.exit_code == 1
-    assert "with other rows: row 0 is not what the server has in its place" in result.output
+    assert "with other rows: row 0 differs from the server's row in its place" in result.output
     assert len(logged_rows(uri, f"^{re.escape(prefix)}")) == COUNT / 3
 
 

@@ -81,7 +81,7 @@ def test_run_numbers_need_no_new_publishers(session: Any, uri: str, topic: str, 
 def test_another_batch_under_the_same_run_is_refused(session: Any, uri: str, topic: str, unique: str) -> None:
     run = {"uri": uri, "topic": topic, "client_name": unique, "run_id": "monday"}
     save(session.range(0, 10, 1, 1), **run)
-    with pytest.raises(Exception, match="with other rows: row 0 is not what the server has"):
+    with pytest.raises(Exception, match="with other rows: row 0 differs from the server's row"):
         save(session.range(10, 30, 1, 1), **run)
     assert len(logged_rows(uri, topic)) == 10
 
@@ -143,7 +143,7 @@ def test_payloads_with_topics_and_header(session: Any, uri: str, topic: str) -> 
         ("append", {"clientname": "x"}, "unknown option 'clientname'"),
         ("append", {"topic": "plain"}, "topic 'plain' cannot be written exactly once"),
         ("append", {"uri": "tcp://127.0.0.1:1/amps/json", "timeout_s": "0.2"}, "no connection to the server"),
-        ("append", {"message_type": "fix"}, "option message_type is 'fix', the URI says 'json'"),
+        ("append", {"message_type": "fix"}, "option message_type is 'fix', the URI has 'json'"),
     ],
 )
 def test_what_is_refused_before_a_task_runs(

@@ -183,7 +183,7 @@ def test_other_rows_than_are_there(
     write(options, numbered(unique), rows_for(topic, 30))
     others = changed(rows_for(topic, 40), at, body=b'{"n":"other"}')
     if seen:
-        with pytest.raises(WriteError, match=f"with other rows: row {at} is not what the server has"):
+        with pytest.raises(WriteError, match=f"with other rows: row {at} differs from the server's row"):
             write(options, numbered(unique), others)
         assert bodies(logged_rows(uri_of(shared), topic)) == expected(30)
     else:

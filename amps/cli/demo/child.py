@@ -1,8 +1,8 @@
-"""Runs `amps` for a parent and does not outlive it: `python -m amps.cli.demo.child PARENT ARGUMENT…`.
+"""Run `amps` as a child that ends with its parent: `python -m amps.cli.demo.child PARENT ARGUMENT…`.
 
-The kernel sends this process SIGTERM when its parent ends, in whatever way, SIGKILL included; a server then
-drains and stops. Asked for by the child itself, not between fork and exec: the parent has threads, and nothing
-but a system call is safe there.
+The kernel sends this process SIGTERM when its parent ends in any way, SIGKILL included; a server then
+drains and stops. The child itself requests the signal, not code between fork and exec: the parent has threads, so
+only system calls are safe there.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def end_with_parent(parent: int) -> None:
-    """Be sent SIGTERM when process `parent` ends; SystemExit if it has ended already."""
+    """Request SIGTERM for the end of process `parent`. Raises SystemExit if it has already ended."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM):
         number = ctypes.get_errno()

@@ -27,7 +27,7 @@ def demo(
     restarts it, lets the publisher resume, replays everything and compares it with the source. Exit status 1
     if one acknowledged message is missing or delivered twice.
     """
-    # Only this command needs what the story is told with; the others do not wait for it to be loaded.
+    # Only this command needs these modules; the import here keeps other commands fast.
     from amps.cli.demo.run import run_demo
 
     run_demo(context, messages, kills, data_directory, seed)

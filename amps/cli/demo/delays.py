@@ -1,9 +1,9 @@
-"""Delays by airline: Spark out of the journals that the demo leaves, and pandas out of the demo's source.
+"""Delays by airline, computed by Spark from the journals of the demo and by pandas from the demo's source.
 
     amps demo -data-directory flights
     python -m amps.cli.demo.delays flights
 
-An example of journals in Spark that checks itself. Exit status 1 if the two differ, in whatever digit.
+This example of journals in Spark checks its result. Exit status 1 if the two differ in any digit.
 """
 
 import argparse
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     import pandas
 
 FIELDS = "carrier string, dep_delay int, arr_delay int, distance long"
-"""Of the messages, all that is needed here."""
+"""The fields of the messages that are needed."""
 
 
 def delays_by_spark(journals: Path) -> "pandas.DataFrame":
-    """Out of the journals in a directory."""
+    """Return the delays, computed by Spark from the journals in a directory."""
     import pandas
     from pyspark.sql import SparkSession, functions
 
@@ -54,7 +54,7 @@ def delays_by_spark(journals: Path) -> "pandas.DataFrame":
 
 
 def delays_by_pandas(source: Path) -> "pandas.DataFrame":
-    """Out of the table that the demo publishes."""
+    """Return the delays, computed by pandas from the table that the demo publishes."""
     import pandas
 
     by_airline: Any = pandas.read_csv(source).groupby("carrier")
@@ -70,11 +70,11 @@ def delays_by_pandas(source: Path) -> "pandas.DataFrame":
 
 
 def difference(found: "pandas.DataFrame", expected: "pandas.DataFrame") -> str:
-    """What is not the same, in words; nothing if all is."""
+    """Return a description of the difference, an empty text if there is none."""
     from pandas.testing import assert_frame_equal
 
     try:
-        # How a column of texts is stored may differ.
+        # The storage types of text columns may differ.
         assert_frame_equal(found, expected, check_exact=True, check_index_type=False)
     except AssertionError as error:
         return str(error)
@@ -82,17 +82,17 @@ def difference(found: "pandas.DataFrame", expected: "pandas.DataFrame") -> str:
 
 
 def check_needs() -> Path:
-    """The source. ImportError, RuntimeError: something is missing; the text says what to do."""
+    """Return the source file. Raises ImportError or RuntimeError with a remedy if a requirement is missing."""
     import pandas  # noqa: F401 -- comes with the same extra
 
-    import amps.spark  # says what is missing
+    import amps.spark  # raises ImportError with the missing package
 
     amps.spark.check_java()
     return data_file()
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The program; its exit status."""
+    """Run the program; return its exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m amps.cli.demo.delays", description=(__doc__ or "").split("\n")[0]
     )
@@ -109,9 +109,9 @@ def main(arguments: list[str] | None = None) -> int:
     found = delays_by_spark(journals)
     print(found.to_string(float_format="%.2f"))
     if different := difference(found, delays_by_pandas(source)):
-        print(f"NOT what pandas makes of the source:\n{different}", file=sys.stderr)
+        print(f"NOT equal to the result of pandas:\n{different}", file=sys.stderr)
         return 1
-    print(f"equal: all {found['flights'].sum():,} flights, to the last digit what pandas makes of the source")
+    print(f"equal: all {found['flights'].sum():,} flights, to the last digit of the result of pandas")
     return 0
 
 

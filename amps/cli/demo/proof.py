@@ -1,8 +1,8 @@
-"""Compares what a replay returned with what was published.
+"""Comparison of the messages of a replay with the published messages.
 
-Per topic a running checksum over all bodies in order, on both sides: equal checksums mean the same messages,
-the same number of them, in the same order. Each message's `id` then says which ones are missing or doubled if
-they are not equal, and whether the order across topics is that of publishing.
+Both sides have a running checksum per topic over all bodies in order: equal checksums mean the same messages,
+the same number of them, in the same order. If they are not equal, the `id` of each message identifies missing and
+repeated messages. It also shows whether the order across topics is the order of publishing.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ class TopicSum:
 
 
 class Ledger:
-    """What has been seen, in order."""
+    """The messages of one side, in order."""
 
     def __init__(self, messages: Iterable[tuple[str, bytes]] = ()) -> None:
         self.topics: dict[str, TopicSum] = {}
@@ -73,7 +73,7 @@ class Proof:
         )
 
     def complaints(self) -> list[str]:
-        """What is wrong, in words; nothing if all is well."""
+        """Return descriptions of all differences; an empty list if there are none."""
         said = []
         for what, ids in (("missing", self.missing), ("delivered twice", self.doubled)):
             if ids:
@@ -91,7 +91,7 @@ class Proof:
 
 
 def compare(source: Ledger, replayed: Ledger) -> Proof:
-    """Does the replay hold exactly the source?"""
+    """Compare a replay with the source."""
     empty = TopicSum()
     topics = []
     for topic in sorted(source.topics.keys() | replayed.topics.keys()):

@@ -1,4 +1,4 @@
-"""The story of the demonstration: publish, kill, restart, resume, replay, prove."""
+"""The steps of the demonstration: publish, kill, restart, resume, replay, prove."""
 
 import random
 import signal
@@ -24,14 +24,14 @@ from amps.client.stores import MemoryPublishStore
 
 ACK_CONFLATION = "ack_conflation=20ms"
 UPDATE_EVERY = 256  # messages between two updates of the display
-QUIET_S = 30.0  # a replay that delivers nothing for so long has failed
+QUIET_S = 30.0  # a replay without a message for this time has failed
 FINISH_S = 60.0
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass
 class Figures:
-    """What is told at the end."""
+    """The figures that are shown at the end."""
 
     publish_s: float = 0.0
     outage_s: float = 0.0
@@ -41,16 +41,16 @@ class Figures:
 
 
 class AcknowledgedLost(RuntimeError):
-    """The server came back without something it had acknowledged."""
+    """The restarted server lacks a message that it had acknowledged."""
 
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the block by an exception, as Ctrl-C does: what was begun is cleaned up."""
+    """SIGTERM and SIGHUP end the block by an exception, as Ctrl-C does, so that it is cleaned up."""
 
     def end(number: int, frame: FrameType | None) -> None:
         for each in ENDING_SIGNALS:
-            signal.signal(each, signal.SIG_IGN)  # a second one must not interrupt the cleaning up
+            signal.signal(each, signal.SIG_IGN)  # a second signal must not interrupt the cleanup
         raise SystemExit(128 + number)
 
     before = {
@@ -66,7 +66,7 @@ def ended_by_signals() -> Iterator[None]:
 
 
 def kill_points(messages: int, kills: int, chance: random.Random) -> list[int]:
-    """After how many published messages the server dies: spread out, at places nobody chose."""
+    """Return the numbers of published messages after which the server is killed: random and spread out."""
     span = messages / (kills + 1)
     return [int(span * (number + 1) + chance.uniform(-0.25, 0.25) * span) for number in range(kills)]
 
@@ -74,7 +74,7 @@ def kill_points(messages: int, kills: int, chance: random.Random) -> list[int]:
 def publish_all(
     flights: Flights, server: DemoServer, kills: list[int], display: Display, figures: Figures
 ) -> int:
-    """Publish everything through every kill; returns how many are acknowledged."""
+    """Publish all messages, over all kills; return the number of acknowledged messages."""
     uri = f"tcp://demo@127.0.0.1:{server.port}/amps/json"
 
     def make_client(store: MemoryPublishStore) -> Client:
@@ -110,7 +110,7 @@ def publish_all(
 def kill_and_restart(
     server: DemoServer, publisher: ReliablePublisher, display: Display, figures: Figures, kills_left: int
 ) -> None:
-    """SIGKILL the whole server, start it again on the same data, let the publisher resume from the logon."""
+    """Kill the whole server with SIGKILL, restart it on the same data, and let the publisher resume at its logon."""
     outage_began = time.monotonic()
     titles = server.kill()
     promised = publisher.store.last_persisted()
@@ -135,7 +135,7 @@ def kill_and_restart(
 
 
 def replay_all(total: int, server: DemoServer, display: Display, figures: Figures) -> Ledger:
-    """Everything in the log from its beginning to the `completed` acknowledgement."""
+    """Return all messages of the log from its beginning to the `completed` acknowledgement."""
     replayed = Ledger()
     command = Command("subscribe", f"^{TOPIC_PREFIX}", bookmark=EPOCH, ack_type=AckType.COMPLETED)
     with Client("amps-demo-reader", f"tcp://demo@127.0.0.1:{server.port}/amps/json") as client:
@@ -155,7 +155,7 @@ def replay_all(total: int, server: DemoServer, display: Display, figures: Figure
 def run_demo(
     context: click.Context, messages: int | None, kills: int, data_directory: Path | None, seed: int | None
 ) -> None:
-    """The command, with its options; ends by the context when it has failed."""
+    """Run the command with its options; on failure end it through the context."""
     display = Display()
     try:
         with ExitStack() as cleanup:
@@ -173,7 +173,7 @@ def run_demo(
 
 
 def make_data_directory(asked_for: Path | None, cleanup: ExitStack) -> Path:
-    """An empty directory: the one asked for, or a temporary one that goes with the demonstration."""
+    """Return an empty directory: the requested one, or a temporary one that is removed at the end."""
     try:
         if asked_for is None:
             temporary = cleanup.enter_context(tempfile.TemporaryDirectory(prefix="amps-demo-"))
@@ -196,7 +196,7 @@ def tell_story(
     display: Display,
     cleanup: ExitStack,
 ) -> bool:
-    """All of it; whether the proof holds."""
+    """Run all steps; return whether the proof holds."""
     figures = Figures()
     flights = load(messages)
     if kills > len(flights):

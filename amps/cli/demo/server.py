@@ -1,6 +1,6 @@
-"""The demonstration's server: a real `amps serve` in its own processes, to be killed without warning.
+"""The demonstration's server: a real `amps serve` in its own processes, which can be killed with SIGKILL.
 
-It ends with the demonstration, however that ends (see `child`).
+It ends with the demonstration, even if that is killed (see `child`).
 """
 
 import contextlib
@@ -33,22 +33,22 @@ class DemoServer:
         self.port = port or free_port()
         self.output = data_directory.parent / f"{data_directory.name}-{OUTPUT_NAME}"
         self._process: subprocess.Popen[bytes] | None = None
-        self._family: list[psutil.Process] = []  # while it is being killed
+        self._family: list[psutil.Process] = []  # not empty during a kill
 
     def start(self) -> float:
-        """Start and wait until it is ready; seconds taken."""
+        """Start the server and wait until it is ready; return the seconds this took."""
         started = time.monotonic()
         arguments = ["serve", "-data-directory", str(self.data_directory), "-port", str(self.port)]
         with self.output.open("ab") as output:
             beginning = output.tell()
             self._process = subprocess.Popen(
-                # -P and PYTHONPATH: this package, not a directory `amps` that happens to be where we are.
+                # -P and PYTHONPATH: use this package, not a directory `amps` in the working directory.
                 [sys.executable, "-P", "-m", "amps.cli.demo.child", str(os.getpid()), *arguments],
                 env={**os.environ, "PYTHONPATH": str(PACKAGE_PARENT)},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C is for the demonstration, which then ends the server itself
+                start_new_session=True,  # Ctrl-C goes only to the demonstration, which ends the server
             )
         while READY_MARK not in (said := self._said_since(beginning)):
             if self._process.poll() is not None:
@@ -67,11 +67,11 @@ class DemoServer:
             return output.read().decode(errors="replace")
 
     def kill(self) -> list[str]:
-        """SIGKILL to every process, the supervisor first so that it restarts none. Returns their titles."""
+        """Send SIGKILL to every process, first to the supervisor so that it restarts none. Return their titles."""
         supervisor = self._process
         if supervisor is None:
             return []
-        # Kept until all are gone: a signal may end this in the middle, and whoever cleans up does it again.
+        # Kept until all have ended: a signal may interrupt this method, and the cleanup then calls it again.
         if not self._family:
             with contextlib.suppress(psutil.NoSuchProcess):
                 root = psutil.Process(supervisor.pid)
@@ -90,7 +90,7 @@ class DemoServer:
         return titles
 
     def stop(self) -> None:
-        """Ask the server to end; if it does not, end it. A kill that was interrupted is done again."""
+        """Stop the server with SIGTERM; kill it if it does not end. An interrupted kill is repeated."""
         if self._process is None:
             return
         if self._family:
@@ -105,7 +105,7 @@ class DemoServer:
 
 
 def title(process: psutil.Process) -> str:
-    """What the process calls itself, for the display."""
+    """Return the title of a process, for the display."""
     with contextlib.suppress(psutil.Error, IndexError):
         words = process.cmdline()
         return words[0] if words[0].startswith("amps") else "amps: supervisor"

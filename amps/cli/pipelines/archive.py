@@ -1,4 +1,4 @@
-"""`amps pipeline archive`: journals to Parquet, and which of them are safe to remove."""
+"""`amps pipeline archive`: archive journals as Parquet, and list the journals that are safe to remove."""
 
 import shlex
 from pathlib import Path
@@ -24,18 +24,18 @@ _NUMBER = click.IntRange(min=0)
 @click.argument("parquet", type=click.Path(file_okay=False, path_type=Path))
 @option("archive", type=_DIRECTORY, help="The JournalArchiveDirectory, if there is one.")
 @option("name", metavar="INSTANCE", help="The instance, if the directory holds journals of several.")
-@option("current", is_flag=True, help="Also the journal in use, as far as it is durable.")
+@option("current", is_flag=True, help="Archive also the journal in use, up to its durable position.")
 @option(
     "again",
     multiple=True,
     type=_NUMBER,
     metavar="NUMBER",
-    help="Archive that journal again, in the place of what is in of it; can be given more than once.",
+    help="Archive this journal again and replace its files; can be given more than once.",
 )
 @option(
     "verify",
     is_flag=True,
-    help="Compare all that is in with the journals; of journals that are gone, check the files' checksums.",
+    help="Compare all archived rows with the journals; if a journal no longer exists, check its files' checksums.",
 )
 @job_options
 @click.pass_context
@@ -53,12 +53,12 @@ def archive(
 ) -> None:
     """Copy full journals to Parquet, by topic and date, and say which are safe to remove.
 
-    JOURNALS is a JournalDirectory, PARQUET the archive's directory. What is in already is not done again. Every row is
-    read back and compared before its journal counts as archived. Before a journal is called safe to remove, its Parquet
-    files are checked by their checksums. Nothing is removed.
+    JOURNALS is a JournalDirectory, PARQUET the archive's directory. Archived journals are not archived again. Every row
+    is read back and compared before its journal counts as archived. Before a journal is reported as safe to remove, its
+    Parquet files are checked by their checksums. Nothing is removed.
 
-    Exit status 1 if a journal is damaged, if what is in the archive differs from it or does not belong there, or if it
-    is not known where an older journal is.
+    Exit status 1 if a journal is damaged, if the archive differs from a journal or has files that do not belong there,
+    or if the place of an older journal is not known.
     """
     from amps.spark.pipelines.archive import run
     from amps.spark.pipelines.archive_plan import ArchiveOptions
@@ -84,7 +84,7 @@ def archive(
 
 
 def _show_plan(options: "ArchiveOptions") -> bool:
-    """Whether it is known where all journals are."""
+    """Show the plan; return whether the places of all journals are known."""
     from amps.spark.pipelines.archive_plan import plan
 
     planned = plan(options)
@@ -97,7 +97,7 @@ def _show_plan(options: "ArchiveOptions") -> bool:
     size = sum(journal.size_bytes for journal in planned.todo)
     done = sum(1 for entry in planned.archived.values() if entry.full and entry.number not in numbers)
     click.echo(
-        f"to archive: {counted(len(planned.todo), 'journal')}, {size:,} bytes; {done:,} are in already"
+        f"to archive: {counted(len(planned.todo), 'journal')}, {size:,} bytes; {done:,} are already archived"
     )
     if planned.lost:
         click.echo(f"removed before they were archived: journals {planned.lost[0]} to {planned.lost[-1]}")
@@ -119,7 +119,7 @@ def _show_result(result: "ArchiveResult", options: "ArchiveOptions") -> None:
         click.echo(f"error: journal {problem.number}{place}: {problem.text}", err=True)
     for path in result.strays:
         click.echo(
-            f"error: {path} belongs to no journal of the archive, and readers would see its rows: take it away",
+            f"error: {path} belongs to no journal of the archive, and readers would see its rows: remove it",
             err=True,
         )
     if result.nowhere_text:

@@ -1,4 +1,4 @@
-"""What the commands of `amps pipeline` share: options, the Spark session, progress, and the text of a failure."""
+"""The shared parts of the commands of `amps pipeline`: options, Spark session, progress, and texts of failures."""
 
 import errno
 import logging
@@ -30,14 +30,14 @@ _JVM_NOISE = (
     b"Setting default log level to",
     b"To adjust logging level use",
 )
-"""What every JVM of Spark says at its start."""
+"""Lines that every JVM of Spark prints at its start."""
 _MASTER = re.compile(
     r"local(\[(\*|[1-9]\d{0,5})(,\s*[1-9]\d{0,5})?\])?|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]|"
     r"spark://[^\s,/]+:\d{1,5}(,[^\s,/]+:\d{1,5})*|yarn|k8s://\S+",
     re.ASCII,
 )
-"""All that Spark takes; local-cluster is for its own tests."""
-# Failures reach the driver as exceptions, and are told by it: Spark would log the same over pages.
+"""The masters that Spark accepts, except local-cluster, which is for its own tests."""
+# The driver gets failures as exceptions and reports them: Spark would log the same on several pages.
 _LOGGING = """\
 rootLogger.level = off
 rootLogger.appenderRef.console.ref = console
@@ -49,7 +49,7 @@ appender.console.layout.type = PatternLayout
 
 
 class Master(click.ParamType[str]):
-    """Where Spark runs. Checked here: Spark would tell of it in pages, after its JVM has started."""
+    """Spark's master. It is checked here: Spark's own error takes pages and comes after its JVM has started."""
 
     name = "master"
 
@@ -68,7 +68,7 @@ MASTER = Master()
 
 
 def job_options(command: _Command) -> _Command:
-    """Adds what every job takes: arguments `master` and `dry_run` of the command."""
+    """Add the options of every job: the command gets the arguments `master` and `dry_run`."""
     command = option("dry-run", "dry_run", is_flag=True, help="Show what would be done, and change nothing.")(
         command
     )  # type: ignore[assignment]
@@ -84,12 +84,12 @@ def job_options(command: _Command) -> _Command:
 
 @contextmanager
 def spark_session(master: str, name: str) -> "Iterator[SparkSession]":
-    """A session that knows the format "amps", with little to say and times in UTC; stopped in the end.
+    """Yield a session with the format "amps", little log output, and times in UTC; stop it at the end.
 
-    A session that this process has already is used as it is, and left running. Raises ImportError if packages are
-    missing, JavaMissing if Java is, PipelineError if Spark does not start.
+    An existing session of this process is used unchanged, and not stopped. Raises ImportError if packages are
+    missing, JavaMissing if Java is missing, PipelineError if Spark does not start.
     """
-    from amps.spark import check_java, register  # tells what is missing
+    from amps.spark import check_java, register  # raises ImportError with the missing package
 
     session = _running()
     if session is not None:
@@ -107,7 +107,7 @@ def spark_session(master: str, name: str) -> "Iterator[SparkSession]":
 
 
 def _running() -> "SparkSession | None":
-    """This thread's session, or the process's: a thread that has begun none has none of its own in the JVM."""
+    """Return this thread's session, else the process's: a thread that has started none has none in the JVM."""
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
@@ -124,14 +124,14 @@ def _started(master: str, name: str, directory: Path) -> "SparkSession":
 
     from amps.spark.pipelines.job import PipelineError, told_by_spark
 
-    warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")  # about versions of packages
-    # py4j tells of calls that Ctrl-C has cut off, over pages, and by the root logger.
+    warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")  # about package versions
+    # py4j logs calls that Ctrl-C has interrupted, on several pages, through the root logger.
     logging.getLogger().addFilter(lambda record: "py4j" not in record.pathname)
     log_settings = directory / "log4j2.properties"
     log_settings.write_text(_LOGGING)
-    # The JVM starts the workers: they see the same modules.
+    # The JVM starts the workers, which must find the same modules.
     os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-    os.environ["PYTHONSAFEPATH"] = "1"  # and not what happens to lie in the working directory
+    os.environ["PYTHONSAFEPATH"] = "1"  # and no modules of the working directory
     builder = (
         SparkSession.builder.master(master)
         .appName(name)
@@ -150,7 +150,7 @@ def _started(master: str, name: str, directory: Path) -> "SparkSession":
             session: SparkSession = builder.getOrCreate()
     except (PySparkException, OSError, RuntimeError) as error:
         raise PipelineError(f"Spark does not start on {master!r}: {told_by_spark(error)}") from error
-    except Exception as error:  # what py4j raises has no better base
+    except Exception as error:  # exceptions of py4j have no narrower base
         if not type(error).__module__.startswith("py4j"):
             raise
         raise PipelineError(f"Spark does not start on {master!r}: {told_by_spark(error)}") from error
@@ -159,9 +159,9 @@ def _started(master: str, name: str, directory: Path) -> "SparkSession":
 
 @contextmanager
 def _relayed_errors() -> Iterator[None]:
-    """A JVM that is started meanwhile writes its standard error to ours line by line, without the usual noise.
+    """Relay the standard error of a JVM started in the block to ours, line by line, without its usual messages.
 
-    So its lines, those of Python workers among them, stand above a progress bar and not in the middle of it.
+    So its lines, including those of Python workers, are shown above a progress bar and not in the middle of it.
     """
     sys.stderr.flush()
     read_end, write_end = os.pipe()
@@ -186,7 +186,7 @@ def _relay(read_end: int) -> None:
 
 @contextmanager
 def shown_progress() -> "Iterator[Progress]":
-    """Progress on standard error: a bar on a terminal, plain lines elsewhere."""
+    """Show progress on standard error: a bar on a terminal, plain lines elsewhere."""
     from amps.cli.pipelines.display import Bar, Lines
 
     if not sys.stderr.isatty():
@@ -202,7 +202,7 @@ def counted(count: int, what: str) -> str:
 
 
 def failure_text(error: Exception) -> str | None:
-    """What to tell of a failure in one line; None: it is none that a user can do anything about."""
+    """Return the message for a failure, in one line; None if it is an internal error."""
     if isinstance(error, ImportError):
         return str(error) if error.name in _NEEDED_PACKAGES else None
     if isinstance(error, click.ClickException) or sys.modules.get("pyspark") is None:

@@ -1,4 +1,4 @@
-"""Showing how far a job is, on standard error: what a job has found goes to standard output, apart from this."""
+"""The display of a job's progress, on standard error: the results of a job go to standard output."""
 
 from typing import Self
 
@@ -15,14 +15,14 @@ from rich.progress import (
 
 
 class Lines:
-    """Plain lines, for logs and pipes: one per stage, and what is said."""
+    """Plain lines, for logs and pipes: one per stage, and the messages of the job."""
 
     def stage(self, title: str, steps: int | None = None) -> None:
-        """A line with its title."""
+        """Print a line with the title."""
         click.echo(title if steps is None else f"{title} ({steps:,})", err=True)
 
     def advance(self, steps: int = 1) -> None:
-        """Nothing: a line per step would be too many."""
+        """No effect: a line per step would be too many."""
 
     def say(self, text: str) -> None:
         """That line."""
@@ -30,7 +30,7 @@ class Lines:
 
 
 class Bar:
-    """A bar per stage, on a terminal; gone in the end. Use `with`."""
+    """A bar per stage, on a terminal; it is removed at the end. Use `with`."""
 
     def __init__(self) -> None:
         self._console = Console(stderr=True)
@@ -51,16 +51,16 @@ class Bar:
         self._progress.stop()
 
     def stage(self, title: str, steps: int | None = None) -> None:
-        """Its bar in the place of the one before."""
+        """Replace the bar by the one of a new stage."""
         if self._task is not None:
             self._progress.remove_task(self._task)
         self._task = self._progress.add_task(title, total=steps)
 
     def advance(self, steps: int = 1) -> None:
-        """The bar grows."""
+        """Advance the bar."""
         if self._task is not None:
             self._progress.advance(self._task, steps)
 
     def say(self, text: str) -> None:
-        """A line above the bar."""
+        """Print a line above the bar."""
         self._console.print(text, markup=False, highlight=False)

@@ -1,4 +1,4 @@
-"""The group `amps pipeline`, and how its commands end."""
+"""The group `amps pipeline`, and the handling of failures of its commands."""
 
 from typing import Any
 
@@ -12,11 +12,11 @@ from amps.cli.pipelines.replay import replay
 from amps.cli.pipelines.stats import stats
 
 INTERRUPTED_STATUS = 130
-"""What shells report of a program that SIGINT ended."""
+"""The status that shells report for a program that SIGINT ended."""
 
 
 class PipelineGroup(click.Group):
-    """Tells failures of jobs in one line. Ctrl-C ends a job in order: Spark is told to stop, then this process ends."""
+    """Reports failures of jobs in one line. After Ctrl-C it stops Spark, then this process ends."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

@@ -1,4 +1,4 @@
-"""`amps pipeline queue-report`: what became of the messages of queues."""
+"""`amps pipeline queue-report`: a report on the messages of queues."""
 
 from pathlib import Path
 
@@ -30,12 +30,12 @@ from amps.cli.pipelines.report_options import (
     "interval",
     "interval_us",
     type=INTERVAL,
-    help="What depth is shown by: 1s, 1m, ... By default one that makes a readable plot.",
+    help="Interval of the depth: 1s, 1m, ... By default one that makes a readable plot.",
 )
 @option(
     "output",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write a page with plots to this HTML file; it needs nothing else.",
+    help="Write a page with plots to this HTML file, which has no external resources.",
 )
 @json_option
 @job_options
@@ -54,13 +54,13 @@ def queue_report(
 ) -> None:
     """Show for each queue its depth over time, how long messages stayed, what expired, and who acknowledged how many.
 
-    Only what the log tells: it has no record of deliveries, ended leases and cancels, so redeliveries are known once a
-    message has left the queue.
-    The range chooses what is shown; the log is read from its beginning, because depth follows from all that came
-    before. An existing output is replaced.
+    The log has no record of deliveries, ended leases and cancels, so redeliveries are known only when a message has
+    left the queue.
+    The range limits the output; the log is read from its beginning, because depth depends on all earlier records.
+    An existing output is replaced.
 
-    A percentile is right to a ten-thousandth of the messages. How long a message of a journal that is not there any
-    more took is not known: it is in no percentile, and counted apart.
+    A percentile is exact to a ten-thousandth of the messages. The duration of a message whose journal is no longer in
+    the log is not known: it is in no percentile, and counted separately.
     """
     from amps.spark.pipelines.queue_report import QueueReportOptions, run
     from amps.spark.pipelines.queue_report_page import (
@@ -74,7 +74,7 @@ def queue_report(
     if output is not None:
         check_output(output)
     journals = Journals(directory, archive, instance, None, first, last)
-    planned_read(journals)  # a range that is none is told before Spark starts
+    planned_read(journals)  # reports an invalid range before Spark starts
     if dry_run:
         show_plan(planned_read(Journals(directory, archive, instance, None, None, last)))
         return
@@ -88,7 +88,7 @@ def queue_report(
     if report.queues:
         show_table(SUMMARY_TITLES, (summary_row(figures) for figures in report.queues))
     else:
-        click.echo("there is nothing of queues in this part of the log")
+        click.echo("there are no records of queues in this part of the log")
     for figures in report.queues:
         for note in figures.notes:
             click.echo(f"{printable(figures.queue)}: {note}")

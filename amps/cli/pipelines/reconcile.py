@@ -1,4 +1,4 @@
-"""`amps pipeline reconcile`: whether two instances have the same messages."""
+"""`amps pipeline reconcile`: check that two instances have the same messages."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -77,11 +77,12 @@ def reconcile(
 ) -> None:
     """Compare the messages of two logs, publisher by publisher. Exit status 2 if they differ.
 
-    Messages are known by publisher and sequence. One that was published without a sequence has another number on every
-    instance, and is known by client, topic and content: it may be missing or reordered, but not different.
+    Messages are identified by publisher and sequence. A message that was published without a sequence has another
+    number on every instance. It is identified by client, topic and content: it may be missing or reordered, but not
+    different.
 
-    A range applies to each log by itself: the same message has another time in each, so near the ends of a range of
-    times it may be in one of them only. What one instance has not got yet is missing in it.
+    A range applies to each log separately: the same message has another time in each, so near the ends of a range of
+    times it may be in one of them only. A message that one instance has not received yet is missing in it.
     """
     from amps.spark.pipelines.reconcile import ReconcileOptions, check_differences_output, run
     from amps.spark.pipelines.report_source import MESSAGE_KINDS, Journals, planned_read

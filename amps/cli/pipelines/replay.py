@@ -1,4 +1,4 @@
-"""`amps pipeline replay`: the messages of an archive or of journals, published again."""
+"""`amps pipeline replay`: publish the messages of an archive or of journals again."""
 
 import datetime
 import math
@@ -17,7 +17,7 @@ _DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
 
 
 class Pace(click.ParamType[float]):
-    """`original`, a number of times faster, or `max`, which is infinity."""
+    """A pace: `original`, a factor, or `max`, which is infinity."""
 
     name = "original|N|max"
 
@@ -51,7 +51,7 @@ class Pace(click.ParamType[float]):
     type=Pace(),
     default="original",
     show_default=True,
-    help="As the log's times say, so many times faster, or as fast as acknowledgements let.",
+    help="original: as in the log; a number: so many times faster; max: limited by acknowledgements only.",
 )
 @option("to-topic", "to_topic", metavar="TOPIC", help="Publish everything to this topic.")
 @option("to-prefix", "to_prefix", metavar="TEXT", default="", help="Put this before each message's topic.")
@@ -60,10 +60,10 @@ class Pace(click.ParamType[float]):
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="With -pace max: publish so many streams at a time. Each topic keeps its order, the log as a whole does not.",
+    help="With -pace max: number of parallel streams. Each topic keeps its order, the log as a whole does not.",
 )
 @option(
-    "run-id", "run_id", metavar="NAME", help="Repeated with the same name, a replay adds what is missing."
+    "run-id", "run_id", metavar="NAME", help="A replay repeated with the same name adds missing messages."
 )
 @option(
     "client-name", "client_name", metavar="NAME", default="replay", show_default=True,
@@ -75,7 +75,7 @@ class Pace(click.ParamType[float]):
     "allow-unrecorded",
     "allow_unrecorded",
     is_flag=True,
-    help="Also to topics that no transaction log records; they may then get messages twice.",
+    help="Allow topics that no transaction log records; they may then get messages twice.",
 )
 @job_options
 def replay(
@@ -91,9 +91,9 @@ def replay(
 ) -> None:
     """Publish the messages of an archive or of journals again, in the order of the log.
 
-    SOURCE is what `amps pipeline archive` has written, or a JournalDirectory. Publishes and delta publishes are
-    replayed, each as what it was, of the message type of the URI; deletes, records of queues and messages of other
-    types are left out, and counted.
+    SOURCE is an archive of `amps pipeline archive`, or a JournalDirectory. Publishes and delta publishes of the message
+    type of the URI are replayed, each with its kind. Deletes, records of queues and messages of other types are left
+    out, and counted.
     """
     from amps.spark.pipelines.replay import ReplayOptions, run
 

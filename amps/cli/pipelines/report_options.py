@@ -1,4 +1,4 @@
-"""What the reporting commands of `amps pipeline` share: options that choose journals, intervals, tables and JSON."""
+"""The shared parts of the reporting commands of `amps pipeline`: options for journals, intervals, tables and JSON."""
 
 import dataclasses
 import json
@@ -42,20 +42,20 @@ INTERVAL = Interval()
 
 
 def range_options(command: _Command) -> _Command:
-    """Adds `first` and `last`: the range of the log."""
+    """Add `first` and `last`: the range of the log."""
     command = option(
-        "to", "last", metavar="END", help="Up to there; `)` behind it: without that message itself."
+        "to", "last", metavar="END", help="End of the range, included; with `)` after it, excluded."
     )(command)  # type: ignore[assignment]
     return option(  # type: ignore[return-value]
         "from",
         "first",
         metavar="BEGIN",
-        help="What comes after a bookmark or a time (YYYYmmddTHHMMSS, UTC); `[` before it: that message, too.",
+        help="Start of the range, excluded: a bookmark or a time (YYYYmmddTHHMMSS, UTC); with `[` before it, included.",
     )(command)
 
 
 def log_options(command: _Command) -> _Command:
-    """Adds `directory`, `archive` and `instance`: one log."""
+    """Add `directory`, `archive` and `instance`: one log."""
     command = option("archive", type=DIRECTORY, help="The JournalArchiveDirectory, if there is one.")(command)  # type: ignore[assignment]
     command = option(
         "name",
@@ -74,7 +74,7 @@ def json_option(command: _Command) -> _Command:
 
 
 def show_plan(*reads: "PlannedRead") -> None:
-    """What a dry run tells."""
+    """Show the result of a dry run."""
     for read in reads:
         files = f"{read.journals:,} journal{'' if read.journals == 1 else 's'}"
         of = printable(read.instance)
@@ -82,12 +82,12 @@ def show_plan(*reads: "PlannedRead") -> None:
 
 
 def show_json(result: Any, **more: Any) -> None:
-    """A dataclass of results as JSON; `more`: what its properties say."""
+    """Write a dataclass of results as JSON; `more`: values of its properties."""
     click.echo(json.dumps({**dataclasses.asdict(result), **more}, indent=2))
 
 
 def show_table(titles: Sequence[str], rows: Iterable[Sequence[str | int | float | None]]) -> None:
-    """Columns as wide as they have to be; what is measured stands to the right."""
+    """Print a table; columns have the width of their content, and numbers are aligned right."""
     lines = [tuple(titles), *(tuple(_cell(cell) for cell in row) for row in rows)]
     widths = [max(len(line[at]) for line in lines) for at in range(len(titles))]
     for line in lines:
@@ -111,7 +111,7 @@ def _cell(cell: str | int | float | None) -> str:
 
 
 def printable(text: str) -> str:
-    """A text from a log as it can be shown: names may hold what terminals take for commands."""
+    """Return a text from a log without control characters: names may contain commands for terminals."""
     return "".join(
         character if character.isprintable() else character.encode("unicode_escape", "replace").decode()
         for character in text

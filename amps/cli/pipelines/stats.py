@@ -1,4 +1,4 @@
-"""`amps pipeline stats`: how many messages and bytes a log took, how fast, and from whom."""
+"""`amps pipeline stats`: number, rate and size of a log's messages, and their publishers."""
 
 import csv
 import dataclasses
@@ -53,9 +53,9 @@ _TITLES = (
     type=INTERVAL,
     default="1m",
     show_default=True,
-    help="Count by this: 1s, 1m, ...",
+    help="Interval of the counts: 1s, 1m, ...",
 )
-@option("by", type=click.Choice(["topic", "publisher", "kind"]), help="Count each of them by itself.")
+@option("by", type=click.Choice(["topic", "publisher", "kind"]), help="Count each of them separately.")
 @option(
     "csv",
     "csv_path",
@@ -78,11 +78,11 @@ def stats(
     master: str,
     dry_run: bool,
 ) -> None:
-    """Count messages, payload bytes, rates, sizes and publishers, in all and by interval.
+    """Count messages, payload bytes, rates, sizes and publishers, in total and by interval.
 
-    Messages are what clients published; by kind, all records of the log are counted. A peak is the busiest second,
-    or the busiest interval where these are no whole seconds. Intervals without messages are left out. A message at the
-    edge of two intervals belongs to the later one. Expired messages count: the log has them.
+    Only messages of clients are counted; by kind, all records of the log. A peak is the busiest second,
+    or the busiest interval if intervals are not whole seconds. Intervals without messages are left out. A message at
+    the edge of two intervals belongs to the later one. Expired messages are counted, because the log has them.
 
     Sizes are those of payloads, in bytes: p99 is the smallest size that at least 99% of the messages do not exceed
     (nearest rank, exact), p50 the same of half of them.
@@ -152,7 +152,7 @@ def _cells(figures: "Figures") -> tuple[int | float, ...]:
 
 
 def _csv_text(found: "Stats") -> str:
-    """A row per interval, and key."""
+    """Return a CSV text with a row per interval and key."""
     from amps.spark.pipelines.report_intervals import moment
     from amps.spark.pipelines.stats import Figures
 

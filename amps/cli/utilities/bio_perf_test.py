@@ -1,4 +1,4 @@
-"""`amps_bio_perf_test`: how fast a device takes the writes of a transaction log."""
+"""`amps_bio_perf_test`: measure the speed of a device for the writes of a transaction log."""
 
 from pathlib import Path
 
@@ -17,10 +17,10 @@ from amps.journal.storage_test import TestFile
 @workload_options
 @version_option
 def main(batch_size: int, message_size: int, file_size_mb: int, read_mix: int, path: Path) -> None:
-    """Write batches of messages one after the other through a preallocated file, past the page cache (O_DIRECT), each
+    """Write batches of messages sequentially to a preallocated file, without the page cache (O_DIRECT), each
     durable before the next (O_DSYNC).
 
-    Adds to amps_bio_perf_latency.csv and amps_bio_perf_throughput.csv in the working directory.
+    Appends to amps_bio_perf_latency.csv and amps_bio_perf_throughput.csv in the working directory.
     """
     settings = settings_of(batch_size, message_size, file_size_mb, read_mix, path)
     with (

@@ -1,4 +1,4 @@
-"""`amps_clients_ack_dump`: the last message of each publisher, as the server wrote it down."""
+"""`amps_clients_ack_dump`: the last message of each publisher, from `clients.ack`."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,10 +16,10 @@ UNKNOWN = "unknown"
 
 
 def publishers(ack: ClientsAck) -> Iterator[tuple[object, ...]]:
-    """The values of each publisher, in the order of the labels.
+    """Yield the values of each publisher, in the order of the labels.
 
-    The file tells sequences. What the server numbered itself has its transaction id as sequence; of other messages the
-    transaction id is not written down.
+    The file has sequences. A message that the server numbered has its transaction id as sequence; the file does not
+    have the transaction ids of other messages.
     """
     for row in ack.rows:
         id_, sequence, timestamp_ns = (
@@ -46,12 +46,12 @@ def publishers(ack: ClientsAck) -> Iterator[tuple[object, ...]]:
 )
 @click.argument("filenames", metavar="FILENAME...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
-    "-n", "--limit", type=click.IntRange(0), metavar="LIMIT", help="Show so many publishers of each file."
+    "-n", "--limit", type=click.IntRange(0), metavar="LIMIT", help="Maximum of publishers shown per file."
 )
 @version_option
 @click.pass_context
 def main(context: click.Context, filenames: tuple[Path, ...], limit: int | None) -> None:
-    """Show who had published what last, up to the position of the log that the file covers.
+    """Show the last message of each publisher, up to the log position that the file covers.
 
     Exit status 1 if a file cannot be used.
     """

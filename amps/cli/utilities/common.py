@@ -1,4 +1,4 @@
-"""What all utilities share: how they fail, how they write, how they show that they are at work."""
+"""The shared parts of all utilities: failures, output, and the display of progress."""
 
 import contextlib
 import os
@@ -19,19 +19,19 @@ _CONTROL = re.compile(rb"[\x00-\x09\x0b-\x1f\x7f]")
 
 
 class UtilityCommand(HelpfulCommand):
-    """A command that says in one line what is wrong with a file, and ends quietly when nobody reads on."""
+    """A command that reports a fault of a file in one line, and ends quietly when its output pipe is closed."""
 
     failure_status = 1
 
     def invoke(self, ctx: click.Context) -> Any:
-        # Not for `--help` nor for those that import this module and run another command.
+        # Imported here: `--help` and other commands do not need it.
         from amps._core.journal.reader import LogDamaged
 
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError:
-            # Python would complain once more when it flushes at its end.
+            # Otherwise Python would report the error again when it flushes at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(self.failure_status)
         except (LogDamaged, OSError) as error:
@@ -43,14 +43,14 @@ class UtilityCommand(HelpfulCommand):
 
 
 def fail(context: click.Context, text: str) -> NoReturn:
-    """Say what is wrong and end with status 1."""
+    """Print an error and end with status 1."""
     sys.stdout.flush()
     click.echo(f"error: {text}", err=True)
     context.exit(1)
 
 
 def tell_error(error: Exception) -> None:
-    """One line on standard error."""
+    """Print an error in one line on standard error."""
     if isinstance(error, OSError):
         place = f"{error.filename}: " if error.filename is not None else ""
         click.echo(f"error: {place}{error.strerror or error}", err=True)
@@ -59,7 +59,7 @@ def tell_error(error: Exception) -> None:
 
 
 def writer() -> Callable[[bytes], object]:
-    """Writes bytes to standard output as they are; for a terminal, characters that would control it are escaped."""
+    """Return a function that writes bytes to standard output; on a terminal, control characters are escaped."""
     sys.stdout.flush()
     write = sys.stdout.buffer.write
     if not sys.stdout.isatty():
@@ -72,7 +72,10 @@ version_option = click.version_option(VERSION, "--version", message="%(prog)s %(
 
 @contextlib.contextmanager
 def reading_progress(path: Path, description: str = "reading") -> Iterator[Callable[[int], object] | None]:
-    """Shows how far a file was read, unless what is found appears on the same terminal. Gives what is to be told."""
+    """Show how far a file was read; yield the function to call with the position.
+
+    Yields None without a terminal, or if standard output is a terminal, too.
+    """
     if not sys.stderr.isatty() or sys.stdout.isatty():
         yield None
         return
@@ -87,7 +90,7 @@ def reading_progress(path: Path, description: str = "reading") -> Iterator[Calla
 
 @contextlib.contextmanager
 def bytes_progress() -> Iterator[Begin]:
-    """Shows work of several kinds on a terminal: what is given begins one, and gives what is to be told of it."""
+    """Show several kinds of work on a terminal. The yielded function begins one and returns its update function."""
     from rich.console import Console
     from rich.progress import Progress
 

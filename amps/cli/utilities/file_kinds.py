@@ -1,4 +1,4 @@
-"""`amps_file`: which files are the server's, and of which kind."""
+"""`amps_file`: show the kinds of the server's files."""
 
 import glob
 from pathlib import Path
@@ -14,7 +14,7 @@ from amps.journal.kinds import kind_of
 @version_option
 @click.pass_context
 def main(context: click.Context, names: tuple[str, ...]) -> None:
-    """Say of each file what kind of file it is and which version its format has. FILES may be patterns (*, ?, [...]).
+    """Show the kind of each file and the version of its format. FILES may be patterns (*, ?, [...]).
 
     Exit status 1 if a file cannot be read.
     """

@@ -29,13 +29,13 @@ STDIN = Path("-")
 
 
 class GrepCommand(UtilityCommand):
-    """Fails as grep does."""
+    """A command with the exit status of grep on failure."""
 
     failure_status = FAILED
 
 
 class Grep:
-    """One run over several files."""
+    """One search over several files."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Grep:
             raw: Stream = sys.stdin.buffer if path is None else stack.enter_context(path.open("rb"))  # type: ignore[assignment]
             stream = uncompressed(raw)
             try:
-                # What is called a journal must be one: then it is said what is wrong with it.
+                # A file with the name of a journal must be one: report its fault.
                 called = path is not None and path.name.endswith((JOURNAL_SUFFIX, COMPRESSED_SUFFIX))
                 is_journal = called or stream.peek(len(MAGIC))[: len(MAGIC)] == MAGIC
                 if not is_journal:
@@ -97,7 +97,7 @@ class Grep:
             self._put(SEPARATOR + shown, name, 0)
 
     def _put(self, text: bytes, name: str, line_number: int) -> None:
-        """Write a record, every line after the name and number that are wanted; journals have no line numbers."""
+        """Write a record, each line with the requested name and number; journals have no line numbers."""
         if not text.endswith(b"\n"):
             text += b"\n"
         prefix = f"{name}:".encode("utf-8", "surrogateescape") if name else b""
@@ -110,7 +110,7 @@ class Grep:
 
 
 def _survey(file: JournalFile) -> Survey | None:
-    """The extents for the header of a journal in which something was found, read apart; None of a stream."""
+    """Return the extents for the header of a journal with a match, read separately; None for a stream."""
     if file.path is None:
         return None
     with JournalFile(file.path) as whole:
@@ -174,7 +174,7 @@ def _each(files: Sequence[Path]) -> Iterator[Path | None]:
     "clients",
     multiple=True,
     metavar="CLIENT",
-    help="Only what this client, given by name or hash, has to do with. Repeatable.",
+    help="Only records of this client, given by name or hash. Repeatable.",
 )
 @version_option
 @click.pass_context
@@ -193,17 +193,17 @@ def main(
     include_noops: bool,
     clients: tuple[str, ...],
 ) -> None:
-    """Find whole records: of event logs, over all their lines, and of journals; compressed or not; standard input if no
-    FILES are given.
+    """Find whole records of event logs, with all their lines, and of journals, compressed or not. Without FILES, search
+    standard input.
 
-    TERM is an exact text, unless -e, -f, -E or --client is given. Of several terms one must match. In journals a text
-    that could be a part of a label is searched for in the values alone. Exit status 0 if
+    TERM is an exact text, unless -e, -f, -E or --client is given. If several terms are given, one must match. In
+    journals, a text that could be part of a label is searched for in the values only. Exit status 0 if
     something was found, 1 if not, 2 if a file cannot be read or is damaged.
     """
     files = list(arguments)
     if not (search_terms or term_files or expressions or clients):
         if not files:
-            raise click.UsageError("say what to search for: TERM, -e, -f, -E or --client")
+            raise click.UsageError("give a search term: TERM, -e, -f, -E or --client")
         search_terms = (files.pop(0),)
     try:
         query = Query(_terms(search_terms, term_files), expressions, clients, ignore_case, invert_match)

@@ -1,4 +1,4 @@
-"""`amps_journal_dump`: everything that a journal holds, as text."""
+"""`amps_journal_dump`: the complete content of a journal, as text."""
 
 from pathlib import Path
 from typing import Any
@@ -58,7 +58,7 @@ def main(
 ) -> None:
     """Show the header, the entries and the sums of a journal, compressed or not.
 
-    Changes nothing. What lies before a damaged place is shown; then the exit status is 1.
+    Changes nothing. If the journal is damaged, the entries before the damage are shown and the exit status is 1.
     """
     first, end = limit or (0, NO_LIMIT)
     write = writer()

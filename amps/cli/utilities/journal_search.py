@@ -1,4 +1,4 @@
-"""`amps_journal_search`: the entries of a journal that a bookmark, a transaction id or a text names."""
+"""`amps_journal_search`: find the entries of a journal by bookmark, transaction id or text."""
 
 import re
 from pathlib import Path
@@ -16,7 +16,7 @@ _LARGEST = 0xFFFFFFFFFFFFFFFF
 
 
 def bookmark_of(text: str) -> tuple[int, int] | None:
-    """(publisher id, sequence) of a text that is a message's bookmark, else None."""
+    """Return (publisher id, sequence) if a text is a message's bookmark, else None."""
     match = _BOOKMARK.fullmatch(text)
     if match is None or max(int(match[1]), int(match[2])) > _LARGEST:
         return None
@@ -35,16 +35,16 @@ def bookmark_of(text: str) -> tuple[int, int] | None:
     "-data",
     "--data",
     metavar="TEXT",
-    help="Its payload holds TEXT; if that is a bookmark, also the entry that has it.",
+    help="The payload contains TEXT; if TEXT is a bookmark, the entry with it matches, too.",
 )
-@option("topic", None, metavar="NAME", help="It is of this topic.")
+@option("topic", None, metavar="NAME", help="The entry has this topic.")
 @option(
     "client",
     "clients",
     multiple=True,
     type=click.IntRange(1, _LARGEST),
     metavar="HASH",
-    help="It is from the client with this hash, or from one of several, if the option is repeated.",
+    help="The entry is from the client with this hash; if repeated, from one of these clients.",
 )
 @click.option("--no-data", is_flag=True, help="Leave the payloads out.")
 @version_option
@@ -58,10 +58,10 @@ def main(
     clients: tuple[int, ...],
     no_data: bool,
 ) -> None:
-    """Show the entries of a journal, compressed or not, for which everything that is given is true.
+    """Show the entries of a journal, compressed or not, that match all given conditions.
 
-    Exit status 0 if there is one, 1 if there is none or the journal is damaged. To search for several texts, in several
-    journals or by a client's name use amps-grep.
+    Exit status 0 if there is a match, 1 if there is none or the journal is damaged. To search for several texts, in
+    several journals or by a client's name use amps-grep.
     """
     bookmark, txid = None, None
     if pattern is not None:
@@ -73,7 +73,7 @@ def main(
                 )
             txid = int(pattern)
     elif data is None and topic is None and not clients:
-        raise click.UsageError("say what to search for: a bookmark, a transaction id, -d, -topic or --client")
+        raise click.UsageError("give a condition: a bookmark, a transaction id, -d, -topic or --client")
     wanted_topic = topic.encode("utf-8", "surrogateescape") if topic is not None else None
     search = RecordSearch(
         publishers=clients,

@@ -12,7 +12,7 @@ COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf")
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One curve: (size in bytes, latency in µs), sizes rising."""
+    """One curve: points (size in bytes, latency in µs) with rising sizes."""
 
     name: str
     points: Sequence[tuple[float, float]]
@@ -29,7 +29,7 @@ def size_text(size_bytes: float) -> str:
 
 
 def latency_text(latency_us: float) -> str:
-    """`120 µs`, `3.5 ms`, `1.2 s`"""
+    """Return a latency as a text: `120 µs`, `3.5 ms`, `1.2 s`."""
     for unit, factor in (("s", 1e6), ("ms", 1e3)):
         if latency_us >= factor:
             return f"{latency_us / factor:.3g} {unit}"
@@ -37,7 +37,7 @@ def latency_text(latency_us: float) -> str:
 
 
 def plot(title: str, lines: Sequence[Line]) -> str:
-    """The SVG text."""
+    """Return the plot as SVG."""
     points = [point for line in lines for point in line.points]
     sizes = sorted({size for size, _ in points})
     low, high = min(sizes), max(sizes)

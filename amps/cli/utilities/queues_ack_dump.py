@@ -1,4 +1,4 @@
-"""`amps_queues_ack_dump`: where each queue begins in the log, as the server wrote it down."""
+"""`amps_queues_ack_dump`: the start of each queue in the log, from `queues.ack`."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +14,7 @@ LABELS = ("queue", "message type", "recovery point", "log position", "deferred a
 
 
 def recovery_point(start: QueueStart) -> str:
-    """As a configuration could say it."""
+    """Return the recovery point in the form of the configuration."""
     kind, *values = start.recovery_point
     if kind == "bookmark":
         return ",".join(f"{publisher}|{sequence}|" for publisher, sequence in values[0])
@@ -22,7 +22,7 @@ def recovery_point(start: QueueStart) -> str:
 
 
 def queues(starts: list[QueueStart]) -> Iterator[tuple[object, ...]]:
-    """The values of each queue, in the order of the labels."""
+    """Yield the values of each queue, in the order of the labels."""
     for start in starts:
         name = start.name.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
         yield f"[{name}]", start.message_type, recovery_point(start), start.position, len(start.deferred)
@@ -33,12 +33,12 @@ def queues(starts: list[QueueStart]) -> Iterator[tuple[object, ...]]:
 )
 @click.argument("filenames", metavar="FILENAME...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
-    "-n", "--limit", type=click.IntRange(0), metavar="LIMIT", help="Show so many queues of each file."
+    "-n", "--limit", type=click.IntRange(0), metavar="LIMIT", help="Maximum of queues shown per file."
 )
 @version_option
 @click.pass_context
 def main(context: click.Context, filenames: tuple[Path, ...], limit: int | None) -> None:
-    """Show from where on the log is needed for each queue: everything before has left it.
+    """Show the log position from which on each queue needs the log: all messages before it have left the queue.
 
     Exit status 1 if a file cannot be used.
     """

@@ -1,4 +1,4 @@
-"""What `amps_bio_perf_test` and `amps storage-test` share: options, the run, its figures and CSV files."""
+"""The shared parts of `amps_bio_perf_test` and `amps storage-test`: options, the run, its figures and CSV files."""
 
 import csv
 import os
@@ -37,7 +37,7 @@ class MessageSize(click.ParamType[int]):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What was asked for."""
+    """The values of the options."""
 
     workload: Workload
     file_bytes: int
@@ -95,7 +95,7 @@ def workload_options(command: Callable[..., Any]) -> Callable[..., Any]:
                 type=click.Path(path_type=Path),
                 default=DEFAULT_FILE,
                 show_default=True,
-                help="File to write to, on the device to be tested. It must not exist, and is gone afterwards.",
+                help="File to write to, on the device to be tested. It must not exist, and is removed afterwards.",
             ),
         )
     ):
@@ -104,7 +104,7 @@ def workload_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def settings_of(batch_size: int, message_size: int, file_size_mb: int, read_mix: int, path: Path) -> Settings:
-    """Raises click.UsageError for values that do not go together, or that would touch what is there."""
+    """Check the options. Raises click.UsageError for contradictory values, or if existing files would be changed."""
     workload = Workload(batch_size, message_size, read_mix)
     if workload.write_bytes > file_size_mb * MIB:
         raise click.UsageError(
@@ -119,7 +119,7 @@ def settings_of(batch_size: int, message_size: int, file_size_mb: int, read_mix:
 
 
 def run(settings: Settings, file: TestFile, progress: Progress) -> WorkloadResult:
-    """The documented test, on a file that is there. Says so if direct writes are refused."""
+    """Run the documented test on an existing file. Print a note if direct writes are refused."""
     descriptor = file.descriptor(direct=True, durable=True)
     if descriptor is None:
         click.echo(

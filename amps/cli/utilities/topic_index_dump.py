@@ -1,4 +1,4 @@
-"""`amps_tx_topic_index_dump`: where the entries of a topic are in a journal, as its topic index says."""
+"""`amps_tx_topic_index_dump`: the offsets of a topic's entries in a journal, from its topic index."""
 
 from pathlib import Path
 
@@ -33,13 +33,13 @@ def main(
     topic_hash: int | None,
     message_type: str | None,
 ) -> None:
-    """Show the file offsets of the entries of a topic in the journal beside which FILENAME lies.
+    """Show the file offsets of a topic's entries in the journal of the topic index FILENAME.
 
     At least one of --topic, --topic-hash and --message-type is needed. Exit status 1 if there is no such topic or the
     file cannot be used.
     """
     if topic is None and topic_hash is None and message_type is None:
-        raise click.UsageError("say which topic: --topic, --topic-hash or --message-type")
+        raise click.UsageError("give the topic: --topic, --topic-hash or --message-type")
     try:
         reader = open_topic_index(filename)
     except IndexDamaged as damage:

@@ -1,4 +1,4 @@
-"""Publish stores and bookmark stores: what a client keeps so that nothing is lost or seen twice."""
+"""Publish stores and bookmark stores: the state that a client keeps so that no message is lost or processed twice."""
 
 from amps.client.stores.bookmark import BookmarkStore
 from amps.client.stores.publish import MemoryPublishStore, PublishStore

@@ -1,11 +1,10 @@
-"""Publish stores: numbering of everything that changes stored state, and its safekeeping until it is
-persisted.
+"""Publish stores: they number all commands that change stored state and keep them until they are persisted.
 
 A store assigns sequence numbers without gaps between its messages, keeps each encoded frame until the
-server has acknowledged it, and hands back what is left after a reconnect. Its numbers start above both
-what it gave out itself and the number in the logon acknowledgement. The engine calls it with the engine
-lock held, so that order of numbers is order on the wire; no call may wait. Waiting for room is the
-client's business.
+server has acknowledged it, and returns the remaining frames after a reconnect. Its numbers start above both
+its own last number and the number in the logon acknowledgement. The engine calls it with the engine
+lock held, so that order of numbers is order on the wire; no call may wait. The client waits for room, not the
+store.
 """
 
 import threading
@@ -20,7 +19,7 @@ OnFullStore = Literal["wait", "raise"]
 
 
 class PublishStore(Protocol):
-    """What the engine and the clients ask of a publish store. Thread-safe."""
+    """The interface of a publish store, as the engine and the clients use it. Thread-safe."""
 
     error_on_publish_gap: bool
     on_full: OnFullStore
@@ -29,25 +28,25 @@ class PublishStore(Protocol):
         """Bind the store to a client name; StoreException if it belongs to another."""
 
     def store(self, command: Command) -> int:
-        """Assign `command.sequence`, keep the encoded command; StoreFullException if full."""
+        """Assign and return `command.sequence`; keep the encoded command. Raises StoreFullException if full."""
 
     def sync(self, sequence: int) -> None:
         """Make everything up to this number durable; called before publish returns."""
 
     def discard_up_to(self, sequence: int) -> None:
-        """Drop everything up to this number; a number above all known ones raises the numbering floor."""
+        """Discard everything up to this number. After a number above all known ones, numbering continues above it."""
 
     def replay(self, replayer: Callable[[bytes, int], None]) -> None:
-        """Hand every kept frame and its number to `replayer`, ascending."""
+        """Call `replayer` with each kept frame and its number, in ascending order."""
 
     def replay_single(self, replayer: Callable[[bytes, int], None], sequence: int) -> bool:
-        """The same for one number; False if it is not kept."""
+        """Call `replayer` for one number; return False if it is not kept."""
 
     def find(self, sequence: int) -> Command | None:
-        """The command with this number, while the store has it."""
+        """Return the command with this number; None if the store does not keep it any more."""
 
     def unpersisted_count(self) -> int:
-        """How many messages are kept."""
+        """The number of messages kept."""
 
     def lowest_unpersisted(self) -> int:
         """The lowest kept number; 0 = none."""
@@ -59,14 +58,14 @@ class PublishStore(Protocol):
         """The highest number known to be persisted; 0 = none."""
 
     def set_discard_listener(self, fn: Callable[[int], None] | None) -> None:
-        """Call `fn` with the last persisted number whenever it moves."""
+        """Call `fn` with the last persisted number whenever it rises."""
 
     def close(self) -> None:
-        """Finish; the store is not used afterwards."""
+        """Close the store; it is not used afterwards."""
 
 
 def command_from_frame(frame: bytes) -> Command:
-    """The publish or delete that a stored frame holds."""
+    """Return the publish or delete command in a stored frame."""
     payload = frame[4:]
     fields, body_at = parse_header(payload)
     command = Command(
@@ -89,11 +88,11 @@ def command_from_frame(frame: bytes) -> Command:
 
 
 class MemoryPublishStore:
-    """Keeps messages in memory: survives the loss of the server, not of this process.
+    """Keeps messages in memory: they survive the loss of the server, not of this process.
 
-    `max_bytes` bounds the kept frames (one message may go over it); `on_full` says whether publishing then
-    waits or raises StoreFullException. `error_on_publish_gap` makes logging on to a server that knows less
-    than was already persisted an error.
+    `max_bytes` bounds the kept frames (one message may exceed it); `on_full` determines whether publishing then
+    waits or raises StoreFullException. With `error_on_publish_gap`, a logon fails if the server's last sequence is
+    below the last one that is known to be persisted.
     """
 
     def __init__(
@@ -139,7 +138,7 @@ class MemoryPublishStore:
         return sequence
 
     def sync(self, sequence: int) -> None:
-        """Nothing to do in memory."""
+        """No effect: this store is in memory only."""
 
     def discard_up_to(self, sequence: int) -> None:
         with self._lock:

@@ -1,13 +1,13 @@
 """Jobs that operators run over journals and servers, as ordinary Spark jobs.
 
-A job is a module, or a few, with one entry: `run(spark, options, progress)`. It takes a session that knows the format
-"amps" (`amps.spark.register`), options and results are frozen dataclasses, and `progress` is where it says how far it
-is (`amps.spark.pipelines.job`). A job prints nothing and knows nothing of command lines, so that a notebook or a
-scheduler runs it as `amps pipeline` does (`amps.cli.pipelines`).
+A job consists of one or more modules with one entry point: `run(spark, options, progress)`. The session must have the
+format "amps" registered (`amps.spark.register`). Options and results are frozen dataclasses. The job reports its
+progress to `progress` (`amps.spark.pipelines.job`). It prints nothing and does not depend on a command line, so a
+notebook or a scheduler can run it as `amps pipeline` does (`amps.cli.pipelines`).
 
-What all of them keep to:
+Rules for all jobs:
 
 - They never change journals: those belong to the server.
-- A job that is run again does what is left to do, and nothing twice.
-- What cannot be done is a `PipelineError`: one sentence that says what is wrong and what to do.
+- A job that is run again does only the remaining work.
+- A job that cannot be done raises `PipelineError` with one sentence that states the problem and the remedy.
 """

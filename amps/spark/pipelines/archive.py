@@ -1,23 +1,24 @@
-"""Journals to Parquet, partitioned by topic and date, and which journals are safe to remove then.
+"""Archiving journals as Parquet, partitioned by topic and date, and finding the journals that are safe to remove.
 
     result = archive.run(spark, ArchiveOptions(Path("journal"), Path("parquet")), Silent())
 
-- Every record of a journal becomes a row with the columns of `spark.read.format("amps")`, of whatever kind it is;
-  columns `topic_key` and `date` (UTC) are in the names of directories (`archive_layout`).
-- Full journals are archived, once. With `current` also the one in use, as far as it is durable; the next run goes on
-  behind that. What is in is told by a manifest (`archive_manifest`): a run that dies leaves nothing that the next one
-  does not finish or remove.
-- Before a journal is in, its files are read again and compared with it, every column of every row (`archive_tasks`).
-  What differs is a `Problem` that names the journal and the position, and the journal is not in. Damaged journals are
-  problems too; others are archived all the same.
-- A journal is safe to remove if it is full and in, its files have their checksums, each older journal is there, in, or
-  known to be removed (`archive_plan`), and readers see no files that belong to no journal. For that the files of each
-  journal that is not known to be removed are read in each run; the journal itself is read again to `verify` only.
-- Nothing is removed here: removing is the business of the server, which knows what of a journal is still needed
-  (`amps-action-do-remove-journal`), from the oldest on.
+- Every record of a journal, of any kind, becomes a row with the columns of `spark.read.format("amps")`. The columns
+  `topic_key` and `date` (UTC) are in the names of directories (`archive_layout`).
+- Full journals are archived once. With `current`, the journal in use is archived too, up to its durable position; the
+  next run continues there. A manifest lists the archived journals (`archive_manifest`). The next run finishes or
+  removes everything that a run which died has left.
+- Before a journal counts as archived, its files are read again and compared with it, every column of every row
+  (`archive_tasks`). A difference is a `Problem` with the journal and the position, and the journal does not count as
+  archived. A damaged journal is a problem, too; other journals are archived all the same.
+- A journal is safe to remove under these conditions: it is full and archived, and its files have their checksums. Each
+  older journal is in its directory, archived, or known to be removed (`archive_plan`). Readers see no files that belong
+  to no journal. For this check, each run reads the files of each journal that is not known to be removed; it reads the
+  journal itself again only with `verify`.
+- This job removes nothing. The server removes journals, the oldest first, because it knows which of them are still
+  needed (`amps-action-do-remove-journal`).
 
-The journals and the archive must lie in file systems that the driver and all executors see under the same paths. Work
-goes in groups of journals, each of which is in before the next one is begun.
+The journals and the archive must lie in file systems that the driver and all executors see under the same paths.
+Journals are archived in groups; a group is committed before the next one begins.
 """
 
 import dataclasses
@@ -54,36 +55,36 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PARTS_PER_CORE = 4
-"""In a group of journals, about."""
+"""The approximate number of parts in a group of journals, for each core."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveResult:
-    """What a run has done, and found."""
+    """The result of a run."""
 
     instance: str
     done: tuple[ArchivedJournal, ...]
-    """The journals of which something has come in, with all that is in of them."""
+    """The journals to which this run has added rows, each with all of its archived parts."""
     rows: int
-    """That have come in."""
+    """The number of rows that this run has archived."""
     problems: tuple[Problem, ...]
     nowhere_text: str
-    """What to tell of journals of which it is not known where they are, as `ArchivePlan` has it."""
+    """The message about journals whose place is not known, from `ArchivePlan`."""
     strays: tuple[Path, ...]
-    """Files that readers see, and that belong to no journal of the archive: with them nothing is safe."""
+    """Files that readers see and that belong to no journal of the archive. If there are any, no journal is safe."""
     safe: tuple[JournalEntry, ...]
     """Journals that are safe to remove now, oldest first."""
     removable: tuple[JournalEntry, ...]
-    """Those of them that are older than all that are not: a server removes from the oldest on."""
+    """The safe journals that are older than each unsafe one: a server removes the oldest first."""
 
     @property
     def sound(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether the run found no problem."""
         return not self.problems and not self.nowhere_text and not self.strays
 
 
 def run(spark: "SparkSession", options: ArchiveOptions, progress: Progress) -> ArchiveResult:
-    """Archive what is not in yet. Raises PipelineError for what keeps it from being done at all."""
+    """Archive the journals that are not archived yet. Raises PipelineError if the job cannot be done at all."""
     with told_failures(options):
         archive = Archive(options.parquet)
         instance = make_plan(options, archive).instance
@@ -126,7 +127,7 @@ class _Work:
             self._archive_group(group, counted)
 
     def check_all(self) -> None:
-        """What was in before this run: compare it, to verify; else check the files of journals that may be there."""
+        """Check what earlier runs archived: with `verify` compare it, else check files of journals not removed."""
         here = {entry.number for entry in self._plan.journals}
         tasks = []
         for entry in self._archived.values():
@@ -146,7 +147,7 @@ class _Work:
                 for part in entry.parts
                 if (entry.number, part.number) not in self._compared
             ]
-        self._problems += self._compare("checking what is in the archive", tasks)
+        self._problems += self._compare("checking the archive", tasks)
 
     def result(self) -> ArchiveResult:
         journals, archived = self._plan.journals, self._archived
@@ -154,7 +155,7 @@ class _Work:
         wrong = {problem.number for problem in self._problems}
         full = {number for number, entry in archived.items() if entry.full}
         strays = self._archive.strays(archived.values())
-        # A journal that is gone on purpose holds up nothing, whatever became of its files.
+        # A journal that was removed on purpose does not block others, whatever the state of its files.
         holding = {number for number in wrong if number in numbers or number >= self._plan.first_kept}
         holding |= (numbers - full) | set(self._plan.nowhere)
         safe: list[JournalEntry] = []
@@ -173,7 +174,7 @@ class _Work:
         )
 
     def _compare(self, title: str, tasks: list[CompareTask]) -> list[Problem]:
-        """What was found by tasks that compare."""
+        """Run comparing tasks and return the problems they found."""
         if not tasks:
             return []
         self._progress.stage(title, sum(task.part.end_offset - task.part.first_offset for task in tasks))
@@ -182,7 +183,7 @@ class _Work:
             return [problem for problem in run_tasks(self._spark, compare_part, addressed) if problem]
 
     def _groups(self) -> Iterator[list[JournalPlan]]:
-        """The journals that are to be archived, in groups."""
+        """Yield the journals to archive, in groups."""
         parallel = int(self._spark.sparkContext.defaultParallelism)
         size_max = PARTS_PER_CORE * parallel * self._options.split_bytes
         group: list[JournalPlan] = []
@@ -236,13 +237,13 @@ class _Work:
                 self._commit(planned, entries[planned.number], places[planned.number])
 
     def _note(self, problems: Iterable[Problem]) -> set[int]:
-        """The journals that have one."""
+        """Record problems; return the numbers of the journals that have one."""
         found = list(problems)
         self._problems += found
         return {problem.number for problem in found}
 
     def _splits(self, group: list[JournalPlan]) -> list[tuple[Split, Selection, int]]:
-        """What is to be written: (split, rows of it, number of the part)."""
+        """Return the parts to write: (split, selection of its rows, number of the part)."""
         wanted = {planned.number: planned for planned in group}
         whole = Selection().with_positions(group[0].first_position, group[-1].entry.end_position)
         found = []
@@ -261,13 +262,13 @@ class _Work:
         return found
 
     def _entry(self, planned: JournalPlan, staged: list[StagedPart]) -> ArchivedJournal:
-        """What will be in of a journal."""
+        """Return the manifest entry of a journal with its new parts."""
         entry = planned.entry
         start = entry.header.start_position
         parts = [part.part for part in staged]
         next_position = entry.end_position
         if not entry.full:
-            # The last record that was read is the last that counts: where a file in use ends may be torn.
+            # The part ends with the last record that was read: the end of a file in use may be torn.
             parts = [part for part in parts if part.rows]
             ends = [max(file.last_position for file in part.files) + 1 for part in parts]
             parts = [
@@ -290,14 +291,14 @@ class _Work:
     def _commit(self, planned: JournalPlan, entry: ArchivedJournal, places: dict[str, Path]) -> None:
         before = planned.known.rows if planned.known is not None else 0
         if not entry.full and entry.rows == before:
-            return  # nothing has come in since
+            return  # no new rows
         self._archive.commit(entry, places, planned.replaced)
         self._archived[entry.number] = entry
         self._done.append(entry)
         self._rows += entry.rows - before
 
     def _split_of(self, entry: ArchivedJournal, part: ArchivedPart) -> Split:
-        """What of a journal a part was made of."""
+        """Return the range of a journal that a part contains."""
         read = self._read_options
         return Split(
             directory=read.path,
@@ -315,10 +316,10 @@ class _Work:
 
     @staticmethod
     def _selection_of(entry: ArchivedJournal, part: ArchivedPart) -> Selection:
-        """The rows of what a part was made of."""
+        """Return the selection of a part's rows in its range."""
         return Selection().with_positions(part.first_position, entry.next_position)
 
 
 def _new_parts(entry: ArchivedJournal, places: dict[str, Path]) -> list[ArchivedPart]:
-    """Those of which the files are still in the staging directory."""
+    """Return the parts whose files are still in the staging directory."""
     return [part for part in entry.parts if all(file.path in places for file in part.files)]

@@ -1,18 +1,18 @@
-"""Names in an archive: which directory the rows of a topic and a day lie in, and what their files are called.
+"""Names in an archive: the directory for the rows of a topic and a day, and the names of their files.
 
     <archive>/topic_key=orders%2Feurope/date=2026-11-22/journal-desk-7-0000000004-0000.parquet
-    <archive>/_amps/…                                   what belongs to the archive itself, see `archive_manifest`
+    <archive>/_amps/…                                   files of the archive itself, see `archive_manifest`
 
-Directories are as Hive and Spark name those of partitions, so that what reads these finds columns `topic_key` and
-`date` in their names. Readers pass over names that begin with `_` or `.` (`is_visible`).
+Directories have the names that Hive and Spark give to partitions, so their readers derive the columns `topic_key` and
+`date` from these names. Readers skip names that begin with `_` or `.` (`is_visible`).
 
-The topic itself is the column `topic` of the files. The key is there to leave directories out by, and need not be the
-topic: it may be shortened, and readers guess a type for it, so that the keys `1` and `01` may be one number to them.
+The topic itself is the column `topic` of the files. The key serves to skip directories, and may differ from the
+topic: it may be shortened, and readers infer a type for it, so that they may read the keys `1` and `01` as one number.
 
-A topic may be any text, and a directory's name may not: ASCII characters other than letters, digits, `-`, `_` and `.`
-are written as `%` and two hexadecimal digits, which readers take back. A name that would be longer than file systems
-allow is cut and ends with `~` and a digest. No other name holds `~`. Rows without a topic lie where Hive puts what is
-NULL.
+A topic may be any text, but the name of a directory may not. ASCII characters other than letters, digits, `-`, `_` and
+`.` are written as `%` and two hexadecimal digits, which readers decode. A name that would be longer than file systems
+allow is cut and ends with `~` and a digest. No other name contains `~`. Rows without a topic lie in the directory that
+Hive uses for NULL.
 """
 
 import datetime
@@ -31,7 +31,7 @@ _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567
 
 
 def topic_directory(topic: str | None) -> str:
-    """Name of the directory with the rows of a topic; None: of those that have none."""
+    """Return the name of the directory with the rows of a topic; None is for rows without a topic."""
     if topic is None:
         return f"{TOPIC_KEY}={NO_TOPIC}"
     name = f"{TOPIC_KEY}=" + _ESCAPED.sub(_escape, topic)
@@ -42,7 +42,7 @@ def topic_directory(topic: str | None) -> str:
     digest = hashlib.sha256(topic.encode(errors="surrogateescape")).hexdigest()[:DIGEST_CHARACTERS]
     room = NAME_BYTES_MAX - DIGEST_CHARACTERS - 1
     cut = name.encode(errors="surrogateescape")[:room].decode(errors="ignore")
-    # Half of an escaped character stands for nothing.
+    # Remove an escaped character that was cut in half.
     cut = re.sub(r"%[0-9A-F]?\Z", "", cut)
     return f"{cut}~{digest}"
 
@@ -52,29 +52,29 @@ def _escape(character: re.Match[str]) -> str:
 
 
 def day_of(day: int) -> str:
-    """A day, counted from 1970, as YYYY-MM-DD."""
+    """Return a day, counted from 1970, as YYYY-MM-DD."""
     return (_EPOCH + datetime.timedelta(days=day)).isoformat()
 
 
 def days_of(date: str) -> int:
-    """The other way round."""
+    """Return the number of a day, counted from 1970; the inverse of `day_of`."""
     return (datetime.date.fromisoformat(date) - _EPOCH).days
 
 
 def file_path(instance: str, number: int, part: int, topic: str | None, date: str) -> str:
-    """Where the rows of a part of a journal with that topic and day lie, below the archive's directory."""
+    """Return the path, below the archive's directory, of the file for a part's rows with this topic and day."""
     name = f"journal-{instance}-{number:010d}-{part:04d}.parquet"
     return str(PurePosixPath(topic_directory(topic), f"date={date}", name))
 
 
 def is_of_journal(path: str, instance: str, number: int) -> bool:
-    """Whether a file is called as those of a journal are."""
+    """Whether a file has the name of a file of this journal."""
     name = rf"journal-{re.escape(instance)}-{number:010d}-\d{{4,}}\.parquet"
     return re.fullmatch(name, PurePosixPath(path).name) is not None
 
 
 def is_visible(name: str) -> bool:
-    """Whether readers look at a file, or into a directory, of that name; as Spark decides it."""
+    """Whether readers read a file or directory of this name, by Spark's rule."""
     if name.startswith(("_metadata", "_common_metadata")):
         return True
     hidden = name.startswith(".") or name.endswith("._COPYING_") or (name.startswith("_") and "=" not in name)
@@ -82,5 +82,5 @@ def is_visible(name: str) -> bool:
 
 
 def manifest_path(archive: Path) -> Path:
-    """The directory of what belongs to the archive itself."""
+    """Return the directory with the files of the archive itself."""
     return archive / MANIFEST_DIRECTORY

@@ -1,23 +1,24 @@
-"""What is in an archive, and how a journal gets into it so that a death at any moment does no harm.
+"""The manifest of an archive, and the commit of a journal, which is safe against a crash at any moment.
 
-    _amps/archive.json                      of which instance it is
-    _amps/journals/0000000004.json          a journal that is in: `ArchivedJournal`. The manifest is all of these
-    _amps/moving/0000000004.json            a journal on its way in: its entry, and where its files are
-    _amps/staging/…                         files of a run that were not accepted yet
-    _amps/lock                              held (flock) by the run at work
+    _amps/archive.json                      the instance of the archive
+    _amps/journals/0000000004.json          an archived journal: `ArchivedJournal`. These files are the manifest
+    _amps/moving/0000000004.json            a journal during its commit: its entry, and the places of its files
+    _amps/staging/…                         files of a run that are not committed yet
+    _amps/lock                              locked (flock) by the active run
 
 A run writes the files of a journal into `staging` and compares them with the journal. Then it *commits*:
 
-1. Everything is brought to the device, and the file in `moving` is written. From here on the journal will be in.
-2. The files get their places, one by one; files that they replace are removed.
-3. The file in `journals` is written. From here on the journal is in.
-4. The one in `moving` is removed.
+1. All files are synced to the device, and the file in `moving` is written. From here on the commit will be completed.
+2. The files are moved to their places, one by one; files that they replace are removed.
+3. The file in `journals` is written. From here on the journal is archived.
+4. The file in `moving` is removed.
 
-Each JSON file is whole at its place or not there (`amps.journal.disk.whole_file`). The next run does steps 2 to 4
-again for what it finds in `moving`, each of which may be done twice, and removes what is in `staging`. So all that a
-death can leave to see are files of a journal of which others are not at their places yet, between steps 1 and 3.
+Each JSON file is complete at its place or does not exist (`amps.journal.disk.whole_file`). The next run repeats steps 2
+to 4 for each entry in `moving`; each step may be done twice. It removes everything in `staging`. After a crash between
+steps 1 and 3, readers may see some files of a journal while others are not at their places yet. A crash has no other
+visible effect.
 
-An entry that cannot be read is an error, unless its journal is archived again: then all files that have its name are
+An entry that cannot be read is an error, unless its journal is archived again: then all files with its name are
 replaced.
 """
 
@@ -46,15 +47,15 @@ class ArchivedFile:
     """A Parquet file: rows of one part of a journal, with one topic and of one day, in the order of the log."""
 
     path: str
-    """Below the archive's directory."""
+    """Path below the archive's directory."""
     topic: str | None
-    """Bytes that are no UTF-8 as surrogates."""
+    """The topic; bytes that are not UTF-8 are surrogates."""
     date: str
-    """YYYY-MM-DD, UTC, of the rows' times."""
+    """The day of the rows' times, UTC, as YYYY-MM-DD."""
     rows: int
     size_bytes: int
     sha256: str
-    """Of the file's content."""
+    """Checksum of the file's content."""
     first_position: int
     last_position: int
     first_time_us: int
@@ -63,23 +64,23 @@ class ArchivedFile:
 
 @dataclass(frozen=True, slots=True)
 class ArchivedPart:
-    """A range of a journal that one task has archived, and its rows' files."""
+    """A range of a journal that one task has archived, and the files of its rows."""
 
     number: int
-    """Counted from 0 in each journal."""
+    """Number of the part, counted from 0 in each journal."""
     first_offset: int
     """File offset in the journal at which reading begins; a record begins there."""
     end_offset: int
     """File offset before which the last record of the range begins."""
     last_topic_offset: int
-    """Of a topic record of the journal, as `planning.Split` has it."""
+    """File offset of a topic record of the journal, as in `planning.Split`."""
     last_name_offset: int
-    """Of a name record of the journal, the same."""
+    """File offset of a name record of the journal, in the same way."""
     first_position: int
-    """Log position before which rows are not of this part, though they may be of its range."""
+    """Log position of the first row that may belong to this part; the range may contain earlier ones."""
     rows: int
     kinds: Mapping[str, int]
-    """How many rows there are of each kind."""
+    """The number of rows of each kind."""
     message_types: tuple[str, ...]
     first_bookmark: str | None
     last_bookmark: str | None
@@ -88,39 +89,39 @@ class ArchivedPart:
 
 @dataclass(frozen=True, slots=True)
 class ArchivedJournal:
-    """A journal that is in the archive, as far as `next_position`."""
+    """A journal that is archived up to `next_position`."""
 
     instance: str
     number: int
     start_position: int
     size_bytes: int
-    """Of the journal, not compressed."""
+    """Uncompressed size of the journal."""
     first_txid: int
-    """With position and size it tells this journal from another of the same name and number."""
+    """Its first transaction id. With position and size it distinguishes journals of the same name and number."""
     full: bool
-    """All of it is in, and nothing will be added to it."""
+    """Whether the whole journal is archived; no rows will be added to it."""
     next_position: int
-    """Log position behind the last row that is in; the end of the journal if it is full."""
+    """Log position after the last archived row; the end of the journal if it is full."""
     parts: tuple[ArchivedPart, ...]
 
     @property
     def rows(self) -> int:
-        """How many rows are in."""
+        """The number of archived rows."""
         return sum(part.rows for part in self.parts)
 
     @property
     def files(self) -> tuple[ArchivedFile, ...]:
-        """All of its files."""
+        """All files of the journal."""
         return tuple(file for part in self.parts for file in part.files)
 
     @property
     def stored_bytes(self) -> int:
-        """Size of its files."""
+        """Total size of its files."""
         return sum(file.size_bytes for file in self.files)
 
 
 class Archive:
-    """An archive's directory. Paths in it are those of the driver; tasks see the same file system."""
+    """The directory of an archive. Its paths are those of the driver; tasks see the same file system."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory.absolute()
@@ -129,11 +130,11 @@ class Archive:
 
     @property
     def staging(self) -> Path:
-        """Where files lie that were not accepted yet."""
+        """The directory of files that are not committed yet."""
         return self._own / "staging"
 
     def instance(self) -> str | None:
-        """Whose journals these are; None if there is no archive yet. Raises PipelineError, OSError."""
+        """The instance of the archived journals; None if there is no archive yet. Raises PipelineError, OSError."""
         try:
             said = json.loads((self._own / "archive.json").read_bytes())
         except (FileNotFoundError, NotADirectoryError):
@@ -142,9 +143,7 @@ class Archive:
             raise PipelineError(f"{self._own / 'archive.json'} cannot be read: {error}") from None
         instance = said.get("instance") if isinstance(said, dict) and "format" in said else None
         if not isinstance(instance, str):
-            raise PipelineError(
-                f"{self._own / 'archive.json'} cannot be read: it names no format and instance"
-            )
+            raise PipelineError(f"{self._own / 'archive.json'} cannot be read: it has no format and instance")
         if said["format"] != FORMAT_VERSION:
             raise PipelineError(
                 f"{self.directory} is an archive of format {said['format']!r}, and this program knows "
@@ -153,9 +152,10 @@ class Archive:
         return instance
 
     def journals(self, again: Collection[int] = ()) -> dict[int, ArchivedJournal]:
-        """What is in, by number, rising; what is on its way in, too: it will be. Raises PipelineError, OSError.
+        """Return the archived journals by number, in ascending order. Raises PipelineError, OSError.
 
-        `again`: numbers of journals that are archived again, whose entries need not be readable.
+        Journals whose commit has begun are included: the next run completes it. `again`: numbers of journals that are
+        archived again; their entries need not be readable.
         """
         entries = {}
         for path in [*self._files("journals"), *self._files("moving")]:
@@ -169,16 +169,16 @@ class Archive:
         return dict(sorted(entries.items()))
 
     def files_of(self, instance: str, number: int) -> tuple[str, ...]:
-        """What readers see of a journal, told by the names of files: paths below the directory. Raises OSError."""
+        """Return the visible files of a journal, found by their names: paths below the directory. Raises OSError."""
         return tuple(sorted(path for path in self._visible() if is_of_journal(path, instance, number)))
 
     def strays(self, entries: Iterable[ArchivedJournal]) -> tuple[Path, ...]:
-        """Files that readers see, and that belong to none of these journals. Raises OSError."""
+        """Return the files that readers see and that belong to none of these journals. Raises OSError."""
         known = {file.path for entry in entries for file in entry.files}
         return tuple(sorted(self.directory / path for path in self._visible() if path not in known))
 
     def _visible(self) -> Iterator[str]:
-        """All files that readers look at, by their paths below the directory."""
+        """Yield the paths, below the directory, of all files that readers read."""
         if not self.directory.exists():
             return
         for place, directories, names in os.walk(self.directory, onerror=_raise, followlinks=True):
@@ -188,9 +188,9 @@ class Archive:
 
     @contextlib.contextmanager
     def working(self, instance: str, again: Collection[int] = ()) -> Iterator[None]:
-        """Make the archive if there is none, keep other runs out, and finish what an earlier one has left.
+        """Create the archive if there is none, lock out other runs, and finish the commits of an earlier run.
 
-        `again`: numbers of journals that are archived again, of which it need not be possible to finish. Raises
+        `again`: numbers of journals that are archived again; their earlier commits need not be completed. Raises
         PipelineError, OSError.
         """
         for directory in (self._own / "journals", self._own / "moving"):
@@ -227,9 +227,10 @@ class Archive:
                 shutil.rmtree(self.staging, ignore_errors=True)
 
     def commit(self, entry: ArchivedJournal, staged: Mapping[str, Path], replaced: tuple[str, ...]) -> None:
-        """A journal is in. `staged`: where its new files lie, by their paths in the archive; they are on the device.
+        """Commit a journal. `staged`: the staged places of its new files, by their paths in the archive; the files are
+        synced to the device.
 
-        `replaced`: files that are in no longer. Raises PipelineError, OSError.
+        `replaced`: files that are removed from the archive. Raises PipelineError, OSError.
         """
         moving = self._own / "moving" / f"{entry.number:010d}.json"
         moves = {path: str(file.relative_to(self.directory)) for path, file in staged.items()}
@@ -239,7 +240,7 @@ class Archive:
         self._finish(moving)
 
     def _finish(self, moving: Path) -> None:
-        """Steps 2 to 4. Raises PipelineError, OSError."""
+        """Do steps 2 to 4 of a commit. Raises PipelineError, OSError."""
         said = _read(moving)
         try:
             entry_of(said["entry"])
@@ -257,7 +258,7 @@ class Archive:
                 if not target.exists():
                     raise PipelineError(
                         f"{target} is missing, and so is {self.directory / staged}, from where it was to be moved: "
-                        f"somebody has removed it; archive the journal again (-again {_number_of(moving)})"
+                        f"it was removed; archive the journal again (-again {_number_of(moving)})"
                     ) from None
         for path in removes - moves.keys():
             (self.directory / path).unlink(missing_ok=True)
@@ -271,7 +272,7 @@ class Archive:
         return sorted((self._own / kind).glob("[0-9]*.json"))
 
     def _make_directory(self, directory: Path) -> None:
-        """With all above it, durably."""
+        """Create a directory and its parents, durably."""
         if directory.is_dir():
             return
         self._make_directory(directory.parent)
@@ -284,7 +285,7 @@ class Archive:
 
 
 def entry_of(said: Mapping[str, Any]) -> ArchivedJournal:
-    """An entry as JSON tells it."""
+    """Return the entry in a JSON object."""
     parts = tuple(
         ArchivedPart(
             **{
@@ -300,12 +301,12 @@ def entry_of(said: Mapping[str, Any]) -> ArchivedJournal:
 
 
 def failure_of(error: OSError, directory: Path) -> str:
-    """What to tell of a failure. Of a disk that is full the system says neither which one nor what to do."""
+    """Return the message for a failure. For a full disk it adds the directory and the remedy."""
     if error.errno not in _NO_ROOM:
         return str(error)
     return (
-        f"there is no room left for {directory} ({error.strerror}): make room and give the same command again, which "
-        "finishes or removes what was begun; until then that does not count as archived"
+        f"there is no room left for {directory} ({error.strerror}): make room and run the same command again, which "
+        "completes or removes the unfinished files; until then they do not count as archived"
     )
 
 
@@ -314,7 +315,7 @@ def _number_of(path: Path) -> int:
 
 
 def _read_entry(path: Path) -> ArchivedJournal:
-    """Of a file in `journals` or `moving`. Raises PipelineError, OSError."""
+    """Read the entry in a file of `journals` or `moving`. Raises PipelineError, OSError."""
     said = _read(path)
     try:
         entry = entry_of(said["entry"] if path.parent.name == "moving" else said)

@@ -1,10 +1,10 @@
-"""What archiving has to do: which journals are there, in the archive, or nowhere.
+"""The plan of archiving: which journals exist, which are archived, and which are missing.
 
-Planning changes nothing and needs no Spark; a dry run shows what it finds. Journals are numbered from 0 on, and removed
-from the oldest on, so of each journal up to the newest it can be told where it is: in the journal directory or the
-JournalArchiveDirectory, in the archive, or removed on purpose (`amps.journal.removals`). One of which none of that is
-true is *nowhere*. It may lie in a directory that was not given, and a server that is told to remove a later journal
-would remove it, too: nothing is said to be safe behind it.
+Planning changes nothing and does not need Spark; a dry run shows the plan. Journals are numbered from 0 on, and the
+oldest are removed first. So each journal up to the newest has a known state: it is in the journal directory or the
+JournalArchiveDirectory, in the archive, or removed on purpose (`amps.journal.removals`). A journal in none of these
+states is *nowhere*. It may lie in a directory that was not given, and a server that removes a later journal
+would remove it, too. So no journal after it is reported as safe.
 """
 
 import contextlib
@@ -25,38 +25,38 @@ from amps.spark.planning import instance_of
 
 @dataclass(frozen=True, slots=True)
 class ArchiveOptions:
-    """What is to be archived, and where to."""
+    """The options of an archive run."""
 
     journals: Path
     """The JournalDirectory."""
     parquet: Path
-    """The archive's directory; made if it is not there."""
+    """The archive's directory; created if it does not exist."""
     archive: Path | None = None
     """The JournalArchiveDirectory, if there is one."""
     instance: str | None = None
-    """Its name, if the directory holds journals of several."""
+    """The instance, if the directory contains journals of several instances."""
     current: bool = False
-    """Also the journal in use, as far as it is durable."""
+    """Archive also the journal in use, up to its durable position."""
     again: frozenset[int] = frozenset()
-    """Journals that are to be archived again, though they are in."""
+    """Numbers of archived journals to archive again."""
     verify: bool = False
-    """Compare all that is in: with the journals that are there, or else with the checksums of the manifest. Without
-    it, only checksums, and not of journals that are known to be removed."""
+    """Compare all archived rows with the journals that exist, and the files of other journals with their checksums.
+    Without it, only checksums are compared, and not those of journals that are known to be removed."""
     split_bytes: int = SPLIT_BYTES
-    """About how many bytes of a journal are one part: what a task holds in memory."""
+    """Approximate size of a part in bytes of the journal: a task holds one part in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class JournalPlan:
-    """A journal that is to be archived."""
+    """A journal to archive."""
 
     entry: JournalEntry
     first_position: int
-    """Log position before which all is in."""
+    """Log position before which all rows are archived."""
     known: ArchivedJournal | None
-    """What is in of it, and stays."""
+    """The archived parts of it that stay."""
     replaced: tuple[str, ...] = ()
-    """Files of it that are in, and go."""
+    """Archived files of it that are removed."""
 
     @property
     def number(self) -> int:
@@ -65,43 +65,43 @@ class JournalPlan:
 
     @property
     def size_bytes(self) -> int:
-        """How much of it is still to be read, at most; not compressed."""
+        """Maximum number of uncompressed bytes still to read."""
         return self.entry.end_position - self.first_position
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivePlan:
-    """What a run would do."""
+    """The plan of a run."""
 
     instance: str
     journals: tuple[JournalEntry, ...]
-    """All that are there, oldest first; the last one is in use."""
+    """All journals that exist, oldest first; the last one is in use."""
     archived: dict[int, ArchivedJournal]
-    """What is in already, by number."""
+    """The archived journals, by number."""
     todo: tuple[JournalPlan, ...]
     first_kept: int
     """Number before which all journals were removed on purpose."""
     lost: tuple[int, ...]
-    """Numbers of journals that were so, and are not in, although older ones are."""
+    """Numbers of journals that were removed on purpose and not archived, although older ones are archived."""
     nowhere: tuple[int, ...]
-    """Numbers of older journals than the newest that are not there, not in, and not known to be removed."""
+    """Numbers of journals before the newest that do not exist, are not archived, and are not known to be removed."""
     nowhere_text: str
-    """What to tell of them, and what to do: one sentence; empty if there are none."""
+    """One sentence with the problem of these journals and the remedy; empty if there are none."""
 
 
 def plan(options: ArchiveOptions) -> ArchivePlan:
-    """What a run would do; changes nothing, and needs no Spark. Raises PipelineError."""
+    """Return the plan of a run. Changes nothing and does not need Spark. Raises PipelineError."""
     with told_failures(options):
         return make_plan(options, Archive(options.parquet))
 
 
 @contextlib.contextmanager
 def told_failures(options: ArchiveOptions) -> Iterator[None]:
-    """What reading journals and writing files raises, as PipelineError."""
+    """Convert the exceptions of reading journals and writing files to PipelineError."""
     try:
         yield
     except LogDamaged as damage:
-        raise PipelineError(f"{damage}; amps journal verify tells more") from damage
+        raise PipelineError(f"{damage}; run 'amps journal verify'") from damage
     except OSError as error:
         raise PipelineError(failure_of(error, options.parquet)) from error
     except ValueError as error:
@@ -109,7 +109,7 @@ def told_failures(options: ArchiveOptions) -> Iterator[None]:
 
 
 def journal_options(options: ArchiveOptions) -> ReadOptions:
-    """How the journals are read."""
+    """Return the options for reading the journals."""
     given = {"path": str(options.journals), "split_bytes": str(options.split_bytes)}
     if options.archive is not None:
         given["archive"] = str(options.archive)
@@ -119,7 +119,7 @@ def journal_options(options: ArchiveOptions) -> ReadOptions:
 
 
 def make_plan(options: ArchiveOptions, archive: Archive) -> ArchivePlan:
-    """What is there, and what is to be done. Raises PipelineError, LogDamaged, ValueError, OSError."""
+    """Return the plan for an archive. Raises PipelineError, LogDamaged, ValueError, OSError."""
     read = journal_options(options)
     for directory in filter(None, (read.path, read.archive)):
         if archive.directory.resolve().is_relative_to(directory.resolve()):
@@ -177,13 +177,13 @@ def _nowhere_text(
     if nowhere[-1] < first_there:
         text += (
             f"; if they were removed on purpose, 'amps journal remove {shlex.quote(str(read.path))} -name "
-            f"{shlex.quote(instance)} -up-to {nowhere[-1]}' makes it known while no server runs"
+            f"{shlex.quote(instance)} -up-to {nowhere[-1]}' records it while no server runs"
         )
     return text
 
 
 def _named(numbers: Sequence[int]) -> str:
-    """`journal 3 is`, `journals 0 to 2, 7 are`; the numbers rise."""
+    """Return `journal 3 is` or `journals 0 to 2, 7 are`; the numbers are in ascending order."""
     ranges: list[list[int]] = []
     for number in numbers:
         if ranges and ranges[-1][1] == number - 1:
@@ -207,7 +207,7 @@ def _plan_of(
         if ours != (header.start_position, header.size, header.first_txid):
             raise PipelineError(
                 f"journal {entry.number} in {archive.directory} is of another log than {entry.place.path}: "
-                "was the log begun anew? Give each log a directory of its own"
+                "was a new log begun? Give each log a directory of its own"
             )
     if not entry.full and not options.current:
         return None

@@ -1,13 +1,13 @@
-"""What tasks of an archive do: write the rows of a part of a journal, and compare what was written with the journal.
+"""The tasks of an archive: they write the rows of a part of a journal, and compare the written rows with the journal.
 
-A part is at most about `split_bytes` of a journal, and its rows fit into memory. They never go through the JVM: records
-become Arrow columns in compiled code, and those become Parquet files, one per topic and day.
+A part is at most about `split_bytes` of a journal, and its rows fit into memory. They never pass the JVM: compiled code
+converts records to Arrow columns, and these are written as Parquet files, one per topic and day.
 
-Comparing reads the journal anew, and the files from their places, and looks at every column of every row: positions
-first, then each column. The day of a row is the one that its file's place tells, and the place is that of its topic. A
-file can also be checked by itself, by the checksum that stands in the manifest: then the journal is not read.
+A comparison reads the journal again, reads the files from their places, and compares every column of every row:
+positions first, then each column. The day of a row is given by the directory of its file, which must be the directory
+of its topic. A file can also be checked alone, by its checksum in the manifest. Then the journal is not read.
 
-Damage of a journal and differences are results (`Problem`), no exceptions: other journals are not held up by them.
+Damage of a journal and differences are results (`Problem`), not exceptions, so that they do not stop other journals.
 """
 
 import hashlib
@@ -39,30 +39,30 @@ DAY = "day"
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why a journal is not safe in the archive, or not in it."""
+    """The reason why a journal is not safe in the archive, or is not archived."""
 
     number: int
     """The journal."""
     text: str
     position: int | None = None
-    """Of the first row in question."""
+    """Log position of the first affected row."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteTask:
-    """A part that is to be written."""
+    """A part to write."""
 
     split: Split
     selection: Selection
     part: int
     staging: Path
     address: Address | None = None
-    """Of who counts bytes of journals."""
+    """Address of the counter for bytes of journals."""
 
 
 @dataclass(frozen=True, slots=True)
 class StagedPart:
-    """A part that was written, and where its files lie: by the path in the archive they shall have."""
+    """A part that was written, and the staged places of its files, by their future paths in the archive."""
 
     part: ArchivedPart
     staged: dict[str, Path]
@@ -70,19 +70,19 @@ class StagedPart:
 
 @dataclass(frozen=True, slots=True)
 class CompareTask:
-    """A part that is to be compared with its journal; without a split, with its checksums only."""
+    """A part to compare with its journal; without a split, only its checksums are checked."""
 
     number: int
     part: ArchivedPart
     places: dict[str, Path]
-    """Where the files lie, by their paths in the archive."""
+    """The places of the files, by their paths in the archive."""
     split: Split | None
     selection: Selection
     address: Address | None = None
 
 
 def read_rows(split: Split, selection: Selection) -> pa.Table:
-    """All rows of a split, in the order of the log. Raises LogDamaged, OSError."""
+    """Return all rows of a split, in the order of the log. Raises LogDamaged, OSError."""
     request = Request(
         selection=selection,
         columns=tuple(ARROW_TYPES),
@@ -96,7 +96,7 @@ def read_rows(split: Split, selection: Selection) -> pa.Table:
 
 
 def write_part(task: WriteTask) -> StagedPart | Problem:
-    """The rows of a part as files in the staging directory, on the device."""
+    """Write the rows of a part as files in the staging directory, synced to the device."""
     split = task.split
     try:
         with Teller(task.address) as teller:
@@ -104,7 +104,7 @@ def write_part(task: WriteTask) -> StagedPart | Problem:
             staged = _write(table, task)
             teller.advance(split.byte_count)
     except LogDamaged as damage:
-        return Problem(split.number, f"{damage}; amps journal verify tells more")
+        return Problem(split.number, f"{damage}; run 'amps journal verify'")
     except OSError as error:
         raise PipelineError(failure_of(error, task.staging)) from None
     return staged
@@ -112,7 +112,7 @@ def write_part(task: WriteTask) -> StagedPart | Problem:
 
 def _write(table: pa.Table, task: WriteTask) -> StagedPart:
     split = task.split
-    directory = task.staging / uuid.uuid4().hex  # another attempt of the task has another one
+    directory = task.staging / uuid.uuid4().hex  # each attempt of the task has its own
     directory.mkdir(parents=True)
     files = []
     staged: dict[str, Path] = {}
@@ -171,10 +171,10 @@ def _numbers(column: pa.ChunkedArray) -> numpy.ndarray:
 
 
 def _by_topic_and_day(table: pa.Table) -> Iterator[tuple[str | None, str, pa.Table]]:
-    """The rows of each topic and day, in the order of the log."""
+    """Yield the rows of each topic and day, in the order of the log."""
     if not table.num_rows:
         return
-    # As bytes: names that are no text in UTF-8 are names, too.
+    # As bytes: topic names need not be valid UTF-8.
     topics = pa.chunked_array([chunk.cast(pa.binary()) for chunk in table["topic"].chunks], pa.binary())
     encoded = topics.combine_chunks().dictionary_encode(null_encoding="encode")
     names = encoded.dictionary.to_pylist()
@@ -195,7 +195,7 @@ def _by_topic_and_day(table: pa.Table) -> Iterator[tuple[str | None, str, pa.Tab
 
 
 def compare_part(task: CompareTask) -> Problem | None:
-    """None: the files of a part hold what the journal does."""
+    """Compare the files of a part with the journal; return None if they are equal."""
     with Teller(task.address) as teller:
         problem = _compare(task)
         teller.advance(task.part.end_offset - task.part.first_offset)
@@ -218,7 +218,7 @@ def _compare(task: CompareTask) -> Problem | None:
     try:
         journal = read_rows(task.split, task.selection)
     except LogDamaged as damage:
-        return Problem(task.number, f"{damage}; amps journal verify tells more")
+        return Problem(task.number, f"{damage}; run 'amps journal verify'")
     days = pa.array(_numbers(journal["timestamp"]) // DAY_US)
     journal = journal.append_column(DAY, days)
     archived = pa.concat_tables([journal.slice(0, 0), *tables]).sort_by("position")
@@ -230,18 +230,18 @@ def _compare(task: CompareTask) -> Problem | None:
 
 
 def _changed(task: CompareTask, file: ArchivedFile) -> Problem | None:
-    """None: the file has its size and its checksum, and lies where it belongs."""
+    """Check a file; return None if its size, its checksum and its directory are right."""
     place = task.places[file.path]
     text = _misplaced(place, file)
     if not text:
         try:
             size = place.stat().st_size
             if size != file.size_bytes:
-                text = f"{place} has {size} bytes, and was written with {file.size_bytes}"
+                text = f"{place} has {size} bytes instead of {file.size_bytes}"
             else:
                 with place.open("rb") as content:
                     if hashlib.file_digest(content, "sha256").hexdigest() != file.sha256:
-                        text = f"the content of {place} is not what was written"
+                        text = f"the content of {place} differs from its checksum"
         except FileNotFoundError:
             text = f"{place} is missing"
         except OSError as error:
@@ -250,7 +250,7 @@ def _changed(task: CompareTask, file: ArchivedFile) -> Problem | None:
 
 
 def _misplaced(place: Path, file: ArchivedFile) -> str:
-    """What to tell of a file whose entry is not of the directory of its topic and day; else nothing."""
+    """Return a message if a file's entry does not belong to the directory of its topic and day, else an empty text."""
     expected = f"{topic_directory(file.topic)}/date={file.date}"
     if file.path.rpartition("/")[0] == expected:
         return ""
@@ -258,7 +258,7 @@ def _misplaced(place: Path, file: ArchivedFile) -> str:
 
 
 def _read_file(task: CompareTask, file: ArchivedFile) -> tuple[str, pa.Table] | Problem:
-    """Its rows, with the day, and what is wrong even if they are those of the journal."""
+    """Return a problem that does not depend on the rows (empty: none), and the file's rows with the day."""
     place = task.places[file.path]
     if text := _misplaced(place, file):
         return Problem(task.number, text, file.first_position)
@@ -269,20 +269,20 @@ def _read_file(task: CompareTask, file: ArchivedFile) -> tuple[str, pa.Table] | 
         text = f"{place} cannot be read: {' '.join(str(error).split())}"
         return Problem(task.number, text, file.first_position)
     if not rows.schema.equals(FILE_SCHEMA):
-        text = f"{place} has other columns than it was written with"
+        text = f"{place} does not have the columns of an archive"
         return Problem(task.number, text, file.first_position)
     text = ""
     topic = None if file.topic is None else file.topic.encode(errors="surrogateescape")
     if pc.unique(rows["topic"].cast(pa.binary())).to_pylist() != [topic]:
         text = f"{place} is not in the directory of its topic"
     elif hashlib.sha256(data).hexdigest() != file.sha256:
-        text = f"the content of {place} is not what was written"
+        text = f"the content of {place} differs from its checksum"
     days = pa.repeat(pa.scalar(days_of(file.date), pa.int64()), rows.num_rows)
     return text, rows.append_column(DAY, days)
 
 
 def first_difference(journal: pa.Table, archived: pa.Table) -> tuple[int, str] | None:
-    """Position of the first row that differs, and how; None: the tables hold the same. Both are sorted by position."""
+    """Return position and description of the first difference; None if the tables are equal. Both are in log order."""
     ours, theirs = _numbers(journal["position"]), _numbers(archived["position"])
     if not numpy.array_equal(ours, theirs):
         return _position_difference(ours, theirs)
@@ -292,7 +292,7 @@ def first_difference(journal: pa.Table, archived: pa.Table) -> tuple[int, str] |
             continue
         row = _first_row(journal[name], archived[name])
         if found is None or int(ours[row]) < found[0]:
-            found = int(ours[row]), f"column {name!r} is another"
+            found = int(ours[row]), f"column {name!r} differs"
     return found
 
 
@@ -311,7 +311,7 @@ def _position_difference(ours: numpy.ndarray, theirs: numpy.ndarray) -> tuple[in
 
 
 def _first_row(ours: pa.ChunkedArray, theirs: pa.ChunkedArray) -> int:
-    """The first one that differs, found by halving."""
+    """Return the index of the first row that differs, found by bisection."""
     first, end = 0, len(ours)
     while end - first > 1:
         middle = (first + end) // 2

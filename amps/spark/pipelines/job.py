@@ -1,4 +1,4 @@
-"""What jobs have in common: how they fail, and how they say how far they are."""
+"""The common parts of jobs: their exception, and the interface for progress."""
 
 import re
 from typing import Protocol
@@ -7,20 +7,20 @@ _EXCEPTION_LINE = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*: (.+)")
 
 
 class PipelineError(Exception):
-    """A job cannot be done. The text is one sentence: what is wrong, and what to do."""
+    """A job cannot be done. The text is one sentence with the problem and the remedy."""
 
 
 class Progress(Protocol):
-    """Is told how far a job is."""
+    """Receives the progress of a job."""
 
     def stage(self, title: str, steps: int | None = None) -> None:
-        """Something new begins; the stage before is over. `steps`: how many there will be, if that is known."""
+        """Begin a stage and end the one before. `steps`: the number of steps, if it is known."""
 
     def advance(self, steps: int = 1) -> None:
-        """So many steps more of the stage are done."""
+        """Note that `steps` more steps of the stage are done."""
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Show a line permanently."""
 
 
 class Silent:
@@ -37,14 +37,14 @@ class Silent:
 
 
 def told_by_spark(error: BaseException) -> str:
-    """What is wrong, in one line, out of the pages that Spark makes of an exception in a task or in the JVM.
+    """Return a one-line message from the long text of an exception in a Spark task or in the JVM.
 
-    An exception that was raised in Python, by a task or by a data source, is told by the last line of its traceback.
+    For an exception that was raised in Python, by a task or by a data source, it is the last line of its traceback.
     """
     lines = [line.strip() for line in str(error).splitlines()]
     tracebacks = [at for at, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
     if tracebacks:
-        # What follows the first traceback may be others of the same failure, and the stack of the JVM.
+        # The first traceback may be followed by others of the same failure and by the stack of the JVM.
         for line in lines[tracebacks[0] + 1 :]:
             if (found := _EXCEPTION_LINE.fullmatch(line)) is not None:
                 return found[1]

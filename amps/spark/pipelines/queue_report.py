@@ -1,15 +1,16 @@
-"""What became of the messages of queues, out of the log: depth, times, expiries, and who acknowledged how many.
+"""A report on queues from the log: depth, times, expiries, and the number of acknowledgements of each consumer.
 
-The log has a record of every message that left a queue (docs/queues.md), with the log position of the message; and it
-has the messages, on the topics that the queue takes. So a row per queue and message is made of both, in one join on the
-position: when it was recorded, when and how it left, and who acknowledged it. That is kept, on disk where memory
-does not do, and counted in several ways; only counts come to the driver.
+The log has a record of every message that left a queue (docs/queues.md), with the log position of the message. It also
+has the messages, on the underlying topics of the queue. One join on the position makes a row per queue and message of
+both: when it was recorded, when and how it left, and which client acknowledged it. The rows are cached, on disk if
+memory is too small, and counted in several ways; only counts are sent to the driver.
 
-What has entered a queue and not left it stands in no record. It is known where `queues.ack` says what a queue takes,
-unless a filter chooses (`queue_report_rules`); else the queue's depth counts only what has left it later.
+No record tells which messages have entered a queue and not left it. They are known if `queues.ack` has the entry rules
+of the queue and the queue has no filter (`queue_report_rules`). Otherwise the queue's depth includes only messages that
+have left it later.
 
-The whole log up to the end of the range is read: how deep a queue is follows from all that came before. The range
-chooses what is shown.
+The whole log up to the end of the range is read, because the depth of a queue depends on all earlier records. The range
+limits only the output.
 """
 
 import functools
@@ -51,26 +52,27 @@ if TYPE_CHECKING:
 INTERVALS_CHOSEN = 240
 INTERVALS_MAX = 5000
 NOTES = (
-    "Deliveries, leases that ended and cancels leave no record of their own: how often a message was delivered again "
-    "is known once it has left, as the server has counted since it was started. Times run from when a message was "
-    "recorded, not from when it was delivered.",
-    "A consumer is who acknowledged a message; to whom an at-most-once queue delivered one is not recorded.",
-    "Dead letters are counted as what expired; what actions published of them stands under topics of their own.",
+    "Deliveries, ended leases and cancels are not recorded. The number of redeliveries of a message is known only "
+    "after it has left, as the server has counted it since its start. Times begin when a message was recorded, not "
+    "when it was delivered.",
+    "A consumer is the client that acknowledged a message; the log does not record to which client an at-most-once "
+    "queue delivered it.",
+    "Dead letters are counted as expired messages; messages that actions published about them have other topics.",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class QueueReportOptions:
-    """`journals.topic` is of no use here: a queue is chosen by its name."""
+    """The options of a report. `journals.topic` is not used: a queue is chosen by its name."""
 
     journals: Journals
     queue: str | None = None
     interval_us: int | None = None
-    """None: one that makes a readable plot."""
+    """Length of an interval; None: a length that makes a readable plot."""
 
 
 def run(spark: "SparkSession", options: QueueReportOptions, progress: Progress) -> QueueReport:
-    """Make the report. Raises PipelineError, and what Spark raises of journals that cannot be read."""
+    """Make the report. Raises PipelineError, and Spark's exceptions for journals that cannot be read."""
     journals = options.journals
     read = planned_read(journals)
     rules, problem = read_rules(journals.directory, read.instance)
@@ -83,7 +85,7 @@ def run(spark: "SparkSession", options: QueueReportOptions, progress: Progress) 
     notes = [*NOTES, *([problem] if problem else [])]
     if len(report.queues) == queue_report_counting.QUEUES_MAX:
         notes.append(
-            f"Only the {len(report.queues)} queues with most messages are shown; others can be asked for by name."
+            f"Only the {len(report.queues)} queues with most messages are shown; others can be chosen by name."
         )
     return replace(report, notes=tuple(notes))
 
@@ -97,7 +99,7 @@ def _report(
     instance: str,
     progress: Progress,
 ) -> QueueReport:
-    """All but what is to be said of the whole."""
+    """Make the report without the general notes."""
     from pyspark import StorageLevel
 
     gone = _left(spark, whole, options.queue).persist(StorageLevel.MEMORY_AND_DISK)
@@ -125,7 +127,7 @@ def _report(
 
 
 def _ends(messages: "DataFrame", selected: Range) -> tuple[int, int] | None:
-    """The first and the last time at which something entered or left a queue in the range; None: nothing did."""
+    """Return the times of the first and the last entry or exit of a message in the range; None: there are none."""
     from pyspark.sql import functions as f
 
     times = messages.agg(
@@ -142,7 +144,7 @@ def _ends(messages: "DataFrame", selected: Range) -> tuple[int, int] | None:
 
 
 def _left(spark: "SparkSession", journals: Journals, queue: str | None) -> "DataFrame":
-    """A row per message that left a queue (LEFT_SCHEMA)."""
+    """Return a row per message that left a queue (LEFT_SCHEMA)."""
     from pyspark.sql import functions as f
 
     found = records(spark, journals, RECORD_COLUMNS, QUEUE_KINDS)
@@ -156,8 +158,9 @@ def _left(spark: "SparkSession", journals: Journals, queue: str | None) -> "Data
 def _messages(
     spark: "SparkSession", journals: Journals, gone: "DataFrame", rules: tuple[EntryRule, ...]
 ) -> "DataFrame":
-    """A row per queue and message: queue, message_type, position, entered_us (null: its journal is not there any
-    more), left_position, left_us, way, reasons, deliveries, consumer (null: it is still there), and how often it left.
+    """Return a row per queue and message: queue, message_type, position, entered_us (null: its journal is no longer in
+    the log), left_position, left_us, way, reasons, deliveries, consumer (null: it is still in the queue), and how often
+    it left.
     """
     from pyspark.sql import functions as f
 
@@ -199,7 +202,7 @@ def _messages(
 
 
 def _staying(wanted: tuple[EntryRule, ...], leaving: "Column") -> "Column":
-    """Of the queues that take a message, those that it has not left, as an array like `leaving`."""
+    """Return the queues that a message has entered and not left, as an array like `leaving`."""
     from pyspark.sql import functions as f
 
     rules = f.array(
@@ -240,7 +243,7 @@ def _staying(wanted: tuple[EntryRule, ...], leaving: "Column") -> "Column":
 
 
 def _way(action: "Column", reasons: "Column") -> "Column":
-    """How a message left; null: it has not."""
+    """Return how a message left; null: it has not left."""
     from pyspark.sql import functions as f
 
     return (

@@ -1,8 +1,8 @@
-"""Counting the rows of a queue report (`queue_report`), each queue by itself, and putting the counts together.
+"""Counting the rows of a queue report (`queue_report`) per queue, and combining the counts.
 
-How deep a queue was follows from events: a message enters (+1), a message leaves (-1). Spark adds them up by interval,
-and, within an interval, one after the other in the order of the log, which gives the deepest point. The driver
-adds up the intervals. What lies before the range is one interval before the first.
+The depth of a queue is computed from events: a message enters (+1), a message leaves (-1). Spark adds them up per
+interval. Within an interval it adds them in the order of the log, which gives the maximum depth. The driver
+adds up the intervals. All events before the range form one interval before the first.
 """
 
 import functools
@@ -40,13 +40,13 @@ _PERCENTILE_ACCURACY = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """From where on events are shown."""
+    """The range whose events are shown."""
 
     first_position: int
     first_us: int
 
     def holds(self, position: "Column", us: "Column") -> "Column":
-        """Whether an event is; null if there is none."""
+        """Return whether an event is in the range; null if there is no event."""
         return (position >= self.first_position) & (us >= self.first_us)
 
 
@@ -58,10 +58,10 @@ def count_queues(
     early: Mapping[Key, int],
     progress: Progress,
 ) -> list[QueueFigures]:
-    """The figures of all queues, but QUEUES_MAX at most, those with most messages first.
+    """Return the figures of the queues with most messages, QUEUES_MAX at most, in descending order of messages.
 
     `times`: the first and the last event of the range, and the interval; None: there are no events. `early`:
-    acknowledgements that came before their messages.
+    deferred acknowledgements, which were recorded before their messages.
     """
     from pyspark.sql import functions as f
 
@@ -155,17 +155,17 @@ def _durations(gone: "DataFrame") -> dict[Key, dict[str, Durations]]:
 
 
 def _duration() -> "Column":
-    """Null: it is not known when the message entered."""
+    """Return the time a message was in the queue; null if the time of its entry is not known."""
     from pyspark.sql import functions as f
 
-    # A clock that was set back makes no message leave before it came. (`greatest` alone leaves out nulls.)
+    # No negative duration if the clock was set back. (`greatest` alone ignores nulls.)
     return f.when(
         f.col("entered_us").isNotNull(), f.greatest(f.col("left_us") - f.col("entered_us"), f.lit(0))
     )
 
 
 def _consumers(acknowledged: "DataFrame") -> "DataFrame":
-    """A row per consumer, CONSUMERS_MAX of each queue at most, and how many there are."""
+    """Return a row per consumer, CONSUMERS_MAX per queue at most, with the number of consumers of the queue."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
@@ -192,12 +192,12 @@ _Numbers = dict[Key, dict[int, Any]]
 def _depth(
     messages: "DataFrame", selected: Range, times: tuple[int, int, int] | None
 ) -> tuple[_Numbers, _Numbers]:
-    """What happened in each interval, by its number: sums, and how much deeper than at its begin it became."""
+    """Return the changes in each interval, by its number: sums, and the maximum rise of depth over its start."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
     first_us, _, interval_us = times or (0, 0, 1)
-    # Of what is older than the log it is known only that it came before.
+    # Messages older than the log count as having entered before it.
     entering = messages.select(
         *_KEY,
         f.col("position").alias("place"),
@@ -223,7 +223,7 @@ def _depth(
         f.count_if(f.col("change") < 0).alias("left"),
         f.count_if(f.col("way") == EXPIRED).alias("expired"),
     )
-    # What leaves with its own entering does so after it.
+    # If a message enters and leaves at the same place, it enters first.
     in_order = Window.partitionBy(*_KEY, "number").orderBy("place", f.desc("change"))
     steps = events.where(f.col("number") != _BEFORE).withColumn(
         "step", f.sum("change").over(in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow))
@@ -317,31 +317,31 @@ def _figures(
 
 
 def _notes(rule: EntryRule | None, total: "Row | None", early: int) -> tuple[str, ...]:
-    """What is not known of a queue, and what is known and counted nowhere."""
+    """Return the notes on a queue: facts that the log does not have, and messages that no figure counts."""
     notes = []
     if rule is None:
         notes.append(
-            "What this queue takes is not known (queues.ack does not name it), so only messages that have left it "
-            "later count as entered."
+            "The entry rule of this queue is not known (queues.ack does not have it), so only messages that have left "
+            "it later count as entered."
         )
     elif rule.filter is not None:
         notes.append(
-            "This queue has a filter, and the log does not tell which messages it let in, so only messages that have "
-            "left it later count as entered."
+            "This queue has a filter, and the log does not record which messages matched it, so only messages that "
+            "have left the queue later count as entered."
         )
     if total is not None and total["untimed"]:
         notes.append(
-            f"Messages of journals that are not there any more: {total['untimed']:,}; they count as having been in the "
-            "queue before, and how long they took is not known."
+            f"Messages whose journals are no longer in the log: {total['untimed']:,}; they count as having entered "
+            "the queue before, and their durations are not known."
         )
     if total is not None and total["again"]:
         notes.append(
-            f"Messages that left again, after the queue had been set up anew: {total['again']:,}; only the first time "
+            f"Messages that left again, after the queue had been recreated: {total['again']:,}; only the first time "
             "counts."
         )
     if early:
         notes.append(
-            f"Acknowledgements that came before their messages: {early:,}; those that were taken for a message later "
+            f"Acknowledgements recorded before their messages: {early:,}; those that applied to a later message "
             f"count as {WAYS[ANSWERED]}."
         )
     return tuple(notes)

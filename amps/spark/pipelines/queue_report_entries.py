@@ -1,8 +1,8 @@
-"""Records of queues as rows, in Spark's Python workers: one row per message that has left a queue.
+"""Conversion of queue records to rows, in Spark's Python workers: one row per message that has left a queue.
 
 The payload of an acknowledgement or expiry record is a header and entries, all of 32 bytes (docs/queues.md). So the
-payloads of a whole Arrow batch are an array of 32-byte items, of which some are headers, and no record is looked at
-by itself.
+payloads of a whole Arrow batch form an array of 32-byte items, some of which are headers. They are processed together,
+not record by record.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ ENTRY = numpy.dtype(
     ]
 )
 RECORD_COLUMNS = ("position", "timestamp", "publisher", "topic", "message_type", "payload")
-"""What `left` needs; `timestamp` as microseconds, called `us`."""
+"""The columns that `left` needs; `timestamp` is in microseconds and has the name `us`."""
 LEFT_SCHEMA = (
     "queue string, message_type string, position long, left_position long, left_us long, action int, reasons int, "
     "deliveries int, consumer string"
@@ -34,7 +34,7 @@ PUBLISHED_SCHEMA = "position long, entered_us long, queues array<int>"
 
 
 def left(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-    """The entries of records (LEFT_SCHEMA); `position` is that of the message, 0: it had not come yet.
+    """Yield the entries of records (LEFT_SCHEMA). `position` is the one of the message, 0 if it was not recorded yet.
 
     Raises ValueError for a record whose entries do not add up to its length.
     """
@@ -91,7 +91,7 @@ def _malformed(position: int) -> ValueError:
 def published(
     rules: tuple[EntryRule, ...], batches: Iterator[pyarrow.RecordBatch]
 ) -> Iterator[pyarrow.RecordBatch]:
-    """Messages (PUBLISHED_SCHEMA), each with the numbers of the rules that let it into a queue."""
+    """Yield messages (PUBLISHED_SCHEMA), each with the numbers of the entry rules that it matches."""
     known: dict[tuple[str, str], list[int]] = {}
 
     def queues(topic: str, message_type: str) -> list[int]:
@@ -107,7 +107,7 @@ def published(
         topics, types = (
             batch.column(name).fill_null("").dictionary_encode() for name in ("topic", "message_type")
         )
-        # Few different ones: each is looked at once.
+        # There are few different pairs; the rules are applied once to each.
         pairs, places = numpy.unique(
             topics.indices.to_numpy().astype(numpy.int64) * len(types.dictionary) + types.indices.to_numpy(),
             return_inverse=True,

@@ -1,4 +1,4 @@
-"""The page of a queue report: for each queue the figures, its depth over time, how long messages stayed, who worked."""
+"""The page of a queue report: for each queue its figures, depth over time, durations of messages, and consumers."""
 
 from collections.abc import Iterator
 from itertools import groupby
@@ -26,7 +26,7 @@ SUMMARY_TITLES = (
 
 
 def summary_row(figures: QueueFigures) -> tuple[str | int, ...]:
-    """A queue in one line; times are those until messages were acknowledged, or delivered where that ends it."""
+    """Return a queue as one row; times end with acknowledgements, or with deliveries of an at-most-once queue."""
     times = main_durations(figures)
     measured = [times.p50_us, times.p90_us, times.p99_us, times.max_us] if times is not None else [None] * 4
     return (
@@ -42,20 +42,20 @@ def summary_row(figures: QueueFigures) -> tuple[str | int, ...]:
 
 
 def shown_name(figures: QueueFigures) -> str:
-    """With the message type: the same name in another one is another queue."""
+    """Return the queue's name with its message type: queues of different types may have the same name."""
     return f"{figures.queue} ({figures.message_type})"
 
 
 def main_durations(figures: QueueFigures) -> Durations | None:
-    """Of the messages that consumers took."""
+    """Return the durations of the messages that consumers processed."""
     return figures.durations.get("acknowledged") or figures.durations.get("delivered")
 
 
 def queue_report_page(report: QueueReport) -> str:
-    """The report as an HTML file."""
+    """Return the report as an HTML file."""
     title = f"Queues of {report.instance}"
     if report.first_us is None or report.last_us is None or report.interval_us is None:
-        period = "Nothing of queues is in this part of the log."
+        period = "There are no records of queues in this part of the log."
     else:
         interval = duration(report.interval_us)
         period = f"{moment(report.first_us)} to {moment(report.last_us)}, in intervals of {interval}"
@@ -63,13 +63,11 @@ def queue_report_page(report: QueueReport) -> str:
     if report.queues:
         content.append(table(SUMMARY_TITLES, (summary_row(figures) for figures in report.queues)))
         content.append(
-            element(
-                "p", "Times run from when a message was recorded until it was acknowledged.", class_="quiet"
-            )
+            element("p", "Times run from the recording of a message to its acknowledgement.", class_="quiet")
         )
     for figures in report.queues:
         content += _queue(figures, report.interval_us)
-    content.append(element("h2", "What the log does not tell"))
+    content.append(element("h2", "Limits of this report"))
     content.append(element("ul", *(element("li", note, class_="quiet") for note in report.notes)))
     return page(title, *content)
 
@@ -92,7 +90,7 @@ def _queue(figures: QueueFigures, interval_us: int | None) -> Iterator[Element]:
                 ),
             ],
         )
-        yield element("h3", "Messages that came and left")
+        yield element("h3", "Messages that entered and left")
         yield time_plot(
             begins,
             interval_us,
@@ -142,8 +140,8 @@ def _counts(figures: QueueFigures) -> Iterator[tuple[str | int, ...]]:
             for reason, of_reason in figures.expired.items():
                 yield f"expired: {reason}", of_reason
     if figures.untimed:
-        yield "of these, of journals that are not there any more: time not known", figures.untimed
-    yield "delivered again, before they left", figures.redeliveries
+        yield "of these, without a journal in the log: time not known", figures.untimed
+    yield "redeliveries before they left", figures.redeliveries
     yield "in the queue at the end", figures.depth
     if figures.oldest_us is not None:
         yield "the oldest of these was recorded", moment(figures.oldest_us)
@@ -158,7 +156,7 @@ def _consumers_title(figures: QueueFigures) -> str:
 
 
 def _expired(figures: QueueFigures) -> Element:
-    """Bars of several intervals where there are too many."""
+    """Return the bars of expired messages; if there are too many intervals, a bar stands for several."""
     each = -(-len(figures.intervals) // BARS_MAX)
     numbered = enumerate(figures.intervals)
     groups = [[one for _, one in group] for _, group in groupby(numbered, lambda pair: pair[0] // each)]
@@ -169,7 +167,7 @@ def _expired(figures: QueueFigures) -> Element:
 
 
 def _histogram(times: Durations) -> Element:
-    """From the first bar with anything in it to the last one."""
+    """Return the bars of a histogram from the first to the last that is not empty."""
     filled = [place for place, count in enumerate(times.histogram) if count]
     first, last = min(filled, default=0), max(filled, default=0)
     labels = [

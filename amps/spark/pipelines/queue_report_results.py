@@ -1,4 +1,4 @@
-"""What a queue report says. Times are UNIX microseconds, durations microseconds."""
+"""The results of a queue report. Times are UNIX microseconds, durations microseconds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,14 +15,14 @@ WAYS = {
     BARRIER: "barriers sent to all",
     ANSWERED: "acknowledged before they came",
 }
-"""How a message can leave a queue."""
+"""The ways in which a message can leave a queue."""
 REASONS = {1: "time_limit", 2: "forced_expire", 4: "max_cancels", 8: "max_deliveries"}
-"""Why one expires, as bits of a record (queues.md §15)."""
+"""The reasons for an expiry, by their bits in a record (queues.md §15)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Durations:
-    """From when messages were recorded until they left; the p50 is a duration that half of them did not exceed."""
+    """Durations from recording to leaving; half of the messages did not exceed the p50."""
 
     count: int
     mean_us: float
@@ -31,81 +31,81 @@ class Durations:
     p99_us: int
     max_us: int
     histogram: tuple[int, ...]
-    """How many lasted less than the first of DURATION_EDGES_US, less than the second, …, no less than the last."""
+    """The number of durations below the first of DURATION_EDGES_US, below the second, …, not below the last."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerShare:
-    """What one consumer has acknowledged. `consumer`: its name if the log knows it, else its id."""
+    """The acknowledgements of one consumer. `consumer`: its name if the log has it, else its id."""
 
     consumer: str
     acknowledged: int
     share: float
     untimed: int
-    """Of these, those whose journals are not there any more, so that it is not known how long they took."""
+    """The number of them whose journals are no longer in the log, so that their durations are not known."""
     p50_us: int | None
-    """From recorded to acknowledged, of the others; None if there are none."""
+    """Percentile of the other messages' durations from recording to acknowledgement; None if there are none."""
     p99_us: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """One interval of a queue's time."""
+    """The figures of one queue in one interval."""
 
     begin_us: int
     entered: int
     left: int
     expired: int
     depth: int
-    """At its end."""
+    """Depth at the end of the interval."""
     depth_max: int
 
 
 @dataclass(frozen=True, slots=True)
 class QueueFigures:
-    """One queue, in the range of the report."""
+    """The figures of one queue in the range of the report."""
 
     queue: str
     message_type: str
     entered: int
     left: Mapping[str, int]
-    """By way (WAYS)."""
+    """The number of messages that left, by way (WAYS)."""
     expired: Mapping[str, int]
-    """By reason (REASONS); a message that has several counts for each."""
+    """The number of expired messages, by reason (REASONS); a message with several reasons counts for each."""
     untimed: int
-    """Of the messages that left, those whose journals are not there any more; they are in no duration."""
+    """The number of messages that left and whose journals are no longer in the log; they are in no duration."""
     redeliveries: int
-    """Of the messages that left: how often they were delivered again."""
+    """The number of redeliveries of the messages that left."""
     depth_before: int
     depth: int
-    """At the end of the range."""
+    """Depth at the end of the range."""
     depth_max: int
     oldest_us: int | None
-    """When the oldest message that is in the queue at the end of the range was recorded."""
+    """Recording time of the oldest message in the queue at the end of the range."""
     durations: Mapping[str, Durations]
-    """By way."""
+    """Durations by way (WAYS)."""
     consumer_count: int
     consumers: tuple[ConsumerShare, ...]
-    """Those with most acknowledgements first."""
+    """The consumers, in descending order of acknowledgements."""
     intervals: tuple[Interval, ...]
     notes: tuple[str, ...] = field(default=())
-    """What the log does not tell of this queue."""
+    """Notes on facts about this queue that the log does not have."""
 
     @property
     def left_total(self) -> int:
-        """All ways together."""
+        """The number of messages that left in any way."""
         return sum(self.left.values())
 
 
 @dataclass(frozen=True, slots=True)
 class QueueReport:
-    """All queues, those with most messages first."""
+    """The report: all queues, in descending order of messages."""
 
     instance: str
     first_us: int | None
-    """Of what is shown; None: there is nothing."""
+    """Time of the first event shown; None if there is none."""
     last_us: int | None
     interval_us: int | None
     queues: tuple[QueueFigures, ...]
     notes: tuple[str, ...]
-    """What logs do not tell of queues."""
+    """Notes on facts about queues that logs do not have."""

@@ -1,8 +1,8 @@
-"""What is known of queues besides the log: which topics they take, and from where on (`<instance>.queues.ack`).
+"""The entry rules of queues, from `<instance>.queues.ack`: their underlying topics, and their start in the log.
 
-The log tells what has left a queue, never what has entered one: a message enters by being published on a topic that the
-queue takes. The server writes down by which rules, so that is where they are read. What the file says of the place
-where a queue begins is used, too: a message before it that is in no record of the queue has never been in it.
+The log has records of the messages that left a queue, but none of those that entered it: a message enters by being
+published on an underlying topic. The server writes the rules to this file, so they are read there. The file also has
+the log position where a queue begins. A message before it that is in no record of the queue has never been in it.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from amps.topic_expressions import BadTopicExpression, topic_predicate
 
 @dataclass(frozen=True, slots=True)
 class EntryRule:
-    """Which messages a queue takes."""
+    """The rule that determines which messages enter a queue."""
 
     queue: str
     message_type: str
@@ -23,10 +23,10 @@ class EntryRule:
     is_expression: bool
     filter: str | None
     position: int
-    """Log position from which on what is in no record of the queue is still in it."""
+    """Start of the queue: messages from this log position on that are in no record of the queue are still in it."""
 
     def takes(self, topic: str, message_type: str) -> bool:
-        """Whether messages of a topic enter it, if its filter lets them."""
+        """Whether messages of a topic enter the queue, if they match its filter."""
         if message_type != self.message_type:
             return False
         matches = topic_predicate(self.topic, True) if self.is_expression else None
@@ -34,20 +34,20 @@ class EntryRule:
 
 
 def read_rules(directory: Path, instance: str) -> tuple[tuple[EntryRule, ...], str | None]:
-    """The rules of all queues as they were written down last, and what is to be said if there are none to be had."""
+    """Return the rules of all queues from the file, and a message if they are not available, else None."""
     path = queues_ack_path(directory, instance)
     try:
         _, starts = read_queues_ack(path)
     except FileNotFoundError:
-        return (), f"{path.name} is not there, so it is not known what the queues take"
+        return (), f"{path.name} does not exist, so the entry rules of queues are not known"
     except (OSError, QueuesAckDamaged) as problem:
-        return (), f"it is not known what the queues take: {problem}"
+        return (), f"the entry rules of queues are not known: {problem}"
     rules = (_rule(start) for start in starts)
     return tuple(rule for rule in rules if rule is not None), None
 
 
 def _rule(start: QueueStart) -> EntryRule | None:
-    """None if it makes no sense: then nothing is known of that queue."""
+    """Return the rule of a queue; None if it is not valid: the queue then has no known rule."""
     match start.definition:
         case (str(topic), bool(is_expression), str() | None as content_filter, *_):
             rule = EntryRule(

@@ -1,18 +1,18 @@
-"""Comparing the logs of two instances, A and B: what one has and the other lacks, has otherwise, or in another order.
+"""Comparing the logs of two instances, A and B: messages that are missing, different or reordered in one of them.
 
-A message is known by its bookmark, publisher id and sequence, which are the same on every instance
+A message is identified by its bookmark (publisher id and sequence), which is the same on every instance
 (transaction_log.md §4). A message that was published without a sequence has a bookmark of the instance's own
-(transaction_log.md §4.3), so it is known by what it is: client, topic, message type and content, and, among several
-alike, its turn. Of such a message it can be told that it is missing, or in another order, never that it differs.
+(transaction_log.md §4.3). It is identified by client, topic, message type and content and, among equal messages, by
+its turn. Such a message can be missing or reordered, but never different.
 
-Messages are compared (`publish`, `delta_publish`); acknowledgements and what else is in a log are its own. Times and
-log positions always differ, and count for nothing. Of a publisher's messages that both logs have, one is *reordered*
-if another one comes before it in A and after it in B. The order of different publishers may differ
+Messages are compared (`publish`, `delta_publish`); acknowledgements and other records belong to one log only. Times and
+log positions always differ and are not compared. A publisher's message that both logs have is *reordered*
+if another message of the publisher is before it in A and after it in B. The order of different publishers may differ
 (transaction_log.md §1, 6).
 
-How it scales: payloads are hashed (SHA-256) where they are read, and do not travel. Both logs are put together and
-grouped by message in one shuffle; a window per publisher, which goes through its messages in the order of A and
-remembers one number, finds what is out of order. Spark spills what does not fit into memory. To the driver come sums,
+Scaling: payloads are hashed (SHA-256) where they are read, and are not sent anywhere. Both logs are combined and
+grouped by message in one shuffle. A window per publisher iterates over its messages in the order of A, with one number
+as state, and finds reordered messages. Spark spills data that does not fit into memory. The driver receives sums,
 the publishers with most differences and a few examples.
 """
 
@@ -42,7 +42,7 @@ _SPARK_NAMES = ("_SUCCESS", "._SUCCESS.crc")
 
 @dataclass(frozen=True, slots=True)
 class ReconcileOptions:
-    """What is compared, and where the differences are written to: a directory, as Spark writes them."""
+    """The logs to compare, and the output directory for the differences, which Spark writes."""
 
     a: Journals
     b: Journals
@@ -51,10 +51,10 @@ class ReconcileOptions:
 
 @dataclass(frozen=True, slots=True)
 class PublisherDifferences:
-    """Of one publisher, or of all together."""
+    """The differences of one publisher, or of all publishers together."""
 
     publisher: str
-    """Its name if a log knows it, else its id."""
+    """The name of the publisher if a log has it, else its id."""
     messages_a: int
     messages_b: int
     missing_in_a: int
@@ -62,15 +62,15 @@ class PublisherDifferences:
     different: int
     reordered: int
     repeated_in_a: int
-    """Messages with the bookmark of an earlier one."""
+    """The number of messages with the bookmark of an earlier one."""
     repeated_in_b: int
     unnumbered_a: int
-    """Of the messages, those published without a sequence."""
+    """The number of messages that were published without a sequence."""
     unnumbered_b: int
 
     @property
     def differences(self) -> int:
-        """All together; a message may count as different and as reordered."""
+        """The total number of differences; a message may count both as different and as reordered."""
         return (
             self.missing_in_a
             + self.missing_in_b
@@ -83,7 +83,7 @@ class PublisherDifferences:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One of them. What an instance does not have is None."""
+    """One difference. Values that an instance does not have are None."""
 
     publisher: str
     difference: str
@@ -96,12 +96,12 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """What was found."""
+    """The result of a comparison."""
 
     total: PublisherDifferences
     publisher_count: int
     publishers: tuple[PublisherDifferences, ...]
-    """Those with most differences first, PUBLISHERS_MAX at most."""
+    """The publishers in descending order of differences, PUBLISHERS_MAX at most."""
     examples: tuple[Difference, ...]
 
     @property
@@ -111,23 +111,23 @@ class Reconciliation:
 
 
 def output_format(path: Path) -> str:
-    """What is written under a name. Raises PipelineError."""
+    """Return the format of an output, by its name. Raises PipelineError."""
     if path.suffix not in FORMATS:
         raise PipelineError(
-            f"the output {path} must end in one of {', '.join(FORMATS)}: that is how it is written"
+            f"the output {path} must end in one of {', '.join(FORMATS)}: its name determines the format"
         )
     return FORMATS[path.suffix]
 
 
 def check_differences_output(path: Path) -> None:
-    """Whether differences can be written there. Raises PipelineError."""
+    """Check that differences can be written to this path. Raises PipelineError."""
     output_format(path)
     check_output(path)
     _check_replaceable(path)
 
 
 def run(spark: "SparkSession", options: ReconcileOptions, progress: Progress) -> Reconciliation:
-    """Compare. Raises PipelineError, and what Spark raises of journals that cannot be read."""
+    """Compare two logs. Raises PipelineError, and Spark's exceptions for journals that cannot be read."""
     if options.output is not None:
         check_differences_output(options.output)
     both = (options.a, options.b)
@@ -138,7 +138,7 @@ def run(spark: "SparkSession", options: ReconcileOptions, progress: Progress) ->
 
 
 def compare(a: "DataFrame", b: "DataFrame", progress: Progress, output: Path | None = None) -> Reconciliation:
-    """The same of two data frames with the columns COLUMNS. Raises PipelineError."""
+    """Compare two data frames with the columns COLUMNS. Raises PipelineError."""
     from pyspark import StorageLevel
 
     messages = _compared(a, b).persist(StorageLevel.MEMORY_AND_DISK)
@@ -161,7 +161,7 @@ def compare(a: "DataFrame", b: "DataFrame", progress: Progress, output: Path | N
 
 
 def _own_id(names: str) -> "Column":
-    """The publisher ids of the client names in a column, as decimal numbers."""
+    """Return the publisher ids of the client names in a column, as decimal numbers."""
     import pandas
     from pyspark.sql import functions as f
 
@@ -174,8 +174,8 @@ def _own_id(names: str) -> "Column":
 
 
 def _side(log: "DataFrame", is_a: bool) -> "DataFrame":
-    """One log as rows of what is compared. `content` is null for a message with a number of its publisher's, `number`
-    for the others.
+    """Return one log as rows of the compared values. `content` is null for messages with a publisher's sequence,
+    `number` for the others.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as f
@@ -192,8 +192,8 @@ def _side(log: "DataFrame", is_a: bool) -> "DataFrame":
         "message_type",
         f.sha2("payload", 256).alias("digest"),
     )
-    # Who published is shown by name, or by id where that is not known. The bookmark has the same id if the publisher
-    # gave the number, and another one if the server did (transaction_log.md §4.3).
+    # A publisher is shown by name, or by id if its name is not known. The bookmark has the id of the publisher if the
+    # publisher gave the sequence, and another one if the server did (transaction_log.md §4.3).
     named = read.withColumn("own", _own_id("shown"))
     numbered = f.coalesce((f.col("id") == f.col("shown")) | (f.col("id") == f.col("own")), f.lit(False))
     is_id = f.col("shown").rlike(_DECIMAL_ID)
@@ -224,7 +224,7 @@ def _side(log: "DataFrame", is_a: bool) -> "DataFrame":
 
 
 def _compared(a: "DataFrame", b: "DataFrame") -> "DataFrame":
-    """A row per message: how many copies each log has, the first of each, and whether it is reordered."""
+    """Return a row per message: the number of copies in each log, the first copy in each, and if it is reordered."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
@@ -265,7 +265,7 @@ def _compared(a: "DataFrame", b: "DataFrame") -> "DataFrame":
 
 
 def _publishers(messages: "DataFrame") -> "DataFrame":
-    """A row per publisher, with the numbers of PublisherDifferences."""
+    """Return a row per publisher, with the numbers of PublisherDifferences."""
     from pyspark.sql import functions as f
 
     sums = {
@@ -315,7 +315,7 @@ def _publisher(publisher: str, row: "Row", names: list[str]) -> PublisherDiffere
 
 
 def _differences(messages: "DataFrame", publishers: "DataFrame") -> "DataFrame":
-    """A row per difference. A name that either log knows is shown of both."""
+    """Return a row per difference. A name that only one log has is shown for both."""
     from pyspark.sql import functions as f
 
     whats = {
@@ -351,7 +351,7 @@ def _differences(messages: "DataFrame", publishers: "DataFrame") -> "DataFrame":
 
 
 def _write(differences: "DataFrame", output: Path) -> None:
-    """Replace what an earlier run has written. Raises PipelineError."""
+    """Write the differences; replace the output of an earlier run. Raises PipelineError."""
     _check_replaceable(output)
     try:
         if output.exists():
@@ -367,7 +367,7 @@ def _write(differences: "DataFrame", output: Path) -> None:
 
 
 def _check_replaceable(output: Path) -> None:
-    """Only what Spark has written may go. Raises PipelineError."""
+    """Check that an existing output was written by Spark and may be replaced. Raises PipelineError."""
     if not output.exists():
         return
     others = (
@@ -381,5 +381,5 @@ def _check_replaceable(output: Path) -> None:
     )
     if others:
         raise PipelineError(
-            f"{output} is there and is no output of this command ({others[0].name}): choose another name, or remove it"
+            f"{output} exists and is no output of this command ({others[0].name}): choose another name, or remove it"
         )

@@ -1,18 +1,20 @@
-"""The messages of an archive or of journals, published again: in the order of the log, at its pace or faster.
+"""Publishing the messages of an archive or of journals again: in the order of the log, at its pace or faster.
 
     replay.run(spark, ReplayOptions(Path("parquet"), "tcp://localhost:9007/amps/json", speed=60), Silent())
 
-- **What**: records that hold a message, `publish` and `delta_publish`, each as what it was, of one message type, that
-  of the connection. Deletes and what belongs to queues are history of another server: they, and messages of other
-  types, are counted and left out. An expiration is as long as it was. Correlation ids and SOW keys are not among the
+- **Messages**: records of the kinds `publish` and `delta_publish`, each with its kind, of one message type, the one
+  of the connection. Deletes, records of queues, and messages of other types are counted and left out, because they are
+  the history of another server. An expiration keeps its length. Correlation ids and SOW keys are not among the
   columns of a read, and so are not replayed.
-- **Order**: with one stream, which is the default, that of the log, over all topics: one task publishes everything
-  under one publisher. With more streams each topic's messages are in one of them and keep their order; the order
-  between topics is lost. Paced replays have one stream: tasks do not start at the same time.
-- **Pace**: `speed` 1 as the times of the log say, 60 a minute each second, None as fast as acknowledgements let.
-- **Once**: publishers and sequence numbers follow from `client_name` and `run_id`, and the server drops what it has. A
-  replay that is repeated with the same two, the same source and the same options adds what is missing; it is compared
-  with what is there, so that another source under the same `run_id` is refused. Journals may have grown meanwhile.
+- **Order**: with one stream, the default, it is the order of the log, over all topics: one task publishes all messages
+  under one publisher. With more streams, the messages of each topic are in one stream and keep their order; the order
+  between topics is lost. Paced replays have one stream, because tasks do not start at the same time.
+- **Pace**: `speed` 1 follows the times of the log, 60 replays a minute each second, None is limited by acknowledgements
+  only.
+- **Once**: publishers and sequence numbers depend on `client_name` and `run_id`, and the server drops messages that it
+  has. A replay that is repeated with the same two, the same source and the same options adds the missing messages. It
+  compares the others with the server's log, so another source under the same `run_id` is refused. Journals may have
+  grown meanwhile.
 """
 
 import contextlib
@@ -42,60 +44,60 @@ DEFAULT_CLIENT_NAME = "replay"
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
-    """What is replayed, where to, and how."""
+    """The options of a replay: source, destination and pace."""
 
     source: Path
     """An archive that `archive` has written, or a JournalDirectory."""
     uri: str
-    """With the message type of the messages, `tcp://host:port/amps/json`."""
+    """Connection string with the message type of the messages, `tcp://host:port/amps/json`."""
     topic: str | None = None
     """Only this topic; an expression if it has regex characters."""
     first: str | None = None
-    """A bookmark or a time, `[` before it if its message is to be replayed, too; see `amps.spark.options`."""
+    """A bookmark or a time; with `[` before it, its message is replayed, too; see `amps.spark.options`."""
     last: str | None = None
     to_topic: str | None = None
-    """Where everything goes; else each message goes to the topic it had."""
+    """Topic for all messages; None: each message keeps its topic."""
     to_prefix: str = ""
-    """Put before the topic that a message had."""
+    """Prefix for the topic of each message."""
     speed: float | None = 1.0
-    """How many times faster than the log was written; None: as fast as acknowledgements let."""
+    """Pace as a multiple of the log's; None: limited by acknowledgements only."""
     streams: int = 1
     client_name: str = DEFAULT_CLIENT_NAME
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     archive: Path | None = None
     """The JournalArchiveDirectory of journals, if there is one."""
     instance: str | None = None
-    """The instance, if a directory holds journals of several."""
+    """The instance, if a directory contains journals of several instances."""
     allow_unrecorded: bool = False
-    """Also to topics that no transaction log records, at the price of exactly once."""
+    """Allow topics that no transaction log records; messages may then be lost or published twice."""
     timeout_s: float = 60.0
-    """Without any progress, after which the replay fails."""
+    """Seconds without any progress after which the replay fails."""
     split_bytes: int = SPLIT_BYTES
-    """About how much of the journals a task holds in memory."""
+    """Approximate number of bytes of the journals that a task holds in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """What a replay has done."""
+    """The result of a replay."""
 
     run_id: str
     rows: int
-    """That are persisted now."""
+    """The number of messages that are persisted now."""
     found: int
-    """How many of them an earlier run had published."""
+    """The number of them that an earlier run had published."""
     left_out: dict[str, int]
-    """How many rows were not to be published, by what they are."""
+    """The number of rows that are not replayed, by a description of their kind."""
 
 
 def plan(options: ReplayOptions) -> Source:
-    """What a run would read; changes nothing, and needs neither Spark nor a server. Raises PipelineError."""
+    """Return the source of a run. Changes nothing; needs neither Spark nor a server. Raises PipelineError."""
     with _told():
         _write_options(options)
         return _source(options)
 
 
 def run(spark: "SparkSession", options: ReplayOptions, progress: Progress) -> ReplayResult:
-    """Replay. Raises PipelineError."""
+    """Run the replay. Raises PipelineError."""
     with _told():
         write, message_type = _write_options(options)
         source = _source(options)
@@ -133,11 +135,11 @@ def run(spark: "SparkSession", options: ReplayOptions, progress: Progress) -> Re
 
 @contextlib.contextmanager
 def _told() -> Iterator[None]:
-    """What reading and writing raise, as PipelineError."""
+    """Convert the exceptions of reading and writing to PipelineError."""
     try:
         yield
     except LogDamaged as damage:
-        raise PipelineError(f"{damage}; amps journal verify tells more") from damage
+        raise PipelineError(f"{damage}; run 'amps journal verify'") from damage
     except (OSError, ValueError, WriteError) as error:
         raise PipelineError(str(error)) from error
 
@@ -155,12 +157,12 @@ def _source(options: ReplayOptions) -> Source:
 
 
 def _write_options(options: ReplayOptions) -> tuple[WriteOptions, str]:
-    """Checked, and the message type. Raises PipelineError, WriteOptionError."""
+    """Check the options; return those of the write and the message type. Raises PipelineError, WriteOptionError."""
     if options.streams < 1:
         raise PipelineError("there must be at least one stream")
     if options.streams > 1 and options.speed is not None:
         raise PipelineError(
-            "a paced replay has one stream: leave out the number of streams, or replay as fast as it goes (pace max)"
+            "a paced replay has one stream: leave out the number of streams, or replay without a pace (pace max)"
         )
     if options.to_topic is not None and options.to_prefix:
         raise PipelineError("give one topic for everything or a prefix for all topics, not both")

@@ -1,9 +1,9 @@
-"""What a replay reads: an archive's Parquet files or journals, in pieces that follow one another in the log.
+"""The source of a replay: the Parquet files of an archive, or journals, in pieces in the order of the log.
 
-A piece is what a task holds in memory at most: a part of a journal. Its rows come in the order of the log, and so do
-the pieces, so that whoever goes through them sees the log as it was, without sorting it as a whole.
+A piece is a part of a journal and the most that a task holds in memory. Its rows are in the order of the log, and so
+are the pieces. So a task that iterates over them gets the records in their order, without sorting the whole log.
 
-Of an archive only what its manifest tells is read, not what lies beside it.
+From an archive only the files in its manifest are read.
 """
 
 from collections.abc import Iterator
@@ -28,14 +28,14 @@ BATCH_ROWS = 16384
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Rows that follow one another: of a part of a journal, or of files that were made of one."""
+    """Consecutive rows: of a part of a journal, or of the files made from such a part."""
 
     selection: Selection
     split: Split | None = None
     files: tuple[Path, ...] = ()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows, with `COLUMNS`. Raises LogDamaged, OSError."""
+        """Yield the rows, with `COLUMNS`. Raises LogDamaged, OSError."""
         if self.split is not None:
             return SplitReader(self.split, Request(self.selection, COLUMNS, None, False)).batches()
         return self._of_files()
@@ -67,15 +67,15 @@ def _signed(number: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a replay reads."""
+    """The source of a replay."""
 
     pieces: tuple[Piece, ...]
     rows_max: int | None
-    """How many rows there are at most, if that is known before reading."""
+    """The maximum number of rows; None if it is not known before reading."""
     size_bytes: int
-    """About how much is to be read."""
+    """The approximate number of bytes to read."""
     span_us: tuple[int, int] | None
-    """Times of the first and the last row there may be, if they are known before reading."""
+    """The earliest and the latest time that a row may have; None if they are not known before reading."""
 
 
 def open_source(
@@ -88,9 +88,9 @@ def open_source(
     instance: str | None = None,
     split_bytes: int | None = None,
 ) -> Source:
-    """An archive, or a journal directory. Raises PipelineError, ValueError, LogDamaged, OSError.
+    """Open an archive or a journal directory. Raises PipelineError, ValueError, LogDamaged, OSError.
 
-    topic, first, last: as the options `topic`, `from` and `to` of `amps.spark.options`.
+    topic, first, last: like the options `topic`, `from` and `to` of `amps.spark.options`.
     """
     given = {
         "path": str(path),
@@ -108,7 +108,7 @@ def open_source(
         return _of_journals(options)
     if instance not in (None, known) or archive is not None:
         raise PipelineError(
-            f"{options.path} is an archive of instance {known!r}: leave out what is for journals (archive, name)"
+            f"{options.path} is an archive of instance {known!r}: leave out the options for journals (archive, name)"
         )
     return _of_archive(options, archived)
 
@@ -116,8 +116,8 @@ def open_source(
 def _of_journals(options: ReadOptions) -> Source:
     if instance_of(options) is None:
         raise PipelineError(
-            f"there are neither journals nor an archive of them in {options.path}: give a JournalDirectory, or what "
-            "amps pipeline archive has written"
+            f"there are neither journals nor an archive of them in {options.path}: give a JournalDirectory, or an "
+            "archive of amps pipeline archive"
         )
     plan = make_plan(options, options.selection)
     pieces = tuple(Piece(plan.selection, split=split) for split in plan.splits)
@@ -152,7 +152,7 @@ def _of_archive(options: ReadOptions, archive: Archive) -> Source:
 
 
 def _may_hold(file: ArchivedFile, selection: Selection) -> bool:
-    """Whether rows of a file may be wanted."""
+    """Whether the selection may match rows of a file."""
     topic = b"" if file.topic is None else file.topic.encode(errors="surrogateescape")
     return (
         selection.wants_topic(topic, b"")
@@ -164,7 +164,7 @@ def _may_hold(file: ArchivedFile, selection: Selection) -> bool:
 
 
 def _position_of(archive: Archive, files: list[ArchivedFile], message: Message, option: str) -> int:
-    """Log position of a message. Raises PipelineError if it is not in the archive."""
+    """Return the log position of a message. Raises PipelineError if it is not in the archive."""
     bookmark = format_bookmark(message.publisher_id, message.sequence)
     for file in files:
         parquet = pq.ParquetFile(archive.directory / file.path)

@@ -1,12 +1,12 @@
-"""What a task of a replay does: publish the rows of one stream, in the order of the log, at their pace.
+"""The task of a replay: it publishes the rows of one stream, in the order of the log, at their pace.
 
-Publishing is that of `spark.write` (`amps.spark.writing_publisher`): a publisher and numbers that do not depend on how
-often the task runs, so that each row is published once. Rows that the server has from an earlier run are compared with
-it, and passed over without waiting for their time.
+Rows are published as by `spark.write` (`amps.spark.writing_publisher`): publisher and sequence numbers do not depend on
+how often the task runs, so each row is published once. Rows that the server has from an earlier run are compared with
+its log and skipped without waiting for their time.
 
-Pace: the first row that is published sets the clock, and each other one is due as long after it as the log's times say,
-divided by the speed. What is late is published at once. Times in a log never go back by much; if they do, there is
-nothing to wait for.
+Pace: the first row that is published sets the clock. Each other row is due after the difference of their times in the
+log, divided by the speed. A late row is published at once. Times in a log never go back by much; a row with an earlier
+time is published at once.
 """
 
 import time
@@ -24,7 +24,7 @@ from amps.spark.writing_rows import MessageRow
 
 DELTA = "delta_publish"
 PUBLISHES = frozenset({"publish", DELTA})
-"""Kinds of records that are replayed: those that hold a message."""
+"""Kinds of records that are replayed: the records of messages."""
 SECOND_US = 1_000_000
 
 
@@ -35,28 +35,28 @@ class StreamTask:
     pieces: tuple[Piece, ...]
     stream: int
     streams: int
-    """A topic's rows are all in one of so many."""
+    """The number of streams; all rows of a topic are in one of them."""
     write: WriteOptions
     message_type: str
     topic_prefix: str
-    """Before the topics; `write.topic` stands in their place."""
+    """Prefix for the topics; `write.topic`, if set, replaces them."""
     speed: float | None
-    """How many times faster than the log was written; None: as fast as it goes."""
+    """Pace as a multiple of the log's; None: no pace."""
     address: Address | None = None
-    """Of who counts rows."""
+    """Address of the counter for rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamDone:
-    """What a stream has done."""
+    """The result of a stream."""
 
     numbering: Numbering
     rows: int
-    """All of them are persisted now."""
+    """The number of rows, all persisted now."""
     found: int
-    """How many of them an earlier run had published."""
+    """The number of them that an earlier run had published."""
     left_out: dict[str, int] = field(default_factory=dict)
-    """How many rows were not to be published, by what they are."""
+    """The number of rows that are not replayed, by a description of their kind."""
 
 
 class Pacer:
@@ -66,10 +66,10 @@ class Pacer:
         self._speed = speed
         self._begin: tuple[float, int] | None = None
         self.time_us = 0
-        """Of the row that comes next."""
+        """The time of the next row in the log, in microseconds."""
 
     def wait(self) -> None:
-        """Return when that row is due."""
+        """Wait until the next row is due."""
         if self._speed is None:
             return
         now = time.monotonic()
@@ -95,7 +95,7 @@ def publish_stream(task: StreamTask) -> StreamDone:
 
 
 def _rows(task: StreamTask, pacer: Pacer, teller: Teller, left_out: Counter[str]) -> Iterator[MessageRow]:
-    """The messages of a stream. Before each of them the pacer knows its time."""
+    """Yield the messages of a stream; set the pacer's time before each."""
     streams: dict[str | None, int] = {}
     for piece in task.pieces:
         for batch in piece.batches():
@@ -133,5 +133,5 @@ def _rows(task: StreamTask, pacer: Pacer, teller: Teller, left_out: Counter[str]
 
 
 def stream_of(topic: str | None, streams: int) -> int:
-    """In which of the streams the rows of a topic are."""
+    """Return the number of the stream with the rows of a topic."""
     return zlib.crc32((topic or "").encode()) % streams

@@ -1,4 +1,4 @@
-"""Times in reports: intervals that a log is cut into, and how moments and durations are written.
+"""Times in reports: the intervals of a log, and the text form of moments and durations.
 
 All times are UNIX microseconds, the resolution of the log's columns.
 """
@@ -23,11 +23,11 @@ _UNITS = (
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 DURATION_EDGES_US = tuple(mantissa * 10**power for power in range(2, 11) for mantissa in (1, 2, 5))
-"""Where the bars of a histogram of durations begin: 100 µs, 200 µs, 500 µs, 1 ms, … 50,000 s; one is before all."""
+"""Lower bounds of the bars of a duration histogram: 100 µs, 200 µs, 500 µs, 1 ms, … 50,000 s; one bar is below them."""
 
 
 def chosen_interval_us(first_us: int, last_us: int, intervals_max: int) -> int:
-    """A round interval of which at most so many cover a time."""
+    """Return a round interval of which at most `intervals_max` cover the time."""
     for nice_s in _NICE_S:
         interval_us = round(nice_s * US_PER_S)
         if intervals_covering(first_us, last_us, interval_us) <= intervals_max:
@@ -36,12 +36,12 @@ def chosen_interval_us(first_us: int, last_us: int, intervals_max: int) -> int:
 
 
 def intervals_covering(first_us: int, last_us: int, interval_us: int) -> int:
-    """How many intervals, counted from the epoch, both moments and the time between them lie in."""
+    """Return the number of intervals, aligned to the epoch, that cover the time from the first to the last moment."""
     return last_us // interval_us - first_us // interval_us + 1
 
 
 def check_interval(first_us: int, last_us: int, interval_us: int, intervals_max: int) -> None:
-    """Raises PipelineError if an interval that somebody asked for would make too many of them."""
+    """Raise PipelineError if an interval of this length would make too many intervals."""
     count = intervals_covering(first_us, last_us, interval_us)
     if count > intervals_max:
         raise PipelineError(
@@ -52,13 +52,13 @@ def check_interval(first_us: int, last_us: int, interval_us: int, intervals_max:
 
 
 def moment(us: int) -> str:
-    """ISO 8601 in UTC, with as many digits as it needs."""
+    """Return a time in ISO 8601, in UTC, with as many digits as needed."""
     text = (_EPOCH + timedelta(microseconds=us)).isoformat(timespec="microseconds").removesuffix("+00:00")
     return text.rstrip("0").rstrip(".") + "Z"
 
 
 def duration(us: float) -> str:
-    """Three digits and a unit: `1.25 s`, `340 ms`, `12 µs`, `3 h`."""
+    """Return a duration with three digits and a unit: `1.25 s`, `340 ms`, `12 µs`, `3 h`."""
     for unit_us, name in _UNITS:
         if us >= unit_us:
             return f"{_three_digits(us / unit_us)} {name}"

@@ -1,7 +1,7 @@
-"""Where a report is written to: refused before any journal is read if that cannot be, and written whole or not at all.
+"""The output of a report. It is checked before any journal is read, and written completely or not at all.
 
-A file is replaced only when all of it is there. What is no plain file (a pipe, a device, a symbolic link) is written
-as it is: it must not be replaced.
+A file is replaced only by a complete new one. An output that is not a plain file (a pipe, a device, a symbolic link) is
+written in place: it must not be replaced.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def check_output(path: Path) -> None:
-    """Whether a file or directory can be written under this name. Raises PipelineError."""
+    """Check that a file or directory can be written at this path. Raises PipelineError."""
     directory = path.absolute().parent
     try:
         if not directory.is_dir():
@@ -49,7 +49,7 @@ def write_output(path: Path, text: str) -> None:
 
 
 def output_failed(path: Path, error: OSError) -> PipelineError:
-    """What to tell of an output that could not be written."""
+    """Return the exception for an output that could not be written."""
     advice = "make room there, or choose another place" if error.errno in _FULL else "choose another place"
     return PipelineError(f"the output {path} cannot be written ({error.strerror or error}): {advice}")
 

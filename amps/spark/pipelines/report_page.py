@@ -1,7 +1,7 @@
-"""Building pages: one self-contained HTML file, made as a tree, so that no text in it can be taken for markup.
+"""Building pages: one self-contained HTML file, built as a tree, so that texts are always escaped.
 
-A page is well-formed XML as well as HTML: it can be parsed by whatever reads either. It needs nothing from elsewhere,
-neither scripts nor styles nor fonts. Characters that cannot stand in XML (control characters, halves of surrogate
+A page is well-formed XML as well as HTML, so parsers of both can read it. It has no external resources:
+no scripts, styles or fonts. Characters that are not allowed in XML (control characters, halves of surrogate
 pairs) are shown as U+FFFD.
 """
 
@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-# Without characters that would have to be escaped: HTML does not undo that in a style element.
+# Without characters that need escaping: HTML does not unescape the content of a style element.
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1c2430; --paper: #ffffff; --quiet: #66707f; --line: #d7dce3;
   --one: #2166ac; --two: #d6604d; --three: #b0b7c3; }
@@ -32,12 +32,12 @@ svg { width: 100%; height: auto; display: block; } svg text { font-size: 11px; f
 
 
 def clean(text: str) -> str:
-    """A text without the characters that XML does not have."""
+    """Return a text in which characters that XML does not allow are replaced."""
     return _NOT_XML.sub("\ufffd", text)
 
 
 def element(tag: str, *content: "Element | str", **attributes: object) -> Element:
-    """An element; `class_` is its class, `_` in names of attributes is `-`."""
+    """Return an element; `class_` is its class, `_` in names of attributes becomes `-`."""
     made = Element(tag, {_attribute(name): clean(str(value)) for name, value in attributes.items()})
     for part in content:
         if isinstance(part, Element):
@@ -54,7 +54,7 @@ def _attribute(name: str) -> str:
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[str | int]]) -> Element:
-    """A table; numbers stand to the right, with thousands apart."""
+    """Return a table; numbers are aligned right, with separators for thousands."""
     body = [
         element(
             "tr",
@@ -76,7 +76,7 @@ def _is_measure(cell: str) -> bool:
 
 
 def page(title: str, *content: "Element | str") -> str:
-    """The whole file."""
+    """Return the whole HTML file."""
     head = element(
         "head",
         element("meta", charset="utf-8"),
@@ -85,6 +85,6 @@ def page(title: str, *content: "Element | str") -> str:
         element("style", _STYLE),
     )
     root = element("html", head, element("body", element("h1", title), *content), lang="en")
-    # HTML takes an element that is closed by itself for one that is open, but for those that never have content.
+    # HTML treats a self-closed element as open, except for elements that never have content.
     text = ElementTree.tostring(root, encoding="unicode", short_empty_elements=False)
     return "<!DOCTYPE html>\n" + text.replace("></meta>", "/>") + "\n"

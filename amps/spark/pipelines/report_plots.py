@@ -16,7 +16,7 @@ _TICKS = 4
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Values, one per place on the x axis. `style`: "one", "two" or "three"."""
+    """The values of a series, one per place on the x axis. `style`: "one", "two" or "three"."""
 
     name: str
     style: str
@@ -24,7 +24,7 @@ class Series:
 
 
 def nice_top(highest: float) -> float:
-    """A round number that is no less: where an axis ends."""
+    """Return the end of an axis: a round number that is not less than the highest value."""
     if highest <= 0:
         return 1
     power: float = 10 ** math.floor(math.log10(highest))
@@ -32,7 +32,7 @@ def nice_top(highest: float) -> float:
 
 
 def time_plot(begins_us: Sequence[int], interval_us: int, lines: Sequence[Series]) -> Element:
-    """Lines in steps over intervals of time, one value per interval."""
+    """Return a plot of step lines over intervals of time, one value per interval."""
     top = nice_top(max((max(line.values, default=0) for line in lines), default=0))
     drawing = _drawing(top)
     count = max(1, len(begins_us))
@@ -59,7 +59,7 @@ def time_plot(begins_us: Sequence[int], interval_us: int, lines: Sequence[Series
 
 
 def stacked_bars(labels: Sequence[str], stacks: Sequence[Series]) -> Element:
-    """A bar per label; the series stand on each other."""
+    """Return a plot with a bar per label; the series are stacked."""
     totals = [sum(values) for values in zip(*(stack.values for stack in stacks), strict=True)]
     top = nice_top(max(totals, default=0))
     drawing = _drawing(top)
@@ -95,7 +95,7 @@ def _y(value: float, top: float) -> float:
 
 
 def _drawing(top: float) -> Element:
-    """With its y axis."""
+    """Return an empty drawing with its y axis."""
     drawing = element("svg", viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img")
     for tick in range(_TICKS + 1):
         value = top * tick / _TICKS

@@ -1,7 +1,7 @@
-"""Which journals a report reads, and what of them: as a data frame, and as the list of what would be read.
+"""The journals that a report reads: as a data frame, and as a plan for a dry run.
 
-A report only looks. It reads the columns and kinds that it needs, in the range that it was asked for, and leaves it to
-`amps.spark.planning` to pass over what cannot be wanted. The same planning answers a dry run, without Spark.
+A report changes nothing. It reads the columns and kinds that it needs, in the requested range; `amps.spark.planning`
+skips parts of journals without matching records. A dry run uses the same planning, without Spark.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 MESSAGE_KINDS = ("publish", "delta_publish")
-"""What clients have published. All other kinds are the instance's own bookkeeping."""
+"""The kinds of messages that clients published. The instance itself writes the other kinds."""
 QUEUE_KINDS = ("queue_acknowledgement", "queue_expiry")
 _SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 _PARTITION_BYTES = 32 << 20
@@ -28,7 +28,7 @@ _PARTITION_BYTES = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class Journals:
-    """The log of one instance, or a part of it; fields mean what options of a read do (`amps.spark.options`)."""
+    """The log of one instance, or a part of it; the fields are like the options of a read (`amps.spark.options`)."""
 
     directory: Path
     archive: Path | None = None
@@ -42,18 +42,18 @@ class Journals:
 
 @dataclass(frozen=True, slots=True)
 class PlannedRead:
-    """What a read takes."""
+    """The extent of a read."""
 
     directory: Path
     instance: str
     journals: int
     size_bytes: int
     selection: Selection
-    """The range, bookmarks as log positions."""
+    """The selection, with bookmarks converted to log positions."""
 
 
 def planned_read(journals: Journals, kinds: Iterable[str] = ()) -> PlannedRead:
-    """What would be read. Raises PipelineError."""
+    """Return the extent of a read. Raises PipelineError."""
     try:
         options = read_options(_options(journals, kinds))
         plan = make_plan(options, options.selection)
@@ -75,7 +75,7 @@ def planned_read(journals: Journals, kinds: Iterable[str] = ()) -> PlannedRead:
 def records(
     spark: "SparkSession", journals: Journals, columns: Iterable[str], kinds: Iterable[str] = ()
 ) -> "DataFrame":
-    """The records as a data frame of these columns alone; of all kinds if none is named."""
+    """Return the records as a data frame of these columns; without `kinds`, records of all kinds."""
     from amps.spark.source import SCHEMA
 
     schema = ", ".join(f"{name} {SCHEMA[name].simpleString()}" for name in columns)
@@ -84,9 +84,9 @@ def records(
 
 @contextmanager
 def shuffling(spark: "SparkSession", size_bytes: int) -> Iterator[None]:
-    """While a job counts what so many bytes of log hold, data is shuffled into as many parts as that is worth.
+    """Set the number of shuffle partitions to fit the size of the log while a job counts its records.
 
-    Spark's own number, 200, makes a small log wait for thousands of tasks, and the parts of a large one spill.
+    With Spark's default, 200, a small log needs thousands of tasks, and the partitions of a large one spill.
     """
     before = spark.conf.get(_SHUFFLE_PARTITIONS)
     wanted = max(spark.sparkContext.defaultParallelism, -(-size_bytes // _PARTITION_BYTES))

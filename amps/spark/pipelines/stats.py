@@ -1,13 +1,13 @@
-"""Statistics of a log: how many messages and bytes came, how fast, how large, and from how many publishers.
+"""Statistics of a log: number, rate and size of messages, payload bytes, and number of publishers.
 
-One pass reads the journals and leaves a narrow row per message (time, key, publisher, size); it is kept, on disk where
-memory does not do, and counted several ways. Only counts come to the driver: one row per interval and key, of
-which there may be `ROWS_MAX`, and the `KEYS_MAX` keys with most messages.
+One pass reads the journals and produces a narrow row per message (time, key, publisher, size). The rows are cached, on
+disk if memory is too small, and counted in several ways. Only counts are sent to the driver: one row per interval and
+key, `ROWS_MAX` at most, and the `KEYS_MAX` keys with most messages.
 
-What is counted: messages (`publish`, `delta_publish`), and their payloads as bytes; by kind, all records of the log.
+Messages (`publish`, `delta_publish`) and the bytes of their payloads are counted; by kind, all records of the log.
 Percentiles are by the nearest rank, and exact: a log has few different sizes, and only their counts are held.
-A mean rate is over the whole seconds from the first message to the last one, of an interval over all of it. A peak is
-the busiest second, or the busiest interval if intervals are no whole seconds.
+A mean rate is over the whole seconds from the first message to the last; the one of an interval is over all of it. A
+peak is the busiest second, or the busiest interval if intervals are not whole seconds.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ KEYS_MAX = 1000
 
 @dataclass(frozen=True, slots=True)
 class StatsOptions:
-    """What is counted, and how it is cut."""
+    """The options of a count."""
 
     journals: Journals
     interval_us: int = 60 * US_PER_S
@@ -36,7 +36,7 @@ class StatsOptions:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of some messages; there is at least one."""
+    """The figures of a set of messages, which is not empty."""
 
     messages: int
     payload_bytes: int
@@ -55,7 +55,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class KeyFigures:
-    """Of the messages with one key: a topic, a publisher or a kind; None: they have none."""
+    """The figures of the messages with one key: a topic, a publisher or a kind; None: messages without a key."""
 
     key: str | None
     figures: Figures
@@ -63,7 +63,7 @@ class KeyFigures:
 
 @dataclass(frozen=True, slots=True)
 class IntervalFigures:
-    """Of the messages of one interval, of one key if they are counted by a key."""
+    """The figures of the messages of one interval, and of one key if they are counted by a key."""
 
     begin_us: int
     key: str | None
@@ -72,26 +72,26 @@ class IntervalFigures:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What was found."""
+    """The result of a count."""
 
     interval_us: int
     by: By | None
     total: Figures | None
-    """None: there are no messages."""
+    """The figures of all messages; None: there are no messages."""
     key_count: int
     keys: tuple[KeyFigures, ...]
-    """Those with most messages first, KEYS_MAX at most; none if nothing was said to count by."""
+    """The keys in descending order of messages, KEYS_MAX at most; empty if messages are not counted by a key."""
     intervals: tuple[IntervalFigures, ...]
-    """In order of time, then of messages; intervals without messages are left out."""
+    """The intervals in order of time, then by number of messages; intervals without messages are left out."""
 
 
 def kinds_counted(by: By | None) -> tuple[str, ...]:
-    """Kinds of records; none: all."""
+    """Return the kinds of records to count; empty: all."""
     return () if by == "kind" else MESSAGE_KINDS
 
 
 def run(spark: "SparkSession", options: StatsOptions, progress: Progress) -> Stats:
-    """Count. Raises PipelineError, and what Spark raises of journals that cannot be read."""
+    """Count the log. Raises PipelineError, and Spark's exceptions for journals that cannot be read."""
     from pyspark import StorageLevel
 
     read = planned_read(options.journals, kinds_counted(options.by))
@@ -108,7 +108,7 @@ def _messages(spark: "SparkSession", options: StatsOptions) -> "DataFrame":
 
     columns = {"timestamp", "publisher", "payload"} | ({options.by} if options.by else set())
     key = f.col(options.by) if options.by else f.lit(None).cast("string")
-    # Seconds lie within intervals, so that a peak belongs to one of them.
+    # Each second lies within one interval, so that a peak belongs to one interval.
     unit_us = _unit_us(options.interval_us)
     time = f.unix_micros("timestamp")
     return records(spark, options.journals, sorted(columns), kinds_counted(options.by)).select(
@@ -122,7 +122,7 @@ def _messages(spark: "SparkSession", options: StatsOptions) -> "DataFrame":
 
 
 def _unit_us(interval_us: int) -> int:
-    """What peaks are taken over."""
+    """Return the length of the unit over which peaks are taken."""
     return interval_us if interval_us % US_PER_S else US_PER_S
 
 
@@ -139,7 +139,7 @@ def _count(messages: "DataFrame", options: StatsOptions, progress: Progress) -> 
     units = messages.groupBy("key", "begin", "unit").agg(
         f.count("*").alias("messages"), f.sum("size").alias("bytes")
     )
-    # Of many intervals nobody wants a table, and the driver has no room for all of them.
+    # A table of many intervals is of no use, and the driver has no room for all of them.
     found = messages.groupBy("begin", "key").agg(*_sums()).limit(ROWS_MAX + 1).collect()
     if len(found) > ROWS_MAX:
         raise PipelineError(
@@ -195,7 +195,7 @@ def _sums() -> "list[Column]":
 
 
 def _peaks(units: "DataFrame", *keys: str) -> "list[Row]":
-    """The most messages and bytes of any one unit, by keys."""
+    """Return the maximum of messages and bytes in one unit, by keys."""
     from pyspark.sql import functions as f
 
     together = units.groupBy(*keys, "unit").agg(
@@ -214,7 +214,7 @@ def _by(rows: "list[Row]", *keys: str) -> "dict[tuple[Any, ...], Row]":
 
 
 def _figures(row: "Row", peak: "Row", unit_us: int, interval_us: int | None = None) -> Figures:
-    """`interval_us`: what its mean rates are over; None: all units from the first message to the last one."""
+    """Return the figures of a row. Mean rates are over `interval_us`; None: all units from first to last message."""
     over_us = interval_us or (row["last"] // unit_us - row["first"] // unit_us + 1) * unit_us
     return Figures(
         messages=row["messages"],

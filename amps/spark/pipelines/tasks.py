@@ -1,8 +1,8 @@
-"""Running plain functions as Spark tasks, and hearing how far they are.
+"""Running plain functions as Spark tasks, and receiving their progress.
 
-For jobs whose rows need not go through the JVM: a task gets an argument, does its work in Python with Arrow, and gives
-a result, both of which are pickled. How far tasks are reaches the driver in datagrams, which may get lost: they are for
-the eye only.
+This is for jobs whose rows need not pass the JVM: a task gets an argument, does its work in Python with Arrow, and
+returns a result; both are pickled. Tasks send their progress to the driver in datagrams, which may get lost: they are
+for display only.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ _MESSAGE_BYTES = 8
 def run_tasks(
     spark: "SparkSession", work: Callable[[_Argument], _Result], arguments: Sequence[_Argument]
 ) -> list[_Result]:
-    """What `work` makes of each argument, in their order; a task each. Raises PipelineError if one fails.
+    """Call `work` with each argument, each in a task; return the results in order. Raises PipelineError on failure.
 
     Tasks may be run more than once, or twice at a time.
     """
@@ -62,14 +62,14 @@ def run_tasks(
 
 
 def is_of_spark(error: Exception) -> bool:
-    """Whether it comes out of Spark, or of the JVM."""
+    """Whether the exception was raised by Spark or the JVM."""
     from pyspark.errors import PySparkException
 
     return isinstance(error, PySparkException) or type(error).__module__.startswith("py4j")
 
 
 class TaskCounts:
-    """On the driver: adds up the steps that tasks tell, and passes them on to `progress`; use `with`."""
+    """On the driver: adds up the steps that tasks report, and passes them to `progress`; use `with`."""
 
     def __init__(self, spark: "SparkSession", progress: Progress) -> None:
         self._progress = progress
@@ -77,7 +77,7 @@ class TaskCounts:
         host = str(spark.conf.get("spark.driver.host", "127.0.0.1"))
         try:
             self._socket.bind((host, 0))
-        except OSError:  # a name that is not this machine's: then nothing is heard
+        except OSError:  # a name of another machine: no progress is received
             self._socket.bind(("127.0.0.1", 0))
         self.address: Address = self._socket.getsockname()
         self._socket.settimeout(POLL_S)
@@ -95,13 +95,13 @@ class TaskCounts:
 
     def _listen(self) -> None:
         while not self._over.is_set():
-            with contextlib.suppress(OSError):  # nothing came
+            with contextlib.suppress(OSError):  # no datagram arrived
                 data = self._socket.recv(_MESSAGE_BYTES)
                 self._progress.advance(int.from_bytes(data, "little"))
 
 
 class Teller:
-    """In a task: tells steps to the driver, a few times per second at most."""
+    """In a task: reports steps to the driver, a few times per second at most."""
 
     def __init__(self, address: Address | None) -> None:
         self._address = address
@@ -117,7 +117,7 @@ class Teller:
         self._socket.close()
 
     def advance(self, steps: int = 1) -> None:
-        """So many steps more are done."""
+        """Note that `steps` more steps are done."""
         self._steps += steps
         now = time.monotonic()
         if now >= self._next:

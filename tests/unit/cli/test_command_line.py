@@ -23,15 +23,15 @@ def invoke(*arguments: str, **more: object) -> "click.testing.Result":
     [
         (
             ("-server", "tcps://h:1", "-urischeme", "tcp"),
-            "-server says tcps, and -urischeme tcp: leave one of them",
+            "-server has the scheme tcps, and -urischeme tcp: leave one of them",
         ),
         (
             ("-server", "tcp://h:1", "-secure", "yes"),
-            "-secure yes is TLS, and -server says tcp: write tcps://",
+            "-secure yes is TLS, and -server has the scheme tcp: write tcps://",
         ),
         (
             ("-server", "tcp://h:1/amps/fix", "-type", "json"),
-            "-type is json, and -server says fix: leave one of",
+            "-type is json, and -server has fix: leave one of",
         ),
         (("-server", "wss://h:1"), "WebSocket is not available; use tcp or tcps"),
         (("-server", "tpcs://h:1"), "unknown scheme 'tpcs'; known: tcp, tcps, unix"),

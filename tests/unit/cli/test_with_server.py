@@ -349,13 +349,13 @@ def test_subscribe_begins_at_times_as_people_write_them(
     [
         (
             ("-topic", "wrok"),
-            "note: no message has come yet: topic 'wrok', message type 'json'. Check -topic and -type; what was "
-            "published before is shown with -bookmark epoch only",
+            "note: no message has come yet: topic 'wrok', message type 'json'. Check -topic and -type; earlier "
+            "messages are shown with -bookmark epoch only",
         ),
         (
             ("-topic", "work", "-filter", "/a = 1", "-bookmark", "epoch"),
             "note: no message that matches '/a = 1' has come yet: topic 'work', message type 'json', from 'epoch' on. "
-            "Check -topic, -type and -filter, and whether -bookmark lies too late",
+            "Check -topic, -type and -filter, and whether -bookmark is too late",
         ),
     ],
 )
@@ -459,7 +459,7 @@ def test_a_subscriber_that_loses_its_server_says_where_to_go_on(
     assert subscriber.returncode == 1
     assert b"error: the server closed the connection; " in errors
     if not replayed:
-        assert b"what is published until then is not seen" in errors
+        assert b"only queues keep the messages published until then" in errors
         return
     found = re.search(rb"subscribe again with -bookmark '([^']+)'", errors)
     assert found is not None

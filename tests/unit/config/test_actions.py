@@ -189,7 +189,7 @@ def test_a_command_that_a_request_can_make_is_warned_of() -> None:
     by_path = module("On", "amps-action-on-admin", "<Path>p</Path>")
     command = step("execute-system", "<Command>echo {{A}}</Command>")
     (finding,) = action(by_path + command, admin).findings
-    assert "whoever asks for the action" in finding.text
+    assert "the request for the action sets" in finding.text
     assert not action(STARTUP + command, admin).findings
 
 

@@ -167,7 +167,7 @@ def test_queues_are_in_the_order_of_the_file_whatever_their_kind() -> None:
 @pytest.mark.parametrize(
     ("inner", "missing"),
     [
-        ("<GroupLocalQueueDomain>LN</GroupLocalQueueDomain>", "without replication none are"),
+        ("<GroupLocalQueueDomain>LN</GroupLocalQueueDomain>", "which needs replication"),
         ("<FileBackedMetadata>enabled</FileBackedMetadata>", "queue.cache"),
     ],
 )
@@ -292,7 +292,7 @@ def test_the_flush_interval_of_deliveries_is_told_to_change_nothing() -> None:
     rest = "<Tuning><Queue><QueueDeliveryFlushInterval>1us</QueueDeliveryFlushInterval></Queue></Tuning>"
     (finding,) = read("", rest).findings
     assert finding.severity is Severity.WARNING
-    assert finding.text.startswith("has no effect: a delivery waits for no others")
+    assert finding.text.startswith("has no effect: deliveries are not delayed")
 
 
 def test_a_flush_interval_has_a_minimum() -> None:

@@ -165,7 +165,10 @@ def test_messages_know_which_queues_take_them() -> None:
 def test_rules_are_read_where_the_server_writes_them(tmp_path: Path) -> None:
     """What makes no sense is not known."""
     rules, problem = read_rules(tmp_path, "here")
-    assert (rules, problem) == ((), "here.queues.ack is not there, so it is not known what the queues take")
+    assert (rules, problem) == (
+        (),
+        "here.queues.ack does not exist, so the entry rules of queues are not known",
+    )
     starts = [
         QueueStart("Q", "json", ("epoch",), 77, (), ("T", False, "/x > 1", None, None, None, "default")),
         QueueStart("old", "json", ("epoch",), 5),
@@ -178,4 +181,4 @@ def test_rules_are_read_where_the_server_writes_them(tmp_path: Path) -> None:
     rules, problem = read_rules(tmp_path, "here")
     assert rules == ()
     assert problem is not None
-    assert "it is not known what the queues take" in problem
+    assert "the entry rules of queues are not known" in problem

@@ -81,7 +81,7 @@ def test_option_names_are_taken_in_any_case() -> None:
         ({"max_unacknowledged": "1KB"}, "must be at least 65536 bytes"),
         ({"uri": "localhost"}, "option uri: .*is no connection string"),
         ({"uri": ""}, "no uri"),
-        ({"message_type": "nvfix"}, "option message_type is 'nvfix', the URI says 'json'"),
+        ({"message_type": "nvfix"}, "option message_type is 'nvfix', the URI has 'json'"),
     ],
 )
 def test_options_that_cannot_be_meant(changes: dict[str, str], message: str) -> None:
