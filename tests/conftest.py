@@ -1,4 +1,4 @@
-"""Fixtures for tests that run a server: started on demand, always ended, its log shown when a test fails."""
+"""Fixtures for tests that run a server: started on demand, always ended; its log is shown when a test fails."""
 
 import os
 import re
@@ -14,14 +14,14 @@ import pytest
 # Makes `tests.support` importable when `pytest`, not `python -m pytest`, is the entry point.
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-# Sessions of Spark in tests are short: what its JVM would spend on compiling well takes longer than it saves.
+# Sessions of Spark in tests are short: full optimisation by the JVM would take longer than it saves.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 from tests.support.certificates import Authority
 from tests.support.peers import Peers
 from tests.support.server import RUNNING, ServerProcess, StartServer
 
-# A run in the background may have these ignored. Processes that tests start would inherit that, and not stop.
+# A process in the background may have these ignored. Processes that tests start would inherit that, and not stop.
 for number in (signal.SIGHUP, signal.SIGINT):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, signal.default_int_handler if number is signal.SIGINT else signal.SIG_DFL)
@@ -29,19 +29,19 @@ for number in (signal.SIGHUP, signal.SIGINT):
 
 @pytest.fixture
 def start_server(tmp_path: Path) -> Iterator[StartServer]:
-    """Starts servers that end, and are checked to end well, with the test."""
+    """Start servers that are stopped, and checked to end well, with the test."""
     yield from _server_starter(tmp_path)
 
 
 @pytest.fixture(scope="module")
 def start_module_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartServer]:
-    """The same for servers shared by the tests of a module."""
+    """Start servers that the tests of a module share."""
     yield from _server_starter(tmp_path_factory.mktemp("servers"))
 
 
 @pytest.fixture
 def make_server(tmp_path: Path) -> Iterator[StartServer]:
-    """Servers not started yet, for tests about starting."""
+    """Make servers that are not started yet, for tests of the start."""
     made: list[ServerProcess] = []
 
     def make(**options: Any) -> ServerProcess:
@@ -55,7 +55,7 @@ def make_server(tmp_path: Path) -> Iterator[StartServer]:
 
 @pytest.fixture
 def peers(unique: str) -> Iterator[Peers]:
-    """Opens raw connections that are closed with the test."""
+    """Open raw connections that are closed with the test."""
     with Peers(unique) as opened:
         yield opened
 
@@ -65,7 +65,7 @@ _unique_numbers: dict[str, int] = {}
 
 @pytest.fixture
 def unique(request: pytest.FixtureRequest, worker_id: str) -> str:
-    """A word of this test alone, for topics and client names on a shared server."""
+    """A word that only this test uses, for topics and client names on a shared server."""
     word = re.sub(r"\W+", "_", request.node.name)[:60].strip("_")
     number = _unique_numbers[word] = _unique_numbers.get(word, 0) + 1
     return f"{word}_{worker_id}_{number}"
@@ -103,14 +103,16 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Try more or fewer random examples than tests say: AMPS_EXAMPLES_FACTOR times as many. Skip long tests, unless
-    AMPS_LONG_TESTS is set.
+    """Apply two environment variables.
+
+    AMPS_EXAMPLES_FACTOR multiplies the number of random examples. Long tests are skipped unless AMPS_LONG_TESTS is
+    set.
     """
     for item in items if not os.environ.get("AMPS_LONG_TESTS") else ():
         if item.get_closest_marker("long"):
             item.add_marker(pytest.mark.skip(reason="takes a minute or more: AMPS_LONG_TESTS=1 runs it"))
     factor = float(os.environ.get("AMPS_EXAMPLES_FACTOR", "1"))
-    tests = {getattr(item, "obj", None) for item in items}  # one for all of its parameters
+    tests = {getattr(item, "obj", None) for item in items}  # one for all parameters of a test
     for test in tests if factor != 1 else ():
         said = getattr(test, "_hypothesis_internal_use_settings", None)
         if said is not None:

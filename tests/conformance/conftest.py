@@ -1,9 +1,11 @@
-"""The servers that most conformance tests share, named after the set-ups of protocol.md §21, and one more, M, with
-message types and functions beside the standard ones.
+"""The servers that most conformance tests share.
 
-A shared server lives as long as the test session; tests keep apart by topics and client names of their own
-(fixture `unique`). After each test the server must still have the processes it started with, so that a crash
-is charged to the test that caused it; the next test then gets a new server.
+They are named after the set-ups of protocol.md §21; one more, M, has message types and functions beside the standard
+ones.
+
+A shared server lives as long as the test session; tests keep apart by topics and client names of their own (fixture
+`unique`). After each test the server must still have the processes it started with, so that a crash is charged to the
+test that caused it. The next test then gets a new server.
 
 Recorded topics are those below `L/` (in all set-ups that have a log).
 """
@@ -109,7 +111,7 @@ SharedServers = Callable[[str], ServerProcess]
 
 @pytest.fixture(scope="session")
 def shared_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedServers]:
-    """The running server of a set-up, started when first wanted or when the last one was broken."""
+    """Return the running server of a set-up. It is started at the first use, and again after a test has broken it."""
     running: dict[str, ServerProcess] = {}
     broken: list[ServerProcess] = []
 
@@ -156,23 +158,23 @@ spoofing_server = pytest.fixture(_shared("U"), name="spoofing_server")
 
 @pytest.fixture
 def topic(unique: str) -> str:
-    """A topic of this test alone that no log records."""
+    """A topic that only this test uses and that no log records."""
     return f"plain/{unique}"
 
 
 @pytest.fixture
 def recorded_topic(unique: str) -> str:
-    """A topic of this test alone that set-ups with a log record."""
+    """A topic that only this test uses and that set-ups with a log record."""
     return f"L/{unique}"
 
 
 @pytest.fixture
 def publisher(peers: Peers, logged_server: ServerProcess) -> RawClient:
-    """One that publishes to the shared server with a log; modules that need another one define theirs."""
+    """A client that publishes to the shared server with a log. Modules that need another client define their own."""
     return peers.logged_on(logged_server)
 
 
 @pytest.fixture
 def subscriber(peers: Peers, logged_server: ServerProcess) -> RawClient:
-    """One that subscribes there."""
+    """A client that subscribes on the shared server with a log."""
     return peers.logged_on(logged_server)

@@ -61,7 +61,7 @@ def test_client_2_a_second_connect_is_refused_and_the_client_goes_on(
 def test_client_6_the_second_client_of_a_name_replaces_the_first(
     make_client: MakeClient, logged_server: ServerProcess
 ) -> None:
-    """client.md §21 6: same user, so the old connection goes"""
+    """client.md §21 6: the user is the same, so the server closes the old connection."""
     first = make_client(logged_server)
     lost = threading.Event()
     first.add_connection_state_listener(
@@ -77,7 +77,9 @@ def test_client_6_the_second_client_of_a_name_replaces_the_first(
 def test_client_6_the_client_that_is_replaced_knows_why(
     make_client: MakeClient, logged_server: ServerProcess, topic: str
 ) -> None:
-    """client.md §21 6: every way in which an application notices the end of the connection names the reason."""
+    """client.md §21 6: an application receives the reason in every way in which it notices the end of the
+    connection.
+    """
     first = make_client(logged_server, publish_store=MemoryPublishStore())
     told: queue.SimpleQueue[Exception] = queue.SimpleQueue()
     first.set_disconnect_handler(lambda _, error: told.put(error))
@@ -97,13 +99,13 @@ def test_client_6_the_client_that_is_replaced_knows_why(
     with pytest.raises(DisconnectedException, match=f"^{expected}$") as of_logon:
         first.logon()
     assert of_logon.value.reason == "name in use"
-    first.open().close()  # which forgets it
+    first.open().close()  # the call forgets the reason
 
 
 def test_client_6_a_publisher_in_full_flow_knows_why_it_is_replaced(
     make_client: MakeClient, logged_server: ServerProcess, recorded_topic: str
 ) -> None:
-    """client.md §21 6: what it is still sending when the server closes does not hide the reason."""
+    """client.md §21 6: messages that it still sends when the server closes do not hide the reason."""
     first = make_client(logged_server, publish_store=MemoryPublishStore()).open()
     second = make_client(logged_server)
     threading.Timer(0.2, second.open).start()
@@ -131,10 +133,10 @@ def test_client_a_bad_filter_says_what_is_wrong_and_where(
     assert error.detail.startswith("the expression ends where a field, a literal or a function is expected")
 
 
-def test_client_8_an_object_published_before_open_is_told_so(
+def test_client_8_an_object_published_before_open_is_refused(
     make_client: MakeClient, plain_server: ServerProcess, topic: str
 ) -> None:
-    """client.md §21 8: nobody knows yet of which message type the body is to be."""
+    """client.md §21 8: before `open` the message type of the body is unknown."""
     client = make_client(plain_server)
     with pytest.raises(
         DisconnectedException, match=r"^cannot encode dict: not connected; call open\(\) first"
@@ -151,7 +153,7 @@ def test_client_8_an_object_published_before_open_is_told_so(
 def test_client_6_another_users_name_is_in_use(
     make_client: MakeClient, spoofing_server: ServerProcess
 ) -> None:
-    """client.md §21 6: different users, so the new connection goes"""
+    """client.md §21 6: the users differ, so the server closes the new connection."""
     first = make_client(spoofing_server, credentials="ana:x@").open()
     second = make_client(spoofing_server, credentials="bob:x@")
     second.connect()
@@ -195,7 +197,9 @@ def test_client_8_with_a_store_a_publish_before_logon_is_a_usage_error(
     client.publish_flush()
 
 
-def test_client_9_a_server_that_refuses_everybody(make_client: MakeClient, start_server: StartServer) -> None:
+def test_client_9_a_server_that_refuses_every_client(
+    make_client: MakeClient, start_server: StartServer
+) -> None:
     """client.md §21 9"""
     server = start_server(
         authentication_xml=module_xml("Authentication", "amps-default-no-authentication-module")
@@ -306,7 +310,7 @@ def test_unix_and_tls_transports(
 def test_a_refused_certificate_is_the_reason_given(
     make_client: MakeClient, start_server: StartServer, authority: Authority
 ) -> None:
-    """The server judges it when the client believes to be connected; both sides say what happened."""
+    """The server checks it when the client is already connected. Client and server both report the reason."""
     identity = authority.issue("localhost")
     server = start_server(
         transports=(

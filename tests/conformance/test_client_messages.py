@@ -27,7 +27,7 @@ MakeClient = Callable[..., Client]
 
 @pytest.fixture
 def make_client(unique: str) -> Iterator[MakeClient]:
-    """Makes logged-on clients of a server that are closed with the test."""
+    """Make logged-on clients of a server, which are closed with the test."""
     made: list[Client] = []
 
     def make(server: ServerProcess, name: str = "", **options: Any) -> Client:
@@ -45,7 +45,7 @@ def numbers(messages: Any) -> list[int]:
 
 
 def take(stream: Any, count: int) -> list[Message]:
-    """The next messages of a stream; fails if they do not come."""
+    """Return the next messages of a stream; fail if they do not come."""
     messages: list[Message] = []
     for _ in range(count):
         message = stream.get(10)
@@ -97,7 +97,7 @@ def test_client_11_a_refused_filter_leaves_the_client_usable(
 def test_client_11_a_filter_holds_live_and_from_the_log(
     make_client: MakeClient, logged_server: ServerProcess, recorded_topic: str
 ) -> None:
-    """client.md §21 11; two filtered subscriptions to one topic are told apart by their ids"""
+    """client.md §21 11; the subscription id tells apart two filtered subscriptions to one topic."""
     client = make_client(logged_server)
     with (
         client.subscribe(recorded_topic, "/n > 1") as above,
@@ -152,7 +152,7 @@ def test_client_21_publish_flush_without_a_store(
 def test_client_22_acks_of_publishes(
     make_client: MakeClient, logged_server: ServerProcess, recorded_topic: str
 ) -> None:
-    """client.md §21 22: asked-for processed acks reach the handler"""
+    """client.md §21 22: requested `processed` acknowledgements reach the handler."""
     client = make_client(logged_server)
     acks: list[Message] = []
     command_id = client.execute_async(
@@ -207,7 +207,7 @@ def test_client_43_bookmarks_name_points_in_the_log(
 def test_client_53_a_killed_server_loses_no_acknowledged_publish(
     make_client: MakeClient, start_server: StartServer
 ) -> None:
-    """client.md §21 53: the store sends the rest again, the log holds each once"""
+    """client.md §21 53: the store sends the rest again, and the log holds each message once."""
     server = start_server(log_topics=["orders"])
     client = make_client(server, publish_store=MemoryPublishStore(), logon_options="ack_conflation=10ms")
     publish_numbers(client, "orders", 1, 60)
@@ -237,7 +237,7 @@ def test_client_53_a_killed_server_loses_no_acknowledged_publish(
 def test_client_55_unpersisted_count_falls_to_zero(
     make_client: MakeClient, logged_server: ServerProcess, recorded_topic: str
 ) -> None:
-    """client.md §21 55, without anybody flushing"""
+    """client.md §21 55, without a flush"""
     client = make_client(logged_server, publish_store=MemoryPublishStore())
     publish_numbers(client, recorded_topic, 1, 1000)
     wait_until(lambda: client.unpersisted_count == 0, 10, lambda: f"{client.unpersisted_count} left")
@@ -275,7 +275,7 @@ def test_large_messages_pass(make_client: MakeClient, plain_server: ServerProces
 def test_many_threads_publish_in_order(
     make_client: MakeClient, logged_server: ServerProcess, recorded_topic: str
 ) -> None:
-    """client.md §21 34 with a server: nothing is taken for a duplicate"""
+    """client.md §21 34 with a server: no message is treated as a duplicate."""
     client = make_client(logged_server, publish_store=MemoryPublishStore())
 
     def publish(thread: int) -> None:

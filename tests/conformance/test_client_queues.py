@@ -68,9 +68,7 @@ def quiet(stream: MessageStream) -> None:
     assert stream.get(QUIET_S) is None
 
 
-def test_client_36_the_backlog_is_what_queue_and_consumer_want(
-    queueing: Queueing, make_client: MakeClient
-) -> None:
+def test_client_36_queue_and_consumer_limit_the_backlog(queueing: Queueing, make_client: MakeClient) -> None:
     """client.md §21, 36"""
     queueing.publish(*range(1, 8))
     client = make_client()
@@ -93,7 +91,7 @@ def test_client_36_the_backlog_is_what_queue_and_consumer_want(
 def test_client_38_a_batch_larger_than_the_backlog_does_not_stall(
     queueing: Queueing, make_client: MakeClient, topic: str
 ) -> None:
-    """client.md §21, 38; queues.md D-29: the same where the acknowledgement only frees a place."""
+    """client.md §21, 38; queues.md D-29: the same holds where the acknowledgement only frees a place in the backlog."""
     queueing.publish(*range(1, 21), topic="T" if topic == "Q" else "T1")
     sent: list[bytes] = []
     client = make_client(ack_batch_size=100, ack_timeout=0)
@@ -111,8 +109,10 @@ def test_client_38_a_batch_larger_than_the_backlog_does_not_stall(
     assert queueing.waiting(topic, 0) == []
 
 
-def test_client_38_a_smaller_backlog_sends_what_waits(queueing: Queueing, make_client: MakeClient) -> None:
-    """client.md §6: who replaces a subscription by one with a backlog that is full already gets on nevertheless."""
+def test_client_38_a_smaller_backlog_sends_waiting_acknowledgements(
+    queueing: Queueing, make_client: MakeClient
+) -> None:
+    """client.md §6: the waiting acknowledgements are sent when a replacement has a backlog that is already full."""
     queueing.publish(*range(1, 5))
     client = make_client(ack_batch_size=5, ack_timeout=0)
     stream = client.subscribe("Q", max_backlog=5, sub_id="s")
@@ -130,12 +130,12 @@ def test_client_39_a_part_of_a_batch_goes_out_in_time(queueing: Queueing, make_c
     queueing.publish(1, 2, 3)
     client = make_client(ack_batch_size=5, ack_timeout=0.2)
     with client.subscribe("Q", max_backlog=2) as stream:
-        next_of(stream).ack()  # of two: nothing more would come
+        next_of(stream).ack()  # one of two: without this acknowledgement the third message would not come
         assert [next_of(stream).data for _ in range(2)] == bodies(2, 3)
 
 
 def test_client_40_handlers_acknowledge_when_they_return(queueing: Queueing, make_client: MakeClient) -> None:
-    """client.md §21, 40: one that raises cancels, and the message comes again; the others have left the queue."""
+    """client.md §21, 40: a handler that raises cancels, and the message comes again; the others have left the queue."""
     client = make_client(auto_ack=True)
     seen: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     failures = [True, True]
@@ -158,7 +158,7 @@ def test_client_40_handlers_acknowledge_when_they_return(queueing: Queueing, mak
 def test_client_40_streams_acknowledge_when_asked_for_more(
     queueing: Queueing, make_client: MakeClient
 ) -> None:
-    """client.md §21, 40: who closes the stream gets the last message again."""
+    """client.md §21, 40: the last message comes again if the application closes the stream."""
     queueing.publish(1, 2, 3)
     client = make_client(auto_ack=True)
     with client.subscribe("Q", max_backlog=5) as stream:
@@ -168,7 +168,7 @@ def test_client_40_streams_acknowledge_when_asked_for_more(
 
 
 def test_client_41_options_take_effect_at_once(queueing: Queueing, make_client: MakeClient) -> None:
-    """client.md §21, 41: behind the plain ones of a batch."""
+    """client.md §21, 41: acknowledgements with options are sent after the plain ones of a batch."""
     queueing.publish(*range(1, 5))
     client = make_client(ack_batch_size=5, ack_timeout=0)
     with client.subscribe("Q", max_backlog=4) as stream:
@@ -186,7 +186,7 @@ def test_client_41_options_take_effect_at_once(queueing: Queueing, make_client: 
 def test_client_41_messages_without_a_queue_are_not_acknowledged(
     queueing: Queueing, make_client: MakeClient
 ) -> None:
-    """client.md §21, 41: neither those of a topic, nor those that a replay of a queue shows."""
+    """client.md §21, 41: neither messages of an ordinary topic, nor those of a replay of a queue."""
     client = make_client()
     stream = client.subscribe("T", with_bookmarks=True)
     queueing.publish(1)
@@ -213,7 +213,9 @@ def test_client_41_a_queue_that_delivers_once_wants_acknowledgements(
         assert next_of(stream).data == bodies(6)[0]
 
 
-def test_client_42_closing_sends_what_waits(queueing: Queueing, make_client: MakeClient) -> None:
+def test_client_42_closing_sends_waiting_acknowledgements(
+    queueing: Queueing, make_client: MakeClient
+) -> None:
     """client.md §21, 42"""
     queueing.publish(1, 2, 3)
     client = make_client(ack_batch_size=5, ack_timeout=0)
@@ -228,8 +230,8 @@ def test_client_42_closing_sends_what_waits(queueing: Queueing, make_client: Mak
 def test_client_42_acknowledgements_outlive_a_connection(
     queueing: Queueing, make_client: MakeClient, stored: bool
 ) -> None:
-    """client.md §21, 42, queues.md §8.6: what waits in a batch, or is numbered in a publish store, is sent when the
-    same client logs on again, after the lease was broken.
+    """client.md §21, 42, queues.md §8.6: acknowledgements that wait in a batch, or that are numbered in a publish
+    store, are sent when the same client logs on again, after the lease was broken.
     """
     server = queueing.server
     queueing.publish(1, 2, 3)
@@ -243,7 +245,7 @@ def test_client_42_acknowledgements_outlive_a_connection(
     stream = client.subscribe("Q", max_backlog=5)
     held = [next_of(stream) for _ in range(3)]
     if stored:
-        os.kill(server.core_pid(), signal.SIGSTOP)  # nothing can be acknowledged any more
+        os.kill(server.core_pid(), signal.SIGSTOP)  # no acknowledgement can be sent any more
     for message in held[:2]:
         message.ack()
     assert client.unpersisted_count == (2 if stored else 0)
@@ -258,7 +260,7 @@ def test_client_42_acknowledgements_outlive_a_connection(
 
 
 def test_client_acknowledges_by_filter(queueing: Queueing, make_client: MakeClient) -> None:
-    """client.md §20: sow_delete(filter=) on a queue is passed on."""
+    """client.md §20: sow_delete(filter=) is sent to a queue unchanged."""
     queueing.publish(1, 2, 3)
     ack = make_client().sow_delete("Q", filter="/id < 3")
     assert (ack.matches, ack.records_deleted) == (2, 2)
@@ -266,7 +268,7 @@ def test_client_acknowledges_by_filter(queueing: Queueing, make_client: MakeClie
 
 
 def test_client_queries_a_queue(queueing: Queueing, make_client: MakeClient) -> None:
-    """queues.md §14.1, D-18: rows have keys, no leases; what a query shows needs no acknowledgement."""
+    """queues.md §14.1, D-18: rows have keys and no leases; messages that a query returns need no acknowledgement."""
     queueing.publish(1, 2, 3)
     client = make_client()
     rows = list(client.sow("Q", order_by="/id DESC", top_n=2, timestamp=True))
@@ -291,7 +293,9 @@ def test_client_queries_a_queue(queueing: Queueing, make_client: MakeClient) -> 
 def test_client_40_a_handler_that_runs_while_the_client_closes(
     queueing: Queueing, make_client: MakeClient, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """client.md §6: it is too late for its acknowledgement; the message comes again, and the client ends in order."""
+    """client.md §6: it is too late for the handler's acknowledgement; the message comes again, and the client ends in
+    order.
+    """
     client = make_client(auto_ack=True)
     running, go_on = threading.Event(), threading.Event()
     states: queue.SimpleQueue[ConnectionState] = queue.SimpleQueue()

@@ -1,4 +1,4 @@
-"""README's first messages: what a newcomer runs from a shell and from Python."""
+"""README's first messages: the commands that a new user runs from a shell and from Python."""
 
 import shlex
 import subprocess

@@ -1,4 +1,6 @@
-"""The guide's queue: two workers of its example share the work, and what neither can do becomes a dead letter."""
+"""The guide's queue: two workers of its example share the work, and a message that neither can process becomes a dead
+letter.
+"""
 
 import subprocess
 import sys
@@ -40,7 +42,7 @@ def test_queues_34_the_guides_workers_share_a_queue_and_leave_dead_letters(
         with Client(uri=uri) as client:
             for number in range(20):
                 client.publish("orders", {"id": number, "side": "buy"})
-            client.publish("orders", {"id": 20})  # which nobody can do
+            client.publish("orders", {"id": 20})  # no worker can process it
             client.flush()
             letters = client.bookmark_subscribe("orders-given-up", "epoch")
             letter = letters.get(WAIT_S)

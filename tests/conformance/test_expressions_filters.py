@@ -24,7 +24,7 @@ def client(peers: Peers, typed_server: ServerProcess) -> RawClient:
 
 @pytest.mark.parametrize("number", range(len(MESSAGES)), ids=lambda number: MESSAGES[number].decode()[:40])
 def test_expressions_section_13_the_rows_of_one_message(client: RawClient, topic: str, number: int) -> None:
-    """expressions.md §13 rows 1 to 116 but 77 and 104 to 108: every row is a filter of one and the same message."""
+    """expressions.md §13 rows 1 to 116 but 77 and 104 to 108: every row is a filter of the same message."""
     message = MESSAGES[number]
     wanted = set()
     for place, (row, of_row, text, expected) in enumerate(ROWS):
@@ -62,7 +62,7 @@ def test_expressions_section_15_filters(
     cases: list[tuple[int, str, list[bytes], list[bytes]]],
     subscribe: Subscribe,
 ) -> None:
-    """expressions.md §15 items 1 to 47, as far as they are about filters on JSON."""
+    """expressions.md §15 items 1 to 47, as far as they concern filters on JSON."""
     sequence = 0
     for number, (_, text, delivered, kept_back) in enumerate(cases):
         topic = f"{recorded_topic}/{item}/{number}"
@@ -76,7 +76,7 @@ def test_expressions_section_15_filters(
 
 
 def test_expressions_section_15_replayed(client: RawClient, recorded_topic: str) -> None:
-    """expressions.md §15 items 1 to 47: what was delivered live is what a replay delivers."""
+    """expressions.md §15 items 1 to 47: a replay delivers the messages that were delivered live."""
     sequence = 0
     for item, cases in ITEMS:
         for number, (_, _, delivered, kept_back) in enumerate(cases):
@@ -107,7 +107,7 @@ def test_expressions_section_15_replayed(client: RawClient, recorded_topic: str)
     ids=[text for _, text in [*BAD_FILTERS, *REFUSED.items()]],
 )
 def test_expressions_bad_filters_are_refused(client: RawClient, topic: str, item: int, text: str) -> None:
-    """expressions.md §13 rows 77, 114, 115, §15 items 21, 54, 65: other subscriptions of that client go on."""
+    """expressions.md §13 rows 77, 114, 115, §15 items 21, 54, 65: the client's other subscriptions go on."""
     client.subscribe(topic, "other")
     ack = client.try_subscribe(topic, "s", f=text)
     assert (ack["status"], ack.reason) == ("failure", "bad filter"), item
@@ -115,7 +115,7 @@ def test_expressions_bad_filters_are_refused(client: RawClient, topic: str, item
     assert client.receive().subscriptions == {"other"}
 
 
-def test_expressions_65_a_bad_topic_is_told_from_a_bad_filter(client: RawClient, topic: str) -> None:
+def test_expressions_65_a_bad_topic_is_distinguished_from_a_bad_filter(client: RawClient, topic: str) -> None:
     """expressions.md §15 item 65"""
     refused = client.try_subscribe("a(", "t", f="/a = 1")
     assert (refused["status"], refused.reason) == ("failure", "bad regex topic")
@@ -135,7 +135,7 @@ def test_expressions_55_functions_that_change_in_plain_filters(client: RawClient
 def test_expressions_functions_of_the_instance(
     client: RawClient, typed_server: ServerProcess, topic: str
 ) -> None:
-    """expressions.md §10.11: a fault in one is NULL for that message, and told; the subscription goes on."""
+    """expressions.md §10.11: a failing function gives NULL for that message and is logged; the subscription goes on."""
     client.subscribe(topic, "twice", f="TWICE(/n) = 8 OR twice(/s) = 'xx'")
     client.subscribe(topic, "half", f="half_of(/n) = 2")
     client.subscribe(topic, "fault", f="HALF_OF(/n) IS NULL")

@@ -52,7 +52,7 @@ BOTH = parts(b'{"id":1,"m":"a"}', b'{"m":"b","c":2}')
 TICK = struct.pack("<i4xd", 7, 12.5) + struct.pack(">H", 258) + b"ab\0\xff"
 SUB, SEVEN, REPEATED, CASH = b"\x0a\x02\x08\x05", b"\x10\x07", b"\x22\x03\x01\x02\x03", b"\x32\x02ok"
 
-# Where it stands in expressions.md, message type, filter, messages that it delivers, messages that it does not.
+# Section of expressions.md, message type, filter, messages that it delivers, messages that it does not.
 CASES: list[tuple[str, str, str, list[bytes], list[bytes]]] = [
     ("13 row 104", "nvfix", "/qty = 250 AND /px = 12.5 AND /memo IS NULL", [NVFIX], [b"qty=250\x01"]),
     ("13 row 105", "nvfix", "/code = 42 AND /code = '0042'", [NVFIX], []),
@@ -163,7 +163,7 @@ def test_expressions_filters_on_every_message_type(
     assert bodies_of(unfiltered.receive_published(len(bodies))) == bodies
 
 
-def test_expressions_messages_too_short_are_told_in_the_log(
+def test_expressions_messages_too_short_are_logged(
     peers: Peers, typed_server: ServerProcess, topic: str
 ) -> None:
     """expressions.md §12.5: the missing fields are NULL."""
@@ -177,7 +177,7 @@ def test_expressions_messages_too_short_are_told_in_the_log(
 def test_expressions_types_keep_apart_on_one_topic(
     peers: Peers, typed_server: ServerProcess, topic: str
 ) -> None:
-    """A filter sees messages of its own type only: the same topic in another type is another topic."""
+    """A filter receives messages of its own type only: the same topic in another type is another topic."""
     clients = {name: peers.logged_on(typed_server, "any", mt=name) for name in ("json", "nvfix", "last-json")}
     for client in clients.values():
         client.subscribe(topic, "s", f="/a = 1")
@@ -207,7 +207,7 @@ def test_expressions_filters_of_replays_of_other_types(
     first: bytes,
     second: bytes,
 ) -> None:
-    """transaction_log.md §7.3: a replay is filtered by the rules of the message's type."""
+    """transaction_log.md §7.3: the rules of the message's type apply to the filter of a replay."""
     client = peers.logged_on(typed_server, "any", mt=message_type)
     client.publish_persisted(recorded_topic, [first, second, first], 1)
     client.subscribe(recorded_topic, "s", bm="0", f=text)

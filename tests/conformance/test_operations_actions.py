@@ -1,4 +1,6 @@
-"""Actions of a running server: events, what they set off, and what happens when a process dies (operations.md §9)."""
+"""Actions of a running server: events, the steps they run, and actions after the death of a process (operations.md
+§9).
+"""
 
 import datetime
 import gzip
@@ -25,12 +27,12 @@ IMPATIENT = """
 import amps.server.supervisor as supervisor
 supervisor.SHUTDOWN_ACTIONS_S, supervisor.SERVICES_DRAIN_S = 2.0, 1.0
 """
-"""For servers whose services do not end in time."""
+"""Shorter timeouts, for servers whose services process does not end in time."""
 
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """For the administration interface."""
+    """A port for the administration interface."""
     reserved = reserve_port()
     yield reserved
     release_port(reserved)
@@ -53,7 +55,7 @@ def wait_for_echo(server: ServerProcess, text: str, count: int = 1) -> None:
 
 
 def delivered(reader: RawClient, timeout_s: float | None = None) -> Message:
-    """The next message of a subscription."""
+    """Return the next message of a subscription."""
     (message,) = reader.receive_published(1, timeout_s)
     return message
 
@@ -98,7 +100,7 @@ def test_operations_64_counters_begin_anew_after_a_restart(start_server: StartSe
 
 
 def test_a_shutdown_action_has_its_time_and_no_more(start_server: StartServer, tmp_path: Path) -> None:
-    """Nor does a command that it began outlive the instance."""
+    """A command that it began does not outlive the instance, either."""
     command = do("execute-system", Command="echo $$ &gt; pid; exec sleep 600")
     server = start_server(
         instance_xml=actions(action(on("shutdown"), command, echo("too late"))),
@@ -135,7 +137,7 @@ def test_operations_9_3_the_shutdown_action(start_server: StartServer) -> None:
 def test_operations_9_4_an_action_takes_the_place_of_the_default(
     start_server: StartServer, name: str
 ) -> None:
-    """operations.md §9.4, §13 70: the signal runs the action, and does nothing else."""
+    """operations.md §9.4, §13 70: the signal runs the action, and has no other effect."""
     server = start_server(instance_xml=actions(action(on("signal", Signal=name), echo("got it"))))
     number = signal.Signals[name]
     send_signal(server, number)
@@ -157,7 +159,7 @@ def test_operations_70_default_signals_run_shutdown_actions(start_server: StartS
 
 
 def test_a_signal_to_the_whole_group_is_one_event(start_server: StartServer) -> None:
-    """As a terminal sends it: only the supervisor takes it for an event, and no other process dies of it."""
+    """A terminal sends it so: only the supervisor treats it as an event, and no other process dies of it."""
     server = start_server(instance_xml=actions(action(on("signal", Signal="SIGALRM"), echo("got it"))))
     assert server.process is not None
     os.killpg(server.process.pid, signal.SIGALRM)
@@ -170,7 +172,9 @@ def test_a_signal_to_the_whole_group_is_one_event(start_server: StartServer) -> 
 
 
 def test_operations_63_an_interval(start_server: StartServer) -> None:
-    """operations.md §13 63: about every interval from the start; nothing after a false `If` or a failed `Do`."""
+    """operations.md §13 63: about every interval from the start; no further step after a false `If` or a
+    failed `Do`.
+    """
     fail = do("execute-system", Command="exit 1")
     every = on("schedule", Every="500ms", Name="often")
     server = start_server(
@@ -221,7 +225,7 @@ def test_operations_65_publishing_needs_no_entitlement(start_server: StartServer
 def test_operations_9_3_a_publish_succeeds_when_it_is_durable(
     start_server: StartServer, tmp_path: Path
 ) -> None:
-    """operations.md §9.3: recorded as usual, so the next step waits for the disk; what is not recorded does not."""
+    """operations.md §9.3: a recorded message delays the next step until it is durable; an unrecorded one does not."""
     syncs = HeldSyncs(tmp_path / "syncs")
     server = start_server(
         log_topics=("^L/",),
@@ -242,7 +246,7 @@ def test_operations_9_3_a_publish_succeeds_when_it_is_durable(
 
 
 def test_messages_of_clients_do_not_wake_the_services(start_server: StartServer, peers: Peers) -> None:
-    """It is woken only while it waits for something of its own."""
+    """The services process is woken only while it waits for a result of its own."""
     server = start_server(
         log_topics=("^L/",),
         instance_xml=actions(action(on("signal", Signal="SIGUSR1"), publish("{}"), echo("done"))),
@@ -259,8 +263,8 @@ def test_messages_of_clients_do_not_wake_the_services(start_server: StartServer,
     assert process.num_ctx_switches().voluntary - before < 500
 
 
-def test_a_large_message_goes_another_way(start_server: StartServer, peers: Peers) -> None:
-    """Larger than the ring takes; and bytes stay what they are."""
+def test_a_message_larger_than_the_ring_is_published(start_server: StartServer, peers: Peers) -> None:
+    """The message is larger than the ring accepts. Its bytes do not change."""
     doubling = [do("translate-data", Data="{{D}}{{D}}", Value="D", Default="{{D}}{{D}}") for _ in range(22)]
     first = do("translate-data", Data="x", Value="D", Default="{{AMPS_BYTE_FE}}x")
     xml = action(on("signal", Signal="SIGUSR1"), first, *doubling, publish("{{D}}"), publish('{"end":1}'))
@@ -283,7 +287,7 @@ def test_a_topic_of_the_server_is_refused(start_server: StartServer) -> None:
 
 
 def test_a_client_cannot_take_the_place_of_the_internal_one(start_server: StartServer, peers: Peers) -> None:
-    """Nor can it be pushed aside by any name that a client may have."""
+    """No name that a client may have can displace the internal client, either."""
     server = start_server(
         name="T",
         log_topics=("^L/",),
@@ -296,7 +300,7 @@ def test_a_client_cannot_take_the_place_of_the_internal_one(start_server: StartS
 
 
 def test_many_messages_of_actions_and_clients(start_server: StartServer, peers: Peers) -> None:
-    """The internal publisher is one of many; nothing is lost, and each publisher's messages keep their order."""
+    """The internal publisher is one of many. No message is lost, and each publisher's messages keep their order."""
     raising = do("execute-event", Event="e")
     server = start_server(
         log_topics=("^L/",),
@@ -345,7 +349,7 @@ def test_operations_68_an_action_by_path(start_server: StartServer, port: int) -
     assert failed.status == 500
     (record,) = server.log.wait_for("29-0002", "LastThursday")
     assert record.level == "error"
-    # Of refusals with the same status the first is told at once.
+    # Of refusals with the same status, only the first is logged at once.
     assert len(server.log.find("19-0002")) == 2
 
 
@@ -353,7 +357,9 @@ def test_operations_68_an_action_by_path(start_server: StartServer, port: int) -
 
 
 def test_operations_69_files(start_server: StartServer) -> None:
-    """operations.md §13 69, transaction_log.md §22 61: journals stay and it is logged; others go, the newest stay."""
+    """operations.md §13 69, transaction_log.md §22 61: journals stay, and the log says so; of other files the newest
+    stay.
+    """
     server = start_server(
         log_topics=("^L/",),
         instance_xml=actions(
@@ -386,7 +392,7 @@ def test_operations_69_files(start_server: StartServer) -> None:
 
 
 def test_operations_9_3_rotate_logs(make_server: StartServer, tmp_path: Path) -> None:
-    """operations.md §9.3: targets that rotate begin their next file; others go on in theirs."""
+    """operations.md §9.3: targets that rotate begin their next file; the others continue their file."""
     logs = tmp_path / "logs"
     targets = (
         f"<Target><Protocol>file</Protocol><FileName>{logs}/r-%n.log</FileName><RotationThreshold>1G</RotationThreshold>"
@@ -406,8 +412,8 @@ def test_operations_9_3_rotate_logs(make_server: StartServer, tmp_path: Path) ->
     assert "29-0001 after" in (logs / "plain.log").read_text()
 
 
-def test_a_command_is_no_child_with_our_habits(start_server: StartServer) -> None:
-    """It can be ended by a signal, and holds no descriptor of the server."""
+def test_a_command_inherits_neither_signal_settings_nor_descriptors(start_server: StartServer) -> None:
+    """A signal can end it, and it inherits no descriptor of the server."""
     command = "kill -TERM $$"
     server = start_server(
         instance_xml=actions(
@@ -425,7 +431,7 @@ def test_a_command_is_no_child_with_our_habits(start_server: StartServer) -> Non
 
 
 def test_the_services_process_is_replaced(start_server: StartServer, peers: Peers, port: int) -> None:
-    """Messages flow meanwhile; its successor publishes and serves, and does not run the startup again."""
+    """Messages flow meanwhile. The new process publishes and serves, and does not run the startup actions again."""
     server = start_server(
         log_topics=("^L/",),
         instance_xml=f"<Admin><InetAddr>{port}</InetAddr></Admin>"
@@ -475,7 +481,7 @@ def test_the_core_dies_and_actions_go_on(start_server: StartServer, peers: Peers
         delivered(reader)
 
 
-def test_nobody_is_left_when_the_supervisor_dies(start_server: StartServer) -> None:
+def test_no_process_is_left_when_the_supervisor_dies(start_server: StartServer) -> None:
     server = start_server(instance_xml=actions(action(on("schedule", Every="100ms"), echo("x"))))
     children = [psutil.Process(pid) for pid in server.pids()]
     assert server.process is not None
@@ -488,7 +494,7 @@ def test_nobody_is_left_when_the_supervisor_dies(start_server: StartServer) -> N
 def test_a_services_process_that_stands_still_holds_up_no_stop(
     start_server: StartServer, peers: Peers, tmp_path: Path
 ) -> None:
-    """Nor any message; it is killed in the end, and said so."""
+    """It delays no message, either. In the end it is killed, and the log says so."""
     server = start_server(
         log_topics=("^L/",),
         instance_xml=actions(action(on("shutdown"), echo("never"))),

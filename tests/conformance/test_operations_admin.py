@@ -1,4 +1,4 @@
-"""The administration interface of a running server: where it listens, what it shows (operations.md §4, §5)."""
+"""The administration interface of a running server: its addresses and its contents (operations.md §4, §5)."""
 
 import socket
 import ssl
@@ -17,7 +17,7 @@ from tests.support.server import StartServer, wait_until
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """For the administration interface."""
+    """A port for the administration interface."""
     reserved = reserve_port()
     yield reserved
     release_port(reserved)
@@ -62,7 +62,7 @@ def test_operations_12_an_address_in_use_keeps_the_server_from_starting(
 
 @pytest.mark.skipif(not has_ipv6(), reason="the host has no IPv6")
 def test_operations_12_half_an_address_in_use_does_too(make_server: StartServer, port: int) -> None:
-    """operations.md §13 12: else somebody else would be taken for this interface by some."""
+    """operations.md §13 12: otherwise clients that use the other address would reach another server."""
     with socket.create_server(("::1", port), family=socket.AF_INET6):
         said = make_server(instance_xml=admin(port)).start_refused()
     assert f"transport amps-admin cannot listen on [::1]:{port}" in said
@@ -96,13 +96,13 @@ def test_operations_4_https(start_server: StartServer, port: int, authority: Aut
 
 
 def test_operations_1_a_file_with_a_name_only_serves_nothing(start_server: StartServer) -> None:
-    """operations.md §13 1: there is no services process without anything for it to do."""
+    """operations.md §13 1: without work for it, the services process does not exist."""
     server = start_server()
     assert server.pids("amps: services") == []
 
 
-def test_many_requests_hold_nobody_up(start_server: StartServer, peers: Peers, port: int) -> None:
-    """Connections that come and do nothing are cut off; clients of the server do not notice."""
+def test_many_requests_delay_no_client(start_server: StartServer, peers: Peers, port: int) -> None:
+    """Idle connections are closed; clients of the server are not affected."""
     server = start_server(log_topics=("^L/",), instance_xml=admin(port))
     idle = [socket.create_connection(("127.0.0.1", port)) for _ in range(150)]
     try:

@@ -40,7 +40,7 @@ def logging_xml(file_name: str | Path, level: str = "info") -> str:
 
 
 class Notified:
-    """Plays the service manager: receives what a server reports about itself."""
+    """Plays the service manager: receives the server's notifications about its state."""
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / "notify"
@@ -89,7 +89,7 @@ def test_operations_2_a_missing_name_is_named(tmp_path: Path) -> None:
 def test_operations_3_the_sample_is_valid_and_starts(
     make_server: StartServer, tmp_path: Path, peers: Peers
 ) -> None:
-    """operations.md §13 3, on ports of its own, as the tests must."""
+    """operations.md §13 3, on other ports, so that tests can run in parallel."""
     sample = amps_server("--sample-config")
     assert sample.returncode == 0
     config = write(tmp_path / "sample.xml", sample.stdout)
@@ -178,7 +178,7 @@ def test_operations_6_a_log_file_beside_the_configuration(make_server: StartServ
 
 
 def test_operations_7_editing_the_file_changes_nothing(start_server: StartServer, peers: Peers) -> None:
-    """operations.md §13 7, as far as clients see it"""
+    """operations.md §13 7, as far as clients can observe it"""
     server = start_server(log_topics=("^L/",))
     (server.directory / "config.xml").write_text("<AMPSConfig/>")
     client = peers.logged_on(server)
@@ -229,7 +229,7 @@ def test_operations_9_unknown_element_without_validation(start_server: StartServ
 
 
 def test_operations_1_7_features_to_come_are_refused(tmp_path: Path) -> None:
-    """operations.md §1.9: nothing of a configuration is ignored. What only costs a feature is warned of."""
+    """operations.md §1.9: no part of a configuration is ignored. If only a feature is missing, there is a warning."""
     config = write(
         tmp_path / "c.xml",
         "<AMPSConfig><Name>n</Name>\n<Admin><Interval>10s</Interval></Admin>\n<SOW><Topic><Name>a</Name>"
@@ -320,7 +320,7 @@ def test_operations_1_7_output_of_a_start(start_server: StartServer) -> None:
 
 
 def test_operations_1_9_a_log_that_cannot_be_written_prevents_the_start(tmp_path: Path) -> None:
-    """operations.md §6.5: the directory is made; failing to is a start-up error."""
+    """operations.md §6.5: the directory is created; a failure to create it is a start-up error."""
     (tmp_path / "blocked").write_text("")
     config = write(
         tmp_path / "c.xml",

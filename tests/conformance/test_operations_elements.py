@@ -1,6 +1,6 @@
-"""No element of a configuration is read and then used by nobody: operations.md §1.9, and all that it lists.
+"""Every element of a configuration takes effect or is reported: operations.md §1.9, and all elements that it lists.
 
-`tests/support/elements.py` says what counts as a proof. Whoever adds an element gives two values of it here.
+`tests/support/elements.py` defines the proof. A new element needs two values here.
 """
 
 from pathlib import Path
@@ -72,7 +72,7 @@ def security(prefix: str) -> dict[str, Case]:
 
 
 def tls(files: Path, prefix: str, beside: str) -> dict[str, Case]:
-    """Elements of TLS. The files are there twice, `a` and `b`."""
+    """Elements of TLS. Each file exists twice, as `a` and as `b`."""
     certificate, key = f"<Certificate>{files}/a.pem</Certificate>", f"<PrivateKey>{files}/a.key</PrivateKey>"
     return {
         f"{prefix}Certificate": Case(f"{files}/a.pem", f"{files}/b.pem", beside=f"{beside}{key}"),
@@ -82,7 +82,7 @@ def tls(files: Path, prefix: str, beside: str) -> dict[str, Case]:
 
 
 def queue_cases(kind: str) -> dict[str, Case]:
-    """Elements that every kind of queue has. The kinds that need more have it in SIBLINGS."""
+    """Elements that every kind of queue has. Kinds that need further elements have them in SIBLINGS."""
     log = LOG.format(JSON)
     own = "<InitialOwner>n</InitialOwner>" if kind == "GroupLocalQueue" else ""
     two = LOG.format(JSON).replace("</TransactionLog>", "") + (
@@ -282,7 +282,7 @@ def _but(siblings: str, name: str) -> str:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Path:
-    """What elements name: certificates, functions, definitions of messages."""
+    """The files to which elements refer: certificates, functions, definitions of messages."""
     directory = tmp_path_factory.mktemp("files")
     (directory / "more").mkdir()
     for name in ("a", "b"):
@@ -301,7 +301,7 @@ def files(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Pat
 
 
 def everything(files: Path, port: int, admin_port: int) -> str:
-    """A configuration in which there is something of everything."""
+    """A configuration with elements of every kind."""
     queues = "".join(
         f"<{kind}><Name>{kind}</Name>{JSON}{more}</{kind}>"
         for kind, more in (
@@ -354,7 +354,7 @@ def everything(files: Path, port: int, admin_port: int) -> str:
 def read(
     files: Path, tmp_path_factory: pytest.TempPathFactory, start_module_server: StartServer
 ) -> set[Field]:
-    """What a server with something of everything reads of its configuration, from its start to its end."""
+    """The fields of its configuration that a server with elements of every kind reads, from its start to its end."""
     directory = tmp_path_factory.mktemp("read")
     notes, port, admin_port = directory / "notes", reserve_port(), reserve_port()
     server = start_module_server(
@@ -381,14 +381,14 @@ def read(
     return read_fields(notes)
 
 
-def test_operations_1_9_every_element_means_something(files: Path, read: set[Field]) -> None:
-    """operations.md §1.9: read by a running server, refused, or told to have no effect."""
+def test_operations_1_9_every_element_takes_effect_or_is_reported(files: Path, read: set[Field]) -> None:
+    """operations.md §1.9: each element is read by a running server, refused, or reported to have no effect."""
     problems = Prover(ROOT, all_cases(files), SIBLINGS, read).problems()
     assert not problems, "\n".join(problems)
 
 
-def test_an_element_that_nobody_uses_is_found(files: Path, read: set[Field]) -> None:
-    """What the proof is good for: each of these is what happens when somebody forgets something."""
+def test_an_unused_element_is_found(files: Path, read: set[Field]) -> None:
+    """The proof finds each of the mistakes that can be made when an element is added or removed."""
 
     def problems(children: dict[str, Leaf], cases: dict[str, Case], seen: set[Field]) -> list[str]:
         root = Block({**{name: ROOT.children[name] for name in ("Name", "Description")}, **children})
@@ -405,7 +405,7 @@ def test_an_element_that_nobody_uses_is_found(files: Path, read: set[Field]) -> 
     assert problems({}, {"Gone": Case("a", "b")}, read) == ["Gone: there is no such element"]
 
 
-def test_an_element_that_is_read_into_nothing_is_found(
+def test_an_element_that_is_read_without_effect_is_found(
     files: Path, read: set[Field], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     children = dict(ROOT.children)

@@ -1,4 +1,4 @@
-"""What nobody thought of: it costs one connection at most, and the event log tells of it."""
+"""Unforeseen exceptions: each ends at most one connection, and the event log reports it."""
 
 import pytest
 
@@ -14,13 +14,13 @@ def faulty(start_server: StartServer) -> ServerProcess:
 def test_a_command_that_fails_unexpectedly_ends_its_connection_and_is_logged(
     faulty: ServerProcess, peers: Peers
 ) -> None:
-    """operations.md §6: with the place and the traceback; whoever else is connected does not notice."""
+    """operations.md §6: with the place and the traceback; other connections are not affected."""
     other = peers.logged_on(faulty)
     other.subscribe("t1", "other")
     for number, held in enumerate((False, True)):
         client = peers.logged_on(faulty)
         client.subscribe("t1", "before", bm="0")
-        # After so many commands the next ones are carried out in a turn of the worker.
+        # After that many commands the next ones are processed in a turn of the worker.
         for _ in range(450 if held else 0):
             client.send({"c": "heartbeat", "a": "processed", "o": "beat"})
         client.send({"c": "subscribe", "t": f"fault {number}", "cid": "1", "a": "processed"})
@@ -35,7 +35,7 @@ def test_a_command_that_fails_unexpectedly_ends_its_connection_and_is_logged(
 
 
 def test_a_callback_that_fails_unexpectedly_is_logged(faulty: ServerProcess, peers: Peers) -> None:
-    """operations.md §6: of a connection and of a timer, whatever the event loop calls."""
+    """operations.md §6: of a connection and of a timer, for every callback of the event loop."""
     beating = peers.logged_on(faulty)
     beating.request({"c": "heartbeat", "o": "start,50ms"})
     (record,) = faulty.log.wait_for("01-0005", "told to fail: heartbeat")

@@ -23,7 +23,7 @@ ADMINISTRATOR = "/amps/administrator/transaction_log/journals"
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """For the administration interface."""
+    """A port for the administration interface."""
     reserved = reserve_port()
     yield reserved
     release_port(reserved)
@@ -82,13 +82,16 @@ def test_transaction_log_65_the_log_over_http(start_server: StartServer, peers: 
     writer.publish_persisted("L/a", [b"{}"], 1)
     assert get(port, f"{INSTANCE}/max_timestamp").body > before
     assert get(port, f"{INSTANCE}/min_timestamp").body == listed[0]["min_timestamp"]
-    # Of a group commit: one batch of the publisher's at most, and 4 MiB and a turn's worth of messages.
+    # The maxima are of a group commit: at most one batch of the publisher, and at most 4 MiB plus the messages of one
+    # turn.
     assert 0 < int(get(port, f"{INSTANCE}/write_latency/maximum").body) < 60_000_000
     assert PADDING_BYTES < int(get(port, f"{INSTANCE}/write_size/maximum").body) <= 24 << 20
 
 
 def test_transaction_log_60_journals_over_http(start_server: StartServer, peers: Peers, port: int) -> None:
-    """transaction_log.md §22 60: only full ones are listed; an operation is on that one and all older ones."""
+    """transaction_log.md §22 60: only full journals are listed; an operation applies to the named one and all older
+    ones.
+    """
     server = started(start_server, port)
     assert full_journals(port) == ["Test.0000000000.journal", "Test.0000000001.journal"]
     assert get(port, f"{ADMINISTRATOR}/Test.0000000002.journal/remove").status == 404
@@ -128,7 +131,7 @@ def test_transaction_log_13_actions_on_a_schedule(start_server: StartServer, pee
 
 
 def test_operations_68_journals_by_path(start_server: StartServer, peers: Peers, port: int) -> None:
-    """operations.md §13 68: `AGE` of the request; what is no interval archives nothing."""
+    """operations.md §13 68: `AGE` of the request; an invalid interval archives no journal."""
     archive = action(on("admin", Path="arch", RequiredParameter="AGE"), do("archive-journal", Age="{{AGE}}"))
     server = started(start_server, port, archive)
     path = "/amps/administrator/actions/arch"

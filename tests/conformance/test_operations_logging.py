@@ -31,7 +31,7 @@ def target(name: str, **elements: str) -> str:
 
 
 def start(make_server: StartServer, *targets: str, instance_xml: str = "") -> ServerProcess:
-    """A server that also logs to its standard output, where its readiness is seen."""
+    """A server that also logs to its standard output, where the test finds the ready line."""
     server = make_server(instance_xml=instance_xml)
     xml = server.config_xml().replace("</Logging>", "".join(targets) + "</Logging>")
     server._config_xml = xml
@@ -119,7 +119,7 @@ def test_operations_47_form_of_records(make_server: StartServer, peers: Peers) -
     assert RECORD.match(lines[0])
     beginnings = [line for line in lines if RECORD.match(line)]
     assert not [line for line in beginnings if "forged" in line]
-    # Whatever begins like a record is one, and the texts are free of level names.
+    # Every line that begins like a record is one, and the texts contain no level names.
     stamped = [line for line in lines if re.match(r"\d{4}-\d\d-\d\dT", line)]
     assert stamped == beginnings
     for line in beginnings:
@@ -204,7 +204,7 @@ def test_operations_6_5_the_extension_is_added_once(make_server: StartServer, na
 
 
 def test_operations_6_the_log_outlives_its_process(make_server: StartServer, peers: Peers) -> None:
-    """The log process is replaced when it dies, and nothing logged meanwhile is missing."""
+    """A new log process replaces a dead one, and no record is missing."""
     server = start(make_server, target("a.log", Level="info"))
     (old,) = server.pids("amps: log")
     server.kill_process(old)
@@ -225,7 +225,7 @@ HANGUP = action(on("signal", Signal="SIGHUP"), do("rotate-logs"))
 
 
 def open_files(server: ServerProcess) -> set[str]:
-    """What the log process writes to."""
+    """The files that the log process has open for writing."""
     (log,) = server.pids("amps: log")
     descriptors = Path(f"/proc/{log}/fd")
     return {os.readlink(path) for path in descriptors.iterdir() if path.exists() or path.is_symlink()}
@@ -240,11 +240,11 @@ def hang_up(server: ServerProcess) -> None:
 def test_operations_9_3_a_signal_has_a_renamed_file_opened_anew(
     make_server: StartServer, peers: Peers, protocol: str
 ) -> None:
-    """operations.md §9.3, §9.4: what logrotate does. Once it is said that all begin their next file, nobody has the old
-    one open; nothing is lost, and the server goes on.
+    """operations.md §9.3, §9.4: the procedure of logrotate. Once the log reports that all targets begin their next
+    file, no process has the old file open. No record is lost, and the server goes on.
     """
     name = "bad.log" if protocol == "file" else "bad.gz"
-    # Nothing about the action itself gets into this target: a record would have the file opened anew as well.
+    # This target excludes the records of the action itself: a record would cause the file to be reopened as well.
     server = start(
         make_server,
         target(name, Protocol=protocol, IncludeErrors="02-0030"),

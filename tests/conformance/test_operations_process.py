@@ -86,7 +86,7 @@ def test_operations_70_shutdown_before_the_server_is_ready(make_server: StartSer
     process = server.launch()
     time.sleep(delay_s)
     process.send_signal(signal.SIGTERM)
-    # Before the supervisor is there to catch it, the signal simply ends the process.
+    # Before the supervisor has installed its handler, the signal ends the process at once.
     assert process.wait(60) in (0, -signal.SIGTERM), server.output()
     assert "Traceback" not in server.output()
     server.kill_all()
@@ -100,7 +100,7 @@ def test_operations_1_9_killed_by_a_signal(start_server: StartServer) -> None:
     children = [psutil.Process(pid) for pid in server.pids()]
     process.kill()
     assert process.wait(30) == -signal.SIGKILL
-    # Without their supervisor the others end by themselves.
+    # Without their supervisor the other processes end by themselves.
     assert not psutil.wait_procs(children, timeout=15)[1]
     server.kill_all()
 
@@ -118,7 +118,7 @@ def daemon(config: Path, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_operations_1_6_daemon(make_server: StartServer, tmp_path: Path, peers: Peers) -> None:
-    """operations.md §1.6: returns when the server is ready; relative paths keep their meaning."""
+    """operations.md §1.6: the command returns when the server is ready; relative paths keep their meaning."""
     server = make_server()
     xml = server.config_xml().replace(
         "</Logging>",
@@ -171,7 +171,7 @@ def test_operations_10_service_manager(make_server: StartServer, tmp_path: Path)
 
 
 def test_operations_2_process_titles(start_server: StartServer) -> None:
-    """Each process says what it is; `ProcessName` renames the first."""
+    """Each title names the task of the process; `ProcessName` renames the first."""
     server = start_server(instance_xml="<ProcessName>desk-7</ProcessName>", transport_workers=2)
     titles = sorted(" ".join(psutil.Process(pid).cmdline()).strip() for pid in server.pids())
     assert [title for title in titles if title.startswith("amps: transport")] == [
@@ -189,7 +189,7 @@ def test_operations_2_process_titles(start_server: StartServer) -> None:
 def test_operations_17_a_socket_file_is_removed_by_its_server_only(
     start_server: StartServer, tmp_path: Path, replaced: bool
 ) -> None:
-    """operations.md §13 17; the file of another program in its place stays."""
+    """operations.md §13 17; a file of another program in its place is not removed."""
     path = tmp_path / "s.sock"
     server = start_server(transports=(Transport("unix", type="amps-unix", socket_path=path),))
     with socket.socket(socket.AF_UNIX) as other:
@@ -201,7 +201,7 @@ def test_operations_17_a_socket_file_is_removed_by_its_server_only(
 
 
 def test_operations_12_a_port_in_use(make_server: StartServer) -> None:
-    """operations.md §13 12: the address, and what to do, on standard error and in the log."""
+    """operations.md §13 12: the address and the remedy, on standard error and in the log."""
     server = make_server()
     with socket.socket() as occupant:
         occupant.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

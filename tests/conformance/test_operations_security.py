@@ -8,7 +8,7 @@ from tests.support.server import StartServer, loaded_module_xml, module_xml
 DEFAULT = "amps-default-authentication-module"
 
 
-def test_operations_54_anybody_logs_on_with_an_empty_identity(
+def test_operations_54_any_client_logs_on_with_an_empty_identity(
     start_server: StartServer, peers: Peers, unique: str
 ) -> None:
     """operations.md §13 54"""

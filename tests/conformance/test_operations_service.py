@@ -29,7 +29,7 @@ from tests.support.server import wait_until
 
 WAIT_S = 60.0
 EXPOSURE_MAX = "29"
-"""In tenths, of systemd-analyze's measure."""
+"""In tenths, as systemd-analyze counts exposure."""
 
 pytestmark = [
     pytest.mark.skipif(bool(unusable_here()), reason=unusable_here() or "-"),
@@ -39,7 +39,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def common() -> Iterator[Path]:
-    """A directory that every user may enter, with the wheel and what it depends on."""
+    """A directory that every user may enter, with the wheel and its dependencies."""
     root = Path(tempfile.mkdtemp(prefix="amps-service."))
     root.chmod(0o755)
     try:
@@ -58,12 +58,12 @@ def new_installation(common: Path, name: str) -> Installation:
 
 @pytest.fixture(scope="module")
 def installed(common: Path) -> Installation:
-    """Installed once from a wheel, as delivered; what a test changes of it, it says."""
+    """Installed once from a wheel, as delivered. A test that changes the installation states it."""
     made = new_installation(common, "installed")
     made.offer_wheel()
     (made.source / "conf" / "notes.xml~").write_text("not ours")
     before = tree(made.source)
-    # Whoever has a wheel needs no compiler.
+    # With a wheel no compiler is needed.
     said = made.install(CC="no-such-compiler")
     assert tree(made.source) == before, "the source tree is as it was"
     assert "Created " in said
@@ -72,7 +72,7 @@ def installed(common: Path) -> Installation:
 
 @pytest.fixture
 def ports() -> Iterator[tuple[int, int]]:
-    """Of the transport and of the administration interface."""
+    """The ports of the transport and of the administration interface."""
     reserved = reserve_port(), reserve_port()
     yield reserved
     for port in reserved:
@@ -94,7 +94,7 @@ def owner(path: Path) -> str:
 def test_operations_10_the_program_and_its_files_are_those_of_the_distribution(
     installed: Installation,
 ) -> None:
-    """operations.md §10: nothing that lies beside them gets there."""
+    """operations.md §10: no other file beside them is installed."""
     shared = {path.name for path in (installed.prefix / "share" / "amps").iterdir()}
     ours = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "conf"],
@@ -116,7 +116,7 @@ def test_operations_10_the_program_and_its_files_are_those_of_the_distribution(
 
 
 def test_operations_10_the_unit_is_sound(installed: Installation) -> None:
-    """operations.md §10: systemd has nothing to say about it, and finds that little is exposed."""
+    """operations.md §10: systemd reports no fault of the unit, and a low exposure."""
     if shutil.which("systemd-analyze") is None:
         pytest.skip("needs systemd-analyze (the package systemd)")
     verified = subprocess.run(
@@ -184,7 +184,7 @@ def journals(admin_port: int) -> list[str]:
 def test_operations_10_the_service_records_and_keeps_house_without_rights(
     common: Path, ports: tuple[int, int]
 ) -> None:
-    """operations.md §9, §10: as its user, with the configuration that it comes with, but for ports and times."""
+    """operations.md §9, §10: the server runs as its user, with the delivered configuration except ports and times."""
     installation = new_installation(common, "running")
     installation.offer_wheel()
     installation.install()
@@ -210,7 +210,7 @@ def test_operations_10_the_service_records_and_keeps_house_without_rights(
         (log,) = (installation.state / "logs").glob("*-00000.log")
         assert owner(log) == SERVICE_USER
         assert log.stat().st_mode & 0o777 == 0o640
-        # Begins the next file, and does not stop the server.
+        # The signal rotates the log, and does not stop the server.
         process.send_signal(signal.SIGHUP)
         wait_until(
             lambda: len(list((installation.state / "logs").glob("*-0000[01].log"))) == 2,
@@ -224,7 +224,9 @@ def test_operations_10_the_service_records_and_keeps_house_without_rights(
 def test_operations_10_the_filter_of_system_calls_lets_the_server_work(
     common: Path, installed: Installation, ports: tuple[int, int]
 ) -> None:
-    """What the server calls in a life of recording, serving, keeping house and ending in order is allowed."""
+    """operations.md §10: the unit allows every system call of a server that records, serves, manages
+    files and stops.
+    """
     for tool in ("strace", "systemd-analyze"):
         if shutil.which(tool) is None:
             pytest.skip(f"needs {tool}")
@@ -268,13 +270,13 @@ def test_operations_10_the_filter_of_system_calls_lets_the_server_work(
     opened = re.findall(r'(?m)^\d+ +openat\(\w+, "([^"]+)", [A-Z_|]*(?:O_WRONLY|O_RDWR|O_CREAT)', traced)
     made = re.findall(r'(?m)^\d+ +mkdir(?:at\(\w+, |\()"([^"]+)"', traced)
     allowed = (f"{installed.setting('ReadWritePaths')}/", "/dev/", "/proc/self/")
-    # Compiled modules are a trifle: whoever may not keep them goes without.
+    # Compiled modules are optional: a process that may not write them runs without.
     elsewhere = [path for path in {*opened, *made} if path.startswith("/") and "__pycache__" not in path]
     assert [path for path in elsewhere if not path.startswith(allowed)] == [], "ProtectSystem=strict"
 
 
 def test_operations_10_an_upgrade_keeps_data_and_takes_it_over(common: Path) -> None:
-    """operations.md §10: what an older installation left belongs to root; the configuration was edited."""
+    """operations.md §10: files of an older installation belong to root; the configuration was edited."""
     installation = new_installation(common, "upgraded")
     elsewhere = installation.root / "elsewhere"
     journal = installation.state / "journal" / "amps.0000000000.journal"
@@ -305,7 +307,7 @@ def test_operations_10_an_upgrade_keeps_data_and_takes_it_over(common: Path) -> 
     (writable,) = re.findall(r"(?m)^ReadWritePaths=(.*)$", needs)
     assert writable.split() == [str(archived.parent), str(elsewhere / "logs")]
     assert "AmbientCapabilities=CAP_NET_BIND_SERVICE" in needs
-    # Twice is as good as once; and what is not needed any more goes.
+    # A second installation changes nothing, and requirements that no longer apply are removed.
     before = needs, installation.unit.read_text()
     installation.install(AMPS_WHEEL=str(installation.wheel))
     assert (
@@ -314,7 +316,7 @@ def test_operations_10_an_upgrade_keeps_data_and_takes_it_over(common: Path) -> 
     ) == before
     shutil.copyfile(REPOSITORY / "conf" / "minimal.xml", installation.config)
     installation.install(AMPS_WHEEL=str(installation.wheel))
-    # Only that the configuration of this test is in /tmp is left of it.
+    # Only one line is left: the configuration of this test is in /tmp.
     left = (installation.units / "amps.service.d" / "needs.conf").read_text().splitlines()[1:]
     assert left == ["[Service]", "PrivateTmp=false"]
     done = installation.run("uninstall")
@@ -326,7 +328,7 @@ def test_operations_10_an_upgrade_keeps_data_and_takes_it_over(common: Path) -> 
 
 
 def test_operations_10_a_running_service_is_stopped_for_the_upgrade_and_started_again(common: Path) -> None:
-    """operations.md §10: nothing that it writes meanwhile may belong to its former user."""
+    """operations.md §10: no file that it writes meanwhile may belong to its former user."""
     if shutil.which("unshare") is None or not Path("/etc/systemd/system").is_dir():
         pytest.skip("needs unshare (util-linux), and the directory /etc/systemd/system")
     installation = new_installation(common, "managed")
@@ -367,7 +369,7 @@ def build_wheel(directory, settings=None, metadata=None):
 
 
 def test_operations_10_a_build_leaves_nothing_and_takes_nothing_else_along(common: Path) -> None:
-    """operations.md §10: without a wheel the package is built from a copy, without what earlier builds left."""
+    """operations.md §10: without a wheel the package is built from a copy, without files of earlier builds."""
     installation = new_installation(common, "built")
     source, listing = installation.source, installation.root / "listing"
     (source / "pyproject.toml").write_text(
@@ -405,8 +407,8 @@ def refusal_of(common: Path, name: str, spoil: Callable[[Installation], dict[str
     return done.stderr
 
 
-def test_operations_10_what_keeps_an_installation_from_working_is_told(common: Path) -> None:
-    """operations.md §10: before anything of a service changes, as far as possible, and what to do about it."""
+def test_operations_10_an_obstacle_to_installation_is_reported(common: Path) -> None:
+    """operations.md §10: the message states the remedy, and comes before the service is changed, as far as possible."""
     said = refusal_of(common, "no-compiler", lambda made: {"CC": "no-such-compiler"})
     assert "there is no C compiler; install one (gcc), or build a wheel where there is one" in said
     said = refusal_of(common, "no-wheel", lambda made: {"AMPS_WHEEL": "/nowhere.whl"})
@@ -429,7 +431,7 @@ def test_operations_10_what_keeps_an_installation_from_working_is_told(common: P
 
 
 def test_operations_10_a_configuration_that_the_service_could_not_use_is_refused(common: Path) -> None:
-    """operations.md §10: it is read, and its places are tried, as the user that the service runs as."""
+    """operations.md §10: the installer reads it, and tries its paths, as the user of the service."""
     installation = new_installation(common, "unusable")
     installation.offer_wheel()
     installation.config.parent.mkdir()

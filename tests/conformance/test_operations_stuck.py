@@ -1,4 +1,4 @@
-"""The watch over the core: one that stands still is replaced, one that waits for its disk is left to it.
+"""The watch over the core: a core that hangs is replaced; a core that waits for its disk is not.
 
 operations.md §6.4 (30-0000), §12.3, design of the tree. The times are shortened in the server under test.
 """
@@ -30,7 +30,7 @@ os.pwrite = slow_write
 
 
 def start(start_server: StartServer, directory: Path) -> tuple[ServerProcess, Path]:
-    """A server that loses patience soon, and whose disk stands still while a file exists."""
+    """A server with short limits for a hanging core, and whose disk blocks while a file exists."""
     mark = directory / "disk-stands-still"
     code = SITE.format(warning_s=WARNING_S, kill_s=KILL_S, mark=str(mark))
     return start_server(log_topics=("t1",), environment=patched(directory, code)), mark
@@ -39,7 +39,7 @@ def start(start_server: StartServer, directory: Path) -> tuple[ServerProcess, Pa
 def test_operations_12_3_a_core_that_stands_still_is_replaced(
     start_server: StartServer, peers: Peers, tmp_path: Path
 ) -> None:
-    """operations.md §12.3: said first, killed later; what was acknowledged is there."""
+    """operations.md §12.3: the log reports it first, and the core is killed later; acknowledged messages are there."""
     server, _ = start(start_server, tmp_path)
     peers.logged_on(server).publish_persisted("t1", [b"1"], 1)
     core = server.core_pid()
@@ -62,7 +62,7 @@ def test_operations_12_3_a_core_that_stands_still_is_replaced(
 def test_operations_12_3_a_core_that_waits_for_its_disk_is_left_alone(
     start_server: StartServer, peers: Peers, tmp_path: Path
 ) -> None:
-    """The log tells the two apart; when the disk is back, the message is acknowledged."""
+    """The log distinguishes the two cases; when the disk responds again, the message is acknowledged."""
     server, mark = start(start_server, tmp_path)
     client = peers.logged_on(server)
     client.publish_persisted("t1", [b"1"], 1)
@@ -83,7 +83,7 @@ def test_operations_12_3_a_core_that_waits_for_its_disk_is_left_alone(
 def test_operations_12_3_a_tree_that_was_stopped_as_a_whole_goes_on(
     start_server: StartServer, peers: Peers, tmp_path: Path
 ) -> None:
-    """Ctrl-Z and fg, or a container that is paused: nobody is killed for it."""
+    """As with Ctrl-Z and fg, or with a paused container: no process is killed for it."""
     server, _ = start(start_server, tmp_path)
     client = peers.logged_on(server)
     assert server.process is not None
@@ -92,7 +92,7 @@ def test_operations_12_3_a_tree_that_was_stopped_as_a_whole_goes_on(
         os.kill(pid, signal.SIGSTOP)
     time.sleep(KILL_S + 3)
     os.kill(server.process.pid, signal.SIGCONT)
-    time.sleep(1)  # it looks at the others before they have gone on
+    time.sleep(1)  # the supervisor checks the other processes before they continue
     for pid in everyone:
         os.kill(pid, signal.SIGCONT)
     client.publish_persisted("t1", [b"1"], 1)

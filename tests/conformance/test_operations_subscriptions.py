@@ -1,4 +1,4 @@
-"""Which subscriptions a running server shows (operations.md §5.7)."""
+"""The list of subscriptions of a running server (operations.md §5.7)."""
 
 import os
 import signal
@@ -31,14 +31,14 @@ SHOWN = {
 
 
 class Shown:
-    """A server with an administration interface, and what it shows."""
+    """A server with an administration interface, and the subscriptions that it lists."""
 
     def __init__(self, server: ServerProcess, port: int) -> None:
         self.server = server
         self.port = port
 
     def subscriptions(self) -> dict[tuple[str, str], dict[str, str]]:
-        """By client and subscription id. None of them is there twice."""
+        """Return the subscriptions by client and subscription id. None may occur twice."""
         answer = get(self.port, "/amps/instance/subscriptions.json")
         assert answer.status == 200, answer.body
         rows: list[dict[str, str]] = answer.json()["amps"]["instance"]["subscriptions"]
@@ -127,7 +127,7 @@ def test_operations_5_7_all_kinds_of_subscriptions(start: Start, peers: Peers) -
 
 
 def test_operations_5_7_a_subscription_keeps_its_id(start: Start, peers: Peers) -> None:
-    """operations.md §5.7: replaced, paused or resumed, and whether it is to a queue or not."""
+    """operations.md §5.7: when it is replaced, paused or resumed, and for queues and other topics alike."""
     shown = start(queue_xml("Q", "T"))
     client = peers.logged_on(shown.server)
     client.subscribe("a", "s", o="timestamp")
@@ -153,7 +153,7 @@ def test_operations_5_7_a_subscription_keeps_its_id(start: Start, peers: Peers) 
 
 
 def test_operations_5_7_subscriptions_of_all_transports(start: Start, peers: Peers) -> None:
-    """operations.md §5.7: many, on every worker; those of a worker that died are gone, and nobody waits for it."""
+    """operations.md §5.7: many, on every worker; those of a dead worker are gone, and do not delay the answer."""
     shown = start()
     clients = [peers.logged_on(shown.server) for _ in range(6)]
     for client in clients:
@@ -180,7 +180,7 @@ def test_operations_5_7_subscriptions_of_all_transports(start: Start, peers: Pee
 
 
 def test_operations_5_7_a_transport_that_stands_still(start: Start, peers: Peers) -> None:
-    """Answers that were begun go on when it does."""
+    """A worker that continues completes the answers that it had begun."""
     shown = start(transport_workers=1)
     client = peers.logged_on(shown.server)
     client.subscribe("a", "s")

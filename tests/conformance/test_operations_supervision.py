@@ -1,4 +1,4 @@
-"""The process tree: whatever dies is replaced, and nothing survives its supervisor (design of the tree)."""
+"""The process tree: every process that dies is replaced, and none survives its supervisor (design of the tree)."""
 
 import contextlib
 import os
@@ -17,7 +17,7 @@ from tests.support.services import action, echo, on
 
 
 def test_operations_the_log_process_is_replaced(start_server: StartServer, peers: Peers) -> None:
-    """Messages go on while it is gone; later records are written again."""
+    """Messages flow without it; later records are written again."""
     server = start_server(log_topics=("t1",))
     client = peers.logged_on(server)
     client.subscribe("t1", "s", bm="0")
@@ -33,7 +33,7 @@ def test_operations_the_log_process_is_replaced(start_server: StartServer, peers
 
 
 def test_operations_nothing_survives_the_supervisor(start_server: StartServer, peers: Peers) -> None:
-    """Killed alone, it takes its children along; the instance starts again on the same ports and files."""
+    """If only the supervisor is killed, its children end too. The instance starts again on the same ports and files."""
     server = start_server(log_topics=("t1",))
     client = peers.logged_on(server)
     client.publish_persisted("t1", [b"1"], 1)
@@ -56,7 +56,7 @@ def test_operations_nothing_survives_the_supervisor(start_server: StartServer, p
 
 
 def test_operations_the_core_dies_again_and_again(start_server: StartServer, peers: Peers) -> None:
-    """Each time the tree comes back and what was acknowledged is there."""
+    """Each time the tree comes back, with all acknowledged messages."""
     server = start_server(log_topics=("t1",))
     for number in range(1, 5):
         client = peers.logged_on(server)
@@ -72,7 +72,9 @@ def test_operations_the_core_dies_again_and_again(start_server: StartServer, pee
 def test_operations_services_that_keep_dying_do_not_end_the_instance(
     start_server: StartServer, peers: Peers
 ) -> None:
-    """Messages do not need them: they pause, and the instance stops in order meanwhile."""
+    """Messages do not need them: the supervisor pauses before it starts them again, and the instance can stop
+    meanwhile.
+    """
     server = start_server(instance_xml=f"<Actions>{action(on('schedule', Every='1h'), echo('x'))}</Actions>")
     client = peers.logged_on(server)
     client.subscribe("t", "s")
@@ -89,7 +91,7 @@ def test_operations_services_that_keep_dying_do_not_end_the_instance(
 
 
 def test_operations_a_process_that_stands_still_is_noticed(start_server: StartServer, peers: Peers) -> None:
-    """A stopped core answers nobody; when it goes on, nothing was lost."""
+    """A stopped core sends no answers; when it continues, no message is lost."""
     server = start_server(log_topics=("t1",))
     client = peers.logged_on(server)
     core = server.core_pid()
@@ -103,16 +105,16 @@ def test_operations_a_process_that_stands_still_is_noticed(start_server: StartSe
 
 
 def another(server: ServerProcess, make_server: StartServer) -> ServerProcess:
-    """A server on ports of its own that is given the same name and journal directory."""
+    """A server with other ports, but with the same name and journal directory."""
     other = make_server(log_topics=("t1",))
     mine, theirs = (f"<JournalDirectory>{s.journal_directory}<" for s in (other, server))
     return make_server(config_xml=other.config_xml().replace(mine, theirs))
 
 
-def test_operations_a_second_server_learns_who_uses_its_journals(
+def test_operations_a_second_server_names_the_user_of_its_journals(
     start_server: StartServer, make_server: StartServer
 ) -> None:
-    """The first one is named, with what to do; it is not disturbed."""
+    """The refusal names the first server and the remedy; the first server is not disturbed."""
     server = start_server(name="Test", log_topics=("t1",))
     second = another(server, make_server)
     began_s = time.monotonic()
@@ -128,13 +130,13 @@ def test_operations_a_second_server_learns_who_uses_its_journals(
 def test_operations_a_start_waits_for_a_core_that_lost_its_supervisor(
     start_server: StartServer, make_server: StartServer, peers: Peers
 ) -> None:
-    """It drains and ends by itself; the log says that it is waited for."""
+    """The core drains and ends by itself; the log reports the wait for it."""
     server = start_server(name="Test", log_topics=("t1",))
     client = peers.logged_on(server)
     client.publish_persisted("t1", [b"1"], 1)
     second = another(server, make_server)
     core = server.core_pid()
-    # Stopped, so that it cannot end before the other one has come.
+    # Stopped, so that it cannot end before the second server has started.
     os.kill(core, signal.SIGSTOP)
     server.kill_process(server.process.pid)  # type: ignore[union-attr]
     second.launch()
@@ -149,14 +151,14 @@ def test_operations_a_start_waits_for_a_core_that_lost_its_supervisor(
 
 
 def test_operations_70_a_start_right_after_a_kill(start_server: StartServer, peers: Peers) -> None:
-    """Nobody has to wait after SIGKILL of the whole tree."""
+    """A start does not have to wait after SIGKILL of the whole tree."""
     server = start_server(log_topics=("t1",))
     for number in range(1, 4):
         client = peers.logged_on(server)
         client.publish_persisted("t1", [b"%d" % number], 1)
         pids = [*server.pids(), server.process.pid]  # type: ignore[union-attr]
         for pid in pids:
-            # What dies takes others with it before it is their turn.
+            # A process may already have ended with another one that was killed before.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         server.process.wait(10)  # type: ignore[union-attr]
@@ -168,7 +170,7 @@ def test_operations_70_a_start_right_after_a_kill(start_server: StartServer, pee
 
 
 def test_operations_12_two_starts_at_once(make_server: StartServer, tmp_path: Path) -> None:
-    """operations.md §13 12: of two starts of one configuration one wins, and the other one says why it did not."""
+    """operations.md §13 12: of two starts of one configuration one succeeds, and the other reports why it failed."""
     first = make_server(log_topics=("t1",))
     second = make_server(config_xml=first.config_xml())
     servers = (first, second)
@@ -192,7 +194,7 @@ def test_operations_12_two_starts_at_once(make_server: StartServer, tmp_path: Pa
 def test_operations_12_starts_at_once_with_one_runtime_directory(
     make_server: StartServer, tmp_path: Path
 ) -> None:
-    """Servers of different configurations share the place of their runtime directories, and all of them start."""
+    """Servers of different configurations share the parent of their runtime directories, and all of them start."""
     base = tmp_path / "run"
     base.mkdir()
     servers = [

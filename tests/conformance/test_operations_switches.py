@@ -26,14 +26,14 @@ NAMED = (
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """For the administration interface."""
+    """A port for the administration interface."""
     reserved = reserve_port()
     yield reserved
     release_port(reserved)
 
 
 def send(server: ServerProcess, number: int) -> None:
-    """Send a signal that switches both, and wait until the supervisor has heeded it."""
+    """Send a signal that switches both, and wait until the supervisor has processed it."""
     before = len(server.log.find("25-0004"))
     assert server.process is not None
     server.process.send_signal(number)
@@ -55,7 +55,7 @@ def wait_for(condition: object, what: str) -> None:
 
 
 def test_operations_61_entitlement_by_signals(start_server: StartServer, peers: Peers) -> None:
-    """operations.md §13 61: SIGUSR1 lets a denied user act; after SIGUSR2 new commands are denied again, while the
+    """operations.md §13 61: SIGUSR1 lets a denied user act. After SIGUSR2 new commands are denied again, while the
     subscription made in between keeps delivering.
     """
     publish = do("publish-message", Topic="secret/a", MessageType="json", Data='{"by":"the server"}')
@@ -86,7 +86,7 @@ def test_operations_61_entitlement_by_signals(start_server: StartServer, peers: 
 
 
 def test_operations_9_4_authentication_by_signals(start_server: StartServer, peers: Peers) -> None:
-    """operations.md §9.4, §8.3: everybody is let in; after SIGUSR2 nobody new is, and who is there stays."""
+    """operations.md §9.4, §8.3: all clients may log on; after SIGUSR2 no new client may, and connected ones stay."""
     server = start_server(authentication_xml=NOBODY)
 
     def logs_on() -> bool:
@@ -101,10 +101,12 @@ def test_operations_9_4_authentication_by_signals(start_server: StartServer, pee
     assert may_publish(client, "t")
 
 
-def test_a_name_that_was_vouched_for_is_kept_while_authentication_is_off(
+def test_an_authenticated_name_is_kept_while_authentication_is_off(
     start_server: StartServer, peers: Peers
 ) -> None:
-    """The module is still asked: who would have had an identity has it; who would have been refused has none."""
+    """The module is still called: a client that it would accept has its identity, a client that it would refuse has
+    none.
+    """
     server = start_server(authentication_xml=NAMED)
     send(server, signal.SIGUSR1)
     wait_for(lambda: peers.open(server).try_logon(peers.new_name()).succeeded, "still refused")
@@ -112,7 +114,7 @@ def test_a_name_that_was_vouched_for_is_kept_while_authentication_is_off(
     server.log.wait_for("1F-0004", "logon for: somebody\nclient authid = 'me'")
 
 
-def test_what_was_switched_stays_so_in_processes_that_are_replaced(
+def test_replaced_processes_keep_the_switched_state(
     start_server: StartServer, peers: Peers, port: int
 ) -> None:
     server = start_server(

@@ -15,7 +15,7 @@ from tests.support.server import StartServer, Transport
 
 
 def refuses(host: str, port: int, family: int = socket.AF_INET) -> bool:
-    """Whether nobody listens there."""
+    """True if no process listens there."""
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.settimeout(10)
         try:
@@ -179,7 +179,7 @@ def test_operations_17_the_mode_of_a_socket_file(
 
 
 def test_operations_18_a_disabled_transport_does_not_listen(start_server: StartServer, peers: Peers) -> None:
-    """operations.md §13 18, as far as it can be reached without administration"""
+    """operations.md §13 18, as far as it can be tested without administration"""
     server = start_server(
         transports=(Transport(), Transport("off", extra_xml="<InitialState>disabled</InitialState>"))
     )

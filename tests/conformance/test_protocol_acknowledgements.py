@@ -106,7 +106,7 @@ def test_protocol_15_a_failure_splits_the_conflated_acks(
 def test_protocol_15_several_failures_in_one_burst_are_each_reported(
     peers: Peers, entitled_server: ServerProcess, recorded_topic: str, unique: str
 ) -> None:
-    """protocol.md §5.3: no failure is merged away."""
+    """protocol.md §5.3: no failure is conflated with another ack."""
     denied = {1, 4, 5, 9}
     client = peers.logged_on(entitled_server, o="ack_conflation=200ms")
     burst = b"".join(
@@ -132,7 +132,7 @@ def test_protocol_15_several_failures_in_one_burst_are_each_reported(
 def test_protocol_15_a_failure_does_not_wait_for_an_ack_that_is_not_due(
     peers: Peers, entitled_server: ServerProcess, recorded_topic: str, unique: str
 ) -> None:
-    """protocol.md §5.3: it takes the success before it along, long before the interval ends."""
+    """protocol.md §5.3: the failure and the success before it are sent long before the interval ends."""
     client = peers.logged_on(entitled_server, o="ack_conflation=1h")
     client.publish_persisted(recorded_topic, [b"1"], 1)
     client.publish(recorded_topic, b"2", s=2, a="persisted")
@@ -163,7 +163,7 @@ def test_protocol_16_a_duplicate_is_discarded_and_acknowledged(
 def test_protocol_16_a_publisher_that_resends_everything_is_acknowledged(
     peers: Peers, logged_server: ServerProcess, recorded_topic: str, unique: str
 ) -> None:
-    """protocol.md D13: after a reconnect the whole store may be sent again, and must drain."""
+    """protocol.md D13: after a reconnect a publisher may send its whole store again, and the store must drain."""
     peers.logged_on(logged_server, name=unique).publish_persisted(recorded_topic, numbered_bodies(20), 1)
     again = peers.logged_on(logged_server, name=unique)
     again.publish_all(recorded_topic, numbered_bodies(20), first_sequence=1, a="persisted")
@@ -177,7 +177,7 @@ def test_protocol_16_a_publisher_that_resends_everything_is_acknowledged(
 def test_protocol_17_numbered_and_unnumbered_publishes_mix(
     peers: Peers, logged_server: ServerProcess, recorded_topic: str
 ) -> None:
-    """protocol.md §21 17 (T), §7.1: the unnumbered ones have a publisher id and numbers of their own."""
+    """protocol.md §21 17 (T), §7.1: unnumbered publishes have their own publisher id and numbers."""
     client = peers.logged_on(logged_server)
     for number in range(1, 11):
         client.publish(recorded_topic, b"numbered %d" % number, s=number)
@@ -239,7 +239,9 @@ SUPPORTED = {
 def test_protocol_each_command_sends_the_acks_it_supports(
     peers: Peers, plain_server: ServerProcess, topic: str, command: str
 ) -> None:
-    """protocol.md §5.1, D7, D30: each requested type its own ack with one `a`; others silently not sent."""
+    """protocol.md §5.1, D7, D30: each requested type has its own ack with one `a`; other types are
+    silently not sent.
+    """
     header, supported = SUPPORTED[command]
     client = peers.logged_on(plain_server)
     if command in ("publish", "subscribe"):
@@ -257,7 +259,7 @@ def test_protocol_each_command_sends_the_acks_it_supports(
 def test_protocol_a_refused_subscription_is_named_in_its_acks(
     peers: Peers, plain_server: ServerProcess, topic: str, ids: dict[str, str]
 ) -> None:
-    """protocol.md §4, §5: `received` comes all the same, and the failure carries the id it would have had."""
+    """protocol.md §4, §5: `received` is sent nevertheless, and the failure carries the id that was requested."""
     client = peers.logged_on(plain_server)
     client.send({"c": "subscribe", "t": "^ord(", "cid": "c", "a": "received,processed", **ids})
     received, processed = client.receive_many(2)
@@ -270,7 +272,7 @@ def test_protocol_a_refused_subscription_is_named_in_its_acks(
 def test_protocol_completed_waits_until_the_message_has_its_place(
     peers: Peers, start_server: StartServer, topic: str
 ) -> None:
-    """protocol.md §5.1, §14: `completed` of a publish and of a flush; what was only received is not processed."""
+    """protocol.md §5.1, §14: `completed` of a publish and of a flush waits for the core; `processed` does not."""
     server = start_server()
     client = peers.logged_on(server)
     core = server.core_pid()
@@ -299,9 +301,7 @@ def test_protocol_an_ack_request_for_nothing_known_is_silent(
     client.expect_silence()
 
 
-def test_protocol_a_failure_that_nobody_asked_for_is_silent(
-    peers: Peers, plain_server: ServerProcess
-) -> None:
+def test_protocol_a_failure_without_ack_request_is_silent(peers: Peers, plain_server: ServerProcess) -> None:
     """protocol.md §5, §13: no ack; the command has no effect and the connection stays."""
     client = peers.logged_on(plain_server)
     client.send({"c": "subscribe", "t": "^ord("})
@@ -317,7 +317,7 @@ def test_protocol_66_flush_follows_the_publishes_before_it(
 ) -> None:
     """protocol.md §21 66, §14: `completed` when all earlier commands are processed.
 
-    A subscription entered afterwards therefore sees none of them.
+    A subscription entered afterwards therefore receives none of the earlier messages.
     """
     publisher = peers.logged_on(plain_server)
     publisher.publish_all(topic, numbered_bodies(1000))
@@ -390,7 +390,7 @@ def test_protocol_persisted_acks_carry_sequence_and_bookmark(
 def test_protocol_16_a_burst_with_duplicates_is_acknowledged_up_to_its_highest(
     peers: Peers, start_server: StartServer
 ) -> None:
-    """protocol.md §5.3, D13: the ack names the highest number, whatever duplicates came after it."""
+    """protocol.md §5.3, D13: the ack names the highest number, even if duplicates came after it."""
     server = start_server(log_topics=["^L"])
     client = peers.logged_on(server, o="ack_conflation=100ms")
     client.publish_persisted("L", numbered_bodies(10), 1)

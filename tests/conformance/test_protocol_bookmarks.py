@@ -81,7 +81,7 @@ def test_protocol_55_a_bookmark_starts_after_its_message(
 def test_protocol_55_a_list_starts_at_its_earliest(
     peers: Peers, logged_server: ServerProcess, subscriber: RawClient, recorded_topic: str
 ) -> None:
-    """protocol.md §21 55, transaction_log.md §22 14: of those found, in any order of the list."""
+    """protocol.md §21 55, transaction_log.md §22 14: of the bookmarks found, whatever the order of the list."""
     first, second = peers.logged_on(logged_server), peers.logged_on(logged_server)
     first.publish_persisted(recorded_topic, [b"a1"], 1)
     second.publish_persisted(recorded_topic, [b"b1"], 1)
@@ -98,10 +98,10 @@ def test_protocol_55_a_list_starts_at_its_earliest(
     assert bodies_of(subscriber.receive_published(4)) == [b"a1", b"b1", b"a2", b"b2"]
 
 
-def test_protocol_55_a_long_list_keeps_its_place_and_nobody_waiting(
+def test_protocol_55_a_long_list_takes_effect_in_order_and_delays_no_client(
     publisher: RawClient, subscriber: RawClient, recorded_topic: str
 ) -> None:
-    """protocol.md §21 55: what follows the command takes effect after it, however long the search takes."""
+    """protocol.md §21 55: later commands take effect after it, however long the search takes."""
     publisher.publish_persisted(recorded_topic, numbered_bodies(5), 1)
     known = f"{publisher_id(publisher.client_name)}|3|"
     unknown = ",".join(f"{other}|1|" for other in range(1, 3000))
@@ -114,7 +114,7 @@ def test_protocol_55_a_long_list_keeps_its_place_and_nobody_waiting(
     assert bodies_of(subscriber.receive_published(2)) == numbered_bodies(2, start=4)
 
 
-def test_protocol_57_an_unknown_bookmark_starts_now_unless_told_otherwise(
+def test_protocol_57_an_unknown_bookmark_starts_now_by_default(
     publisher: RawClient, subscriber: RawClient, recorded_topic: str
 ) -> None:
     """protocol.md §21 57, §10"""
@@ -202,7 +202,7 @@ def test_protocol_58_without_a_log_no_topic_is_recorded(
     client.expect_silence()
 
 
-def test_protocol_58_a_regex_delivers_only_what_is_recorded(
+def test_protocol_58_a_regex_delivers_only_recorded_topics(
     publisher: RawClient, subscriber: RawClient, unique: str
 ) -> None:
     """protocol.md §21 58: in replay and live."""
@@ -225,7 +225,7 @@ def test_protocol_62_persisted_acks_follow_the_log(
 ) -> None:
     """protocol.md §21 62, §5.4 D10, transaction_log.md §22 52: a topic that gets nothing stands in for the filter.
 
-    At most about one ack a second, only while the log moves; resuming from the last one misses nothing.
+    There is at most about one ack a second, and only while the log moves. Resuming from the last one misses nothing.
     """
     subscriber.subscribe(f"{recorded_topic}/nothing", "s", bm="0|1|", a="processed,persisted")
     acks = []
@@ -294,7 +294,7 @@ def test_protocol_replay_options_that_change_nothing_here(
 def test_protocol_replay_ends_with_unsubscribe(
     publisher: RawClient, subscriber: RawClient, recorded_topic: str
 ) -> None:
-    """protocol.md §11.1: in the middle of a replay; nothing follows the ack."""
+    """protocol.md §11.1: in the middle of a replay; no message follows the ack."""
     publisher.publish_all(recorded_topic, numbered_bodies(20_000, padding_bytes=200), first_sequence=1)
     publisher.flush("persisted")
     subscriber.subscribe(recorded_topic, "s", bm="0")

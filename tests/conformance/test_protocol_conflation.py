@@ -1,6 +1,6 @@
 """Conflated ordinary subscriptions: protocol.md §8.3, and the behaviours 27 and 63 of §21, on topics without state.
 
-An interval is long where something must be held, and short where it must come: a slow machine changes neither.
+An interval is long where a message must be held, and short where it must come: a slow machine changes neither.
 """
 
 import pytest
@@ -31,11 +31,11 @@ def update(number: int, value: int) -> bytes:
 def test_protocol_63_of_many_updates_the_last_comes_once(
     publisher: RawClient, client: RawClient, name: str
 ) -> None:
-    """protocol.md §21 63: nothing for an interval, then one message of each key, with the time of the first."""
+    """protocol.md §21 63: no message for an interval, then one message of each key, with the time of the first."""
     client.subscribe(name, "all", o="timestamp")
     client.subscribe(name, "s", o=f"timestamp,conflation=1s,{KEY}")
     publisher.publish_all(name, [update(n % 2, n) for n in range(10)])
-    # What is not conflated comes at once, and so shows what was held.
+    # Unconflated messages come at once, and so show which messages were held.
     whole = client.receive_published(10)
     assert [message.subscriptions for message in whole] == [{"all"}] * 10
     held = client.receive_published(2)
@@ -50,10 +50,10 @@ def test_protocol_63_of_many_updates_the_last_comes_once(
     assert bodies_of(client.receive_published(2)) == [update(0, 10)] * 2
 
 
-def test_protocol_63_what_is_held_is_not_sent_before_its_time(
+def test_protocol_63_a_held_message_is_not_sent_before_its_time(
     publisher: RawClient, client: RawClient, name: str
 ) -> None:
-    """protocol.md §8.3: the first update is delayed, too; messages of others are not."""
+    """protocol.md §8.3: the first update is delayed, too; messages of other subscriptions are not."""
     client.subscribe(name, "s", o=LONG)
     client.subscribe(f"{name}/other", "other")
     publisher.publish_all(name, [update(1, n) for n in range(100)])
@@ -67,7 +67,7 @@ def test_protocol_63_what_is_held_is_not_sent_before_its_time(
 def test_protocol_63_filters_and_expressions(
     publisher: RawClient, client: RawClient, name: str, topic_form: str, text: str
 ) -> None:
-    """protocol.md §8.3: only what the subscription would get takes the place of what is held."""
+    """protocol.md §8.3: only a message that matches the subscription replaces the held one."""
     client.subscribe(topic_form.format(name), "s", o=SHORT, **({"f": text} if text else {}))
     publisher.publish_all(name, [update(1, n) for n in (1, 7, 5, 2)])
     assert bodies_of(client.receive_published(1)) == [update(1, 5) if text else update(1, 2)]
@@ -87,7 +87,7 @@ def test_protocol_63_topics_of_an_expression_are_apart(
 def test_protocol_63_each_conflated_subscription_has_frames_of_its_own(
     publisher: RawClient, client: RawClient, name: str
 ) -> None:
-    """protocol.md §4, §8.3: what comes at different times cannot be one message."""
+    """protocol.md §4, §8.3: deliveries at different times cannot be one message."""
     client.subscribe(name, "plain")
     client.subscribe(name, "short", o=SHORT)
     client.subscribe(name, "long", o=LONG)
@@ -102,17 +102,17 @@ def test_protocol_63_each_conflated_subscription_has_frames_of_its_own(
     client.expect_silence()
 
 
-def test_protocol_63_what_cannot_be_read_is_not_held(
+def test_protocol_63_an_unreadable_message_is_not_held(
     publisher: RawClient, client: RawClient, name: str
 ) -> None:
-    """transaction_log.md §11 has the same of replays: it has no key."""
+    """Such a message has no key; transaction_log.md §11 has the same rule for replays."""
     client.subscribe(name, "s", o=LONG)
     publisher.publish_all(name, [b'{"id":', b"", update(1, 1)])
     assert bodies_of(client.receive_published(1)) == [b'{"id":']
 
 
 def test_protocol_63_a_large_message_is_whole(publisher: RawClient, client: RawClient, name: str) -> None:
-    """protocol.md §8.3: it is held as a copy, whatever becomes of the log that it stood in."""
+    """protocol.md §8.3: it is held as a copy, which does not depend on the log."""
     body = b'{"id":1,"pad":"%s"}' % (b"x" * 3_000_000)
     client.subscribe(name, "s", o=SHORT)
     publisher.publish(name, b'{"id":1}')
@@ -124,7 +124,7 @@ def test_protocol_63_a_large_message_is_whole(publisher: RawClient, client: RawC
 def test_protocol_63_bookmarks_are_those_of_the_first(
     publisher: RawClient, client: RawClient, recorded_topic: str
 ) -> None:
-    """protocol.md §8.3, transaction_log.md §11: who resumes there misses nothing."""
+    """protocol.md §8.3, transaction_log.md §11: a subscriber that resumes there misses nothing."""
     client.subscribe(recorded_topic, "all", o="bookmark")
     client.subscribe(recorded_topic, "s", o=f"bookmark,{SHORT}")
     publisher.publish_persisted(recorded_topic, [update(1, n) for n in range(3)], 1)
@@ -133,10 +133,10 @@ def test_protocol_63_bookmarks_are_those_of_the_first(
     assert (held.body, held["bm"]) == (update(1, 2), whole[0]["bm"])
 
 
-def test_protocol_29_a_replacement_lets_go_what_is_held(
+def test_protocol_29_a_replacement_sends_held_messages(
     publisher: RawClient, client: RawClient, name: str
 ) -> None:
-    """protocol.md §8.2: nothing that was in the old scope is lost."""
+    """protocol.md §8.2: no held message of the old scope is lost."""
     client.subscribe(name, "s", o=LONG)
     publisher.publish_all(name, [update(n, n) for n in range(3)])
     publisher.flush()
@@ -150,7 +150,7 @@ def test_protocol_29_a_replacement_lets_go_what_is_held(
     client.expect_silence()
 
 
-def test_protocol_29_a_replacement_by_a_replay_lets_go_what_is_held(
+def test_protocol_29_a_replacement_by_a_replay_sends_held_messages(
     publisher: RawClient, client: RawClient, recorded_topic: str
 ) -> None:
     """protocol.md §8.2, transaction_log.md §7.4: by one with a bookmark, too."""
@@ -186,7 +186,7 @@ def test_protocol_31_nothing_held_comes_after_the_end(
 def test_protocol_63_other_commands_are_conflated_alike(
     publisher: RawClient, client: RawClient, name: str, command: str
 ) -> None:
-    """protocol.md §10: the option is theirs, too."""
+    """protocol.md §10: they accept the option, too."""
     assert client.request({"c": command, "t": name, "sub_id": "s", "o": SHORT}).succeeded
     publisher.publish_all(name, [update(1, 1), update(1, 2)])
     while (message := client.receive()).command != "p":
@@ -211,7 +211,7 @@ def test_protocol_63_the_server_may_choose_the_interval(
     "options", ["conflation=1s", f"conflation=soon,{KEY}", "conflation=1s,conflation_key=/id", KEY]
 )
 def test_protocol_63_a_key_is_needed(client: RawClient, name: str, options: str) -> None:
-    """protocol.md §21 63: a topic without state has no key of its own."""
+    """protocol.md §21 63: a topic without state has no key, so the option must name one."""
     ack = client.try_subscribe(name, "s", o=options)
     assert (ack["status"], ack.reason) == ("failure", "invalid options")
 
@@ -219,7 +219,7 @@ def test_protocol_63_a_key_is_needed(client: RawClient, name: str, options: str)
 def test_protocol_63_many_keys_are_bounded_by_memory(
     publisher: RawClient, client: RawClient, topic: str
 ) -> None:
-    """docs/messages.md: what there is no room for goes out before its time, the oldest first."""
+    """docs/messages.md: messages beyond the memory limit are sent before their time, the oldest first."""
     client.subscribe(topic, "s", o=LONG)
     pad = b"x" * 1_000_000
     for number in range(80):

@@ -1,9 +1,10 @@
-"""Costly filters and everybody else: what one client's filters hold up, and that no command hurries it along.
+"""Costly filters and other clients: how long one client's filters delay the others, and that no command speeds them
+up.
 
 A message may take a quarter of a second in filters. With a backlog of such messages a worker serves its other clients
-in between; a command that takes effect behind the backlog waits for its turn (protocol.md §8). That is seen in one
-connection's stream, without a clock: a *witness* gets the messages of the backlog as they are evaluated, and answers
-to its own commands stand between them.
+in between. A command that takes effect behind the backlog waits for its turn (protocol.md §8). The tests observe that
+in one connection's stream, without a clock: a *witness* gets the messages of the backlog as they are evaluated, and
+the answers to its own commands stand between them.
 """
 
 import json
@@ -17,10 +18,10 @@ from tests.support.server import ServerProcess, StartServer
 
 BACKLOG = 24
 LATER = 10
-MUCH_BYTES = 400_000  # 24 of them are more than a connection holds
+MUCH_BYTES = 400_000  # 24 of them exceed the buffers of a connection
 BEHIND_S = 60.0
 COSTLY = " AND ".join(f"NOT (/a LIKE '^(a|aa)+[bc]z{{0,{number + 1}}}$')" for number in range(60))
-ANSWERS_MIN = 4  # of as many as there are messages in the backlog, if the machine is quick
+ANSWERS_MIN = 4  # a quick machine gives one for each message of the backlog
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +39,7 @@ def cheap(number: int) -> bytes:
 
 
 def numbers(messages: list[Message], sub_id: str) -> list[int]:
-    """The messages for a subscription, in the order in which they came."""
+    """The messages for a subscription, in the order of their arrival."""
     return [
         int(json.loads(message.body)["id"])
         for message in messages
@@ -60,7 +61,7 @@ class Backlog:
         self._seen: list[Message] = []
 
     def begin(self, padding_bytes: int = 0) -> None:
-        """Publish it, and let the first of its messages be evaluated."""
+        """Publish the backlog, and wait until its first message has been evaluated."""
         self.publisher.publish_all(self.topic, [costly(number, padding_bytes) for number in range(BACKLOG)])
         self.publisher.flush("persisted" if self._bookmark else "completed")
         while not self.seen:
@@ -68,15 +69,15 @@ class Backlog:
 
     @property
     def seen(self) -> list[int]:
-        """What the witness got."""
+        """The numbers of the messages that the witness received."""
         return numbers(self._seen, "witness")
 
     def step(self) -> None:
         self._seen.append(self.witness.receive(BEHIND_S))
 
     def ask(self) -> int:
-        """Let the witness ask something that needs all that came before to be carried out; how much of the backlog
-        was evaluated before the answer.
+        """Send a flush as the witness, which needs all earlier work to be done. Return how much of the backlog was
+        evaluated before the answer.
         """
         cid = self.witness.new_id()
         self.witness.send({"c": "flush", "cid": cid, "a": "completed"})
@@ -85,23 +86,23 @@ class Backlog:
         return len(self.seen)
 
     def still_lasts(self) -> None:
-        """The witness is served before the end of the backlog."""
+        """Check that the witness is served before the end of the backlog."""
         assert self.ask() < BACKLOG
 
     def go_on(self) -> None:
-        """Publish more, of the other kind: numbers go on."""
+        """Publish more messages, with a cheap filter; their numbers continue."""
         self.publisher.publish_all(self.topic, [cheap(BACKLOG + number) for number in range(LATER)])
         self.publisher.flush()
 
     def finish(self) -> None:
-        """The witness got everything once, in order."""
+        """Check that the witness received every message once, in order."""
         while len(self.seen) < BACKLOG + LATER:
             self.step()
         assert self.seen == list(range(BACKLOG + LATER))
 
 
 def send_subscribe(client: RawClient, topic: str, sub_id: str, **fields: str) -> str:
-    """Send the command and wait until the server has it; the command id of its `processed` ack."""
+    """Send the command and wait until the server has it. Return the command id of its `processed` ack."""
     cid = client.new_id()
     header = {"c": "subscribe", "cid": cid, "t": topic, "sub_id": sub_id, "a": "received,processed", **fields}
     client.send(header)
@@ -110,7 +111,7 @@ def send_subscribe(client: RawClient, topic: str, sub_id: str, **fields: str) ->
 
 
 def receive_to(client: RawClient, number: int) -> list[Message]:
-    """Everything up to the message with that number."""
+    """Receive up to the message with that number, and return all messages."""
     received: list[Message] = []
     while not (received and received[-1].command == "p" and json.loads(received[-1].body)["id"] == number):
         received.append(client.receive(BEHIND_S))
@@ -123,7 +124,7 @@ LAST = BACKLOG + LATER - 1
 def test_costly_filters_others_are_served_while_a_subscription_waits_to_be_entered(
     peers: Peers, server: ServerProcess, topic: str
 ) -> None:
-    """protocol.md §8: a subscribe does not make the worker evaluate all that came before in one go."""
+    """protocol.md §8: a subscribe does not make the worker evaluate the whole backlog at once."""
     backlog = Backlog(peers, server, topic)
     newcomer = peers.logged_on(server)
     backlog.begin()
@@ -136,10 +137,10 @@ def test_costly_filters_others_are_served_while_a_subscription_waits_to_be_enter
     backlog.finish()
 
 
-def test_costly_filters_a_subscription_gets_what_comes_after_it(
+def test_costly_filters_a_subscription_gets_later_messages(
     peers: Peers, server: ServerProcess, topic: str
 ) -> None:
-    """protocol.md §8: several wait, and each gets everything behind its own place, once and in order."""
+    """protocol.md §8: several clients wait, and each gets all messages behind its own place, once and in order."""
     backlog = Backlog(peers, server, topic)
     newcomers = [peers.logged_on(server) for _ in range(2)]
     backlog.begin()
@@ -160,7 +161,7 @@ def test_costly_filters_a_subscription_gets_what_comes_after_it(
 def test_costly_filters_replace_splits_exactly(
     peers: Peers, server: ServerProcess, unique: str, recorded: bool
 ) -> None:
-    """protocol.md §8.2: the old filter decides on what came before the command, the new one on what comes after."""
+    """protocol.md §8.2: the old filter applies to messages before the command, the new one to those after it."""
     bookmark = {"bm": "0|1|"} if recorded else {}
     topic = f"L/{unique}" if recorded else unique
     backlog = Backlog(peers, server, topic, **bookmark)
@@ -188,10 +189,10 @@ def test_costly_filters_replace_splits_exactly(
     backlog.finish()
 
 
-def test_costly_filters_replace_by_who_stops_reading(
+def test_costly_filters_replace_by_a_client_that_stops_reading(
     peers: Peers, server: ServerProcess, recorded_topic: str
 ) -> None:
-    """protocol.md §8.2: who waits with a replacement and leaves the shared tailer gets everything, and once."""
+    """protocol.md §8.2: a client that leaves the shared tailer while its replacement waits gets every message once."""
     backlog = Backlog(peers, server, recorded_topic, bm="0|1|")
     client = peers.logged_on(server, receive_buffer_bytes=1 << 14)
     client.subscribe(recorded_topic, "s", f="/k = 'a'", bm="0|1|")
@@ -215,14 +216,14 @@ def test_costly_filters_replace_by_who_stops_reading(
     assert numbers(received, "s") == old + new
     assert old == [*range(0, old[-1] + 1, 2)]
     assert new == [*range(new[0], BACKLOG + LATER, 2)]
-    assert new[0] - old[-1] in (1, 3)  # the message between them is of the other kind
+    assert new[0] - old[-1] in (1, 3)  # the message between them does not match the filter in question
     server.log.wait_for("21-0002", client.client_name, count=joined + 1)
 
 
 def test_costly_filters_a_replay_joins_later(
     peers: Peers, server: ServerProcess, recorded_topic: str
 ) -> None:
-    """protocol.md §8.1: one that has caught up while others have not gets everything, and once."""
+    """protocol.md §8.1: a subscription that has caught up while others have not gets every message, and once."""
     backlog = Backlog(peers, server, recorded_topic, bm="0|1|")
     client = peers.logged_on(server)
     backlog.begin()
@@ -233,17 +234,19 @@ def test_costly_filters_a_replay_joins_later(
     received += receive_to(client, LAST)
     assert numbers(received, "replay") == list(range(BACKLOG + LATER))
     backlog.finish()
-    # It has joined, or will; either way it goes on.
+    # The replay has joined the shared tailer, or will; either way it goes on.
     backlog.publisher.publish(recorded_topic, cheap(LAST + 1))
     assert numbers(client.receive_published(1), "replay") == [LAST + 1]
     client.expect_silence()
 
 
 @pytest.mark.parametrize("leaves", ["unsubscribes", "disconnects"])
-def test_costly_filters_who_leaves_takes_nobody_along(
+def test_costly_filters_a_leaving_client_affects_no_other(
     peers: Peers, server: ServerProcess, topic: str, leaves: str
 ) -> None:
-    """protocol.md §8: a tailer without members goes on for those who wait; who has gone is not waited for."""
+    """protocol.md §8: a tailer without members goes on for waiting subscriptions, and does not wait for a
+    closed one.
+    """
     backlog = Backlog(peers, server, topic)
     gone, newcomer = peers.logged_on(server), peers.logged_on(server)
     backlog.begin()
@@ -267,10 +270,10 @@ def test_costly_filters_who_leaves_takes_nobody_along(
     server.check_undisturbed()
 
 
-def test_costly_filters_a_subscription_that_waits_holds_what_follows(
+def test_costly_filters_a_waiting_subscription_delays_later_commands(
     peers: Peers, server: ServerProcess, topic: str
 ) -> None:
-    """protocol.md §8: whatever else a client sent with it, the commands after a subscribe wait until it is entered."""
+    """protocol.md §8: the commands after a subscribe wait until it is entered, however many a client sent with it."""
     backlog = Backlog(peers, server, topic)
     client = peers.logged_on(server)
     backlog.begin()
@@ -279,7 +282,7 @@ def test_costly_filters_a_subscription_that_waits_holds_what_follows(
         frame({"c": "subscribe", "cid": cid, "t": topic, "sub_id": "s", "a": "processed"})
         for cid in ("first", "second")
     ]
-    # The last command of those that a worker takes in one turn is one that waits.
+    # The last command that a worker processes in one turn is one that waits.
     client.send_bytes(nothing * (COMMANDS_PER_TURN - 1) + b"".join(subscribes))
     assert client.wait_for_ack("processed", "first", BEHIND_S).succeeded
     assert client.wait_for_ack("processed", "second", BEHIND_S).reason == "subscription already exists"

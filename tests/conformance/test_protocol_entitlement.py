@@ -16,7 +16,9 @@ from tests.support.server import (
 
 @pytest.fixture(scope="module")
 def server(start_module_server: StartServer) -> ServerProcess:
-    """Transport `open` may do everything, `limited` not what matches `secret`, `reader` may read only."""
+    """Transport `open` permits everything, `limited` denies topics that match `secret`, `reader` permits reading
+    only.
+    """
     return start_module_server(
         log_topics=("^L/",),
         modules_xml=loaded_module_xml("simple", "libamps_simple_access_entitlement.so"),
@@ -36,7 +38,7 @@ def server(start_module_server: StartServer) -> ServerProcess:
 def test_protocol_22_a_replay_skips_topics_without_permission(
     peers: Peers, server: ServerProcess, recorded_topic: str
 ) -> None:
-    """transaction_log.md §7.3: asked per topic, in replay and live; also when the first match is denied."""
+    """transaction_log.md §7.3: checked per topic, in replay and live; also when the first match is denied."""
     publisher = peers.logged_on(server, "open")
     for name in ("secret", "public"):
         publisher.publish(f"{recorded_topic}/{name}", b"old " + name.encode())
@@ -66,7 +68,7 @@ def test_protocol_22_a_literal_topic_without_permission_is_refused(
 def test_protocol_22_permissions_are_of_the_transport(
     peers: Peers, server: ServerProcess, topic: str
 ) -> None:
-    """operations.md §8.5: `GrantedPermissions` `read`; other transports are not concerned."""
+    """operations.md §8.5: `GrantedPermissions` `read`; other transports are not affected."""
     reader, writer = peers.logged_on(server, "reader"), peers.logged_on(server, "open")
     reader.subscribe(topic, "s")
     for wanted in ("processed", "persisted"):
@@ -82,7 +84,7 @@ def test_protocol_22_permissions_are_of_the_transport(
 def test_protocol_30_a_subscription_replaced_without_permission_gets_nothing(
     peers: Peers, server: ServerProcess, topic: str
 ) -> None:
-    """protocol.md §21 30, §8.2: the replacement succeeds, and nobody's messages come through it."""
+    """protocol.md §21 30, §8.2: the replacement succeeds, and delivers no message of a denied topic."""
     limited, writer = peers.logged_on(server, "limited"), peers.logged_on(server, "open")
     limited.subscribe(topic, "s")
     limited.subscribe(f"{topic}/public", "other")

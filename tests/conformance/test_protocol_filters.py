@@ -1,6 +1,6 @@
-"""Content filters on subscriptions: who gets what, live and from the log, and how a filter is refused.
+"""Content filters on subscriptions: the messages they deliver, live and from the log, and how a filter is refused.
 
-protocol.md §8 and §13, transaction_log.md §7.3, expressions.md §12.3. What single expressions give is in
+protocol.md §8 and §13, transaction_log.md §7.3, expressions.md §12.3. The results of single expressions are tested in
 test_expressions_*.py.
 """
 
@@ -35,7 +35,7 @@ def numbers(count: int) -> list[bytes]:
 def test_protocol_26_a_malformed_filter_is_refused_with_its_place(
     client: RawClient, plain_server: ServerProcess, topic: str
 ) -> None:
-    """protocol.md §21 26, expressions.md §14.7, §15 65: the log says where; other subscriptions go on."""
+    """protocol.md §21 26, expressions.md §14.7, §15 65: the log names the place; other subscriptions go on."""
     client.subscribe(topic, "other")
     for text in ("/a >", "/a = (", "NOSUCH(/a) = 1", "/a LIKE '('", "/a LIKE /b", "SUM(/a) > 1", ")"):
         ack = client.try_subscribe(topic, "s", f=text)
@@ -58,7 +58,7 @@ def test_protocol_26_a_malformed_filter_is_refused_with_its_place(
 def test_protocol_26_the_refusal_of_a_filter_says_what_is_wrong_and_where(
     client: RawClient, topic: str, text: str, detail: str, position: int
 ) -> None:
-    """protocol.md §21 26, §3: readers leave out keys that they do not know, so failures may say more."""
+    """protocol.md §21 26, §3: clients ignore keys that they do not know, so failures may have further fields."""
     ack = client.try_subscribe(topic, "s", f=text)
     assert (ack.reason, ack["position"]) == ("bad filter", position)
     assert detail in str(ack["detail"])
@@ -77,7 +77,7 @@ def test_protocol_26_the_refusal_of_a_filter_says_what_is_wrong_and_where(
 def test_protocol_26_other_refusals_say_what_is_wrong(
     client: RawClient, topic: str, fields: dict[str, str], reason: str, detail: str
 ) -> None:
-    """protocol.md §21 26, 27, D12: the reason is one of few texts, the detail says it in words, within bounds."""
+    """protocol.md §21 26, 27, D12: the reason is one of few texts; the detail explains it, with bounded length."""
     ack = client.try_subscribe(fields.get("t", topic), "s", **{k: v for k, v in fields.items() if k != "t"})
     assert ack.reason == reason
     assert str(ack["detail"]).startswith(detail)
@@ -86,7 +86,7 @@ def test_protocol_26_other_refusals_say_what_is_wrong(
 
 
 def test_protocol_26_a_query_checks_its_filter(client: RawClient, topic: str) -> None:
-    """protocol.md §9: a query of no topic with a SOW is empty, a malformed filter fails all the same."""
+    """protocol.md §9: a query that matches no SOW topic is empty, but a malformed filter fails nevertheless."""
     client.send({"c": "sow", "cid": "q1", "t": f"^{topic}", "f": "/a =", "a": "processed"})
     ack = client.receive()
     assert (ack["status"], ack.reason) == ("failure", "bad filter")
@@ -111,7 +111,7 @@ def test_filters_literal_and_regex_topics_are_filtered(client: RawClient, topic:
 
 
 def test_filters_one_message_names_all_subscriptions_that_match(client: RawClient, topic: str) -> None:
-    """protocol.md §4: one copy per connection; what does not match is not named."""
+    """protocol.md §4: one copy per connection; subscriptions that do not match are not named."""
     client.subscribe(topic, "all")
     for number in range(1, 5):
         client.subscribe(topic, f"f{number}", f=f"/n >= {number}")
@@ -127,7 +127,7 @@ def test_filters_one_message_names_all_subscriptions_that_match(client: RawClien
 
 
 def test_filters_an_option_of_the_matching_subscription_holds(client: RawClient, topic: str) -> None:
-    """protocol.md §10: the time is told if a subscription that matches asked for it."""
+    """protocol.md §10: the delivery has a timestamp if a matching subscription requested it."""
     client.subscribe(topic, "plain", f="/n > 0")
     client.subscribe(topic, "timed", f="/n = 2", o="timestamp")
     for body in numbers(2):
@@ -163,7 +163,7 @@ def test_filters_of_a_thousand_clients_on_one_field(
         each.expect_silence()
 
 
-def test_transaction_log_26_a_filter_on_a_replay_gives_what_it_gave_live(
+def test_transaction_log_26_a_filter_on_a_replay_matches_as_live(
     peers: Peers, logged_server: ServerProcess, recorder: RawClient, recorded_topic: str
 ) -> None:
     """transaction_log.md §22 26"""
@@ -175,7 +175,7 @@ def test_transaction_log_26_a_filter_on_a_replay_gives_what_it_gave_live(
     assert bodies_of(recorder.receive_published(3)) == numbers(6)[3:]
     recorder.subscribe(f"^{recorded_topic}$", "regex", bm=EPOCH, f="/n IN (1, 6)")
     assert bodies_of(recorder.receive_published(2)) == [numbers(6)[0], numbers(6)[5]]
-    # Both have caught up now, and are served together.
+    # Both have caught up now, and the durable tailer serves them together.
     recorder.publish_persisted(recorded_topic, [b'{"n":6}', b'{"n":0}', b'{"n":4}'], 7)
     got = sorted((message.body, *message.subscriptions) for message in recorder.receive_published(3))
     assert got == [(b'{"n":4}', "literal"), (b'{"n":6}', "literal"), (b'{"n":6}', "regex")]
@@ -202,7 +202,7 @@ def test_transaction_log_52_persisted_acks_do_not_need_a_match(
 def test_protocol_29_a_filter_is_replaced_without_gap_or_duplicate(
     peers: Peers, logged_server: ServerProcess, recorded_topic: str, by_bookmark: bool
 ) -> None:
-    """protocol.md §21 29: messages that match both filters arrive exactly once; then only the new one holds."""
+    """protocol.md §21 29: messages that match both filters arrive exactly once; then only the new filter applies."""
     publisher = peers.logged_on(logged_server)
     subscriber = peers.logged_on(logged_server)
     start = {"bm": EPOCH} if by_bookmark else {}
@@ -256,10 +256,10 @@ def test_filters_can_be_added_and_taken_away(client: RawClient, topic: str) -> N
     assert bodies_of(client.receive_published(1)) == [b'{"n":8}']
 
 
-def test_expressions_46_what_cannot_be_parsed_reaches_subscriptions_without_filters_only(
+def test_expressions_46_an_unparsable_message_reaches_subscriptions_without_filters_only(
     peers: Peers, plain_server: ServerProcess, topic: str
 ) -> None:
-    """expressions.md §15 46, 47: byte for byte; the error is logged; what is behind the last field is not looked at."""
+    """expressions.md §15 46, 47: byte for byte; the error is logged; bytes behind the last field are not parsed."""
     unfiltered = peers.logged_on(plain_server)
     unfiltered.subscribe(topic, "u")
     filtered = peers.logged_on(plain_server)
@@ -297,7 +297,9 @@ def test_filters_facts_about_the_message(recorder: RawClient, recorded_topic: st
 def test_filters_facts_about_the_publisher(
     peers: Peers, spoofing_server: ServerProcess, recorded_topic: str, unique: str
 ) -> None:
-    """expressions.md §10.10, §14.18: of live messages the publisher, whatever worker serves it; of replays nobody."""
+    """expressions.md §10.10, §14.18: live messages have the publisher's facts, on any worker; replayed ones have
+    none.
+    """
     name = f"publisher-{unique}"
     filters = {
         "name": f"CLIENT_NAME() = '{name}'",
@@ -311,7 +313,7 @@ def test_filters_facts_about_the_publisher(
     for subscriber in subscribers:
         for sub_id, text in filters.items():
             subscriber.subscribe(recorded_topic, sub_id, f=text)
-    # With as many connections as this some are served by each of the two workers.
+    # With this number of connections each of the two workers serves some.
     for number in range(4):
         publisher = peers.logged_on(
             spoofing_server, name=name if number == 3 else None, version="7.8-test", user_id="me"
@@ -333,10 +335,10 @@ def test_filters_with_oof_are_deterministic(client: RawClient, topic: str) -> No
     assert client.try_subscribe(topic, "d", f="/a > 0", o="oof").succeeded
 
 
-def test_filters_an_enormous_one_holds_nobody_else_up(
+def test_filters_an_enormous_one_delays_no_other_client(
     peers: Peers, plain_server: ServerProcess, topic: str
 ) -> None:
-    """expressions.md §14.13: long filters are compiled beside the work of the server."""
+    """expressions.md §14.13: long filters are compiled without stopping the server's other work."""
     subscriber = peers.logged_on(plain_server)
     members = ",".join(f"'{number:07d}'" for number in range(3000))
     subscriber.send(
@@ -361,7 +363,7 @@ def test_filters_an_enormous_one_holds_nobody_else_up(
 
 
 def test_filters_a_catastrophic_pattern_ends(peers: Peers, plain_server: ServerProcess, topic: str) -> None:
-    """expressions.md §7: it finds nothing, the log says so, everybody else goes on."""
+    """expressions.md §7: it finds nothing, the log reports it, and all other clients are served."""
     subscriber = peers.logged_on(plain_server)
     subscriber.subscribe(topic, "catastrophic", f="/s LIKE '^(a+)+$'")
     subscriber.subscribe(topic, "other", f="/s LIKE '^aa'")
@@ -377,7 +379,9 @@ def test_filters_a_catastrophic_pattern_ends(peers: Peers, plain_server: ServerP
 def test_filters_many_slow_ones_share_the_time_of_a_message(
     peers: Peers, plain_server: ServerProcess, topic: str
 ) -> None:
-    """expressions.md §7: thirty filters that take two seconds each do not take a minute; NOT makes no match of it."""
+    """expressions.md §7: thirty filters of two seconds each do not take a minute; NOT does not turn them into a
+    match.
+    """
     subscriber = peers.logged_on(plain_server)
     for number in range(15):
         subscriber.subscribe(topic, f"slow{number}", f=f"/s LIKE 'a*[bc]{number}'")
@@ -395,7 +399,7 @@ def test_filters_many_slow_ones_share_the_time_of_a_message(
 
 
 def test_filters_of_the_longest_text(client: RawClient, topic: str) -> None:
-    """expressions.md §14.13: a MiB is accepted, more is refused by name, and the connection goes on."""
+    """expressions.md §14.13: a MiB is accepted, a longer one is refused with the reason, and the connection goes on."""
     longest = "/a = '" + "x" * ((1 << 20) - 7) + "'"
     assert client.try_subscribe(topic, "s", f=longest).succeeded
     ack = client.try_subscribe(topic, "t", f=longest + " ")
@@ -405,7 +409,7 @@ def test_filters_of_the_longest_text(client: RawClient, topic: str) -> None:
 
 
 def test_filters_no_pattern_ends_a_worker(client: RawClient, topic: str) -> None:
-    """expressions.md §7: what the engine refuses while it searches has found nothing."""
+    """expressions.md §7: a search that the regex engine aborts has found nothing."""
     client.subscribe(topic, "endless", f="/a LIKE '(?R)'")
     client.subscribe(topic, "other", f="/a IS NOT NULL")
     assert client.try_subscribe(topic, "utf", f="/a LIKE '(*UTF)x'").reason == "bad filter"
@@ -448,7 +452,7 @@ supervisor.run_transport = run
 def test_the_first_filter_of_a_worker_waits_for_nothing_that_all_filters_need(
     start_server: StartServer, peers: Peers, tmp_path: Path
 ) -> None:
-    """What compiling needs is made before the workers are forked."""
+    """The data that compilation needs is made before the workers are forked."""
     server = start_server(environment=patched(tmp_path, NO_REGULAR_EXPRESSION_LATER))
     client = peers.logged_on(server)
     for number, text in enumerate(("/a > 1", "/b = 'x' OR /c IN (1, 2)", "NOT /d LIKE 'e'")):

@@ -117,7 +117,7 @@ def test_protocol_3_a_malformed_command_closes_its_connection(
     topic: str,
     case: str,
 ) -> None:
-    """protocol.md §21 3: disconnect reason `unknown command`; nobody else notices."""
+    """protocol.md §21 3: disconnect reason `unknown command`; no other connection is affected."""
     culprit = peers.logged_on(plain_server)
     culprit.send(MALFORMED[case])
     assert culprit.wait_for_close() == []
@@ -129,10 +129,10 @@ def test_protocol_3_a_malformed_command_closes_its_connection(
 def test_protocol_3_a_header_over_its_limit_closes_its_connection(
     peers: Peers, plain_server: ServerProcess, topic: str
 ) -> None:
-    """protocol.md §21 3: a list of bookmarks may be long, but a header is no place for any amount; the log says so."""
+    """protocol.md §21 3: a list of bookmarks may be long, but the size of a header is bounded; the log reports it."""
     culprit = peers.logged_on(plain_server)
     bookmarks = b"1|1|," * (MAX_HEADER_BYTES // 5)
-    with contextlib.suppress(OSError):  # it need not wait for all of it
+    with contextlib.suppress(OSError):  # it need not wait for the whole header
         culprit.send(b'{"c":"sow_delete","t":"%s","bm":"%s"}' % (topic.encode(), bookmarks))
     plain_server.log.wait_for("07-0013", culprit.client_name, "unknown command")
     plain_server.log.wait_for("02-0001", culprit.client_name, "over 4 MiB")
@@ -170,7 +170,7 @@ def test_protocol_4_an_oversize_length_closes_the_connection_only(
 def test_protocol_4_an_oversize_length_before_the_logon_closes_the_connection(
     peers: Peers, plain_server: ServerProcess
 ) -> None:
-    """protocol.md §2: the limit holds for strangers, too."""
+    """protocol.md §2: the limit also applies before the logon."""
     stranger = peers.open(plain_server)
     stranger.send_bytes(b"\xff\xff\xff\xff")
     with pytest.raises(ConnectionClosed):
@@ -215,7 +215,7 @@ def test_protocol_workers_share_one_order(
 ) -> None:
     """protocol.md §4: connections served by different transport workers see the same order.
 
-    Eight connections on two workers: some share one, some do not.
+    With eight connections on two workers, some share a worker and some do not.
     """
     assert len(plain_server.transport_pids()) == 2
     subscribers = [peers.logged_on(plain_server) for _ in range(8)]
@@ -232,7 +232,7 @@ def test_protocol_workers_share_one_order(
 def test_protocol_3_a_topic_that_is_no_text_is_refused(
     peers: Peers, start_server: StartServer, topic: bytes
 ) -> None:
-    """protocol.md §3: a lone surrogate is no UTF-8. The publish fails; nobody else notices."""
+    """protocol.md §3: a lone surrogate is not UTF-8. The publish fails; no other client is affected."""
     server = start_server(log_topics=["^L"])
     witness = peers.logged_on(server)
     witness.subscribe(".*", "all")

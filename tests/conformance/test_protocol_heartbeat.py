@@ -16,8 +16,8 @@ def client(peers: Peers, plain_server: ServerProcess) -> RawClient:
 
 
 def beats_until_close(client: RawClient, witness: RawClient) -> tuple[list[Message], int]:
-    """What a silent client gets until the server closes its connection, and how many heartbeats a witness, who answers
-    them, gets meanwhile.
+    """Return the messages that a silent client receives until the server closes its connection, and the number of
+    heartbeats that a witness received and answered meanwhile.
     """
     received: list[Message] = []
     answered = 0
@@ -40,8 +40,9 @@ def test_protocol_65_a_silent_client_is_disconnected(
 ) -> None:
     """protocol.md §21 65: heartbeats come, nothing goes back, reason `heartbeat`.
 
-    How soon is told by heartbeats, of which the server sends one in each interval: after two of them the connection is
-    closed, or after one on a machine that halts for an interval. A client that answers gets at most four by then.
+    The delay is measured in heartbeats, of which the server sends one in each interval. The connection is closed
+    after two of them, or after one on a machine that halts for an interval. A client that answers gets at most four
+    by then.
     """
     witness = peers.logged_on(plain_server)
     started = time.monotonic()
@@ -85,10 +86,12 @@ def test_protocol_65_no_heartbeats_while_messages_flow(
     assert [m.body for m in client.receive_until(b"end")] == [b"%d" % number for number in range(60)]
 
 
-def test_protocol_65_who_is_not_asked_need_not_answer(
+def test_protocol_65_without_heartbeats_a_client_need_not_answer(
     peers: Peers, plain_server: ServerProcess, client: RawClient, topic: str
 ) -> None:
-    """protocol.md §15: a subscriber answers heartbeats and says nothing else; while messages flow there are none."""
+    """protocol.md §15: a subscriber sends nothing but answers to heartbeats; while messages flow there are no
+    heartbeats.
+    """
     client.subscribe(topic, "s")
     client.send({"c": "heartbeat", "o": "start,500ms"})
     publisher = peers.logged_on(plain_server)

@@ -31,7 +31,7 @@ def server(start_module_server: StartServer) -> ServerProcess:
 def test_protocol_large_messages_pass_live_and_replayed(
     peers: Peers, server: ServerProcess, recorded_topic: str, size: int
 ) -> None:
-    """protocol.md §1, transaction_log.md §20 28: larger than a journal of 10 MB, too."""
+    """protocol.md §1, transaction_log.md §20 28: also a message larger than a journal of 10 MB."""
     publisher, live, replay = (peers.logged_on(server) for _ in range(3))
     live.subscribe(recorded_topic, "s")
     bodies = [b"before", large_body(size, 1), b"between", large_body(size, 100), b"after"]
@@ -82,7 +82,7 @@ def test_protocol_large_messages_up_to_the_maximum(
         now = server.anonymous_bytes(), server.resident_bytes()
         return [(after - before) // MEGABYTE for before, after in zip(idle, now, strict=True)]
 
-    # Resident is also what the replay has read of other tests' messages in the mapped files.
+    # Resident memory also contains pages of mapped files that the replay read for other tests' messages.
     wait_until(
         lambda: grown()[0] < 64 and grown()[1] < 128,
         15,
@@ -93,7 +93,7 @@ def test_protocol_large_messages_up_to_the_maximum(
 def test_protocol_large_message_does_not_hold_up_others(
     peers: Peers, server: ServerProcess, recorded_topic: str, topic: str
 ) -> None:
-    """protocol.md §2: half a large frame on one connection stops nobody else."""
+    """protocol.md §2: half a large frame on one connection delays no other connection."""
     publisher = peers.logged_on(server)
     data = frame({"c": "p", "t": recorded_topic, "s": 1, "a": "persisted"}, large_body(50 * MEGABYTE, 1))
     publisher.send_bytes(data[: len(data) // 2])
@@ -110,7 +110,7 @@ def test_protocol_large_message_does_not_hold_up_others(
 def test_protocol_large_message_cut_off_is_not_published(
     peers: Peers, server: ServerProcess, recorded_topic: str
 ) -> None:
-    """protocol.md §2: a frame that never ended never happened."""
+    """protocol.md §2: an incomplete frame has no effect."""
     subscriber = peers.logged_on(server)
     subscriber.subscribe(recorded_topic, "s")
     broken = peers.logged_on(server)
@@ -124,7 +124,7 @@ def test_protocol_large_message_cut_off_is_not_published(
 
 
 def test_protocol_a_message_cut_off_leaves_no_memory_behind(start_server: StartServer, peers: Peers) -> None:
-    """operations.md §2, Limits: what a client began to send is given back as soon as the connection has ended."""
+    """operations.md §2, Limits: memory for an incomplete message is released as soon as the connection has ended."""
     server = start_server()
     before_bytes = server.anonymous_bytes()
     for _ in range(4):

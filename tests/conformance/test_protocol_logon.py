@@ -112,7 +112,7 @@ def test_protocol_8_a_first_command_that_is_no_logon_closes(
 def test_protocol_8_nothing_before_the_logon_takes_effect(
     peers: Peers, plain_server: ServerProcess, topic: str
 ) -> None:
-    """protocol.md §6 rule 2: a publish before the logon reaches nobody."""
+    """protocol.md §6 rule 2: a publish before the logon reaches no subscriber."""
     subscriber = peers.logged_on(plain_server)
     subscriber.subscribe(topic, "s")
     stranger = peers.open(plain_server)
@@ -299,7 +299,7 @@ def test_protocol_12_the_same_user_takes_its_name_over(
 def test_protocol_12_take_overs_without_end_leave_a_few_records(
     peers: Peers, logged_server: ServerProcess, unique: str
 ) -> None:
-    """protocol.md §21 12 (T): the first is logged, and later how many more there were, whoever has them."""
+    """protocol.md §21 12 (T): the first is logged at once, and later the number of further ones, on any worker."""
     for _ in range(24):
         peers.logged_on(logged_server, name=unique)
     more = logged_server.log.wait_for("02-0027", unique, timeout_s=60)
@@ -313,7 +313,7 @@ def test_protocol_12_take_overs_without_end_leave_a_few_records(
     assert len(logged_server.log.find("02-0025", unique)) == 1
 
 
-def test_protocol_12_take_overs_that_are_not_told_yet_are_told_at_a_stop(
+def test_protocol_12_take_overs_not_logged_yet_are_logged_at_a_stop(
     peers: Peers, start_server: StartServer, unique: str
 ) -> None:
     """protocol.md §21 12 (T)"""

@@ -1,4 +1,4 @@
-"""Many topics, subscriptions, connections, long names: nothing is lost and nothing stays behind."""
+"""Many topics, subscriptions and connections, and long names: nothing is lost, and no memory or file stays behind."""
 
 import re
 import threading
@@ -55,7 +55,7 @@ def test_protocol_many_subscriptions(peers: Peers, server: ServerProcess, topic:
 
 
 def test_connections_are_spread_over_the_transports(start_server: StartServer, peers: Peers) -> None:
-    """The workers share one listening socket, and the one that is awake must not take them all."""
+    """The workers share one listening socket; a worker that is awake must not accept all connections."""
     server = start_server(transport_workers=2)
     for _ in range(60):
         peers.open(server)
@@ -118,7 +118,7 @@ def test_protocol_connections_that_come_and_go(
 def test_protocol_subscriptions_of_the_disconnected_are_forgotten(
     peers: Peers, server: ServerProcess
 ) -> None:
-    """protocol.md §4: 30 MB of topics must not stay with clients that went."""
+    """protocol.md §4: 30 MB of topics must not stay in memory for disconnected clients."""
 
     def visit() -> None:
         with Peers(peers.new_name()) as visitors:
@@ -136,8 +136,8 @@ def test_protocol_subscriptions_of_the_disconnected_are_forgotten(
     assert server.anonymous_bytes() - before_bytes < 15 * 2**20
 
 
-def test_protocol_what_is_not_recorded_is_forgotten(peers: Peers, server: ServerProcess, topic: str) -> None:
-    """docs/messages.md, the transient log: no longer than until everybody has read it, however much passes."""
+def test_protocol_an_unrecorded_message_is_forgotten(peers: Peers, server: ServerProcess, topic: str) -> None:
+    """docs/messages.md, the transient log: kept only until all transports have read it, however much is published."""
     subscriber, publisher = peers.logged_on(server), peers.logged_on(server)
     subscriber.subscribe(topic, "s")
     for _ in range(10):
@@ -172,7 +172,7 @@ def test_protocol_long_names(peers: Peers, server: ServerProcess, recorded_topic
 
 
 def test_protocol_a_header_without_bounds_closes_the_connection(peers: Peers, server: ServerProcess) -> None:
-    """protocol.md §3: a header of many megabytes is no header."""
+    """protocol.md §3: a header of many megabytes is refused."""
     client = peers.logged_on(server)
     client.send({"c": "p", "t": "t" * (8 * 2**20)}, b"x")
     assert client.wait_for_close() == []

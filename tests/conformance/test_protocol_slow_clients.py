@@ -1,6 +1,7 @@
 """Clients that don't read: operations.md §2.1, protocol.md §13, transaction_log.md §7.7 and §22 42.
 
-The limits are the instance's, however many workers share its clients: the tests about them run with several.
+The limits apply to the instance, however many workers share its clients. The tests of the limits run with several
+workers.
 """
 
 import time
@@ -22,7 +23,7 @@ ROOMY = "<MessageMemoryLimit>40MB</MessageMemoryLimit><ClientMaxCapacity>100%</C
 
 
 def worker_of(server: ServerProcess, client: RawClient) -> int:
-    """The worker that has a client: its number is in the connection's name, `<instance>-<transport>-<worker>-<n>`."""
+    """The worker of a client, taken from the connection's name, `<instance>-<transport>-<worker>-<n>`."""
     host, port = client.socket.getsockname()
     (record,) = server.log.wait_for("07-0001", f" from {host}:{port}.")
     connection = record.text.removeprefix("client[").partition("]")[0]
@@ -30,7 +31,7 @@ def worker_of(server: ServerProcess, client: RawClient) -> int:
 
 
 def slow_readers_apart(peers: Peers, server: ServerProcess) -> tuple[RawClient, RawClient]:
-    """Two clients of different workers. Which worker takes a connection is a matter of chance."""
+    """Two clients of different workers. The worker that accepts a connection is not predictable."""
     first = peers.logged_on(server, receive_buffer_bytes=SMALL_BUFFER_BYTES)
     for _ in range(50):
         second = peers.logged_on(server, receive_buffer_bytes=SMALL_BUFFER_BYTES)
@@ -45,17 +46,17 @@ def server(start_module_server: StartServer) -> ServerProcess:
     return start_module_server(log_topics=("^L/",), instance_xml=LIMITS)
 
 
-def test_protocol_slow_client_is_disconnected_and_nobody_else(
+def test_protocol_slow_client_is_disconnected_and_no_other(
     peers: Peers, server: ServerProcess, topic: str
 ) -> None:
-    """operations.md §13 23, protocol.md §13: 70-0004, reason `slow client`; offlining to disk is not there yet."""
+    """operations.md §13 23, protocol.md §13: 70-0004, reason `slow client`; offlining to disk is not supported yet."""
     slow = peers.logged_on(server, receive_buffer_bytes=SMALL_BUFFER_BYTES)
     slow.subscribe(topic, "s")
     quick = peers.logged_on(server)
     quick.subscribe(topic, "s")
     publisher = peers.logged_on(server)
     bodies = numbered_bodies(100, padding_bytes=PADDING_BYTES)
-    for _ in range(40):  # 40 MB; a socket takes a few of them
+    for _ in range(40):  # 40 MB; a socket buffers a few of them
         publisher.publish_all(topic, bodies)
         assert bodies_of(quick.receive_published(100)) == bodies
     server.log.wait_for("70-0004", slow.client_name)
@@ -67,21 +68,21 @@ def test_protocol_slow_client_is_disconnected_and_nobody_else(
 def test_protocol_slow_client_that_reads_in_time_gets_everything(
     peers: Peers, server: ServerProcess, topic: str
 ) -> None:
-    """operations.md §2.1: what the socket does not take is kept below the limit, in order."""
+    """operations.md §2.1: bytes that the socket does not accept are kept below the limit, in order."""
     late = peers.logged_on(server, receive_buffer_bytes=SMALL_BUFFER_BYTES)
     late.subscribe(topic, "s")
     publisher = peers.logged_on(server)
     bodies = numbered_bodies(300, padding_bytes=PADDING_BYTES)  # 3 MB
     publisher.publish_all(topic, bodies)
     publisher.flush()
-    time.sleep(2 * PATIENCE_S)  # else a full pool would be borne
+    time.sleep(2 * PATIENCE_S)  # otherwise the client would be tolerated even with a full pool
     assert bodies_of(late.receive_published(300)) == bodies
 
 
 def test_protocol_slow_client_capacity_is_a_share_of_the_limit(
     start_server: StartServer, peers: Peers, topic: str
 ) -> None:
-    """operations.md §13 24, second part, §2: one client may not have more, room in the pool or not."""
+    """operations.md §13 24, second part, §2: a client may not exceed its share, even if the pool has room."""
     server = start_server(
         instance_xml="<MessageMemoryLimit>400MB</MessageMemoryLimit><ClientMaxCapacity>1%</ClientMaxCapacity>"
     )
@@ -97,7 +98,9 @@ def test_protocol_slow_client_capacity_is_a_share_of_the_limit(
 def test_protocol_slow_client_may_fill_the_pool_alone(
     start_server: StartServer, peers: Peers, topic: str
 ) -> None:
-    """operations.md §2.1: the limit is the instance's; a worker's clients may have what those of others don't need."""
+    """operations.md §2.1: the limit is the instance's; one worker's clients may use the memory that others do not
+    need.
+    """
     server = start_server(transport_workers=WORKERS, instance_xml=ROOMY)
     late = peers.logged_on(server, receive_buffer_bytes=SMALL_BUFFER_BYTES)
     late.subscribe(topic, "s")
@@ -112,16 +115,16 @@ def test_protocol_slow_client_may_fill_the_pool_alone(
 def test_operations_24_the_one_with_more_goes_first(
     start_server: StartServer, peers: Peers, topic: str
 ) -> None:
-    """operations.md §13 24, first part, §2.1: two slow readers of two workers, and both together are too much.
+    """operations.md §13 24, first part, §2.1: two slow readers of two workers together exceed the limit.
 
-    The one with more has to go, although what fills the pool comes for the other one.
+    The client with more memory is disconnected, although the message that fills the pool is for the other one.
     """
     server = start_server(transport_workers=WORKERS, instance_xml=ROOMY)
     greedy, modest = slow_readers_apart(peers, server)
     greedy.subscribe(f"{topic}/greedy", "s")
     modest.subscribe(f"{topic}/modest", "s")
     publisher = peers.logged_on(server)
-    bodies = numbered_bodies(3200, padding_bytes=PADDING_BYTES)  # 32 MB for one of them, 20 MB for the other
+    bodies = numbered_bodies(3200, padding_bytes=PADDING_BYTES)  # 32 MB for the first, 20 MB for the second
     publisher.publish_all(f"{topic}/greedy", bodies)
     publisher.flush()
     assert not server.log.find("70-0004")
@@ -150,7 +153,7 @@ def test_operations_24_of_two_alike_one_goes(start_server: StartServer, peers: P
 def test_operations_24_a_killed_worker_gives_its_memory_back(
     start_server: StartServer, peers: Peers, topic: str
 ) -> None:
-    """operations.md §2.1: what waited for the clients of a worker that died waits no more."""
+    """operations.md §2.1: the output of a dead worker's clients no longer counts."""
     server = start_server(transport_workers=4, instance_xml=ROOMY)
     publisher, lost = slow_readers_apart(peers, server)
     lost.subscribe(topic, "s")
@@ -162,7 +165,7 @@ def test_operations_24_a_killed_worker_gives_its_memory_back(
     pid = server.transport_pid(killed)
     server.kill_process(pid)
     server.wait_for_new_tree([pid])
-    # Of another worker: the new one says anew what its own clients have.
+    # It has another worker: the new worker reports the output of its own clients again.
     late = next(
         client for client in slow_readers_apart(peers, server) if worker_of(server, client) != killed
     )
@@ -176,9 +179,9 @@ def test_operations_24_a_killed_worker_gives_its_memory_back(
 def test_operations_26_a_transport_with_a_limit_of_its_own(
     start_server: StartServer, peers: Peers, topic: str
 ) -> None:
-    """operations.md §13 26: its clients neither fill the instance's pool nor suffer when that is full.
+    """operations.md §13 26: its clients neither count in the instance's pool nor are disconnected when that is full.
 
-    Its limit, too, is that of all workers together.
+    Its own limit also covers all workers together.
     """
     server = start_server(
         transport_workers=WORKERS,
@@ -205,7 +208,7 @@ def test_operations_26_a_transport_with_a_limit_of_its_own(
 
 
 def test_protocol_slow_client_may_be_too_old(start_server: StartServer, peers: Peers, topic: str) -> None:
-    """operations.md §13 25, §2: `ClientMessageAgeLimit`: what waits longer than this is too much."""
+    """operations.md §13 25, §2: `ClientMessageAgeLimit`: output that waits longer than this is too old."""
     server = start_server(
         instance_xml="<MessageMemoryLimit>400MB</MessageMemoryLimit>"
         "<ClientMessageAgeLimit>1s</ClientMessageAgeLimit>"
@@ -226,7 +229,7 @@ def test_protocol_slow_client_may_be_too_old(start_server: StartServer, peers: P
 
 
 def test_protocol_slow_client_frees_its_memory(peers: Peers, server: ServerProcess, topic: str) -> None:
-    """operations.md §2.1: again and again; nothing of the disconnected ones stays."""
+    """operations.md §2.1: many times; no memory of the disconnected clients stays."""
     publisher = peers.logged_on(server)
     memory_bytes = []
     for _ in range(4):
@@ -244,7 +247,9 @@ def test_protocol_slow_client_frees_its_memory(peers: Peers, server: ServerProce
 def test_transaction_log_42_a_stalled_replay_waits(
     peers: Peers, server: ServerProcess, recorded_topic: str, options: str
 ) -> None:
-    """transaction_log.md §22 42, operations.md §13 27: never disconnected, before or after cutover; gets everything."""
+    """transaction_log.md §22 42, operations.md §13 27: never disconnected, before or after cutover; gets every
+    message.
+    """
     publisher = peers.logged_on(server)
     total = 2000
     bodies = numbered_bodies(total, padding_bytes=PADDING_BYTES)  # 20 MB
@@ -269,7 +274,7 @@ def test_transaction_log_42_a_stalled_replay_waits(
 def test_transaction_log_42_a_stalled_replay_costs_little_memory(
     peers: Peers, server: ServerProcess, recorded_topic: str
 ) -> None:
-    """transaction_log.md §7.7: replay is read at the speed of the client; it isn't piled up for it."""
+    """transaction_log.md §7.7: a replay reads at the speed of the client; no output is accumulated for it."""
     publisher = peers.logged_on(server)
     bodies = numbered_bodies(3000, padding_bytes=PADDING_BYTES)  # 30 MB
     publisher.publish_persisted(recorded_topic, bodies, 1)
@@ -286,7 +291,7 @@ def test_transaction_log_42_a_stalled_replay_costs_little_memory(
 def test_transaction_log_42_live_replays_can_be_too_slow(
     peers: Peers, server: ServerProcess, recorded_topic: str
 ) -> None:
-    """transaction_log.md §7.7, §10: `live` gives the protection up once the replay is done."""
+    """transaction_log.md §7.7, §10: with `live` the protection ends when the replay is done."""
     slow = peers.logged_on(server, receive_buffer_bytes=SMALL_BUFFER_BYTES)
     slow.subscribe(recorded_topic, "s", bm="0", o="live", a="processed,completed")
     slow.wait_for_ack("completed")
@@ -299,7 +304,7 @@ def test_transaction_log_42_live_replays_can_be_too_slow(
 
 
 def publish_without_reading(client: RawClient, topic: str, messages: int) -> None:
-    """Publish, each message with three acknowledgements of about 1 KB, until the server has had enough."""
+    """Publish messages with three acknowledgements of about 1 KB each, until the server disconnects the client."""
     client.timeout_s = 5
     try:
         for _ in range(messages // 100):
@@ -311,7 +316,7 @@ def publish_without_reading(client: RawClient, topic: str, messages: int) -> Non
 def test_protocol_a_publisher_that_never_reads_its_acks_is_disconnected(
     peers: Peers, server: ServerProcess, topic: str
 ) -> None:
-    """operations.md §2.1 1: whatever the socket does not accept counts, and hurts nobody else."""
+    """operations.md §2.1 1: all output that the socket does not accept counts, and no other client is affected."""
     deaf = peers.logged_on(server, receive_buffer_bytes=SMALL_BUFFER_BYTES)
     other = peers.logged_on(server)
     other.subscribe(topic, "s")
@@ -329,7 +334,9 @@ def test_protocol_a_publisher_that_never_reads_its_acks_is_disconnected(
 def test_protocol_a_stalled_replay_does_not_excuse_unread_acks(
     peers: Peers, server: ServerProcess, recorded_topic: str, bookmark: str
 ) -> None:
-    """operations.md §2.1 1 and 4: the messages of a replay are paced by the reader, what it asks for is not."""
+    """operations.md §2.1 1 and 4: the messages of a replay are paced by the reader; requested acknowledgements are
+    not.
+    """
     publisher = peers.logged_on(server)
     publisher.publish_persisted(recorded_topic, numbered_bodies(2000, padding_bytes=PADDING_BYTES), 1)
     deaf = peers.logged_on(server, receive_buffer_bytes=SMALL_BUFFER_BYTES)
@@ -341,7 +348,7 @@ def test_protocol_a_stalled_replay_does_not_excuse_unread_acks(
 def test_transaction_log_42_a_stalled_replay_may_have_acks_waiting(
     peers: Peers, server: ServerProcess, recorded_topic: str
 ) -> None:
-    """operations.md §2.1 4: acknowledgements that fit do no harm to a replay far beyond the limit."""
+    """operations.md §2.1 4: acknowledgements that fit do not harm a replay far beyond the limit."""
     publisher = peers.logged_on(server)
     bodies = numbered_bodies(2000, padding_bytes=PADDING_BYTES)  # 20 MB
     publisher.publish_persisted(recorded_topic, bodies, 1)

@@ -46,7 +46,7 @@ def test_protocol_19_devnull_swallows(client: RawClient) -> None:
 def test_protocol_19_devnull_takes_numbered_messages(
     peers: Peers, logged_server: ServerProcess, recorded_topic: str
 ) -> None:
-    """protocol.md §7.1, D9: a publisher's store drains although the message goes nowhere."""
+    """protocol.md §7.1, D9: a publisher's store drains although the message is discarded."""
     client = peers.logged_on(logged_server)
     client.publish(recorded_topic, b"1", s=1, a="persisted")
     client.publish("/AMPS/devnull", b"2", s=2, a="persisted")
@@ -70,7 +70,7 @@ EVENT_TOPICS = ["/AMPS/ClientStatus", "/AMPS/SOWStats"]
 )
 @pytest.mark.parametrize("event_topic", EVENT_TOPICS)
 def test_operations_50_event_topics_are_not_silent(client: RawClient, event_topic: str, command: str) -> None:
-    """operations.md §7: events are not published yet, so that nobody may wait for them in vain."""
+    """operations.md §7: events are not published yet, so a client must not wait for them in vain."""
     ack = client.request({"c": command, "t": event_topic, "sub_id": "s"})
     assert (ack["status"], ack.reason) == ("failure", "not supported yet: event topics")
     assert client.request({"c": command, "t": event_topic, "sub_id": "s", "o": "non_regex_topic"}).failed
@@ -86,7 +86,7 @@ def test_operations_50_event_topics_are_not_silent(client: RawClient, event_topi
 def test_operations_50_expressions_for_event_topics_are_not_silent(
     client: RawClient, expression: str, command: str
 ) -> None:
-    """operations.md §7: whoever writes one waits for events just as by name."""
+    """operations.md §7: with such an expression a client waits for events just as with the name."""
     ack = client.request({"c": command, "t": expression, "sub_id": "s"})
     assert (ack["status"], ack.reason) == ("failure", "not supported yet: event topics")
     assert ".+" in str(ack["detail"])
@@ -97,7 +97,7 @@ def test_operations_50_expressions_for_event_topics_are_not_silent(
 def test_operations_50_expressions_for_other_topics_too_are_taken(
     client: RawClient, topic: str, expression: str
 ) -> None:
-    """operations.md §7, protocol.md §8: they match other topics, and events when there are some."""
+    """operations.md §7, protocol.md §8: they match other topics, and event topics once there are some."""
     client.subscribe(expression.format(topic=topic), "s")
     client.publish(topic, b"{}")
     assert client.receive()["t"] == topic
@@ -123,7 +123,7 @@ def test_operations_50_event_topics_have_no_state_and_no_log(
 def test_operations_50_a_replacement_by_an_event_topic_changes_nothing(
     client: RawClient, topic: str, replaced: str
 ) -> None:
-    """operations.md §7, protocol.md §8.2: what is refused leaves the subscription as it is."""
+    """operations.md §7, protocol.md §8.2: a refused replacement leaves the subscription unchanged."""
     client.subscribe(topic, "s")
     assert client.request({"c": "subscribe", "t": replaced, "sub_id": "s", "o": "replace"}).failed
     client.publish(topic, b"1")
@@ -138,8 +138,8 @@ def test_protocol_d12_a_topic_is_required(client: RawClient, command: str, heade
     assert (ack["status"], ack.reason) == ("failure", "no topic")
 
 
-def test_protocol_d12_a_late_failure_is_told_in_the_persisted_ack(client: RawClient) -> None:
-    """protocol.md §7.1, §13: whichever of the two acks was asked for says it."""
+def test_protocol_d12_a_late_failure_is_in_the_persisted_ack(client: RawClient) -> None:
+    """protocol.md §7.1, §13: the failure is in whichever of the two acks was requested."""
     for wanted in ("processed", "persisted"):
         ack = client.request({"c": "p", "t": "/AMPS/x"}, b"x", ack=wanted)
         assert (ack["a"], ack["status"], ack.reason) == (wanted, "failure", "invalid topic")
@@ -212,7 +212,7 @@ def test_protocol_21_topic_expressions(
 
 
 def test_protocol_21_expressions_meet_topics_in_unicode(client: RawClient, topic: str) -> None:
-    """protocol.md §8: one character is one character, however many bytes it has."""
+    """protocol.md §8: a character matches as one character, however many bytes it has."""
     client.subscribe(f"^{topic}/Z.rich$", "s")
     client.publish(f"{topic}/Zürich", b"1")
     assert client.receive().body == b"1"
@@ -342,7 +342,7 @@ def test_protocol_26_without_an_ack_request_a_failed_subscription_is_silent(
 
 @pytest.mark.parametrize("expression", ["^ord(", "ord)", "[a", "*a", "a{2,1}", "(?<n", "\\"])
 def test_protocol_26_a_malformed_topic_expression_fails(client: RawClient, expression: str) -> None:
-    """protocol.md §21 26, §13; literally taken it is a topic like any other."""
+    """protocol.md §21 26, §13; as a literal topic it is valid."""
     for bookmark in ({}, {"bm": "0"}, {"bm": "0|1|"}):
         ack = client.try_subscribe(expression, "bad", **bookmark)
         assert (ack["status"], ack.reason) == ("failure", "bad regex topic")
@@ -358,7 +358,7 @@ def test_protocol_26_a_malformed_topic_expression_fails(client: RawClient, expre
      "fully_durable", "bookmark_not_found=epoch", "conflation_key=[/id", "ack_conflation=1s", "bogus=[a,b]"],
 )  # fmt: skip
 def test_protocol_27_invalid_options_fail(client: RawClient, topic: str, options: str) -> None:
-    """protocol.md §21 27, §10 D12: unknown, malformed or without what they need; nothing is subscribed."""
+    """protocol.md §21 27, §10 D12: unknown, malformed or without a required option; nothing is subscribed."""
     ack = client.try_subscribe(topic, "s", o=options)
     assert (ack["status"], ack.reason) == ("failure", "invalid options")
     client.publish(topic, b"1")
@@ -385,7 +385,7 @@ def test_protocol_27_invalid_options_fail(client: RawClient, topic: str, options
 def test_protocol_27_options_without_what_they_need_fail(
     client: RawClient, topic: str, options: str, reason: str
 ) -> None:
-    """protocol.md §10 D12: a bookmark, another option, or a subscription that is there."""
+    """protocol.md §10 D12: a bookmark, another option, or an existing subscription."""
     ack = client.try_subscribe(topic, "s", o=options)
     assert (ack["status"], ack.reason) == ("failure", reason)
     client.publish(topic, b"1")
@@ -399,7 +399,7 @@ def test_protocol_27_options_without_what_they_need_fail(
      "conflation=auto,conflation_key=[/a,/b]"],
 )  # fmt: skip
 def test_protocol_27_empty_items_and_blanks_are_fine(client: RawClient, topic: str, options: str) -> None:
-    """protocol.md §21 27, §10: and options that cannot act here are accepted (D35)."""
+    """protocol.md §21 27, §10: options that have no effect here are accepted as well (D35)."""
     client.subscribe(topic, "s", o=options)
     client.publish(topic, b"1")
     assert client.receive().body == b"1"
@@ -409,7 +409,7 @@ def test_protocol_27_empty_items_and_blanks_are_fine(client: RawClient, topic: s
     "command", ["subscribe", "delta_subscribe", "sow_and_subscribe", "sow_and_delta_subscribe"]
 )
 def test_protocol_44_select_lists_are_refused_clearly(client: RawClient, topic: str, command: str) -> None:
-    """protocol.md §10: a feature to come is recognised, never ignored."""
+    """protocol.md §10: an option that is not supported yet is recognised, never ignored."""
     ack = client.request({"c": command, "t": topic, "sub_id": "s", "o": "select=[-/,+/id]"})
     assert (ack["status"], ack.reason) == ("failure", "not supported yet: select lists")
     client.publish(topic, b"1")
@@ -422,7 +422,7 @@ def test_protocol_44_select_lists_are_refused_clearly(client: RawClient, topic: 
 def test_protocol_27_keys_in_bodies_are_not_for_subscribe(
     client: RawClient, topic: str, said: dict[str, str | bool]
 ) -> None:
-    """protocol.md §10: not supported there, as an option or as the header that says the same (§3.1)."""
+    """protocol.md §10: not supported there, as an option or as the equivalent header (§3.1)."""
     ack = client.request({"c": "subscribe", "t": topic, "sub_id": "s", **said})
     assert (ack["status"], ack.reason) == ("failure", "invalid options")
     client.publish(topic, b"1")
@@ -443,7 +443,7 @@ def test_protocol_27_keys_in_bodies_are_for_the_others(
 
 
 def test_protocol_27_a_legacy_header_is_the_option_that_it_says(client: RawClient, topic: str) -> None:
-    """protocol.md §3.1, §10: `send_oof` is `oof`, whose filter must be deterministic; what is said to be off is off."""
+    """protocol.md §3.1, §10: `send_oof` is `oof`, whose filter must be deterministic; a header that says off is off."""
     filtered = {"c": "subscribe", "t": topic, "f": "UNIX_TIMESTAMP() > 0"}
     assert client.request({**filtered, "sub_id": "oof", "send_oof": True}).reason == "bad filter"
     off = {"send_oof": False, "send_keys": False, "send_empty": True}
@@ -453,7 +453,7 @@ def test_protocol_27_a_legacy_header_is_the_option_that_it_says(client: RawClien
 def test_protocol_27_an_unknown_option_is_logged(
     plain_server: ServerProcess, client: RawClient, topic: str
 ) -> None:
-    """protocol.md §10, transaction_log.md §15: at level error, asked for an ack or not."""
+    """protocol.md §10, transaction_log.md §15: at level error, with an ack request or without."""
     client.send({"c": "subscribe", "t": topic, "o": "bogus"})
     client.expect_silence()
     wait_until(lambda: bool(plain_server.log.search(client.client_name, "invalid options")), 10, "not logged")
@@ -467,7 +467,7 @@ def test_protocol_27_an_unknown_option_is_logged(
 def test_protocol_29_replace_loses_and_doubles_nothing(
     peers: Peers, plain_server: ServerProcess, topic: str
 ) -> None:
-    """protocol.md §21 29, by topic: messages in both scopes arrive once, then only those of the new."""
+    """protocol.md §21 29, by topic: messages in both scopes arrive once, then only those of the new one."""
     client = peers.logged_on(plain_server)
     client.subscribe(f"^{topic}/[ab]$", "s")
     publisher = peers.logged_on(plain_server)
@@ -533,7 +533,7 @@ def test_protocol_31_lists_and_all_end_subscriptions(client: RawClient, topic: s
 
 
 def test_protocol_31_nothing_follows_the_ack(peers: Peers, plain_server: ServerProcess, topic: str) -> None:
-    """protocol.md §21 31: while somebody else publishes at full speed."""
+    """protocol.md §21 31: while another client publishes at full speed."""
     client = peers.logged_on(plain_server)
     client.subscribe(topic, "s")
     publisher = peers.logged_on(plain_server)
@@ -565,7 +565,7 @@ def test_protocol_31_an_unknown_id_is_no_failure(client: RawClient) -> None:
 def test_protocol_a_disconnect_ends_its_subscriptions(
     peers: Peers, plain_server: ServerProcess, topic: str, unique: str
 ) -> None:
-    """protocol.md §4: ids are free again, nothing is delivered to the successor."""
+    """protocol.md §4: ids are free again, and no message is delivered to the next connection."""
     first = peers.logged_on(plain_server, name=unique)
     first.subscribe(topic, "s")
     first.close()
@@ -590,7 +590,7 @@ def test_protocol_36_a_query_needs_a_topic_with_state(
     peers: Peers, shared_servers: Callable[[str], ServerProcess], unique: str, command: dict[str, str],
     setup: str, name: str,
 ) -> None:  # fmt: skip
-    """protocol.md §21 36, sow.md §1.1: failure and no group, whatever the name; one with a dot is a name as well."""
+    """protocol.md §21 36, sow.md §1.1: failure and no group, for any name; a name with a dot is valid as well."""
     client = peers.logged_on(shared_servers(setup))
     literal = {"o": "non_regex_topic"} if "(" in name else {}
     ack = client.request({**command, "t": name.format(unique), "query_id": "q", **literal})
@@ -625,7 +625,7 @@ def test_protocol_d15_an_expression_may_match_no_topic_with_state(client: RawCli
 def test_protocol_26_queries_and_deletions_check_the_expression(
     client: RawClient, topic: str, command: dict[str, str]
 ) -> None:
-    """protocol.md §21 26: a malformed topic expression is told, also where no topic has state."""
+    """protocol.md §21 26: a malformed topic expression fails, also where no topic has state."""
     ack = client.request({**command, "t": f"^{topic}("})
     assert (ack["status"], ack.reason) == ("failure", "bad regex topic")
 
@@ -680,7 +680,7 @@ def test_protocol_46_the_counts_of_a_delta_subscription_come(client: RawClient, 
 
 @pytest.mark.parametrize("command", ["subscribe", "sow_and_subscribe", "delta_subscribe"])
 @pytest.mark.parametrize(("message_type", "told"), [("json", True), ("binary", False)])
-def test_protocol_d32_types_that_nobody_looks_into_have_no_counts(
+def test_protocol_d32_opaque_types_have_no_counts(
     peers: Peers, plain_server: ServerProcess, topic: str, command: str, message_type: str, told: bool
 ) -> None:
     """protocol.md §1, D32; `subscribe` has none either (§5.1, D7)."""

@@ -20,7 +20,7 @@ needs_ipv6 = pytest.mark.skipif(not has_ipv6(), reason="this host has no IPv6 lo
 
 
 def check_logon_acks(client: RawClient, unique: str) -> None:
-    """Behaviour 5 of protocol.md §21, and a message there and back."""
+    """Behaviour 5 of protocol.md §21, and a published message that comes back."""
     client.send({"c": "logon", "cid": "17", "client_name": unique, "a": "received,processed"})
     received, processed = client.receive_many(2)
     assert received.is_ack("received", "17")
@@ -115,7 +115,7 @@ def test_protocol_68_protocol_versions(
 def test_protocol_68_client_certificates(
     peers: Peers, server: ServerProcess, authority: Authority, tmp_path: Path, unique: str
 ) -> None:
-    """operations.md §3: `VerifyClient` wants a certificate of an authority in `CAFile`."""
+    """operations.md §3: `VerifyClient` requires a certificate of an authority in `CAFile`."""
     stranger = Authority(tmp_path, "another authority").issue("stranger")
     for context in (authority.client_context(), authority.client_context(stranger)):
         with pytest.raises((ssl.SSLError, ConnectionResetError, ConnectionClosed, BrokenPipeError)):
@@ -124,10 +124,10 @@ def test_protocol_68_client_certificates(
     check_logon_acks(peers.open(server, "verifying", tls=known), unique)
 
 
-def test_protocol_68_a_stalled_handshake_harms_nobody(
+def test_protocol_68_a_stalled_handshake_harms_no_other_client(
     peers: Peers, server: ServerProcess, authority: Authority, unique: str
 ) -> None:
-    """protocol.md §17: connections that never begin TLS, or send rubbish, leave the transport working."""
+    """protocol.md §17: connections that never begin TLS, or send random bytes, leave the transport working."""
     silent = peers.open(server, "tcps")
     rubbish = peers.open(server, "tcps")
     rubbish.send_bytes(b"\0" * 100)
@@ -221,7 +221,7 @@ def test_protocol_69_http_preflight_in_pieces(peers: Peers, server: ServerProces
 def test_protocol_69_a_websocket_handshake_is_refused_in_words(
     peers: Peers, server: ServerProcess, unique: str, authority: Authority
 ) -> None:
-    """protocol.md §17: a port without WebSocket says so, and what it is; the log does, too."""
+    """protocol.md §17: a port without WebSocket answers with its protocol; the log reports it, too."""
     for transport, tls, scheme in (("plain", None, b"tcp"), ("tcps", authority.client_context(), b"tcps")):
         client = peers.open(server, transport, tls=tls)
         client.send_bytes(
@@ -248,7 +248,7 @@ def test_protocol_69_a_stray_request_is_refused_in_words(peers: Peers, server: S
 
 
 def first_bytes_of_tls() -> bytes:
-    """What a TLS client says first."""
+    """The first bytes that a TLS client sends."""
     outgoing = ssl.MemoryBIO()
     client = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost")
     with contextlib.suppress(ssl.SSLWantReadError):
@@ -276,10 +276,10 @@ LOGON = frame({"c": "logon", "client_name": "x"})
     ],
     ids=lambda value: value.replace(" ", "-") if isinstance(value, str) else "",
 )
-def test_protocol_4_the_log_says_what_somebody_else_speaks(
+def test_protocol_4_the_log_names_a_foreign_protocol(
     peers: Peers, server: ServerProcess, sent: bytes, named: str
 ) -> None:
-    """protocol.md §2: bytes that are no frames end the connection; whoever reads the log learns what to change."""
+    """protocol.md §2: bytes that are no frames end the connection; the log tells the operator what to change."""
     known = len(server.log.find("02-0001", named))
     client = peers.open(server, "plain")
     client.send_bytes(sent)
@@ -288,7 +288,7 @@ def test_protocol_4_the_log_says_what_somebody_else_speaks(
 
 
 def test_protocol_4_after_a_logon_a_length_is_a_length(peers: Peers, server: ServerProcess) -> None:
-    """protocol.md §2: there it is no other protocol, but a length over the maximum."""
+    """protocol.md §2: after the logon the bytes are a length over the maximum, not another protocol."""
     client = peers.logged_on(server, "plain")
     client.send_bytes(zlib.compress(LOGON))
     client.wait_for_close()
@@ -304,7 +304,7 @@ def test_protocol_68_a_port_in_use_prevents_the_start(make_server: StartServer) 
 
 
 def _read_to_the_end(client: RawClient) -> bytes:
-    """What comes until the server closes the connection."""
+    """The bytes that come until the server closes the connection."""
     found = b""
     while chunk := client.socket.recv(4096):
         found += chunk
@@ -312,7 +312,7 @@ def _read_to_the_end(client: RawClient) -> bytes:
 
 
 def _read_http_answer(client: RawClient) -> bytes:
-    """The answer's header, byte by byte so that no frame after it is swallowed."""
+    """The answer's header, read byte by byte so that no frame after it is consumed."""
     answer = b""
     while not answer.endswith(b"\r\n\r\n"):
         byte = client.socket.recv(1)

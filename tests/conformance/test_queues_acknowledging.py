@@ -48,7 +48,7 @@ def test_queues_a_persisted_acknowledgement_counts_as_the_publishers(queueing: Q
     assert queueing.waiting("Q", 0) == []
 
 
-def test_queues_strict_only_who_holds_it(queueing: Queueing) -> None:
+def test_queues_strict_only_the_holder_acknowledges(queueing: Queueing) -> None:
     """queues.md §24, 28."""
     holder = queueing.consumer(1, "Qs")
     queueing.publish(1, 2)
@@ -64,8 +64,8 @@ def test_queues_strict_only_who_holds_it(queueing: Queueing) -> None:
     assert bodies_of(holder.receive_published(1)) == bodies(2)
 
 
-def test_queues_strict_anybody_what_nobody_holds(queueing: Queueing) -> None:
-    """queues.md §24, 28: an unleased message; its bookmark is learnt from another queue."""
+def test_queues_strict_any_client_acknowledges_an_unleased_message(queueing: Queueing) -> None:
+    """queues.md §24, 28: an unleased message; the client knows its bookmark from another queue."""
     queueing.publish(1)
     client = queueing.consumer(1, "Q")
     (message,) = client.receive_published(1)
@@ -75,7 +75,7 @@ def test_queues_strict_anybody_what_nobody_holds(queueing: Queueing) -> None:
     assert queueing.waiting("Qs", 0) == []
 
 
-def test_queues_sublet_anybody_may(queueing: Queueing) -> None:
+def test_queues_sublet_any_client_acknowledges(queueing: Queueing) -> None:
     """queues.md §24, 29."""
     holder = queueing.consumer(1)
     queueing.publish(1, 2)
@@ -96,7 +96,9 @@ def test_queues_sublet_anybody_may(queueing: Queueing) -> None:
         ({"t": "^Q(", "f": "1=1"}, "bad regex topic"),
     ],
 )
-def test_queues_what_is_no_acknowledgement(queueing: Queueing, header: dict[str, str], reason: str) -> None:
+def test_queues_an_invalid_acknowledgement_is_refused(
+    queueing: Queueing, header: dict[str, str], reason: str
+) -> None:
     """queues.md §24, 30."""
     queueing.publish(1)
     answer = queueing.client().request({"c": "sow_delete", **header})
@@ -120,7 +122,7 @@ def test_queues_what_is_no_acknowledgement(queueing: Queueing, header: dict[str,
 def test_queues_a_malformed_bookmark_keeps_no_other_from_its_acknowledgement(
     queueing: Queueing, bookmarks: str, detail: str, wanted: str
 ) -> None:
-    """queues.md D-27: a batch must not come back for one of its entries; the failure says which."""
+    """queues.md D-27: a batch must not be refused for one of its entries; the failure names the malformed bookmark."""
     client = queueing.consumer(3)
     queueing.publish(1, 2, 3)
     first, second, _ = client.receive_published(3)
@@ -210,7 +212,7 @@ def test_queues_a_lease_can_be_extended(queueing: Queueing) -> None:
     acknowledge(client, message)
 
 
-def test_queues_what_a_client_held_goes_to_others_in_order(queueing: Queueing) -> None:
+def test_queues_leased_messages_go_to_others_in_order(queueing: Queueing) -> None:
     """queues.md §24, 39."""
     first = queueing.consumer(3)
     queueing.publish(1, 2, 3)
@@ -249,11 +251,11 @@ def test_queues_at_most_once_is_gone_when_it_is_delivered(queueing: Queueing) ->
 @pytest.mark.parametrize(
     ("queue", "ends"), [("Q", False), ("Qs", False), ("Qm", False), ("Qo", False), ("Ql", True)]
 )
-def test_queues_what_is_to_be_acknowledged_is_known_by_its_lease_period(
+def test_queues_a_lease_period_marks_messages_to_acknowledge(
     queueing: Queueing, queue: str, ends: bool
 ) -> None:
-    """queues.md §5.4, D-05: a client that knows queue messages by `lp` alone gets all of them; barriers have none (§24,
-    58), and replays (§24, 9).
+    """queues.md §5.4, D-05: a client that recognises queue messages by `lp` alone gets all of them; barriers have
+    none (§24, 58), nor have replays (§24, 9).
     """
     client = queueing.consumer(1, queue)
     queueing.publish(1, 2, 3)

@@ -1,6 +1,6 @@
 """Actions on messages that leave queues, over sockets: queues.md §15; behaviours 34-36, 40, 41, 51, 52 and 54 of §24.
 
-What becomes of the messages in the queue itself other files test (test_queues_delivering.py, _acknowledging.py).
+Other files test the state of such messages in the queue itself (test_queues_delivering.py, _acknowledging.py).
 """
 
 import json
@@ -21,7 +21,7 @@ LETTER = '{"why":"{{AMPS_REASON}}","body":{{AMPS_DATA}}}'
 
 
 def expired(queue: str = "Q", reason: str = "") -> str:
-    """The event."""
+    """The `On` element of an action for messages that leave a queue unsuccessfully."""
     more = {"Reason": reason} if reason else {}
     return on("sow-expire-message", Topic=queue, MessageType="json", **more)
 
@@ -55,7 +55,7 @@ class Reader:
         self.client.subscribe(topic, "dead", bm="0")
 
     def letters(self, count: int) -> list[tuple[str, int]]:
-        """So many letters: (reason, number of the message)."""
+        """Receive that number of letters. Return them as (reason, number of the message)."""
         read = [json.loads(message.body) for message in self.client.receive_published(count)]
         return [(letter["why"], letter["body"]["id"]) for letter in read]
 
@@ -64,7 +64,7 @@ class Reader:
 
 
 def restarted(queueing: Queueing, peers: Peers, down_s: float = 0.0) -> Queueing:
-    """After SIGKILL to everything, and some time."""
+    """Start the server again after SIGKILL to all of its processes, and a pause."""
     queueing.server.kill_all()
     time.sleep(down_s)
     return Queueing(queueing.server.start(), peers)
@@ -103,7 +103,7 @@ def test_queues_expired_by_a_client(start: Start) -> None:
 
 
 def test_queues_only_for_some_reasons(start: Start) -> None:
-    """queues.md §24, 36: of `max_deliveries` alone; `expire` and time produce nothing."""
+    """queues.md §24, 36: only `max_deliveries` produces a letter; `expire` and time do not."""
     queueing = start(queue_xml("Q", "T", MaxDeliveries=1), actions=dead_letters("Q", "max_deliveries"))
     reader = Reader(queueing)
     queueing.publish(1)
@@ -121,7 +121,7 @@ def test_queues_only_for_some_reasons(start: Start) -> None:
 
 
 def test_queues_too_many_deliveries(start: Start) -> None:
-    """queues.md §24, 40: two consumers in turn go without an acknowledgement."""
+    """queues.md §24, 40: two consumers one after the other disconnect without an acknowledgement."""
     queueing = start(queue_xml("Q", "T", MaxDeliveries=2))
     reader = Reader(queueing)
     queueing.publish(1)
@@ -185,7 +185,7 @@ def test_queues_time_passes_during_a_lease(start: Start) -> None:
     assert queueing.waiting("Q", 0) == []
 
 
-def test_queues_what_passed_its_time_while_the_instance_was_down(start: Start, peers: Peers) -> None:
+def test_queues_messages_that_expired_while_the_instance_was_down(start: Start, peers: Peers) -> None:
     """queues.md §22, D-19: once after the start, and not again after another one."""
     queueing = start(queue_xml("Q", "T", Expiration="1s"))
     queueing.publish(1, 2, 3)
@@ -198,7 +198,7 @@ def test_queues_what_passed_its_time_while_the_instance_was_down(start: Start, p
 
 
 def test_queues_several_reasons(start: Start) -> None:
-    """queues.md §22, D-25: all that hold, in the order of the documents."""
+    """queues.md §22, D-25: all reasons that apply, in the order of the documents."""
     queueing = start(queue_xml("Q", "T", Expiration="1s", MaxDeliveries=1, MaxCancels=1))
     reader = Reader(queueing)
     queueing.publish(1)
@@ -210,7 +210,9 @@ def test_queues_several_reasons(start: Start) -> None:
 
 
 def test_queues_dead_letters_in_a_queue(start: Start) -> None:
-    """queues.md §15: named as their topics; the letter has a value of the message, and is worked on as any other."""
+    """queues.md §15: named as their topics; the letter contains a value of the message, and is consumed
+    as any other.
+    """
     value = do("extract-values", MessageType="json", Data="{{AMPS_DATA}}", Value="KIND = /kind")
     letter = '{"message":{{AMPS_DATA}},"reason":"{{AMPS_REASON}}","kind":"{{KIND}}"}'
     note = do("publish-message", Topic="plain", MessageType="json", Data="{{AMPS_DATA}}")
@@ -229,7 +231,7 @@ def test_queues_dead_letters_in_a_queue(start: Start) -> None:
     (failed,) = undertaker.receive_published(1)
     assert json.loads(failed.body) == {"message": {"kind": "a"}, "reason": "max_cancels", "kind": "a"}
     assert failed["t"] == "Qfailed"
-    # A topic that is not recorded gets it, too.
+    # A topic that is not recorded receives it, too.
     assert bodies_of(listener.receive_published(1)) == [b'{"kind":"a"}']
     acknowledge(undertaker, failed)
     assert queueing.waiting("Qfailed", 0) == []
@@ -253,7 +255,9 @@ def test_queues_expired_twice_before_it_is_active(start: Start, peers: Peers) ->
 
 
 def test_queues_large_dead_letters(start: Start, peers: Peers) -> None:
-    """Messages that do not go through memory shared with the core; between small ones, over a restart by force."""
+    """Messages that do not go through memory shared with the core, between small ones, across a restart after
+    SIGKILL.
+    """
     queueing = start(
         queue_xml("Q", "T", Expiration="1s"), actions=action(expired(), publish("{{AMPS_DATA}}"))
     )
@@ -269,7 +273,7 @@ def test_queues_large_dead_letters(start: Start, peers: Peers) -> None:
 
 
 def test_queues_acknowledged(start: Start, peers: Peers) -> None:
-    """queues.md §22, D-30: for each that was acknowledged, by bookmark or filter; not for expiry or at-most-once."""
+    """queues.md §22, D-30: for each acknowledged message, by bookmark or filter; not for expiry or at-most-once."""
     deleted = on("sow-delete-message", Topic="Q", MessageType="json")
     at_most_once = on("sow-delete-message", Topic="Qo", MessageType="json")
     data = '{"why":"{{AMPS_TOPIC}} {{AMPS_DATA_LENGTH}} {{AMPS_CORRELATION_ID}}","body":{{AMPS_DATA}}}'
@@ -296,7 +300,7 @@ def test_queues_acknowledged(start: Start, peers: Peers) -> None:
 
 
 def test_queues_deleted_by_an_action(start: Start) -> None:
-    """queues.md §22, D-35: as a filter acknowledgement by somebody who holds no lease."""
+    """queues.md §22, D-35: the action acknowledges by filter as a client does that holds no lease."""
     clear = do("delete-sow", Topic="^Q", MessageType="json", Filter="/id {{AMPS_DATA}}")
     clean = on("sow-delete-message", Topic="Qclean", MessageType="json")
     queueing = start(
@@ -317,7 +321,7 @@ def test_queues_deleted_by_an_action(start: Start) -> None:
     acknowledge(worker, *worker.receive_published(1))
     assert Reader(queueing).letters(4) == [("", number) for number in (1, 2, 3, 4)]
     assert queueing.server.log.wait_for("29-0001", "cleared")
-    # What was leased left a queue that shares leases, and makes room there; it stays in one that does not.
+    # Leased messages left the queue that shares leases, and make room there; they stay in the strict one.
     assert bodies_of(one.receive_published(2)) == bodies(5, 6)
     quiet(other)
     assert acknowledge(one, *held_by_one).succeeded
@@ -326,7 +330,7 @@ def test_queues_deleted_by_an_action(start: Start) -> None:
 
 
 def test_queues_an_action_that_is_new(start: Start, start_server: StartServer, peers: Peers) -> None:
-    """It is told of nothing that was before; one that goes on has missed nothing when it was away, or was changed."""
+    """It receives no earlier messages. An existing action misses none after it was away, or after it was changed."""
     with_actions = start(queue_xml("Q", "T"), actions="<!-- -->")
     consumer = with_actions.consumer(2)
     with_actions.publish(1)
@@ -341,7 +345,7 @@ def test_queues_an_action_that_is_new(start: Start, start_server: StartServer, p
     reader = Reader(queueing)
     assert reader.letters(1) == [("forced_expire", 2)]
     reader.quiet()
-    # Killed at once, it goes on where the log says; another template changes nothing of that.
+    # Killed immediately, it continues at the position in the log; a changed template makes no difference to that.
     server.kill_process(server.pids("amps: services")[0])
     queueing.publish(3)
     acknowledge(consumer, *consumer.receive_published(1), o="expire", a="processed,persisted", s=1)
@@ -365,8 +369,8 @@ def test_queues_an_action_that_is_new(start: Start, start_server: StartServer, p
 
 
 @pytest.mark.parametrize("victim", ["everything", "core", "services"])
-def test_queues_each_dead_letter_once_whatever_dies(start: Start, peers: Peers, victim: str) -> None:
-    """queues.md §15, §22, D-19: SIGKILL again and again while letters are written; each is there once, in order."""
+def test_queues_each_dead_letter_once_across_kills(start: Start, peers: Peers, victim: str) -> None:
+    """queues.md §15, §22, D-19: SIGKILL several times while letters are written; each is there once, in order."""
     count = 1500
     # The letter goes to a queue, which records it under another name.
     queueing = start(

@@ -1,4 +1,4 @@
-"""Acknowledgements of messages that are not there: how many are remembered, and who is told that no more are."""
+"""Acknowledgements of messages that are not there: how many are remembered, and the refusal beyond that number."""
 
 from pathlib import Path
 
@@ -42,13 +42,15 @@ def first_of(queueing: Queueing) -> tuple[RawClient, Message]:
 
 
 def test_queues_a_client_defers_so_many_acknowledgements(queueing: Queueing) -> None:
-    """queues.md §8.5 sets no bound: this one is ours. What is remembered may be said again; others have their own."""
+    """queues.md §8.5 sets no bound; this server does. Remembered ones may be sent again; each client has its own
+    bound.
+    """
     client, other = queueing.client(), queueing.client()
     for number in range(1, PER_CLIENT + 1):
         assert answered(client, *unknown(number)) == TAKEN
     assert answered(client, *unknown(9), queue="Q2") == NO_ROOM
     assert answered(client, *unknown(*range(1, PER_CLIENT + 1))) == TAKEN
-    assert answered(client, *unknown(9), o="cancel") == TAKEN  # which is not remembered
+    assert answered(client, *unknown(9), o="cancel") == TAKEN  # a cancel is not remembered
     answer = acknowledge(client, *unknown(9))
     assert "send the acknowledgement again" in str(answer["detail"])
     queueing.server.log.wait_for("02-0030", client.client_name, "too many deferred", count=2)
@@ -58,7 +60,7 @@ def test_queues_a_client_defers_so_many_acknowledgements(queueing: Queueing) -> 
 
 
 def test_queues_an_instance_defers_so_many_acknowledgements(queueing: Queueing) -> None:
-    """Of all queues and clients together; one that has left frees what it took of nobody but itself."""
+    """Over all queues and clients together. A client that leaves frees no room of remembered acknowledgements."""
     clients = [queueing.client() for _ in range(3)]
     assert answered(clients[0], *unknown(1, 2, 3)) == TAKEN
     assert answered(clients[1], *unknown(4, 5), queue="Q2") == TAKEN
@@ -71,7 +73,7 @@ def test_queues_an_instance_defers_so_many_acknowledgements(queueing: Queueing) 
 
 
 def test_queues_a_list_for_which_there_is_no_room_does_nothing(queueing: Queueing) -> None:
-    """What was refused is as it was: the client sends it again, or gets the message again."""
+    """A refusal changes nothing: the client sends the list again, or gets the message again."""
     queueing.publish(1)
     client, message = first_of(queueing)
     assert answered(client, *unknown(1, 2)) == TAKEN
@@ -82,13 +84,13 @@ def test_queues_a_list_for_which_there_is_no_room_does_nothing(queueing: Queuein
     assert message.body == bodies(1)[0]
     assert answered(client, *unknown(3)) == TAKEN
     assert answered(client, *unknown(4, 5)) == NO_ROOM
-    # What is in the queue is acknowledged, however many wait.
+    # A message in the queue can be acknowledged, however many acknowledgements wait.
     assert answered(client, str(message["bm"])) == TAKEN
     assert queueing.waiting("Q", 0) == []
 
 
 def test_queues_room_comes_back_with_the_messages(queueing: Queueing) -> None:
-    """And the messages, acknowledged before, are not delivered."""
+    """The messages were acknowledged before they came, and are not delivered."""
     publisher = queueing.client()
     client = queueing.client()
     publisher.publish("T", bodies(7)[0], s=1, a="persisted")
@@ -108,7 +110,7 @@ def test_queues_room_comes_back_with_the_messages(queueing: Queueing) -> None:
 
 
 def test_queues_a_client_without_room_is_answered_under_its_number(queueing: Queueing) -> None:
-    """The failure has the sequence; what comes under a later one is taken."""
+    """The failure has the sequence; a later sequence is accepted."""
     client = queueing.client()
     assert answered(client, *unknown(1, 2, 3)) == TAKEN
     client.send({"c": "sow_delete", "t": "Q", "bm": unknown(9)[0], "a": "persisted", "s": 1})
@@ -116,7 +118,7 @@ def test_queues_a_client_without_room_is_answered_under_its_number(queueing: Que
     assert (refused["s"], refused["status"], refused.reason) == (1, *NO_ROOM)
     client.publish("T", bodies(1)[0], s=2, a="persisted")
     client.wait_for_persisted(2)
-    # One that asks for no answer can only be told by the end of its connection.
+    # A command without an ack request can only be refused by closing its connection.
     client.send({"c": "sow_delete", "t": "Q", "bm": unknown(9)[0]})
     last = client.wait_for_close()[-1]
     assert last.reason == NO_ROOM[1]

@@ -18,14 +18,14 @@ def start(start_server: StartServer, peers: Peers) -> Callable[..., Queueing]:
 
 
 def restarted(queueing: Queueing, peers: Peers, down_s: float = 0.0) -> Queueing:
-    """After SIGKILL to everything, and some time."""
+    """Start the server again after SIGKILL to all of its processes, and a pause."""
     queueing.server.kill_all()
     time.sleep(down_s)
     return Queueing(queueing.server.start(), peers)
 
 
 def receive(*clients: RawClient) -> list[bytes]:
-    """One message for each."""
+    """Receive one message for each client."""
     return [bodies_of(client.receive_published(1))[0] for client in clients]
 
 
@@ -47,7 +47,9 @@ def test_queues_deliveries_are_not_counted_over_a_restart(
 
 
 def test_queues_proportional(start: Callable[..., Queueing]) -> None:
-    """queues.md §24, 45: two idle consumers get messages in turn; and 44: then who has the most room in proportion."""
+    """queues.md §24, 45: two idle consumers get messages in turn; and 44: then the one with the most room in
+    proportion.
+    """
     queueing = start(queue_xml("Q", "T"))
     one, two = queueing.consumer(10), queueing.consumer(10)
     for number in (1, 2, 3, 4):
@@ -63,7 +65,7 @@ def test_queues_proportional(start: Callable[..., Queueing]) -> None:
 
 
 def test_queues_in_turn(start: Callable[..., Queueing]) -> None:
-    """queues.md §24, 46: round-robin, and who is full is passed over."""
+    """queues.md §24, 46: round-robin; a consumer with a full backlog is passed over."""
     queueing = start(queue_xml("Q", "T", FairnessModel="round-robin"))
     consumers = [queueing.consumer(backlog) for backlog in (10, 1, 10)]
     queueing.publish(1, 2, 3, 4, 5, 6)
@@ -120,8 +122,8 @@ def test_queues_messages_expire(start: Callable[..., Queueing]) -> None:
         consumer.expect_silence()
 
 
-def test_queues_time_passes_while_nobody_is_there(start: Callable[..., Queueing], peers: Peers) -> None:
-    """queues.md §24, 55; what has passed its time is gone after the start."""
+def test_queues_time_passes_while_the_instance_is_down(start: Callable[..., Queueing], peers: Peers) -> None:
+    """queues.md §24, 55; an expired message is gone after the start."""
     queueing = start(queue_xml("Q", "T", Expiration="2s"))
     queueing.publish(1)
     queueing = restarted(queueing, peers, 3)
@@ -129,7 +131,7 @@ def test_queues_time_passes_while_nobody_is_there(start: Callable[..., Queueing]
 
 
 def test_queues_come_back_exactly(start: Callable[..., Queueing], peers: Peers) -> None:
-    """queues.md §24, 63: acknowledged stays gone, leased and waiting ones come back in order, after SIGKILL."""
+    """queues.md §24, 63: acknowledged messages stay gone; leased and waiting ones come back in order, after SIGKILL."""
     queueing = start(queue_xml("Q", "T"))
     queueing.publish(1, 2, 3, 4, 5)
     consumer = queueing.consumer(3)
@@ -162,7 +164,7 @@ def test_queues_an_acknowledgement_comes_before_its_message(
 
 
 def test_queues_the_workers_die(start: Callable[..., Queueing], peers: Peers) -> None:
-    """queues.md §5.6: their connections end, and what these held goes to others."""
+    """queues.md §5.6: their connections end, and the messages leased to these go to other clients."""
     queueing = start(queue_xml("Q", "T"))
     queueing.publish(1, 2)
     consumer = queueing.consumer()

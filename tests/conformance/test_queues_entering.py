@@ -1,5 +1,6 @@
-"""What queues ask of a message when it enters, over sockets: queues.md §3, §9.3, §12, behaviours 50, 58, 59 and 61 of
-§24; behaviour 17 is in test_queues_filters.py.
+"""Evaluation of messages when they enter queues, over sockets.
+
+queues.md §3, §9.3, §12, behaviours 50, 58, 59 and 61 of §24; behaviour 17 is in test_queues_filters.py.
 """
 
 from pathlib import Path
@@ -59,7 +60,7 @@ def test_queues_equal_priorities_keep_the_order_of_the_log(queueing: Queueing) -
     assert queueing.waiting("Qp", 8) == expected
 
 
-def test_queues_a_barrier_waits_for_what_was_before(queueing: Queueing) -> None:
+def test_queues_a_barrier_waits_for_earlier_messages(queueing: Queueing) -> None:
     """queues.md §12; §24, 58."""
     m1, m2, m3 = bodies(1, 2, 3)
     one, other = queueing.consumer(1, "Qb"), queueing.consumer(1, "Qb")
@@ -72,7 +73,7 @@ def test_queues_a_barrier_waits_for_what_was_before(queueing: Queueing) -> None:
     assert acknowledge(one, first).succeeded
     quiet(one)
     assert acknowledge(other, second).succeeded
-    # Whoever gets m3 has got the barrier before.
+    # A client that receives m3 has received the barrier before.
     barrier = one.receive_published(1)[0]
     assert (barrier.body, "lp" in barrier) == (BARRIER, False)
     assert bodies_of(other.receive_published(1)) == [BARRIER]
@@ -81,7 +82,7 @@ def test_queues_a_barrier_waits_for_what_was_before(queueing: Queueing) -> None:
     assert queueing.waiting("Qb", 1) == [m3]
 
 
-def test_queues_a_barrier_comes_to_those_who_take_nothing_else(queueing: Queueing) -> None:
+def test_queues_a_barrier_comes_to_full_subscriptions(queueing: Queueing) -> None:
     """queues.md §12; §24, 59."""
     nothing = queueing.consumer(0, "Qb")
     full = queueing.client()
@@ -116,8 +117,8 @@ def test_queues_a_restart_evaluates_again(queueing: Queueing, peers: Peers) -> N
     assert bodies_of(client.receive_published(2)) == [BARRIER, m2]
 
 
-def test_queues_what_cannot_be_read_is_told(queueing: Queueing) -> None:
-    """It enters where nothing is filtered: without a priority, and as no barrier."""
+def test_queues_an_unparsable_message_is_logged(queueing: Queueing) -> None:
+    """An unparsable message enters a queue without a filter, without a priority, and not as a barrier."""
     queueing.publish_bodies([b"no json", *bodies(1)], topic="Tb")
     queueing.server.log.wait_for("14-0003", "of type json could not be parsed", "topic 'Tb'")
     assert queueing.waiting("Qf", 1) == bodies(1)
@@ -127,7 +128,7 @@ def test_queues_what_cannot_be_read_is_told(queueing: Queueing) -> None:
 
 
 def test_queues_a_function_of_the_user_that_fails_gives_null(start_server: StartServer, peers: Peers) -> None:
-    """expressions.md §10.11: in the core as elsewhere."""
+    """expressions.md §10.11: the rule applies in the core, too."""
     function = "<Function><Name>HALF_OF</Name><Module>own</Module><Symbol>half_of</Symbol></Function>"
     given = options(
         queue_xml("Q", "T", Filter="HALF_OF(/n) = 2"), queue_xml("Qp", "T", Priority="HALF_OF(/n)")

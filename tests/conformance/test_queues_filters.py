@@ -26,7 +26,7 @@ def keyed(*keys: str) -> list[bytes]:
 
 
 def delete(client: RawClient, filter_: str, queue: str = "Q") -> tuple[Value, Value, Value]:
-    """Acknowledge by filter: topic_matches, matches, records_deleted."""
+    """Acknowledge by filter. Return topic_matches, matches, records_deleted."""
     cid = client.new_id()
     header: dict[str, Value] = {"c": "sow_delete", "t": queue, "f": filter_, "cid": cid}
     assert client.request({**header, "a": "processed,completed,stats"}).succeeded
@@ -34,7 +34,7 @@ def delete(client: RawClient, filter_: str, queue: str = "Q") -> tuple[Value, Va
     return counts(client, cid)
 
 
-def test_queues_a_replaced_filter_keeps_what_is_held(queueing: Queueing) -> None:
+def test_queues_a_replaced_filter_keeps_leased_messages(queueing: Queueing) -> None:
     """queues.md §24, 11."""
     client = queueing.client()
     client.subscribe("Q", "s", f="/k = 'a'", o="max_backlog=3")
@@ -49,14 +49,14 @@ def test_queues_a_replaced_filter_keeps_what_is_held(queueing: Queueing) -> None
     assert bodies_of(client.receive_published(1)) == [later[2]]
 
 
-def test_queues_take_what_their_filter_matches(queueing: Queueing) -> None:
+def test_queues_take_messages_that_their_filter_matches(queueing: Queueing) -> None:
     """queues.md §24, 17."""
     published = [b'{"x":%d}' % number for number in range(4)]
     queueing.publish_bodies(published)
     assert queueing.waiting("Qx", 2) == published[2:]
 
 
-def test_queues_what_nobody_wants_holds_nobody_up(queueing: Queueing) -> None:
+def test_queues_unmatched_messages_delay_no_consumer(queueing: Queueing) -> None:
     """queues.md §24, 18."""
     clients = [queueing.client() for _ in range(2)]
     for client, key in zip(clients, "ab", strict=True):
@@ -68,8 +68,8 @@ def test_queues_what_nobody_wants_holds_nobody_up(queueing: Queueing) -> None:
     assert queueing.waiting("Q", 1) == [published[0]]
 
 
-def test_queues_acknowledge_what_a_filter_matches(queueing: Queueing) -> None:
-    """queues.md §24, 25: what is held by somebody included."""
+def test_queues_acknowledge_messages_that_a_filter_matches(queueing: Queueing) -> None:
+    """queues.md §24, 25: messages that are leased to another client included."""
     published = keyed("a", "b", "a", "a")
     queueing.publish_bodies(published)
     client = queueing.consumer(2)
@@ -79,7 +79,7 @@ def test_queues_acknowledge_what_a_filter_matches(queueing: Queueing) -> None:
     assert queueing.waiting("Q", 1) == [published[1]]
 
 
-def test_queues_are_emptied_whoever_holds_their_messages(queueing: Queueing) -> None:
+def test_queues_are_emptied_including_leased_messages(queueing: Queueing) -> None:
     """queues.md §24, 26."""
     queueing.publish(*range(1, 6))
     client = queueing.consumer(2)
@@ -89,7 +89,7 @@ def test_queues_are_emptied_whoever_holds_their_messages(queueing: Queueing) -> 
     assert bodies_of(client.receive_published(2)) == bodies(6, 7)
 
 
-def test_queues_strict_ones_keep_what_others_hold(queueing: Queueing) -> None:
+def test_queues_strict_ones_keep_messages_leased_to_others(queueing: Queueing) -> None:
     """queues.md §24, 27."""
     queueing.publish(*range(1, 6))
     client = queueing.consumer(2, "Qs")
@@ -103,7 +103,7 @@ def test_queues_strict_ones_keep_what_others_hold(queueing: Queueing) -> None:
 
 
 def test_queues_acknowledge_by_filter_in_all_that_an_expression_stands_for(queueing: Queueing) -> None:
-    """queues.md §8.1; what nothing matches succeeds as well."""
+    """queues.md §8.1; a filter that matches no message succeeds as well."""
     queueing.publish_bodies(keyed("a", "b"))
     client = queueing.client()
     assert delete(client, "/k = 'c'") == (2, 0, 0)
@@ -112,7 +112,7 @@ def test_queues_acknowledge_by_filter_in_all_that_an_expression_stands_for(queue
 
 
 def test_queues_acknowledge_by_filter_with_a_sequence(queueing: Queueing) -> None:
-    """queues.md §8.3: persisted comes, whether anything matched or not."""
+    """queues.md §8.3: `persisted` comes, whether a message matched or not."""
     queueing.publish_bodies(keyed("a", "b"))
     client = queueing.client()
     for sequence, key in enumerate("ac", 1):
@@ -123,7 +123,7 @@ def test_queues_acknowledge_by_filter_with_a_sequence(queueing: Queueing) -> Non
     assert queueing.waiting("Q", 1) == [keyed("a", "b")[1]]
 
 
-def test_queues_evaluate_filters_on_what_was_there_before(queueing: Queueing) -> None:
+def test_queues_evaluate_filters_on_earlier_messages(queueing: Queueing) -> None:
     """queues.md §9.1: the oldest message that matches, wherever it stands; two workers' filters at once."""
     published = keyed(*"abc" * 700)
     queueing.publish_bodies(published)
@@ -138,8 +138,8 @@ def test_queues_evaluate_filters_on_what_was_there_before(queueing: Queueing) ->
 
 
 def test_queues_tell_filters_the_underlying_topic(queueing: Queueing) -> None:
-    """queues.md §5.4: TOPIC_NAME() is the topic that was published to, not the queue's name; in subscriptions, queries
-    and acknowledgements.
+    """queues.md §5.4: TOPIC_NAME() is the topic of the publish, not the queue's name; in subscriptions, queries and
+    acknowledgements.
     """
     queueing.publish(1, 2, 3)
     consumer = queueing.client()
@@ -157,8 +157,8 @@ def test_queues_tell_filters_the_underlying_topic(queueing: Queueing) -> None:
     assert counts(client, "all") == (3, 3, 3)
 
 
-def test_queues_show_what_waits(queueing: Queueing) -> None:
-    """queues.md §24, 56: nothing is leased by that; what is leased is not shown."""
+def test_queues_show_waiting_messages(queueing: Queueing) -> None:
+    """queues.md §24, 56: a query leases no message, and shows no leased one."""
     queueing.publish(1, 2, 3)
     consumer = queueing.consumer(1)
     held = consumer.receive_published(1)
@@ -170,7 +170,7 @@ def test_queues_show_what_waits(queueing: Queueing) -> None:
     assert queueing.waiting("Q", 3) == bodies(1, 2, 3)
 
 
-def test_queues_show_pages_of_what_matches(queueing: Queueing) -> None:
+def test_queues_show_pages_of_matching_messages(queueing: Queueing) -> None:
     """queues.md §14.1, D-17: in the order of the log."""
     published = keyed(*"abcabca")
     queueing.publish_bodies(published)
@@ -185,7 +185,7 @@ def test_queues_show_pages_of_what_matches(queueing: Queueing) -> None:
 
 
 def test_queues_filters_may_ask_about_the_message(queueing: Queueing) -> None:
-    """queues.md §5.4: of a subscription, of a query and of an acknowledgement."""
+    """queues.md §5.4: in the filter of a subscription, of a query and of an acknowledgement."""
     queueing.publish_bodies(keyed("a", "b", "a"))
     client = queueing.client()
     client.subscribe("Q", "s", f="MESSAGE_SIZE() > 5 AND /k = 'b'", o="max_backlog=2")
@@ -198,8 +198,8 @@ def test_queues_filters_may_ask_about_the_message(queueing: Queueing) -> None:
     assert queueing.waiting("Q", 2) == keyed("a", "b", "a")[::2]
 
 
-def test_queues_what_no_filter_can_read_is_told(queueing: Queueing) -> None:
-    """It matches nothing that asks for its fields, and is named by its queue in the log."""
+def test_queues_a_message_that_no_filter_can_parse_is_logged(queueing: Queueing) -> None:
+    """It matches no filter on its fields; the log reports it with its topic."""
     queueing.publish_bodies([b"no json", *keyed("a")])
     client = queueing.client()
     client.subscribe("Q", "s", f="/k = 'a'", o="max_backlog=2")

@@ -52,8 +52,8 @@ def test_queues_of_each_kind_deliver(start_server: StartServer, peers: Peers, ki
 
 
 def test_queues_of_another_owner_are_refused(make_server: StartServer) -> None:
-    """queues.md §24, 23: nobody looks whether that instance exists. But without replication this one would hand out
-    what belongs to it, so it is not supported yet.
+    """queues.md §24, 23: the server does not check whether that instance exists. Without replication it would deliver
+    messages that belong to the other instance, so such queues are not supported yet.
     """
     queue = queue_xml("Q", "T", kind="GroupLocalQueue", InitialOwner="no-such-instance")
     said = make_server(**options(queue)).start_refused()
@@ -76,10 +76,8 @@ def test_queues_a_delta_subscription_gets_whole_messages(
     assert bodies_of(client.receive_published(2)) == published
 
 
-def test_queues_a_barrier_that_the_only_consumer_does_not_want(
-    start_server: StartServer, peers: Peers
-) -> None:
-    """queues.md §24, 60: it is waited for all the same."""
+def test_queues_a_barrier_that_matches_no_consumer(start_server: StartServer, peers: Peers) -> None:
+    """queues.md §24, 60: messages before it must be acknowledged nevertheless."""
     queue = queue_xml("Q", "T", BarrierExpression="/bar IS NOT NULL")
     queueing = Queueing(start_server(**options(queue)), peers)
     client = queueing.client()
@@ -105,8 +103,8 @@ def bookmark_of(client: RawClient, number: int) -> str:
 
 
 def test_queues_beyond_their_target_depth_wait(start_server: StartServer, peers: Peers) -> None:
-    """queues.md §13; §24, 62, but for what statistics say: what is beyond is neither shown, nor found by a filter, nor
-    delivered; an acknowledgement by bookmark is kept for it.
+    """queues.md §13; §24, 62, without the statistics: a message beyond the depth is neither shown, nor found by a
+    filter, nor delivered; an acknowledgement by bookmark is kept for it.
     """
     queueing = Queueing(start_server(**options(queue_xml("Q", "T", TargetQueueDepth=1000))), peers)
     queueing.publish(*range(1, 1501))
@@ -155,7 +153,7 @@ def test_queues_beyond_their_target_depth_wait(start_server: StartServer, peers:
     ],
 )
 def test_queues_a_start_is_refused(tmp_path: Path, kind: str, inner: str, reason: str) -> None:
-    """queues.md §24, 22: with what is wrong and where, and before anything is made."""
+    """queues.md §24, 22: the refusal names the error and its place, and comes before any file is made."""
     path = tmp_path / "config.xml"
     path.write_text(configuration(element("Q", inner, tag=kind)))
     refused = amps_server(path, cwd=tmp_path)

@@ -116,7 +116,7 @@ def guarded(start_server: StartServer, peers: Peers) -> Queueing:
 
 
 def refusal(client: RawClient, **header: str) -> object:
-    """The reason of a command's failure."""
+    """Return the reason of a command's failure."""
     answer = client.request(header)
     assert answer.failed
     return answer["reason"]
@@ -149,7 +149,7 @@ def test_queues_write_lets_publish_to_the_name(guarded: Queueing) -> None:
     subscriber.expect_silence()
 
 
-def test_queues_an_expression_leaves_out_what_is_not_permitted(guarded: Queueing) -> None:
+def test_queues_an_expression_leaves_out_topics_without_permission(guarded: Queueing) -> None:
     """queues.md §14.5."""
     reader = guarded.client("reader")
     reader.subscribe("^[QT]$", "s", o="max_backlog=10")

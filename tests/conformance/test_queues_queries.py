@@ -46,7 +46,7 @@ def bodies_shown(client: RawClient, **fields: Value) -> list[bytes]:
 def subscribe_with_query(
     client: RawClient, sub_id: str, *, command: str = "sow_and_subscribe", topic: str = "Q", **fields: Value
 ) -> tuple[Value, list[Record]]:
-    """What the `processed` acknowledgement grants, and the records that come after it."""
+    """Return the options that the `processed` acknowledgement grants, and the records that follow it."""
     cid = client.new_id()
     header: dict[str, Value] = {"c": command, "t": topic, "cid": cid, "sub_id": sub_id, "query_id": "q"}
     ack = client.request({**header, "a": "processed", **fields})
@@ -55,8 +55,8 @@ def subscribe_with_query(
     return ack.get("o"), records_of(client)
 
 
-def test_queues_show_what_waits_in_an_order(queueing: Queueing) -> None:
-    """queues.md §24, 56, as far as it is about orderby; sow.md D8. Equal ones stay as they came."""
+def test_queues_show_waiting_messages_in_an_order(queueing: Queueing) -> None:
+    """queues.md §24, 56, as far as it concerns orderby; sow.md D8. Equal ones keep the order of the log."""
     published = priced(("b", "9"), ("a", "10"), ("b", "null"), ("a", '"9"'), ("c", "9"))
     queueing.publish_bodies(published)
     client = queueing.client()
@@ -81,7 +81,7 @@ def test_queues_show_what_waits_in_an_order(queueing: Queueing) -> None:
 
 
 def test_queues_show_many_in_an_order(queueing: Queueing) -> None:
-    """protocol.md §9.4, D16: over all queues that an expression stands for, a frame has messages of one of them."""
+    """protocol.md §9.4, D16: over all queues that an expression matches; each frame has messages of one queue."""
     numbers = [number * 617 % 3001 for number in range(3001)]
     for topic, parity in (("T", 0), ("T2", 1)):
         queueing.publish_bodies([b'{"id":%d}' % number for number in numbers if number % 2 == parity], topic)
@@ -95,7 +95,7 @@ def test_queues_show_many_in_an_order(queueing: Queueing) -> None:
 
 
 def test_queues_show_keys_and_timestamps(queueing: Queueing) -> None:
-    """queues.md D-17, protocol.md §9.1: keys are those of messages that were shown; others are left out."""
+    """queues.md D-17, protocol.md §9.1: keys select messages that were shown before; unknown keys are ignored."""
     queueing.publish(*range(1, 5), x="abc")
     client = queueing.client()
     records = shown(client, o="timestamp", bs=3)
@@ -112,7 +112,7 @@ def test_queues_show_keys_and_timestamps(queueing: Queueing) -> None:
 
 @pytest.mark.parametrize("command", ["sow_and_subscribe", "sow_and_delta_subscribe"])
 def test_queues_are_queried_and_subscribed_to(queueing: Queueing, command: str) -> None:
-    """queues.md D-18: the query leases nothing; then messages come as to any consumer, and are to be acknowledged."""
+    """queues.md D-18: the query leases no message; then messages come as to any consumer, and must be acknowledged."""
     queueing.publish(1, 2, 3)
     client = queueing.client()
     granted, records = subscribe_with_query(
@@ -131,8 +131,8 @@ def test_queues_are_queried_and_subscribed_to(queueing: Queueing, command: str) 
     assert queueing.waiting("Q", 2) == bodies(3, 4)
 
 
-def test_queues_grant_with_a_query_what_they_grant_without(queueing: Queueing) -> None:
-    """queues.md §5.2: the smallest limit of the queues, 1 if nothing is asked for; pages are of the query."""
+def test_queues_grant_the_same_with_a_query_as_without(queueing: Queueing) -> None:
+    """queues.md §5.2: the smallest limit of the queues, 1 without a request; paging options apply to the query."""
     queueing.publish(1, 2, 3)
     client = queueing.client()
     granted, records = subscribe_with_query(client, "a", topic="^Q", o="max_backlog=9,top_n=1,skip_n=1")
@@ -163,7 +163,7 @@ def test_queues_send_acknowledgements_of_both_parts(queueing: Queueing) -> None:
 
 
 def test_queues_replace_a_subscription_by_one_with_a_query(queueing: Queueing) -> None:
-    """queues.md §5.5: what is held stays held, and is not shown; the backlog is that of the new one."""
+    """queues.md §5.5: leased messages stay leased, and are not shown; the backlog is that of the new subscription."""
     queueing.publish(1, 2, 3, 4)
     client = queueing.consumer(2)
     held = client.receive_published(2)
@@ -176,8 +176,8 @@ def test_queues_replace_a_subscription_by_one_with_a_query(queueing: Queueing) -
     quiet(client)
 
 
-def test_queues_refuse_with_a_query_what_they_refuse_without(queueing: Queueing) -> None:
-    """queues.md D-24; what is refused leaves no subscription behind."""
+def test_queues_refuse_the_same_with_a_query_as_without(queueing: Queueing) -> None:
+    """queues.md D-24; a refused command leaves no subscription behind."""
     client = queueing.client()
     for number, fields in enumerate(
         (
@@ -216,8 +216,10 @@ def test_queues_of_ordinary_topics_a_query_shows_nothing(queueing: Queueing) -> 
     assert topics == {"Q", "T"}
 
 
-def test_queues_refuse_to_put_in_order_what_is_too_much(queueing: Queueing) -> None:
-    """A query in an order holds what it shows, 64 MiB at most; a page of it is still possible, and so is no order."""
+def test_queues_refuse_to_order_too_much(queueing: Queueing) -> None:
+    """An ordered query holds its result, 64 MiB at most. A page of it is possible, and so is a query without an
+    order.
+    """
     count = 70
     queueing.publish_bodies(
         [b'{"id":%d,"text":"%s"}' % (number, b"x" * 1_000_000) for number in range(count)]

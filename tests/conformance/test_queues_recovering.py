@@ -1,4 +1,4 @@
-"""What a start makes of the queues, and which journals they hold: queues.md §17 and §24, 63, 64, 66."""
+"""The queues after a start, and the journals that they keep: queues.md §17 and §24, 63, 64, 66."""
 
 import contextlib
 import time
@@ -19,16 +19,16 @@ CACHE, ACK = "*.queue.cache", "*.queues.ack"
 
 
 def found(server: ServerProcess, *patterns: str) -> list[Path]:
-    """Files of the queues in the journal directory."""
+    """The files of the queues in the journal directory."""
     return [path for pattern in patterns for path in sorted(server.journal_directory.glob(pattern))]
 
 
 @pytest.mark.parametrize("file_backed", [None, "enabled"])
 @pytest.mark.parametrize("orderly", [True, False])
-def test_queues_come_back_from_what_is_there(
+def test_queues_recover_from_the_remaining_files(
     start_server: StartServer, peers: Peers, orderly: bool, file_backed: str | None
 ) -> None:
-    """queues.md §24, 63: after any end, and with any of their files gone."""
+    """queues.md §24, 63: after any end, and without any of their files."""
     queueing = Queueing(start_server(**options(queue_xml("Q", "T", FileBackedMetadata=file_backed))), peers)
     server = queueing.server
     queueing.publish(1, 2, 3, 4, 5)
@@ -49,7 +49,7 @@ def test_queues_come_back_from_what_is_there(
 
 
 def test_queues_come_back_although_a_file_is_damaged(start_server: StartServer, peers: Peers) -> None:
-    """queues.md §17: never a wrong queue, and the log says what was not used."""
+    """queues.md §17: the contents are right, and the log names the file that was not used."""
     queueing = Queueing(start_server(**options(queue_xml("Q", "T"))), peers)
     server = queueing.server
     queueing.publish(1, 2, 3)
@@ -66,14 +66,14 @@ def test_queues_come_back_although_a_file_is_damaged(start_server: StartServer, 
         assert queueing.waiting("Q", 2) == bodies(2, 3)
 
 
-def test_queues_keep_what_their_recovery_point_gave_them(start_server: StartServer, peers: Peers) -> None:
-    """queues.md §24, 64: `now` is the time of the first start; another RecoveryPoint begins anew."""
+def test_queues_keep_the_messages_of_their_recovery_point(start_server: StartServer, peers: Peers) -> None:
+    """queues.md §24, 64: `now` is the time of the first start; another RecoveryPoint starts again at that point."""
     now, epoch = queue_xml("Q", "T", RecoveryPoint="now"), queue_xml("Q", "T")
     server = start_server(**options())
     Queueing(server, peers).publish(1)
     queueing = Queueing(server.restart(**options(now)), peers)
     queueing.publish(2, 3)
-    server.kill_all()  # the first start has remembered where the queue begins
+    server.kill_all()  # the first start has stored where the queue begins
     assert Queueing(server.start(), peers).waiting("Q", 2) == bodies(2, 3)
     assert Queueing(server.restart(), peers).waiting("Q", 2) == bodies(2, 3)
     assert Queueing(server.restart(**options(epoch)), peers).waiting("Q", 3) == bodies(1, 2, 3)
@@ -85,8 +85,8 @@ def test_queues_keep_what_their_recovery_point_gave_them(start_server: StartServ
 
 @pytest.mark.parametrize("orderly", [True, False])
 def test_queues_lose_nothing_by_other_rules(start_server: StartServer, peers: Peers, orderly: bool) -> None:
-    """queues.md §17: what a filter excludes that was changed, or an underlying topic, comes back with the old one; but
-    for what was acknowledged meanwhile.
+    """queues.md §17: messages that a changed filter or underlying topic excludes come back with the old one, except
+    those acknowledged meanwhile.
     """
     server = start_server(**options(queue_xml("Q", "T")))
     Queueing(server, peers).publish(1, 2, 3, 4)
@@ -170,7 +170,7 @@ def runtime_disk(tmp_path: Path) -> Iterator[Path]:
 def test_queues_without_memory_refuse_messages(
     start_server: StartServer, peers: Peers, runtime_disk: Path
 ) -> None:
-    """A message that the queues have no room for is refused, not lost: the server stays, and takes it later."""
+    """A message without room in the queues is refused, not lost: the server stays, and accepts it later."""
     given = options(queue_xml("Q", "T", MaxPerSubscriptionBacklog=5000))
     server = start_server(environment={"AMPS_RUNTIME_DIRECTORY": str(runtime_disk)}, **given)
     queueing = Queueing(server, peers)
@@ -186,7 +186,7 @@ def test_queues_without_memory_refuse_messages(
     publisher.wait_for_close()
     wait_until(lambda: "messages for queues are refused" in server.log.text(), 20, server.excerpt)
     other = peers.logged_on(server)
-    other.publish("T/other", b"{}")  # what enters no queue is taken
+    other.publish("T/other", b"{}")  # a message that enters no queue is accepted
     other.flush("persisted")
     filler.unlink()
     resize(runtime_disk, "300m")

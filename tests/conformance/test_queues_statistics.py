@@ -1,6 +1,6 @@
-"""What a running server shows of its queues over HTTP, and what can be switched there (queues.md §18, §16.4).
+"""The state of queues that a running server shows over HTTP, and the switches there (queues.md §18, §16.4).
 
-Ages are let pass, never measured: what a test waits for is that they move.
+The tests never measure ages. They only wait until an age changes.
 """
 
 import json
@@ -76,7 +76,7 @@ class Observed(Queueing):
         return dict(json.loads(self.text(f"instance/queues/{queue}!json/details")))
 
     def wait_for(self, queue: str = "Q", **expected: str) -> None:
-        """Until metrics have these values."""
+        """Wait until the metrics have these values."""
         wait_until(
             lambda: self.metrics(queue).items() >= expected.items(),
             WAIT_S,
@@ -84,7 +84,7 @@ class Observed(Queueing):
         )
 
     def wait_for_age(self, name: str, queue: str = "Q") -> None:
-        """Until an age is a second or more."""
+        """Wait until an age is a second or more."""
         wait_until(lambda: int(self.metrics(queue)[name]) >= 1, WAIT_S, f"{name} does not move")
 
 
@@ -124,7 +124,9 @@ def test_queues_67_metrics(start: Start) -> None:
 
 
 def test_queues_67_details(start: Start) -> None:
-    """queues.md §24, 67; operations.md §13, 39: who has what, at once, by client name, only while it is leased."""
+    """queues.md §24, 67; operations.md §13, 39: the holder of each message by client name, at once, while it is
+    leased.
+    """
     observed = start(queue_xml("Q", "T"))
     observed.publish(1, 2, 3)
     details = observed.details()
@@ -202,7 +204,7 @@ def test_queues_depth_backlog_and_ages(start: Start) -> None:
 
 
 def test_queues_backlog_of_subscriptions(start: Start) -> None:
-    """operations.md §5.7: what is leased on each subscription, over all of its queues."""
+    """operations.md §5.7: the leased messages of each subscription, over all of its queues."""
     observed = start(queue_xml("Q", "T"), queue_xml("Q2", "T"))
 
     def backlogs() -> dict[str, str]:
@@ -220,7 +222,7 @@ def test_queues_backlog_of_subscriptions(start: Start) -> None:
     wait_until(lambda: backlogs() == {"both": "3"}, WAIT_S, lambda: f"backlogs {backlogs()}")
 
 
-def test_queues_backlog_of_what_is_delivered_at_most_once(start: Start) -> None:
+def test_queues_backlog_of_messages_delivered_at_most_once(start: Start) -> None:
     """queues.md §18, §5.3: it has left the queue, and counts until it is acknowledged."""
     observed = start(queue_xml("Q", "T", Semantics="at-most-once"))
     observed.publish(1, 2, 3)
@@ -281,7 +283,9 @@ def test_queues_as_sow(start: Start) -> None:
 
 
 def test_queues_proxied_transfer(start: Start) -> None:
-    """queues.md §16.4, §18: disabled at first; it cannot be enabled, since there is nobody to take messages from."""
+    """queues.md §16.4, §18: disabled at first; it cannot be enabled, since there is no instance to transfer messages
+    from.
+    """
     observed = start(queue_xml("Q", "T"))
     assert observed.metrics()["proxied_transfer"] == "disabled"
     refusal = get(observed.port, "/amps/administrator/queues/Q!json/enable_proxied_transfer")
@@ -292,7 +296,7 @@ def test_queues_proxied_transfer(start: Start) -> None:
 
 
 def test_queues_filters_and_priorities_in_details(start: Start) -> None:
-    """queues.md §18: the cursors of different filters, the priorities that there are."""
+    """queues.md §18: the cursors of different filters, and the priorities in the queue."""
     observed = start(queue_xml("Q", "T", Priority="/p"))
     observed.publish_bodies([b'{"p":1,"k":"a"}', b'{"p":5,"k":"b"}', b'{"p":5,"k":"b"}', b'{"k":"b"}'])
     consumer = observed.client()

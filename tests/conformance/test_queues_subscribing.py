@@ -89,7 +89,7 @@ def test_queues_one_subscription_to_several_has_one_backlog(queueing: Queueing) 
     assert sorted(bodies_of(seen)) == bodies(1, 2, 3, 4, 5, 6)
 
 
-def test_queues_backlog_zero_and_what_is_no_backlog(queueing: Queueing) -> None:
+def test_queues_backlog_zero_and_invalid_backlogs(queueing: Queueing) -> None:
     """queues.md §24, 6."""
     client = queueing.client()
     assert client.subscribe("Q", "s", o="max_backlog=0")["o"] == "max_backlog=0"
@@ -99,7 +99,7 @@ def test_queues_backlog_zero_and_what_is_no_backlog(queueing: Queueing) -> None:
         assert client.try_subscribe("Q", "other", o=f"max_backlog={wrong}").failed
 
 
-def test_queues_the_underlying_topic_is_as_ever(queueing: Queueing) -> None:
+def test_queues_the_underlying_topic_is_unchanged(queueing: Queueing) -> None:
     """queues.md §24, 7."""
     subscriber = queueing.client()
     subscriber.subscribe("T", "t")
@@ -164,7 +164,7 @@ def test_queues_a_replaced_backlog_lets_nothing_through_until_it_has_room(queuei
     quiet(client)
 
 
-def test_queues_a_replaced_topic_keeps_what_is_held(queueing: Queueing) -> None:
+def test_queues_a_replaced_topic_keeps_leased_messages(queueing: Queueing) -> None:
     """queues.md §24, 13."""
     queueing.publish(*range(1, 11))
     client = queueing.consumer(10)

@@ -1,4 +1,4 @@
-"""What is recorded: transaction_log.md §2 and the behaviours 27 to 29, 33 of §22."""
+"""The choice of recorded messages: transaction_log.md §2 and the behaviours 27 to 29, 33 of §22."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def test_transaction_log_27_recording_starts_with_the_configuration(
 
 
 def test_transaction_log_27_a_topic_no_longer_recorded(start_server: StartServer, peers: Peers) -> None:
-    """transaction_log.md §7.3: not covered any more means an error, whatever old journals hold."""
+    """transaction_log.md §7.3: a topic that is no longer configured gives an error, whatever old journals hold."""
     server = start_server(log_topics=("t1", "t2"))
     peers.logged_on(server).publish_persisted("t2", [b"1"], 1)
     server.restart(log_topics=("t1",))
@@ -148,8 +148,8 @@ FILTERED = "".join(
 )
 
 
-def test_transaction_log_filter_decides_what_is_recorded(start_server: StartServer, peers: Peers) -> None:
-    """transaction_log.md §20 1: what does not match is delivered live, and to nobody by bookmark."""
+def test_transaction_log_filter_selects_recorded_messages(start_server: StartServer, peers: Peers) -> None:
+    """transaction_log.md §20 1: a message that does not match is delivered live, but to no bookmark subscription."""
     server = start_server(log_topics=(), journal_xml=FILTERED)
     publisher = peers.logged_on(server)
     live = peers.logged_on(server)
@@ -184,7 +184,7 @@ def test_transaction_log_filter_decides_what_is_recorded(start_server: StartServ
 def test_transaction_log_filters_of_several_topics_are_alternatives(
     start_server: StartServer, peers: Peers
 ) -> None:
-    """transaction_log.md §20 1: a message is recorded if any Topic element takes it."""
+    """transaction_log.md §20 1: a message is recorded if any Topic element selects it."""
     server = start_server(log_topics=(), journal_xml=FILTERED)
     keeper = peers.logged_on(server, name="keeper 1")
     other = peers.logged_on(server, name="other")
@@ -201,7 +201,7 @@ def test_transaction_log_filters_of_several_topics_are_alternatives(
 
 
 def test_transaction_log_large_messages_are_filtered_too(start_server: StartServer, peers: Peers) -> None:
-    """transaction_log.md §20 1: they take another way to the core."""
+    """transaction_log.md §20 1: large messages reach the core through spill files."""
     server = start_server(log_topics=(), journal_xml=FILTERED, journal_size="100MB")
     client = peers.logged_on(server)
     client.subscribe("F/a", "s", o="bookmark")

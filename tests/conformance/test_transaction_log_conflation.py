@@ -18,8 +18,8 @@ BY_KEY = "conflation_key=[/k]"
 def test_transaction_log_43_one_message_for_many(
     publisher: RawClient, subscriber: RawClient, recorded_topic: str
 ) -> None:
-    """transaction_log.md §22 43: the newest, with bookmark and time of the first; keys by themselves, in the order of
-    their first messages.
+    """transaction_log.md §22 43: the newest, with bookmark and time of the first; each key by itself, in the order of
+    the keys' first messages.
     """
     messages = [body(key, number) for number in range(3) for key in ("a", "b")]
     publisher.publish_persisted(recorded_topic, messages, 1)
@@ -55,11 +55,11 @@ def test_transaction_log_44_time_is_that_of_the_messages(
     assert bodies_of(subscriber.receive_published(7)) == [body("k", number) for number in range(1, 8)]
 
 
-def test_transaction_log_43_who_resumes_loses_nothing(
+def test_transaction_log_43_a_resuming_subscriber_loses_nothing(
     peers: Peers, logged_server: ServerProcess, publisher: RawClient, recorded_topic: str
 ) -> None:
-    """transaction_log.md §11: resuming after any delivered bookmark shows every key's last message again or anew; also
-    from `persisted` acknowledgements, which are never ahead of what is held.
+    """transaction_log.md §11: resuming after any delivered bookmark shows every key's last message, some of them a
+    second time. The same holds for `persisted` acknowledgements, which are never ahead of held messages.
     """
     messages = [body(n % 7, n) for n in range(500)]
     publisher.publish_persisted(recorded_topic, messages, 1)
@@ -108,10 +108,10 @@ def test_transaction_log_43_new_messages_are_conflated_by_the_clock(
     assert subscriber.receive().is_ack("completed")
 
 
-def test_transaction_log_43_what_makes_a_key(
+def test_transaction_log_43_fields_that_make_a_key(
     publisher: RawClient, subscriber: RawClient, recorded_topic: str
 ) -> None:
-    """transaction_log.md §11: several fields, their text; missing ones are alike; what cannot be read is delivered."""
+    """transaction_log.md §11: several fields, by text; missing ones are equal; an unreadable message is delivered."""
     messages = [
         b'{"k":1,"l":"x"}', b'{"k":"1","l":"x","new":1}', b'{"l":"1","k":"x"}', b'{"k":1}', b'{"k":1,"l":null}',
         b"no json", b"{}", b'{"k":[1,"2"],"l":2}', b'{"k":[1,"2"],"l":2,"new":1}', b'{"k":["1,2"],"l":2}',
@@ -140,7 +140,7 @@ def test_transaction_log_43_what_makes_a_key(
 def test_transaction_log_43_large_messages_are_held_too(
     publisher: RawClient, subscriber: RawClient, recorded_topic: str
 ) -> None:
-    """Payloads that are sent from the file when they are not held."""
+    """Such payloads are sent from the file if they are not held."""
     messages = [b'{"k":%d,"pad":"%s"}' % (n % 2, b"%d" % n * 50_000) for n in range(6)]
     publisher.publish_persisted(recorded_topic, messages, 1)
     subscriber.send({"c": "subscribe", "t": recorded_topic, "bm": "[0:0|1|]", "sub_id": "range", "a": "completed",

@@ -1,8 +1,8 @@
-"""What may be said before `fdatasync` has returned, and what not: transaction_log.md §2, §20 36.
+"""Answers that must wait for `fdatasync`, and answers that need not: transaction_log.md §2, §20 36.
 
-The server's syncs are held up, so that messages are written but not durable. Whatever rests on durability must
-then wait, and whatever does not must go on. That something waits is seen by watching for a moment: a slow
-machine can only make these tests too kind, never fail.
+The server's syncs are held up, so that messages are written but not durable. Answers and deliveries that promise
+durability must then wait; all others must go on. To see that one waits, a test watches for a moment: on a slow
+machine these tests can miss an error, but never fail wrongly.
 """
 
 import pytest
@@ -27,7 +27,7 @@ def slow_disk(start_module_server: StartServer, syncs: HeldSyncs) -> ServerProce
 
 @pytest.fixture
 def watcher(peers: Peers, slow_disk: ServerProcess, unique: str) -> RawClient:
-    """An ordinary subscriber: what it gets is written."""
+    """An ordinary subscriber: a message that it receives is written."""
     watcher = peers.logged_on(slow_disk)
     watcher.subscribe(f"t/{unique}", "w")
     return watcher
@@ -52,7 +52,7 @@ def test_transaction_log_36_persisted_waits_for_the_sync(
 def test_transaction_log_36_an_ack_of_its_own_waits_for_the_sync(
     peers: Peers, slow_disk: ServerProcess, syncs: HeldSyncs, watcher: RawClient, unique: str
 ) -> None:
-    """protocol.md §5.3 D9: publishes without a number. A topic that is not recorded waits for nothing."""
+    """protocol.md §5.3 D9: publishes without a number. A topic that is not recorded does not wait."""
     publisher = publisher_of(peers, slow_disk)
     with syncs.held():
         publisher.publish(f"t/{unique}", b"x", cid="recorded", a="persisted")
@@ -66,7 +66,7 @@ def test_transaction_log_36_an_ack_of_its_own_waits_for_the_sync(
 def test_transaction_log_36_a_persisted_flush_waits_for_the_sync(
     peers: Peers, slow_disk: ServerProcess, syncs: HeldSyncs, watcher: RawClient, unique: str
 ) -> None:
-    """protocol.md §14: while `completed` does not."""
+    """protocol.md §14: `completed` does not wait."""
     publisher = publisher_of(peers, slow_disk)
     with syncs.held():
         publisher.publish(f"t/{unique}", b"x", s=1)
@@ -77,10 +77,10 @@ def test_transaction_log_36_a_persisted_flush_waits_for_the_sync(
     assert publisher.receive().is_ack("persisted", "f")
 
 
-def test_transaction_log_13_the_logon_ack_promises_only_what_is_durable(
+def test_transaction_log_13_the_logon_ack_promises_only_durable_messages(
     peers: Peers, slow_disk: ServerProcess, syncs: HeldSyncs, watcher: RawClient, unique: str
 ) -> None:
-    """protocol.md §6: its sequence is what a publisher may forget, like that of a persisted ack."""
+    """protocol.md §6: a publisher may forget messages up to its sequence, as after a persisted ack."""
     publisher = peers.logged_on(slow_disk, name=unique)
     successor = peers.open(slow_disk)
     with syncs.held():
@@ -95,7 +95,7 @@ def test_transaction_log_13_the_logon_ack_promises_only_what_is_durable(
 def test_transaction_log_8_3_a_bookmark_subscription_gets_durable_messages_only(
     peers: Peers, slow_disk: ServerProcess, syncs: HeldSyncs, watcher: RawClient, unique: str, caught_up: bool
 ) -> None:
-    """transaction_log.md §8: what was delivered with a bookmark must be there after a crash; `live` waives that."""
+    """transaction_log.md §8: a message delivered with a bookmark must be there after a crash; `live` waives that."""
     publisher = publisher_of(peers, slow_disk)
     durable, live = peers.logged_on(slow_disk), peers.logged_on(slow_disk)
     publisher.publish_persisted(f"t/{unique}", [b"old"], 1)
@@ -121,7 +121,7 @@ def test_transaction_log_8_3_a_bookmark_subscription_gets_durable_messages_only(
 def test_transaction_log_4_a_subscription_joins_others_that_are_behind(
     peers: Peers, start_server: StartServer, syncs: HeldSyncs
 ) -> None:
-    """transaction_log.md §8: entered at the end of much that becomes durable at once, it gets nothing of that.
+    """transaction_log.md §8: entered behind many messages that become durable at once, it receives none of them.
 
     Another subscription has caught up before; the two are served together from then on.
     """
@@ -147,10 +147,10 @@ def test_transaction_log_4_a_subscription_joins_others_that_are_behind(
     assert other.receive().body == b"other"
 
 
-def test_protocol_29_a_replacement_comes_after_what_was_published_before_it(
+def test_protocol_29_a_replacement_takes_effect_after_earlier_publishes(
     peers: Peers, slow_disk: ServerProcess, syncs: HeldSyncs, watcher: RawClient, unique: str
 ) -> None:
-    """protocol.md §8.2, §21 29: also when that is not durable yet, and so not delivered by bookmark."""
+    """protocol.md §8.2, §21 29: also when earlier messages are not durable yet, and so not delivered by bookmark."""
     publisher, subscriber = publisher_of(peers, slow_disk), peers.logged_on(slow_disk)
     old, new = f"t/{unique}", f"t/{unique}/new"
     publisher.publish(old, b"1")

@@ -1,7 +1,7 @@
 """Journal files: transaction_log.md §2, §3, §12, §13.3 and the behaviours 54, 55, 63 of §22.
 
-Damage is done without knowing the record layout: a message's body is searched in the file and one byte of it
-is changed.
+Damage is done without knowing the record layout: the test searches a message's body in the file and changes one byte
+of it.
 """
 
 import os
@@ -20,7 +20,7 @@ JOURNAL_BYTES = 10 * 2**20
 TOPICS = ("t1",)
 
 RECORD_HEAD_BYTES_MAX = 200
-"""Of a record, before its payload."""
+"""The largest number of bytes of a record before its payload."""
 
 
 def fill(client: RawClient, first: int, count: int, padding_bytes: int = 10_000) -> list[bytes]:
@@ -33,13 +33,13 @@ def fill(client: RawClient, first: int, count: int, padding_bytes: int = 10_000)
 
 
 def names_offset(said: str, payload_offset: int) -> bool:
-    """Whether a text names the offset of the record whose payload is there."""
+    """True if a text names the offset of the record with the payload at `payload_offset`."""
     named = [int(number) for number in re.findall(r"offset (\d+)", said)]
     return any(payload_offset - RECORD_HEAD_BYTES_MAX <= number <= payload_offset for number in named)
 
 
 def replayed(peers: Peers, server: ServerProcess, start: str = "0") -> list[bytes]:
-    """Everything on `t1` after a bookmark."""
+    """Replay `t1` from a bookmark and return all bodies."""
     client = peers.logged_on(server)
     client.send({"c": "subscribe", "t": "t1", "bm": start, "sub_id": "r", "a": "processed,completed"})
     assert client.receive().succeeded
@@ -60,12 +60,12 @@ def change_byte(path: Path, offset: int) -> None:
 
 
 def numbers_in(journal: Path) -> list[int]:
-    """Which of the numbered bodies a journal holds."""
+    """The numbers of the numbered bodies that a journal holds."""
     return [int(number) for number in re.findall(rb'\{"n": (\d+), ', journal.read_bytes())]
 
 
 def locate(server: ServerProcess, body: bytes) -> tuple[Path, int]:
-    """The journal and offset where a message's body is stored."""
+    """Return the journal and the offset where a message's body is stored."""
     for path in server.journals():
         offset = path.read_bytes().find(body)
         if offset >= 0:
@@ -224,7 +224,7 @@ def test_transaction_log_3_bookmarks_are_found_in_every_journal(
 def test_transaction_log_2_flush_interval_changes_no_promise(
     start_server: StartServer, peers: Peers, interval: str | None
 ) -> None:
-    """transaction_log.md §2: acks, flushes and bookmark subscribers get theirs whatever the interval."""
+    """transaction_log.md §2: acks, flushes and bookmark subscribers keep their guarantees whatever the interval."""
     server = start_server(log_topics=TOPICS, flush_interval=interval)
     publisher, subscriber = peers.logged_on(server), peers.logged_on(server)
     subscriber.subscribe("t1", "s", bm="0")
@@ -244,7 +244,7 @@ def test_transaction_log_2_flush_interval_changes_no_promise(
 def test_transaction_log_20_28_a_message_larger_than_a_journal(
     start_server: StartServer, peers: Peers
 ) -> None:
-    """transaction_log.md §20 28: gets a journal of its size; the ones around it keep theirs."""
+    """transaction_log.md §20 28: it gets a journal of its size; the journals around it keep theirs."""
     server = start_server(log_topics=TOPICS)
     publisher = peers.logged_on(server)
     large = os.urandom(2**20) * 15
@@ -262,7 +262,7 @@ def test_transaction_log_20_28_a_message_larger_than_a_journal(
 def test_transaction_log_20_28_a_message_that_just_fits_or_just_does_not(
     start_server: StartServer, peers: Peers
 ) -> None:
-    """transaction_log.md §20 28: with all that a journal needs besides the message."""
+    """transaction_log.md §20 28: with all other bytes that a journal needs besides the message."""
     server = start_server(log_topics=TOPICS)
     publisher = peers.logged_on(server)
     large = bytes(JOURNAL_BYTES)
@@ -277,7 +277,7 @@ def test_transaction_log_20_28_a_message_that_just_fits_or_just_does_not(
 def test_transaction_log_20_33_damage_before_the_tail_prevents_the_start(
     start_server: StartServer, peers: Peers, record: str
 ) -> None:
-    """transaction_log.md §20 33: in the only journal; names file, offset and tool, and changes nothing."""
+    """transaction_log.md §20 33: in the only journal; the refusal names file, offset and tool, and changes nothing."""
     server = start_server(log_topics=TOPICS)
     bodies = fill(peers.logged_on(server), 1, 100, padding_bytes=100)
     server.kill_all()
@@ -299,8 +299,8 @@ def test_transaction_log_20_33_damage_in_an_older_journal_is_never_skipped(
 ) -> None:
     """transaction_log.md §20 33: full journals are checked when they are read, not at each start.
 
-    A replay ends at the damage: all before it, nothing after it, a critical record, the connection closed.
-    Replays that don't pass the damage work.
+    A replay delivers all messages before the damage and none after it; then a critical record is logged and the
+    connection is closed. Replays that don't pass the damage work.
     """
     server = start_server(log_topics=TOPICS)
     bodies = fill(peers.logged_on(server), 1, 2500)
@@ -329,7 +329,7 @@ def test_transaction_log_20_33_damage_in_an_older_journal_is_never_skipped(
 def test_transaction_log_20_33_a_cut_off_older_journal_prevents_the_start(
     start_server: StartServer, peers: Peers
 ) -> None:
-    """transaction_log.md §20 33: a file that is shorter than it was, or not a journal any more."""
+    """transaction_log.md §20 33: a file that is shorter than it was, or that is no longer a journal."""
     server = start_server(log_topics=TOPICS)
     bodies = fill(peers.logged_on(server), 1, 2500)
     server.stop()
@@ -348,7 +348,7 @@ def test_transaction_log_20_33_a_cut_off_older_journal_prevents_the_start(
 def test_transaction_log_20_33_a_torn_tail_is_cut_off_and_logged(
     start_server: StartServer, peers: Peers, rest: str
 ) -> None:
-    """transaction_log.md §20 33: the image of a crash in the middle of a write that nobody was told about.
+    """transaction_log.md §20 33: the state after a crash in the middle of a write that was never acknowledged.
 
     Everything before the cut is there, the log goes on from there, and the cut is in the event log.
     """
@@ -456,7 +456,7 @@ def test_transaction_log_63_index_files_are_made_again(start_server: StartServer
 def test_transaction_log_63_rubbish_in_index_files_is_noticed(
     start_server: StartServer, peers: Peers
 ) -> None:
-    """transaction_log.md §3: an index saves work; a damaged one never changes what is replayed."""
+    """transaction_log.md §3: an index only saves work; a damaged one never changes the result of a replay."""
     server = start_server(log_topics=TOPICS)
     bodies = fill(peers.logged_on(server), 1, 2500)
     server.stop()

@@ -1,6 +1,7 @@
-"""Managing journals of a running server: transaction_log.md §12, §13 and the behaviours 56, 57, 59, 60, 63, 64 of §22.
+"""Management of a running server's journals: transaction_log.md §12, §13 and behaviours 56, 57, 59, 60, 63, 64 of
+§22.
 
-Behaviours of actions are tested by actions; what requests may hold that actions make, by requests.
+The options of actions are tested with the actions, and the contents of requests with the requests.
 """
 
 import subprocess
@@ -56,7 +57,7 @@ def files(directory: Path) -> list[str]:
 
 
 def wait_for(server: ServerProcess, condition: Callable[[dict[str, Any]], bool], count: int) -> None:
-    """Until so many full journals are as they shall be."""
+    """Wait until that number of full journals fulfils the condition."""
     wait_until(
         lambda: sum(bool(row["full"] and condition(row)) for row in listed(server)) == count,
         20,
@@ -69,13 +70,13 @@ def bookmark_inside(peers: Peers, server: ServerProcess, bodies: list[bytes], pl
     reader.subscribe("t1", "s", bm="0")
     messages = reader.receive_published(place + 1, timeout_s=30)
     assert bodies_of(messages) == bodies[: place + 1]
-    reader.close()  # it would wait there, and need the journal
+    reader.close()  # an open reader would stay at that place, and need the journal
     return str(messages[-1]["bm"])
 
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """For the administration interface."""
+    """A port for the administration interface."""
     reserved = reserve_port()
     yield reserved
     release_port(reserved)
@@ -98,17 +99,17 @@ class Acting:
         )
 
     def act(self, name: str, age: str = "1s") -> int:
-        """Run an action once. Returns how often it found journals that are so old; what it does goes on after that."""
+        """Run an action once, and return how often it found journals of that age. Its work continues after that."""
         log = self.server.log
         ran = len(log.find("19-0003"))
         chose = len(log.find("29-0004"))
         answer = get(self._port, f"/amps/administrator/actions/{name}?AGE={age}")
         assert answer.status == 200, answer.body
-        log.wait_for("19-0003", count=ran + 1)  # which comes after what the action says
+        log.wait_for("19-0003", count=ran + 1)  # it is logged after the records of the action
         return len(log.find("29-0004")) - chose
 
     def act_until(self, name: str, done: Callable[[], bool]) -> None:
-        """Run an action until all full journals are of its age, and are as they shall be."""
+        """Run an action until all full journals are old enough and `done` returns True."""
 
         def looked() -> bool:
             self.act(name)
@@ -118,7 +119,7 @@ class Acting:
         wait_until(looked, 30, lambda: f"{self.files()} {self.archived()}\n{self.server.excerpt()}")
 
     def files(self) -> list[str]:
-        """Of the journal directory, without spares."""
+        """The files of the journal directory, without spares."""
         return [name for name in files(self.server.journal_directory) if name < "L1.0000000003"]
 
     def archived(self) -> list[str]:
@@ -130,7 +131,7 @@ COMPRESSED = [f"{name}.gz" for name in PLAIN]
 
 
 def test_transaction_log_56_the_compress_action(start_server: StartServer, peers: Peers, port: int) -> None:
-    """transaction_log.md §22 56, first half: full journals become `.journal.gz`, the log stays what it is."""
+    """transaction_log.md §22 56, first half: full journals become `.journal.gz`, the log keeps its contents."""
     acting = Acting(start_server, port)
     server = acting.server
     bodies = fill(peers.logged_on(server), 1, MESSAGES)
@@ -180,7 +181,9 @@ def test_transaction_log_56_the_archive_action(
 def test_transaction_log_56_a_replay_goes_on_while_its_journals_are_compressed_and_archived(
     start_server: StartServer, peers: Peers, port: int
 ) -> None:
-    """transaction_log.md §13.2: allowed; the reader bears that files move, with little memory for their content."""
+    """transaction_log.md §13.2: allowed; the reader continues after files were moved, and needs little memory for
+    them.
+    """
     limit = "<CompressedJournalCacheMemoryLimit>1MB</CompressedJournalCacheMemoryLimit>"
     acting = Acting(start_server, port, ARCHIVE + limit)
     bodies = fill(peers.logged_on(acting.server), 1, MESSAGES)
@@ -210,7 +213,7 @@ def test_transaction_log_57_the_remove_action(start_server: StartServer, peers: 
         rest = replayed(peers, server)
         assert 0 < len(rest) < 700
         assert rest == bodies[-len(rest) :]
-        assert replayed(peers, server, inside) == []  # as an unknown bookmark: from now on
+        assert replayed(peers, server, inside) == []  # as with an unknown bookmark: from now on
         refused = peers.logged_on(server)
         ack = refused.try_subscribe("t1", "r", bm=inside, o="bookmark_not_found=fail")
         assert (ack["status"], ack.reason) == ("failure", "invalid bookmark")
@@ -233,8 +236,8 @@ def test_transaction_log_57_the_remove_action(start_server: StartServer, peers: 
 def test_transaction_log_59_a_journal_stays_while_a_replay_reads_it(
     start_server: StartServer, peers: Peers, port: int, options: str, count: int
 ) -> None:
-    """transaction_log.md §22 59: the file stays until the replay leaves it, and the replay is complete. Slow is a
-    replay at a rate, here of a part of the first journal, and one whose client does not read.
+    """transaction_log.md §22 59: the file stays until the replay leaves it, and the replay is complete. The slow
+    replays are one at a rate, here of a part of the first journal, and one whose client does not read.
     """
     acting = Acting(start_server, port)
     server = acting.server
@@ -251,7 +254,7 @@ def test_transaction_log_59_a_journal_stays_while_a_replay_reads_it(
 def test_transaction_log_60_requests_are_checked(
     start_managed: Callable[..., ServerProcess], peers: Peers
 ) -> None:
-    """transaction_log.md §22 60, §20 30: full journals only; what makes no sense is an error and changes nothing."""
+    """transaction_log.md §22 60, §20 30: full journals only; an invalid request is an error and changes nothing."""
     server = start_managed("")
     fill(peers.logged_on(server), 1, 10)
     before = files(server.journal_directory)
@@ -325,7 +328,7 @@ def test_transaction_log_64_publishers_that_stay_away_are_forgotten_at_a_start(
 def test_transaction_log_13_journals_of_a_stopped_instance_are_managed_from_the_command_line(
     start_managed: Callable[..., ServerProcess], peers: Peers
 ) -> None:
-    """transaction_log.md §13, §13.3: not beside a server; looking is always allowed."""
+    """transaction_log.md §13, §13.3: changes are refused while a server runs; listing is always allowed."""
     server = start_managed()
     bodies = fill(peers.logged_on(server), 1, MESSAGES)
     journal, archive = str(server.journal_directory), str(server.directory / "archive")

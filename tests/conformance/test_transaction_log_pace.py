@@ -1,6 +1,6 @@
 """Rates of replays: transaction_log.md §8, §20 21 and 22, §22 35 to 37.
 
-A machine may be slow, never too fast: only what must not come earlier is measured closely.
+A machine may be slow, but never too fast: the tests only measure closely that messages do not come too early.
 """
 
 import datetime
@@ -15,7 +15,9 @@ from tests.support.peers import Peers
 from tests.support.server import ServerProcess, StartServer
 
 KILOBYTES = [b"%01000d" % number for number in range(200)]
-"""Messages of which 100 pass in the time of 100,000 bytes, so that one kind of rate is told by the other."""
+"""Messages of a size at which 100 messages take as long as 100,000 bytes, so that the kinds of rates can
+be compared.
+"""
 
 
 def numbers(count: int, start: int = 1) -> list[bytes]:
@@ -23,7 +25,7 @@ def numbers(count: int, start: int = 1) -> list[bytes]:
 
 
 def arrivals(subscriber: RawClient, count: int) -> tuple[list[bytes], list[float]]:
-    """Bodies, and seconds since the first arrived."""
+    """Return the bodies, and the seconds since the first arrived."""
     bodies, times_s = [], []
     for _ in range(count):
         message = subscriber.receive(30)
@@ -35,8 +37,10 @@ def arrivals(subscriber: RawClient, count: int) -> tuple[list[bytes], list[float
 def race(
     subscriber: RawClient, topic: str, options: Mapping[str, str], count: int
 ) -> tuple[dict[str, list[tuple[bytes, float]]], list[str]]:
-    """Replays of so many messages that begin together. By the name of each, bodies and when they came (s); and the
-    names in the order in which the replays ended. That one is not too slow is told by those that are slower.
+    """Run replays of `count` messages that begin together.
+
+    Return the bodies and arrival times (s) of each replay by name, and the names in the order in which the replays
+    ended. The slower replays show that a replay is not too slow.
     """
     for name, option in options.items():
         subscriber.subscribe(topic, name, bm="0", o=option)
@@ -58,7 +62,7 @@ def took_s(came: list[tuple[bytes, float]]) -> float:
 def test_transaction_log_35_messages_per_second(
     publisher: RawClient, subscriber: RawClient, recorded_topic: str
 ) -> None:
-    """transaction_log.md §22 35, protocol.md §21 61: also for what comes after the replay."""
+    """transaction_log.md §22 35, protocol.md §21 61: also for messages after the replay."""
     publisher.publish_persisted(recorded_topic, KILOBYTES, 1)
     came, ended = race(subscriber, recorded_topic, {"60KB": "rate=60KB", "100": "rate=100"}, 200)
     assert ended == ["100", "60KB"]
@@ -93,14 +97,14 @@ SPEEDS = {
     "2X": ("rate=2X", 0.85),
     "fast": ("rate=1000000X", 0.0),
 }
-"""By a name, slowest first: options, and how long messages must take that were published in 1.8 s, at least (s)."""
+"""By name, slowest first: the options, and the least time (s) for messages that were published in 1.8 s."""
 TWICE = {"cut gaps", "uncut gaps", "2X"}
 BETWEEN = {"after .5x": 2.5, "before .5x": 1.5, "before 1X": 0.75, "before 2X": 0.25}
-"""By a name: how long a replay at a rate in messages takes, in original durations."""
+"""By name: the duration of a replay at a rate in messages per second, in original durations."""
 
 
 def recorded_s(subscriber: RawClient, topic: str, count: int) -> float:
-    """How long the publishing of so many messages took, by the times that the log has of them."""
+    """How long the publishing of that many messages took, by their timestamps in the log."""
     subscriber.subscribe(topic, "times", bm="0", o="timestamp")
     first, *_, last = (
         datetime.datetime.strptime(str(message["ts"]), "%Y%m%dT%H%M%S.%fZ")
@@ -113,11 +117,12 @@ def recorded_s(subscriber: RawClient, topic: str, count: int) -> float:
 def test_transaction_log_36_multiples_of_the_original_speed(
     publisher: RawClient, subscriber: RawClient, recorded_topic: str
 ) -> None:
-    """transaction_log.md §22 36 and 37: gaps of 0.6 s; the end of what was recorded is the end of pacing.
+    """transaction_log.md §22 36 and 37: gaps of 0.6 s; pacing ends with the recorded messages.
 
-    No replay may be faster than its speed. That none is slower is told by the others, which have the same machine: they
-    begin together, and end in the order of their speeds. Rates in messages per second, which know of
-    no original speed, end between them, so that not all speeds may be half of what they say.
+    No replay may be faster than its speed. The other replays, on the same machine, show that none is slower: all
+    begin together, and end in the order of their speeds. Rates in messages per second do not depend on the original
+    speed. Such replays end between the others, so that a common error of all speeds, such as a factor of two, is
+    found.
     """
     for number in range(1, 5):
         publisher.publish_persisted(recorded_topic, [b"%d" % number], number)
@@ -144,7 +149,7 @@ def test_transaction_log_36_multiples_of_the_original_speed(
 def test_transaction_log_36_only_wanted_messages_keep_time(
     publisher: RawClient, subscriber: RawClient, recorded_topic: str
 ) -> None:
-    """transaction_log.md §8: the next message of the subscription counts, not what lies between in the log."""
+    """transaction_log.md §8: the next message of the subscription counts, not the messages between in the log."""
     publisher.publish_persisted(recorded_topic, [b'{"n":1}'], 1)
     for sequence in range(2, 8):
         time.sleep(0.1)
@@ -161,7 +166,7 @@ def test_transaction_log_36_only_wanted_messages_keep_time(
     ["rate=0", "rate=-1", "rate=x", "rate=", "rate=1Y", "rate=1KBX", "rate=0X", "rate=.", "rate=1e3", "rate=nan",
      "rate=inf",     "rate=10,rate_max_gap=soon", "rate_max_gap=1s", "live,rate=5", "rate=" + "9" * 30],
 )  # fmt: skip
-def test_transaction_log_38_what_is_no_rate(subscriber: RawClient, recorded_topic: str, options: str) -> None:
+def test_transaction_log_38_invalid_rates(subscriber: RawClient, recorded_topic: str, options: str) -> None:
     """transaction_log.md §22 38 (R22)"""
     ack = subscriber.try_subscribe(recorded_topic, "s", bm="0", o=options)
     assert (ack["status"], ack.reason) == ("failure", "invalid options")
@@ -181,8 +186,8 @@ def test_transaction_log_17_completed_comes_when_the_replay_does(
     assert [m.body for m in got if m.command == "p"] == numbers(12)
 
 
-def test_transaction_log_35_who_has_caught_up_costs_nothing(start_server: StartServer, peers: Peers) -> None:
-    """transaction_log.md §7.7: thousands that wait at the end of the log, each on terms of its own."""
+def test_transaction_log_35_caught_up_replays_cost_nothing(start_server: StartServer, peers: Peers) -> None:
+    """transaction_log.md §7.7: thousands of replays that wait at the end of the log, each with its own options."""
     server = start_server(log_topics=("t",))
     publisher, subscriber = peers.logged_on(server), peers.logged_on(server)
     publisher.publish_persisted("t", numbers(1), 1)

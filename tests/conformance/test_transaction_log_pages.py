@@ -1,4 +1,4 @@
-"""`O_DIRECT`, transaction_log.md §1: whether what was written stays in the page cache."""
+"""`O_DIRECT`, transaction_log.md §1: whether written data stays in the page cache."""
 
 import time
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from tests.support.services import action, do, on
 MIB = 1 << 20
 MESSAGE_BYTES = 250_000
 MESSAGES = (PAGES_KEPT_BYTES + 45 * MIB) // MESSAGE_BYTES
-"""Behind what is kept there are some journals then."""
+"""Enough for the bytes that are kept and for some journals before them."""
 OLD_JOURNALS = 3
 LIMIT_S = 30.0
 
@@ -39,7 +39,7 @@ def publish(client: RawClient, topic: str) -> None:
 
 
 def old_pages(server: ServerProcess) -> int:
-    """Pages of the oldest journals in memory."""
+    """The number of pages of the oldest journals in memory."""
     return sum(resident_pages(path) for path in server.journals()[:OLD_JOURNALS])
 
 
@@ -49,7 +49,9 @@ def wait_until_given_back(
     topic: str,
     pages: Callable[[ServerProcess], int] = old_pages,
 ) -> None:
-    """A little has to be written, now and then, for anything to happen."""
+    """Wait until no page of them is in memory. Something must be written now and then, since pages are only released
+    then.
+    """
     until_s = time.monotonic() + LIMIT_S
     number = MESSAGES
     while pages(server) > 0:
@@ -60,10 +62,10 @@ def wait_until_given_back(
         time.sleep(0.05)
 
 
-def test_transaction_log_what_everybody_has_read_leaves_the_page_cache(
+def test_transaction_log_pages_that_all_readers_have_passed_leave_the_page_cache(
     start_server: StartServer, peers: Peers
 ) -> None:
-    """And can be read all the same."""
+    """The pages can still be read afterwards."""
     server = start_server(log_topics=("^t",))
     watcher = peers.logged_on(server)
     watcher.subscribe("t", "w", filter="/nothing = 1")
@@ -78,7 +80,7 @@ def test_transaction_log_what_everybody_has_read_leaves_the_page_cache(
 
 
 def test_transaction_log_actions_on_queues_hold_no_pages(start_server: StartServer, peers: Peers) -> None:
-    """The services process reads all of the log for them; it need not come to the end of a journal to let go of it."""
+    """The services process reads the whole log for them, and releases pages before it reaches the end of a journal."""
     letters = do("publish-message", Topic="letters", MessageType="json", Data="{{AMPS_DATA}}")
     actions = action(on("sow-expire-message", Topic="Q", MessageType="json"), letters)
     server = start_server(
@@ -102,14 +104,14 @@ def test_transaction_log_o_direct_disabled_leaves_that_to_the_system(
     server = start_server(log_topics=("^t",), journal_xml="<O_DIRECT>disabled</O_DIRECT>")
     publisher = peers.logged_on(server, o="ack_conflation=1ms")
     publish(publisher, "t")
-    time.sleep(1.0)  # transports and flusher have had their chance
+    time.sleep(1.0)  # transports and flusher have had time to release pages
     publisher.publish("t", b"more", s=MESSAGES + 1, a="persisted")
     publisher.wait_for_persisted(MESSAGES + 1)
     pages = sum(path.stat().st_size for path in server.journals()[:OLD_JOURNALS]) // PAGE_BYTES
     assert old_pages(server) > pages // 2
 
 
-def test_transaction_log_what_a_queue_has_not_delivered_stays_in_memory(
+def test_transaction_log_undelivered_queue_messages_stay_in_memory(
     start_server: StartServer, peers: Peers
 ) -> None:
     server = start_server(log_topics=("^T",), instance_xml=f"<SOW>{queue_xml('Q', 'T')}</SOW>")

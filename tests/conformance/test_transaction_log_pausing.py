@@ -16,7 +16,7 @@ def pause(client: RawClient, sub_ids: str, option: str = "pause") -> None:
 
 
 def resume(client: RawClient, sub_ids: str) -> None:
-    """Without waiting for the acknowledgement: messages may come before it."""
+    """Resume without waiting for the acknowledgement: messages may come before it."""
     client.send({"c": "subscribe", "sub_id": sub_ids, "o": "resume"})
 
 
@@ -54,7 +54,7 @@ def test_transaction_log_39_a_pause_in_the_middle_loses_nothing(
         )
         while not (message := subscriber.receive()).is_ack("processed", f"p{round_}"):
             got.append(message)
-        # What was on its way may still arrive.
+        # Messages on their way may still arrive.
         assert len(got) < total
         subscriber.expect_silence()
         added = numbered_bodies(10, start=total + 1 + 10 * round_, padding_bytes=200)
@@ -67,7 +67,7 @@ def test_transaction_log_39_a_pause_in_the_middle_loses_nothing(
     assert len(set(bookmarks_of(got))) == len(bodies)
 
 
-def test_transaction_log_39_who_has_caught_up_can_be_paused(
+def test_transaction_log_39_a_caught_up_replay_can_be_paused(
     publisher: RawClient, subscriber: RawClient, recorded_topic: str
 ) -> None:
     """transaction_log.md §9 1, §20 24: twice is no failure; another subscription of the connection goes on."""
@@ -94,7 +94,9 @@ def test_transaction_log_39_who_has_caught_up_can_be_paused(
 def test_transaction_log_40_resumed_together_they_share_a_replay(
     publisher: RawClient, subscriber: RawClient, recorded_topic: str, options: str
 ) -> None:
-    """transaction_log.md §22 40, §20 45; protocol.md §21 60: in log order, what both want once, with both ids."""
+    """transaction_log.md §22 40, §20 45; protocol.md §21 60: in log order; a message for both comes once, with both
+    ids.
+    """
     topics = [f"{recorded_topic}/{name}" for name in ("a", "b", "c")]
     for number in range(300):
         publisher.publish(topics[number * number % 3 if number % 5 else 2], b"%d" % number)
@@ -143,7 +145,7 @@ def test_transaction_log_40_at_different_places_each_has_its_own(
 def test_transaction_log_40_a_member_of_a_shared_replay_may_end(
     publisher: RawClient, subscriber: RawClient, recorded_topic: str
 ) -> None:
-    """The others get everything."""
+    """The other members receive every message."""
     bodies = numbered_bodies(20_000, padding_bytes=100)
     publisher.publish_persisted(recorded_topic, bodies, 1)
     for sub_id in ("a", "b", "c"):
@@ -160,7 +162,7 @@ def test_transaction_log_40_a_member_of_a_shared_replay_may_end(
     assert (message.body, message.subscriptions) == (b"live", {"c"})
 
 
-def test_transaction_log_41_a_disconnect_removes_what_is_paused(
+def test_transaction_log_41_a_disconnect_removes_paused_replays(
     peers: Peers, logged_server: ServerProcess, publisher: RawClient, recorded_topic: str
 ) -> None:
     """transaction_log.md §22 41 (R23): the failure names the id."""
@@ -181,7 +183,7 @@ def test_transaction_log_41_a_disconnect_removes_what_is_paused(
 def test_transaction_log_41_all_are_paused_or_resumed_or_none(
     publisher: RawClient, subscriber: RawClient, recorded_topic: str, refused: str, place: str, resume: bool
 ) -> None:
-    """transaction_log.md §20, 23: one that cannot be leaves the others of the list as they are."""
+    """transaction_log.md §20, 23: one that cannot be paused or resumed leaves the others of the list unchanged."""
     subscriber.subscribe(recorded_topic, "s", bm="0", o="pause" if resume else "")
     subscriber.subscribe(f"{recorded_topic}/other", "ordinary")
     subscriber.subscribe(f"{recorded_topic}/other", "paced", bm="0", o="rate=5")

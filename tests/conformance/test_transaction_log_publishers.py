@@ -13,7 +13,7 @@ def publisher(peers: Peers, logged_server: ServerProcess) -> RawClient:
 
 
 def replay(peers: Peers, server: ServerProcess, topic: str, count: int, start: str = "0") -> list[bytes]:
-    """Exactly `count` messages of a topic from the log: one more or less is an error."""
+    """Replay exactly `count` messages of a topic: one more or less is an error."""
     subscriber = peers.logged_on(server)
     subscriber.send({"c": "subscribe", "t": topic, "bm": start, "sub_id": "r", "a": "processed,completed"})
     processed, *messages, completed = subscriber.receive_many(count + 2, timeout_s=60)
@@ -135,7 +135,9 @@ def test_transaction_log_13_the_last_sequence_survives_a_restart(
 def test_transaction_log_49_the_old_connection_is_closed_before_the_new_one_publishes(
     peers: Peers, logged_server: ServerProcess, recorded_topic: str, unique: str
 ) -> None:
-    """transaction_log.md §22 49, §6: what the old connection sent in time counts, nothing twice."""
+    """transaction_log.md §22 49, §6: messages that the old connection sent in time count, and no message is there
+    twice.
+    """
     old = peers.logged_on(logged_server, name=unique)
     old.publish_all(recorded_topic, numbered_bodies(500), first_sequence=1)
     new = peers.open(logged_server)
@@ -160,7 +162,7 @@ def test_transaction_log_50_a_burst_has_few_acks(
     publisher.expect_silence()
 
 
-def test_transaction_log_1_3_duplicates_reach_nobody(
+def test_transaction_log_1_3_duplicates_reach_no_subscriber(
     peers: Peers, logged_server: ServerProcess, publisher: RawClient, recorded_topic: str
 ) -> None:
     """transaction_log.md §4.2: a discarded duplicate is not delivered to plain subscriptions, either."""
@@ -175,7 +177,7 @@ def test_transaction_log_1_3_duplicates_reach_nobody(
 def test_transaction_log_many_publishers_at_once(
     peers: Peers, logged_server: ServerProcess, recorded_topic: str
 ) -> None:
-    """transaction_log.md §1 4: everybody's messages in everybody's order, none lost, none twice."""
+    """transaction_log.md §1 4: every publisher's messages in one order for all subscribers, none lost, none twice."""
     publishers = [peers.logged_on(logged_server) for _ in range(20)]
     for number, publisher in enumerate(publishers):
         bodies = [b"%d:%d" % (number, n) for n in range(200)]

@@ -30,7 +30,7 @@ def six(publisher: RawClient, subscriber: RawClient, recorded_topic: str) -> lis
 
 
 def replayed(subscriber: RawClient, topic: str, bookmark: str, **fields: Value) -> list[bytes]:
-    """What a replay delivers up to its `completed` acknowledgement."""
+    """Return the bodies that a replay delivers up to its `completed` acknowledgement."""
     sub_id = fields.setdefault("sub_id", subscriber.new_id())
     subscriber.send({"c": "subscribe", "t": topic, "bm": bookmark, "a": "processed,completed", **fields})
     assert subscriber.wait_for_ack("processed").succeeded, bookmark
@@ -46,10 +46,10 @@ def stamp(time_s: float) -> str:
     return datetime.datetime.fromtimestamp(time_s, datetime.UTC).strftime("%Y%m%dT%H%M%S.%fZ")
 
 
-def test_transaction_log_15_a_moment_begins_with_what_is_later(
+def test_transaction_log_15_a_moment_begins_with_later_messages(
     subscriber: RawClient, recorded_topic: str, six: list[tuple[str, str]]
 ) -> None:
-    """transaction_log.md §22 15, §20 9: the message of that very microsecond is not later; `Z` changes nothing."""
+    """transaction_log.md §22 15, §20 9: the message of exactly that microsecond is not later; `Z` changes nothing."""
     for place, (_, moment) in enumerate(six, start=1):
         for text in (moment, moment[:-1], moment[:-1] + "999Z"):
             assert replayed(subscriber, recorded_topic, text) == numbers(6)[place:], text
@@ -79,7 +79,7 @@ def test_transaction_log_15_a_moment_to_come_lets_only_later_messages_through(
     [("[", "]", (2, 3, 4)), ("(", "]", (3, 4)), ("[", ")", (2, 3)), ("(", ")", (3,))],
 )
 @pytest.mark.parametrize("by_time", [False, True])
-def test_transaction_log_16_brackets_say_what_belongs_to_a_range(
+def test_transaction_log_16_brackets_decide_the_ends_of_a_range(
     publisher: RawClient,
     subscriber: RawClient,
     recorded_topic: str,
@@ -89,7 +89,7 @@ def test_transaction_log_16_brackets_say_what_belongs_to_a_range(
     expected: tuple[int, ...],
     by_time: bool,
 ) -> None:
-    """transaction_log.md §22 16 and 18, §20 9 and 14: by messages and by moments; afterwards nothing."""
+    """transaction_log.md §22 16 and 18, §20 9 and 14: by messages and by moments; no message comes afterwards."""
     first, last = six[1][by_time], six[3][by_time]
     for _ in range(2):
         got = replayed(subscriber, recorded_topic, f"{begin}{first}:{last}{end}", sub_id="range")
@@ -249,7 +249,7 @@ def test_transaction_log_22_an_end_that_is_not_there_yet_is_waited_for(
 def test_transaction_log_48_a_number_of_messages(
     publisher: RawClient, subscriber: RawClient, recorded_topic: str, six: list[tuple[str, str]]
 ) -> None:
-    """transaction_log.md §22 48 (R38), protocol.md §21 59: of the past, and of what is new."""
+    """transaction_log.md §22 48 (R38), protocol.md §21 59: counting stored and new messages."""
     assert replayed(subscriber, recorded_topic, "0", top_n=2) == [b"1", b"2"]
     assert replayed(subscriber, recorded_topic, "0", top_n=2, filter="/id > 0") == []
     assert replayed(subscriber, recorded_topic, "0", top_n=8, sub_id="s") == numbers(6)
@@ -265,7 +265,7 @@ def test_transaction_log_48_a_number_of_messages(
 def test_transaction_log_16_a_range_and_a_filter(
     publisher: RawClient, subscriber: RawClient, recorded_topic: str
 ) -> None:
-    """transaction_log.md §7.1: what belongs to the range and matches; an end need not match."""
+    """transaction_log.md §7.1: messages of the range that match; the message at an end need not match."""
     bodies = [b'{"n":%d}' % number for number in range(1, 8)]
     publisher.publish_persisted(recorded_topic, bodies, 1)
     subscriber.subscribe(recorded_topic, "all", bm="0")
@@ -290,7 +290,7 @@ FAR_FUTURE = (
 def test_transaction_log_15_a_moment_in_the_far_future(
     subscriber: RawClient, publisher: RawClient, recorded_topic: str, six: list[tuple[str, str]], moment: str
 ) -> None:
-    """transaction_log.md §5.2, §22 15: nothing arrives until then; a range that ends then goes on."""
+    """transaction_log.md §5.2, §22 15: no message arrives until then; a range that ends then goes on."""
     begins = [moment, f"1|1|,{moment}", f"[{moment}:{moment}]", f"({moment}:99991231T235959)"]
     for number, bookmark in enumerate(begins):
         for option in ("bookmark_not_found=now", "bookmark_not_found=fail"):

@@ -1,4 +1,4 @@
-"""What the records of a journal hold besides what is delivered: transaction_log.md §3.
+"""Fields of a journal's records that are not delivered: transaction_log.md §3.
 
 Read with the package's own reader; `tests/unit` compares that with the layout in docs/files.md.
 """
@@ -10,10 +10,8 @@ from tests.support.peers import Peers
 from tests.support.server import StartServer
 
 
-def test_transaction_log_3_records_carry_what_is_not_delivered(
-    start_server: StartServer, peers: Peers
-) -> None:
-    """transaction_log.md §3, docs/files.md: expiration, SOW key, and what was durable when they were written."""
+def test_transaction_log_3_records_carry_undelivered_fields(start_server: StartServer, peers: Peers) -> None:
+    """transaction_log.md §3, docs/files.md: expiration, SOW key, and the durable watermark when they were written."""
     server = start_server(log_topics=("t1",))
     publisher = peers.logged_on(server)
     for sequence, fields in enumerate(({"e": 60, "k": "key"}, {"e": 0}, {}), start=1):

@@ -16,15 +16,15 @@ TOPICS = ("t1",)
 
 
 class StubbornPublisher(threading.Thread):
-    """A publisher with a store: publishes 1, 2, 3, … and resumes wherever the logon ack says, for ever."""
+    """A publisher with a store: publishes 1, 2, 3, … and always resumes behind the sequence in the logon ack."""
 
     def __init__(self, server: ServerProcess, name: str, topic: str = "t1") -> None:
         super().__init__(daemon=True)
         self.acknowledged = 0
-        """Everything up to here was acknowledged as persisted, by an ack or at logon."""
+        """Every message up to this number was acknowledged as persisted, by an ack or at logon."""
         self.sent = 0
         self.losses: list[str] = []
-        """What it would hide by publishing again: logon acks that know less than was acknowledged."""
+        """Logon acks with a sequence below an acknowledged one. Publishing again would hide such a loss."""
         self._server = server
         self._name = name
         self._topic = topic
@@ -38,7 +38,7 @@ class StubbornPublisher(threading.Thread):
                 time.sleep(0.02)
 
     def wait_for_progress(self, messages: int) -> None:
-        """Wait until that many more are acknowledged."""
+        """Wait until that number of further messages is acknowledged."""
         wanted = self.acknowledged + messages
         wait_until(lambda: self.acknowledged >= wanted, 30, "the publisher stands still")
 
@@ -67,7 +67,7 @@ class StubbornPublisher(threading.Thread):
 
 
 def everything(peers: Peers, server: ServerProcess, topic: str = "t1") -> list[Message]:
-    """All messages of a topic that are in the log now."""
+    """Return all messages of a topic that are in the log now."""
     client = peers.logged_on(server)
     client.send({"c": "subscribe", "t": topic, "bm": "0", "sub_id": "r", "a": "processed,completed"})
     assert client.receive().succeeded
@@ -120,7 +120,7 @@ def test_transaction_log_6_every_kind_of_content_survives(start_server: StartSer
 def test_transaction_log_8_acknowledged_messages_survive_sigkill(
     start_server: StartServer, peers: Peers
 ) -> None:
-    """transaction_log.md §22 8: killed right after the ack, again and again; no message twice."""
+    """transaction_log.md §22 8: killed right after the ack, many times; no message twice."""
     server = start_server(log_topics=TOPICS)
     name = peers.new_name()
     for cycle in range(5):
@@ -141,7 +141,7 @@ def test_transaction_log_8_acknowledged_messages_survive_sigkill(
 def test_transaction_log_8_acks_of_unnumbered_publishes_are_kept_too(
     start_server: StartServer, peers: Peers
 ) -> None:
-    """transaction_log.md §4.4: a persisted ack is a promise whoever numbered the message."""
+    """transaction_log.md §4.4: a persisted ack is a promise, whether client or server numbered the message."""
     server = start_server(log_topics=TOPICS)
     publisher = peers.logged_on(server)
     for number in range(20):
@@ -197,7 +197,7 @@ def test_transaction_log_8_the_whole_tree_killed_under_load(start_server: StartS
 
 
 def test_transaction_log_8_the_core_killed_under_load(start_server: StartServer, peers: Peers) -> None:
-    """The supervisor restarts the tree and the core recovers; nothing acknowledged is missing."""
+    """The supervisor restarts the tree and the core recovers; no acknowledged message is missing."""
     server = start_server(log_topics=TOPICS)
     publisher = StubbornPublisher(server, peers.new_name())
     publisher.start()
@@ -212,7 +212,7 @@ def test_transaction_log_8_the_core_killed_under_load(start_server: StartServer,
 
 
 def test_transaction_log_8_a_transport_killed_under_load(start_server: StartServer, peers: Peers) -> None:
-    """Only the connections of that transport end; the others don't notice; the name is free at once."""
+    """Only the connections of that transport end; other clients are not affected, and the name is free at once."""
     server = start_server(log_topics=TOPICS, transport_workers=2)
     publisher = StubbornPublisher(server, peers.new_name())
     publisher.start()
@@ -235,7 +235,7 @@ def test_transaction_log_8_a_transport_killed_under_load(start_server: StartServ
 
 
 def test_transaction_log_12_sigterm_drains(start_server: StartServer, peers: Peers) -> None:
-    """What was sent before the signal and acknowledged is stored; the server ends with exit code 0."""
+    """Messages sent before the signal and acknowledged are stored; the server ends with exit code 0."""
     server = start_server(log_topics=TOPICS)
     publisher = StubbornPublisher(server, peers.new_name())
     publisher.start()

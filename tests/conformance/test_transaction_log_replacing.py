@@ -1,7 +1,7 @@
-"""Replacing bookmark subscriptions, and ordinary ones by bookmark: transaction_log.md §7.3, §7.4, §7.6, §9, §20 5, 17,
-18 and 22, §22 53; protocol.md §8.2.
+"""Replacing bookmark subscriptions, and ordinary ones by bookmark.
 
-What was delivered before the place of the replacement comes no second time; what follows comes once.
+transaction_log.md §7.3, §7.4, §7.6, §9, §20 5, 17, 18 and 22, §22 53; protocol.md §8.2. Messages delivered before the
+place of the replacement are not delivered again; later messages come once.
 """
 
 import threading
@@ -19,7 +19,7 @@ def numbers(first: int, last: int) -> list[bytes]:
 
 
 def receive_until_completed(subscriber: RawClient, count: int = 1) -> list[Message]:
-    """Everything up to so many `completed` acknowledgements."""
+    """Receive up to that number of `completed` acknowledgements, and return everything received."""
     received: list[Message] = []
     while sum(message.is_ack("completed") for message in received) < count:
         received.append(subscriber.receive(20))
@@ -31,7 +31,7 @@ def published(received: list[Message]) -> list[Message]:
 
 
 def replace(subscriber: RawClient, topic: str, options: str = "", **more: object) -> Message:
-    """Replace subscription `s`. Returns the acknowledgement."""
+    """Replace subscription `s`. Return the acknowledgement."""
     wanted = ",".join(filter(None, ["replace", options]))
     return subscriber.try_subscribe(topic, "s", o=wanted, **more)  # type: ignore[arg-type]
 
@@ -40,8 +40,8 @@ def replace(subscriber: RawClient, topic: str, options: str = "", **more: object
 def test_transaction_log_53_completed_of_a_replacement_comes_when_the_replay_arrives(
     publisher: RawClient, subscriber: RawClient, recorded_topic: str, bookmark: str | None
 ) -> None:
-    """transaction_log.md §7.6, §20 17, §22 53: behind the messages, with a bookmark that replays none of them; that of
-    the replaced command is not lost.
+    """transaction_log.md §7.6, §20 17, §22 53: it comes behind the messages, and resuming at its bookmark replays
+    none of them. The acknowledgement of the replaced command is not lost.
     """
     publisher.publish_persisted(recorded_topic, numbers(1, 30), 1)
     start = {} if bookmark is None else {"bm": bookmark}
@@ -68,7 +68,7 @@ def test_transaction_log_53_completed_of_a_replacement_comes_when_the_replay_arr
 def test_transaction_log_53_a_caught_up_one_that_is_replaced_completes_too(
     publisher: RawClient, subscriber: RawClient, recorded_topic: str
 ) -> None:
-    """transaction_log.md §7.6: at once then, and with a true bookmark."""
+    """transaction_log.md §7.6: at once, and with a correct bookmark."""
     publisher.publish_persisted(recorded_topic, numbers(1, 3), 1)
     subscriber.subscribe(recorded_topic, "s", bm="0")
     last = bookmarks_of(subscriber.receive_published(3))[-1]
@@ -84,7 +84,9 @@ def test_transaction_log_53_a_caught_up_one_that_is_replaced_completes_too(
 def test_transaction_log_22_live_ends_where_it_is_replaced_without(
     publisher: RawClient, subscriber: RawClient, recorded_topic: str, bookmark: str | None
 ) -> None:
-    """transaction_log.md §7.4, §9, §20 22: it can be paused then, its rate holds, and each message comes once."""
+    """transaction_log.md §7.4, §9, §20 22: without `live` it can be paused, its rate applies, and each message comes
+    once.
+    """
     start = {} if bookmark is None else {"bm": bookmark}
     subscriber.subscribe(recorded_topic, "s", bm="0|1|", o="live")
     publisher.publish(recorded_topic, numbers(1, 1)[0])
@@ -110,7 +112,7 @@ def test_transaction_log_22_live_ends_where_it_is_replaced_without(
 def test_protocol_8_2_an_ordinary_subscription_becomes_a_replay_by_a_bookmark(
     publisher: RawClient, subscriber: RawClient, recorded_topic: str
 ) -> None:
-    """protocol.md §8.2, transaction_log.md §7.4: as if it were made then; its options hold."""
+    """protocol.md §8.2, transaction_log.md §7.4: as a new subscription with its options."""
     subscriber.subscribe(recorded_topic, "s")
     publisher.publish_persisted(recorded_topic, numbers(1, 3), 1)
     assert bodies_of(subscriber.receive_published(3)) == numbers(1, 3)
@@ -119,7 +121,7 @@ def test_protocol_8_2_an_ordinary_subscription_becomes_a_replay_by_a_bookmark(
     publisher.publish_persisted(recorded_topic, numbers(4, 4), 4)
     message = subscriber.receive()
     assert message.body == numbers(4, 4)[0]
-    assert "bm" not in message  # what it was goes on
+    assert "bm" not in message  # the ordinary subscription goes on
     subscriber.send(
         {"c": "subscribe", "cid": "2", "t": recorded_topic, "sub_id": "s", "o": "replace", "a": "completed",
          "bm": "[0:0|1|]"}
@@ -138,7 +140,7 @@ def test_protocol_8_2_an_ordinary_subscription_becomes_a_replay_by_a_bookmark(
 def test_protocol_8_2_an_ordinary_subscription_goes_on_by_bookmark_without_a_gap(
     peers: Peers, logged_server: ServerProcess, publisher: RawClient, recorded_topic: str
 ) -> None:
-    """protocol.md §8.2: NOW is where it stands, in the midst of what others publish."""
+    """protocol.md §8.2: NOW is its current place, while other clients publish."""
     subscriber = peers.logged_on(logged_server)
     subscriber.subscribe(recorded_topic, "s")
     total = 3000
@@ -191,7 +193,7 @@ def test_transaction_log_7_4_a_replacement_without_a_bookmark_changes_every_opti
     subscriber.receive()
     assert replace(subscriber, recorded_topic, "conflation=1000s,conflation_key=[/k]").succeeded
     subscriber.expect_silence()
-    assert replace(subscriber, recorded_topic).succeeded  # what was held comes, with the mark of the first
+    assert replace(subscriber, recorded_topic).succeeded  # a held message has the first bookmark
     received = published([subscriber.receive()])
     assert (bodies_of(received), bookmarks_of(received)) == (numbers(20, 20), [marks[1]])
 
@@ -212,7 +214,7 @@ def test_transaction_log_24_a_replay_is_not_replaced_by_a_topic_that_is_not_reco
 
 
 @pytest.mark.parametrize("start", [{}, {"bm": "0"}])
-def test_transaction_log_22_who_is_paused_does_not_become_live(
+def test_transaction_log_22_a_paused_replay_does_not_become_live(
     publisher: RawClient, subscriber: RawClient, recorded_topic: str, start: dict[str, str]
 ) -> None:
     """transaction_log.md §9 6, §20 22: failure, and the old one can be resumed."""
@@ -236,7 +238,7 @@ def test_transaction_log_18_persisted_is_sent_if_a_replacement_asks_for_it(
     )  # fmt: skip
     publisher.publish(recorded_topic, b"x")
     told = set()
-    # On a slow machine it may be told where it begins before anything is published.
+    # On a slow machine the ack of its beginning may come before anything is published.
     while (message := subscriber.receive(20)).is_ack("persisted"):
         told.add(message["bm"])
     assert message.body == b"x"
@@ -252,8 +254,8 @@ def test_transaction_log_18_persisted_is_sent_if_a_replacement_asks_for_it(
 def test_protocol_12_replace_with_pause_stands_still_until_it_is_resumed(
     publisher: RawClient, subscriber: RawClient, recorded_topic: str, start: dict[str, str]
 ) -> None:
-    """protocol.md §10 D12, transaction_log.md §9 1: a replay, and one that has caught up; for an ordinary one, only by
-    bookmark.
+    """protocol.md §10 D12, transaction_log.md §9 1: a replay, and a subscription that has caught up; an ordinary one
+    only by bookmark.
     """
     publisher.publish_persisted(recorded_topic, numbers(1, 5), 1)
     subscriber.subscribe(recorded_topic, "s", bm="0", o="rate=1")
@@ -279,8 +281,8 @@ def test_protocol_12_replace_with_pause_stands_still_until_it_is_resumed(
 def test_transaction_log_16_a_replacement_has_the_end_of_its_own_range(
     publisher: RawClient, subscriber: RawClient, recorded_topic: str
 ) -> None:
-    """transaction_log.md §5.3, §7.4: further away, nearer, behind it already, and none at all; a beginning that lies
-    further on is gone to.
+    """transaction_log.md §5.3, §7.4: an end further away, nearer, already behind it, and none at all; a later
+    beginning skips the messages before it.
     """
     publisher.publish_persisted(recorded_topic, numbers(1, 20), 1)
     subscriber.subscribe(recorded_topic, "marks", bm="0")
@@ -301,7 +303,7 @@ def test_transaction_log_16_a_replacement_has_the_end_of_its_own_range(
         received += receive_until_completed(subscriber)
         assert bodies_of(published(received)) == expected
         subscriber.expect_silence()
-        subscriber.subscribe(recorded_topic, "s", bm="0|1|")  # the old one has gone
+        subscriber.subscribe(recorded_topic, "s", bm="0|1|")  # the old subscription has ended
         subscriber.unsubscribe("s")
     subscriber.send(
         {"c": "subscribe", "cid": "1", "t": recorded_topic, "sub_id": "s", "o": "rate=1", "a": "completed",
@@ -316,10 +318,10 @@ def test_transaction_log_16_a_replacement_has_the_end_of_its_own_range(
     assert subscriber.receive().body == b"x"
 
 
-def test_transaction_log_9_4_who_is_replaced_leaves_those_it_was_resumed_with(
+def test_transaction_log_9_4_a_replaced_subscription_leaves_its_shared_replay(
     publisher: RawClient, subscriber: RawClient, recorded_topic: str
 ) -> None:
-    """transaction_log.md §9 4, §7.4: it goes on on its own terms from there, the others as they were."""
+    """transaction_log.md §9 4, §7.4: it goes on from there with its own options; the others continue unchanged."""
     publisher.publish_persisted(recorded_topic, numbers(1, 30), 1)
     for sub_id in ("s", "other"):
         subscriber.subscribe(recorded_topic, sub_id, bm="0", o="pause,rate=20")
@@ -332,7 +334,7 @@ def test_transaction_log_9_4_who_is_replaced_leaves_those_it_was_resumed_with(
     for sub_id, expected in (("other", numbers(1, 30)), ("s", numbers(29, 30))):
         got = [message.body for message in received if sub_id in message.subscriptions]
         assert got[-len(expected) :] == expected
-    # Both of its last ones came long before those of the other one.
+    # Both of its last messages came long before the end of the other subscription.
     assert [message.subscriptions for message in received].index({"s"}) < 15
     subscriber.expect_silence()
 

@@ -89,8 +89,8 @@ def test_transaction_log_5_cutover_under_full_speed(
     thread.join()
 
 
-def test_transaction_log_6_one_order_for_everybody(start_server: StartServer, peers: Peers) -> None:
-    """transaction_log.md §22 6: at any time of entering, and after a restart."""
+def test_transaction_log_6_one_order_for_all_subscribers(start_server: StartServer, peers: Peers) -> None:
+    """transaction_log.md §22 6: whenever a subscriber enters, and after a restart."""
     server = start_server(log_topics=("t1",))
     publishers = [peers.logged_on(server), peers.logged_on(server)]
     early, late = peers.logged_on(server), peers.logged_on(server)
@@ -136,7 +136,7 @@ def test_transaction_log_7_order_holds_across_topics(
 def test_transaction_log_9_a_bookmark_is_publisher_and_sequence(
     peers: Peers, logged_server: ServerProcess, subscriber: RawClient, recorded_topic: str
 ) -> None:
-    """transaction_log.md §22 9: the publisher id is the name hash that the logon tells."""
+    """transaction_log.md §22 9: the publisher id is the name hash in the logon ack."""
     publisher = peers.open(logged_server)
     name_hash = str(publisher.logon(peers.new_name())["bm"]).split("|")[0]
     sequences = [1, 2, 10, 2**40, 2**63, 2**64 - 1]
@@ -168,7 +168,7 @@ def test_transaction_log_23_one_known_bookmark_is_enough(
 def test_transaction_log_25_a_regex_sees_recorded_topics_only(
     start_server: StartServer, peers: Peers
 ) -> None:
-    """transaction_log.md §22 25: a client that connects adds nothing, either; `live` changes nothing of that."""
+    """transaction_log.md §22 25: a client that connects adds nothing, and `live` makes no difference."""
     server = start_server(log_topics=("t1", "^a/"))
     replaying, live, ordinary, publisher = (peers.logged_on(server) for _ in range(4))
     replaying.subscribe(".*", "s", bm="0|1|")
@@ -199,12 +199,12 @@ CONFLICTS = ["live,rate=10", "live,pause", "live,fully_durable", "rate_max_gap=1
 def test_transaction_log_38_conflicting_options_fail(
     subscriber: RawClient, recorded_topic: str, options: str
 ) -> None:
-    """transaction_log.md §22 38 (R22): also while rate and pause are still to come."""
+    """transaction_log.md §22 38 (R22)"""
     ack = subscriber.try_subscribe(recorded_topic, "s", bm="0", o=options)
     assert (ack["status"], ack.reason) == ("failure", "invalid options")
 
 
-def test_transaction_log_48_what_a_replay_cannot_be(subscriber: RawClient, recorded_topic: str) -> None:
+def test_transaction_log_48_requests_that_cannot_replay(subscriber: RawClient, recorded_topic: str) -> None:
     """transaction_log.md §22 48"""
     ack = subscriber.request({"c": "delta_subscribe", "t": recorded_topic, "bm": "0"})
     assert (ack["status"], ack.reason) == ("failure", "invalid options")
@@ -215,10 +215,10 @@ def test_transaction_log_48_what_a_replay_cannot_be(subscriber: RawClient, recor
     subscriber.subscribe(recorded_topic, "s", bm="0|1|")
 
 
-def test_transaction_log_53_completed_tells_where_it_was_made(
+def test_transaction_log_53_completed_names_its_place(
     peers: Peers, logged_server: ServerProcess, publisher: RawClient, recorded_topic: str
 ) -> None:
-    """transaction_log.md §22 53: also when nothing matched; resuming there replays nothing older."""
+    """transaction_log.md §22 53: also when no message matched; resuming there replays nothing older."""
     publisher.publish_persisted(recorded_topic, numbered_bodies(3), 1)
     for topic, matching in ((recorded_topic, 3), (f"{recorded_topic}/nothing", 0)):
         client = peers.logged_on(logged_server)
@@ -307,7 +307,9 @@ def test_transaction_log_7_5_replace_of_a_replay_replays_nothing_again(
 def test_transaction_log_1_only_logged_copies_are_delivered_to_replays(
     publisher: RawClient, subscriber: RawClient, recorded_topic: str
 ) -> None:
-    """transaction_log.md §1 9: what a default bookmark subscriber has seen is durable; each message once."""
+    """transaction_log.md §1 9: a message that a default bookmark subscriber has received is durable; each
+    comes once.
+    """
     subscriber.subscribe(recorded_topic, "s", bm="0")
     for sequence in range(1, 301):
         publisher.publish(recorded_topic, b"%d" % sequence, s=sequence)

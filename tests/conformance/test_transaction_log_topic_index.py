@@ -48,7 +48,7 @@ def indexes(server: ServerProcess) -> list[Path]:
 def replayed(
     peers: Peers, server: ServerProcess, topic: str, bookmark: str = "0", **fields: str
 ) -> list[Message]:
-    """Everything up to `completed`, that included."""
+    """Replay up to `completed`. Return all messages, including that acknowledgement."""
     client = peers.logged_on(server)
     header = {"c": "subscribe", "t": topic, "sub_id": "s", "bm": bookmark, "a": "completed", "cid": "1"}
     client.send({**header, **fields})
@@ -73,7 +73,9 @@ QUESTIONS: list[tuple[str, str, dict[str, str]]] = [
 
 
 def test_replays_are_the_same_with_and_without_topic_indexes(filled: ServerProcess, peers: Peers) -> None:
-    """transaction_log.md §20 item 32: not visible, whoever asks for what, and to the acknowledgement at the end."""
+    """transaction_log.md §20 item 32: for any request the deliveries are equal, up to the acknowledgement
+    at the end.
+    """
     server = filled
     inside = [str(message["bm"]) for message in replayed(peers, server, "rare")[:-1]]
     times = [str(message["ts"]) for message in replayed(peers, server, "rare", o="timestamp")[:-1]]
@@ -94,7 +96,7 @@ def test_replays_are_the_same_with_and_without_topic_indexes(filled: ServerProce
 
 
 def damage_all_but(topic: bytes, journal: Path) -> None:
-    """Make the records of other topics unreadable, the first one and the last one excepted."""
+    """Make the records of other topics unreadable, except the first and the last one."""
     with JournalFile(journal) as file:
         entries = [(entry.file_offset, entry.topic) for entry in file.entries()]
     with journal.open("r+b") as content:
@@ -105,8 +107,8 @@ def damage_all_but(topic: bytes, journal: Path) -> None:
 
 
 def damage_frames_without(topic: bytes, journal: Path) -> int:
-    """Make all frames of a compressed journal unreadable in which nothing is of that topic, but for the first and the
-    last one. Returns their number.
+    """Make all frames of a compressed journal without records of that topic unreadable, except the first and the last
+    one. Return their number.
     """
     with JournalFile(journal) as file:
         needed = {
@@ -131,8 +133,8 @@ def manage(*arguments: object) -> None:
     assert ran.exit_code == 0, ran.output
 
 
-def test_only_records_that_are_wanted_are_looked_at(filled: ServerProcess, peers: Peers) -> None:
-    """transaction_log.md §3: what is wrong with the others disturbs nobody who does not want them."""
+def test_only_records_of_the_topic_are_read(filled: ServerProcess, peers: Peers) -> None:
+    """transaction_log.md §3: damage in records of other topics does not disturb a replay of this topic."""
     server = filled
     expected = replayed(peers, server, "rare")
     server.stop()
@@ -147,10 +149,10 @@ def test_only_records_that_are_wanted_are_looked_at(filled: ServerProcess, peers
     server.log.wait_for("1D-0010", "L1.0000000000.journal")
 
 
-def test_only_frames_that_are_wanted_are_decompressed(
+def test_only_frames_of_the_topic_are_decompressed(
     filled: ServerProcess, peers: Peers, tmp_path: Path
 ) -> None:
-    """transaction_log.md §3, §13: of a compressed journal, here and in the archive."""
+    """transaction_log.md §3, §13: of a compressed journal, in the journal directory and in the archive."""
     server = filled
     expected = replayed(peers, server, "rare")
     server.stop()
@@ -167,8 +169,10 @@ def test_only_frames_that_are_wanted_are_decompressed(
     assert not server.log.find("1D-0010")
 
 
-def test_a_topic_index_that_is_damaged_is_said_and_not_used(filled: ServerProcess, peers: Peers) -> None:
-    """transaction_log.md §3: replay works without, slower; one line tells of each file, however many replays come."""
+def test_a_damaged_topic_index_is_logged_and_not_used(filled: ServerProcess, peers: Peers) -> None:
+    """transaction_log.md §3: a replay works without it, more slowly; each file is logged once, however many replays
+    follow.
+    """
     server = filled
     expected = replayed(peers, server, "rare")
     server.stop()
@@ -184,8 +188,8 @@ def test_a_topic_index_that_is_damaged_is_said_and_not_used(filled: ServerProces
     assert not server.log.find("21-0004")
 
 
-def test_several_subscriptions_share_what_is_read(filled: ServerProcess, peers: Peers) -> None:
-    """transaction_log.md §9: those that are resumed together get what any of them wants, each message once."""
+def test_resumed_subscriptions_share_one_pass_over_the_log(filled: ServerProcess, peers: Peers) -> None:
+    """transaction_log.md §9: subscriptions resumed together read the log once, and a message for several comes once."""
     server = filled
     client = peers.logged_on(server)
     for sub_id, topic in (("a", "rare"), ("b", "^rare"), ("c", "common7")):

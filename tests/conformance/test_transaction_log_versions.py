@@ -1,4 +1,4 @@
-"""Journals that another release wrote: they are whole, and cannot be read here. transaction_log.md §12; §20, 33, 34."""
+"""Journals of another release: they are intact, but cannot be read here. transaction_log.md §12; §20, 33, 34."""
 
 import gzip
 import os
@@ -17,15 +17,15 @@ from tests.support.server import ServerProcess, StartServer, numbered_bodies, pa
 from tests.support.utilities import run
 
 VERSION_OFFSET = 8
-"""In the header of a journal: docs/files.md."""
+"""Offset in the header of a journal: docs/files.md."""
 OTHER = "written by a newer server: a journal of format version 3, and this program reads version 2"
 REMEDY = "use the release of amps-server that wrote it"
 DAMAGE = ("damaged", "checksum", "amps journal verify", "restore")
-"""Words that would send somebody looking for damage."""
+"""Words that would make an operator search for damage."""
 
 
 def make_other(path: Path, version: int = 3) -> None:
-    """As another release would have written it."""
+    """Change the version number of a journal, as if another release had written it."""
     with path.open("r+b") as file:
         file.seek(VERSION_OFFSET)
         file.write(version.to_bytes(4, "little"))
@@ -44,7 +44,7 @@ def filled(start_module_server: StartServer) -> ServerProcess:
 
 @pytest.fixture
 def server(filled: ServerProcess, tmp_path: Path) -> Iterator[ServerProcess]:
-    """The server, its files as they were left."""
+    """The stopped server. Its files are restored after the test."""
     kept = tmp_path / "kept"
     shutil.copytree(filled.journal_directory, kept)
     yield filled
@@ -78,7 +78,7 @@ def test_transaction_log_33_a_journal_of_the_first_version_is_of_an_older_server
 
 
 def test_transaction_log_34_a_spare_of_another_version_is_not_removed(server: ServerProcess) -> None:
-    """transaction_log.md §20, 34: whether it holds messages only the release knows that wrote it."""
+    """transaction_log.md §20, 34: only the release that wrote it knows whether it holds messages."""
     last = server.journals()[3]
     size = last.stat().st_size
     for number in (4, 5):
@@ -95,7 +95,7 @@ def test_transaction_log_34_a_spare_of_another_version_is_not_removed(server: Se
 def test_transaction_log_16_utilities_say_that_a_journal_is_of_another_version(
     server: ServerProcess, utility: str, compressed: bool
 ) -> None:
-    """transaction_log.md §16: and end as with a file that they cannot read."""
+    """transaction_log.md §16: and fail as with a file that they cannot read."""
     path = server.journals()[0]
     make_other(path)
     if compressed:

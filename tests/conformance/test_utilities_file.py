@@ -1,4 +1,4 @@
-"""`amps_file` on the files that a server makes: transaction_log.md §16.4, operations.md §11."""
+"""`amps_file` on files of a server: transaction_log.md §16.4, operations.md §11."""
 
 import gzip
 from pathlib import Path

@@ -61,7 +61,7 @@ def test_transaction_log_16_3_terms_from_a_file(log: Path, tmp_path: Path) -> No
 
 
 def test_transaction_log_16_3_names_and_line_numbers(log: Path) -> None:
-    """transaction_log.md §16.3: -n, -H, -h; names without asking if there are several files; -h is not help."""
+    """transaction_log.md §16.3: -n, -H, -h; names by default if there are several files; -h is not help."""
     assert grep("-n", "Bob", log).lines[1] == "3:client name hash = 17"
     assert grep("-H", "-n", "Bob", log).lines[0].startswith(f"{log}:2:2026-02-03T")
     assert grep("alice", log, log).lines[1].startswith(f"{log}:2026-02-03T")
@@ -95,7 +95,7 @@ def test_transaction_log_66_grep_finds_all_of_a_clients_entries(written: Written
     assert found.lines[3].startswith("Extents         : [")
     assert numbers(grep("free text", written.first)) == [5]
     assert numbers(grep('"n":3}', written.first)) == [2]
-    # One name is in the journal with two hashes; each alone finds its own, the client's own finds both.
+    # One name is in the journal with two hashes; each hash finds its own entries, and the name finds both.
     own, derived = (written.bookmarks[at].partition("|")[0] for at in (0, 5))
     assert numbers(grep(f"--client={derived}", written.first)) == [5]
     assert numbers(grep(f"--client={own}", "--no-data", written.first)) == numbers(found)
@@ -119,7 +119,7 @@ def test_transaction_log_66_grep_finds_all_of_a_clients_entries(written: Written
     ],
 )
 def test_transaction_log_16_3_any_part_of_an_entry_finds_it(written: Written, arguments: list[str]) -> None:
-    """transaction_log.md §16.3: topic name, client or payload text, and whatever else the entry shows."""
+    """transaction_log.md §16.3: topic name, client or payload text, and any other field that the entry shows."""
     assert numbers(grep(*arguments, written.first)) == [5]
 
 
@@ -130,14 +130,14 @@ def test_transaction_log_16_3_any_part_of_an_entry_finds_it(written: Written, ar
 def test_transaction_log_16_3_labels_are_not_searched(
     written: Written, label: str, ignoring_case: bool
 ) -> None:
-    """transaction_log.md §16.3: every entry has them, so a text of theirs would find all."""
+    """transaction_log.md §16.3: every entry contains the labels, so that a term from a label would find all entries."""
     arguments = ("-i", label.upper()) if ignoring_case else (label,)
     expected = [5] if label in ("cor", "corr", "key") else []
     assert numbers(grep("--no-data", *arguments, written.first)) == expected
 
 
 def test_transaction_log_16_3_expressions_know_lines(written: Written, log: Path) -> None:
-    """transaction_log.md §16.3: `^` and `$` match at each line of a record of several."""
+    """transaction_log.md §16.3: `^` and `$` match at each line of a record with several lines."""
     lines = LOG.splitlines(keepends=True)
     assert grep("-E", "^client name", log).out == b"".join(lines[1:4])
     assert grep("-E", "= 17$", log).out == b"".join(lines[1:4])
@@ -147,10 +147,10 @@ def test_transaction_log_16_3_expressions_know_lines(written: Written, log: Path
 
 @pytest.mark.parametrize("name", ["x.journal", "x.0000000000.journal.gz"])
 @pytest.mark.parametrize("content", [b"", b"XMPSOJNL" + bytes(8000), bytes(8192), b"text\n", b"AMPS"])
-def test_transaction_log_16_3_what_is_called_a_journal_must_be_one(
+def test_transaction_log_16_3_a_file_named_as_a_journal_must_be_one(
     tmp_path: Path, name: str, content: bytes
 ) -> None:
-    """operations.md §11.2: it is damaged, whatever is left of it."""
+    """operations.md §11.2: a file with the name of a journal but other contents is damaged."""
     path = tmp_path / name
     path.write_bytes(content)
     ran = run("grep", "text", path)
@@ -169,7 +169,7 @@ def test_transaction_log_16_3_numbers_find_entries(written: Written) -> None:
 
 
 def test_transaction_log_16_3_several_journals_and_streams(written: Written) -> None:
-    """transaction_log.md §16.3: the header of each journal in which something is found; no names on the lines."""
+    """transaction_log.md §16.3: the header of each journal with a match; no names on the lines."""
     ran = grep("--no-data", '"pad"', written.first, written.second)
     heads = [line for line in ran.lines if line.startswith("File Name")]
     assert heads == [f"File Name       : {path}" for path in (written.first, written.second)]

@@ -152,7 +152,7 @@ def test_wrong_usage_is_2_and_a_bad_file_1(written: Written, tmp_path: Path) -> 
         assert run(utility, __file__, *arguments).status == 1
 
 
-def test_a_damaged_journal_shows_what_lies_before_the_damage(written: Written, tmp_path: Path) -> None:
+def test_a_damaged_journal_shows_entries_before_the_damage(written: Written, tmp_path: Path) -> None:
     """transaction_log.md §16.1: entries before it are printed, then the place is named, exit status 1."""
     journal = tmp_path / written.first.name
     data = bytearray(written.first.read_bytes())
@@ -207,7 +207,7 @@ def test_transaction_log_66_search_finds_exactly_one_bookmark(written: Written) 
 
 
 def test_transaction_log_16_2_conditions(written: Written, tmp_path: Path) -> None:
-    """transaction_log.md §16.2: payload, topic, clients; all that is given must hold."""
+    """transaction_log.md §16.2: payload, topic, clients; all given conditions must be true."""
     assert [entry["entry"] for entry in search(written.first, "-d", '"n":3}')] == ["2"]
     assert [entry["entry"] for entry in search(written.first, "--data", written.bookmarks[1])] == ["1"]
     assert search(written.first, "-d", "t1") == []
@@ -228,7 +228,7 @@ def test_transaction_log_16_2_conditions(written: Written, tmp_path: Path) -> No
     assert search(packed, "-topic=t2") == search(written.first, "-topic=t2")
 
 
-def test_output_that_nobody_reads_is_no_crash(written: Written) -> None:
+def test_output_without_a_reader_is_no_crash(written: Written) -> None:
     with subprocess.Popen(
         [sys.executable, "-P", "-m", "amps.cli.utilities.journal_dump", str(written.first)],
         stdout=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""The utilities on what journal management makes: compressed and archived journals, `clients.ack`.
+"""The utilities on the files of journal management: compressed and archived journals, `clients.ack`.
 
 transaction_log.md §3, §13, §16.4, §20 item 39, §22 66.
 """
@@ -65,7 +65,7 @@ def test_transaction_log_66_journals_that_the_server_compressed(written: Written
 def test_transaction_log_3_topic_indexes_go_where_their_journals_go(
     start_server: StartServer, tmp_path: Path
 ) -> None:
-    """transaction_log.md §3, §13: archived and removed with the journal; made for one that lies in the archive."""
+    """transaction_log.md §3, §13: archived and removed with the journal; also made for a journal in the archive."""
     server = start_server(name="L1", log_topics=("t1",), instance_xml=TUNED, transport_workers=None)
     with RawClient.tcp(server.port()) as client:
         client.logon("writer", mt="json")
@@ -81,7 +81,7 @@ def test_transaction_log_3_topic_indexes_go_where_their_journals_go(
     assert not index.exists()
     moved = archive / index.name
     before = moved.read_bytes()
-    # Lost, and made again by a server that finds the journal compressed and in the archive.
+    # Lost, and made again by a server whose journal is already compressed and in the archive.
     manage("compress", directory, "-archive", archive, "-up-to", 0)
     moved.unlink()
     archived = f"<JournalArchiveDirectory>{archive}</JournalArchiveDirectory>"
@@ -127,7 +127,7 @@ def test_transaction_log_39_clients_ack_dump(written: Written, tmp_path: Path) -
 
 
 def test_journals_that_were_removed_by_hand_can_be_made_known(written: Written, tmp_path: Path) -> None:
-    """transaction_log.md §12: a start tells of them until then."""
+    """transaction_log.md §12: until then each start reports them."""
     directory = tmp_path / "journal"
     shutil.copytree(written.directory, directory)
     (directory / written.first.name).unlink()

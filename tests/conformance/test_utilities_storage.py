@@ -137,7 +137,7 @@ def test_storage_test_sweeps_over_sizes(tmp_path: Path) -> None:
     assert len(lines) in (2, 4)
 
 
-def test_a_plot_is_overwritten_when_that_is_said(tmp_path: Path) -> None:
+def test_a_plot_is_overwritten_on_request(tmp_path: Path) -> None:
     arguments = ("storage-test", "-s", 1, "-seconds", 0.01, "-plot", "p.svg")
     assert run("amps.cli.main", tmp_path, *arguments).status == 0
     (tmp_path / "p.svg").write_text("of yesterday")
@@ -183,7 +183,7 @@ def test_nothing_is_left_when_it_is_interrupted(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_device_without_direct_writes_is_said_and_measured(
+def test_a_device_without_direct_writes_is_reported_and_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """transaction_log.md §20 item 36: such a device gets fdatasync or its like."""

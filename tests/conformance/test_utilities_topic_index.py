@@ -13,7 +13,7 @@ TUNED_WITH_INDEX = f"<Tuning>{WORKERS}{TOPIC_INDEX}</Tuning>"
 
 
 def fill_one_journal(server: ServerProcess) -> Path:
-    """More than a journal of messages to two topics in turns. Returns the first journal."""
+    """Write more than one journal of messages that alternate between two topics. Return the first journal."""
     with RawClient.tcp(server.port()) as client:
         client.logon("writer", mt="json")
         for sequence in range(1, 1201):
@@ -78,7 +78,7 @@ def test_transaction_log_3_without_the_switch_there_is_none(start_server: StartS
 
 
 def test_a_topic_index_of_another_log_is_removed(start_server: StartServer) -> None:
-    """transaction_log.md §3: what a removed log left beside a new journal must not pass for its index."""
+    """transaction_log.md §3: the file of a removed log must not be used as the index of a new journal."""
     server = start_server(name="L1", log_topics=("t0", "t1"))
     server.stop()
     for journal in server.journals():

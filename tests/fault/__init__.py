@@ -1,1 +1,1 @@
-"""Faults of machine and file system: damaged bytes, full disks. Nothing acknowledged may be lost silently."""
+"""Faults of machine and file system: damaged bytes, full disks. No acknowledged message may be lost silently."""

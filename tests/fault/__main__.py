@@ -1,4 +1,4 @@
-"""Random deaths for as long as wanted: `python -m tests.fault --minutes N`. Every seed is printed before it runs."""
+"""Random deaths without a fixed end: `python -m tests.fault --minutes N`. Every seed is printed before it runs."""
 
 import argparse
 import random
@@ -36,7 +36,7 @@ def main() -> int:
 
 
 def run(seed: int, strikes: int) -> bool:
-    """One server, one storm. False: something was lost; the log is shown."""
+    """Run one storm on one server. Return False if a check fails; the log is printed then."""
     chance = random.Random(seed)
     with tempfile.TemporaryDirectory(prefix="fault-") as directory:
         ready = chance.choice([1, 2, 4])

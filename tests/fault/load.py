@@ -1,8 +1,8 @@
-"""Load that survives whatever befalls the server, and remembers every promise.
+"""Load that survives every fault of the server, and remembers every promise.
 
-Publishers keep all they ever made (a publish store) and resume where the logon acknowledgement says; subscribers keep
-all they were given and resume with their last bookmark. Afterwards `check_everything` compares the log with both:
-what was acknowledged is there exactly once and in order, and what was delivered is what the log holds.
+Publishers keep all their messages (a publish store) and resume behind the sequence in the logon acknowledgement.
+Subscribers keep all delivered messages and resume with their last bookmark. Afterwards `check_everything` compares
+the log with both: every acknowledged message is there exactly once and in order, and the deliveries equal the log.
 """
 
 import json
@@ -28,9 +28,9 @@ class Participant(threading.Thread):
     def __init__(self, server: ServerProcess, name: str) -> None:
         super().__init__(daemon=True, name=name)
         self.connections = 0
-        """How often it was logged on."""
+        """The number of its logons."""
         self.problems: list[str] = []
-        """What must never happen, and did."""
+        """Descriptions of violated invariants."""
         self._server = server
         self._stopping = threading.Event()
 
@@ -70,9 +70,9 @@ class Publisher(Participant):
         self.store: list[bytes] = []
         """Body of message n at place n - 1."""
         self.acknowledged = 0
-        """Everything up to here was promised, by an acknowledgement or at logon."""
+        """Every message up to this number was promised, by an acknowledgement or at logon."""
         self.refused = 0
-        """How often the server could not store a message; the same is published again on a new connection."""
+        """How often the server could not store a message. The message is then published again on a new connection."""
         self._chance = random.Random(seed)
         self._largest_bytes = largest_bytes
 
@@ -94,7 +94,7 @@ class Publisher(Participant):
             self._take_acks(client)
 
     def wait_for_progress(self, messages: int = 1) -> None:
-        """Wait until that many more are acknowledged."""
+        """Wait until that number of further messages is acknowledged."""
         wanted = self.acknowledged + messages
         wait_until(
             lambda: self.acknowledged >= wanted or bool(self.problems),
@@ -114,7 +114,7 @@ class Publisher(Participant):
             return
         message = client.receive()
         covered = message.get("s")
-        # Of one message, or of the connection, which then ends.
+        # The failure concerns one message, or the connection, which then ends.
         if self.may_be_refused and message.failed and message.reason == "tx store failed":
             self.refused += 1
             raise ConnectionClosed("refused")
@@ -125,7 +125,7 @@ class Publisher(Participant):
 
 
 class Subscriber(Participant):
-    """Takes every message from the epoch on, over any number of connections."""
+    """Receives every message from the epoch on, over any number of connections."""
 
     def __init__(self, server: ServerProcess, name: str, topic: str) -> None:
         super().__init__(server, name)
@@ -147,7 +147,7 @@ class Subscriber(Participant):
 
 
 def replay(server: ServerProcess, topic: str, start: str = "0") -> list[tuple[str, bytes]]:
-    """(bookmark, body) of everything that is in the log now, behind a bookmark."""
+    """Return (bookmark, body) of all messages that are now in the log behind a bookmark."""
     with RawClient.tcp(server.port(), timeout_s=60) as client:
         client.logon("auditor")
         client.send({"c": "subscribe", "t": topic, "bm": start, "sub_id": "r", "a": "completed"})
@@ -160,7 +160,7 @@ def replay(server: ServerProcess, topic: str, start: str = "0") -> list[tuple[st
 def check_everything(
     stored: list[tuple[str, bytes]], publishers: list[Publisher], subscribers: list[Subscriber]
 ) -> None:
-    """See the module. The participants must have been stopped."""
+    """Compare the log with all promises and deliveries; see the module. The participants must have been stopped."""
     of_publisher: dict[str, list[bytes]] = {publisher.name: [] for publisher in publishers}
     for _, body in stored:
         of_publisher[json.loads(body)["p"]].append(body)
@@ -182,7 +182,7 @@ def check_everything(
 
 @contextmanager
 def running(participants: list[Participant]) -> Iterator[None]:
-    """Start them; stop them, and fail with their problems, at the end."""
+    """Start the participants. At the end stop them, and fail with their problems."""
     for participant in participants:
         participant.start()
     try:
@@ -195,7 +195,9 @@ def running(participants: list[Participant]) -> Iterator[None]:
 
 
 def wait_for_all(publishers: list[Publisher], subscribers: list[Subscriber]) -> None:
-    """Everybody works again: publishers get acknowledgements, subscribers what was acknowledged then."""
+    """Wait until all participants work again: publishers are acknowledged, and subscribers receive all messages
+    acknowledged then.
+    """
     for publisher in publishers:
         publisher.wait_for_progress()
     for subscriber in subscribers:

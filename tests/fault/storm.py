@@ -1,8 +1,8 @@
 """Random deaths of a running server, from one seed.
 
-Every death is followed by what an operator or the supervisor would do, until the instance serves again. The
-supervisor gives up on a process that dies five times within a minute, so a storm kills each kind at most three
-times before it starts the whole instance anew.
+After every death the test does what an operator or the supervisor would do, until the instance serves again. The
+supervisor gives up on a process that dies five times within a minute. A storm therefore kills each kind at most three
+times before it restarts the whole instance.
 """
 
 import os
@@ -34,7 +34,7 @@ KINDS = (
 
 
 class Storm:
-    """One seed's deaths."""
+    """The deaths of one seed."""
 
     def __init__(self, server: ServerProcess, seed: int) -> None:
         self.history: list[str] = []
@@ -45,7 +45,7 @@ class Storm:
     def strike(
         self, publishers: list[Publisher], subscribers: list[Subscriber], kind: str | None = None
     ) -> None:
-        """Wait a moment, let something die, wait until everybody works again."""
+        """Wait a moment, kill or freeze a process, and wait until all participants work again."""
         time.sleep(self._chance.random() * 0.5)
         kind = kind or self._chance.choice(KINDS)
         self.history.append(kind)
@@ -77,7 +77,7 @@ class Storm:
         elif kind == "core twice":
             first = server.core_pid()
             server.kill_core()
-            # The second time while it recovers, or shortly after.
+            # The second kill comes while the core recovers, or shortly after.
             wait_until(lambda: server.pids("amps: core") not in ([], [first]), 20, "no new core")
             time.sleep(self._chance.random() * 0.05)
             server.kill_core()
@@ -97,7 +97,7 @@ class Storm:
 
 
 def kill_supervisor(server: ServerProcess) -> None:
-    """SIGKILL the supervisor alone: the others must notice, drain and end by themselves."""
+    """SIGKILL the supervisor alone: the other processes must notice, drain and end by themselves."""
     assert server.process is not None
     children = [psutil.Process(pid) for pid in server.pids()]
     os.kill(server.process.pid, signal.SIGKILL)
@@ -108,19 +108,19 @@ def kill_supervisor(server: ServerProcess) -> None:
 
 
 def only(pids: list[int]) -> int:
-    """The one there must be."""
+    """Return the only element; fail if there is not exactly one."""
     assert len(pids) == 1, pids
     return pids[0]
 
 
 def crowd(server: ServerProcess, seed: int, publishers: int = 3) -> tuple[list[Publisher], list[Subscriber]]:
-    """Publishers on topics of their own, and subscribers to all of it and to part of it."""
+    """Publishers on topics of their own, and subscribers to all or some of these topics."""
     made = [Publisher(server, f"publisher-{n}", f"load/{n % 2}", seed + n) for n in range(publishers)]
     return made, [Subscriber(server, f"subscriber-{n}", "^load/") for n in range(2)]
 
 
 def storm(server: ServerProcess, seed: int, kinds: Sequence[str | None]) -> None:
-    """Load, one death of each of `kinds` (None: any), and the audit afterwards."""
+    """Run load, one death of each of `kinds` (None: any), and the audit afterwards."""
     publishers, subscribers = crowd(server, seed)
     weather = Storm(server, seed)
     try:
@@ -129,7 +129,7 @@ def storm(server: ServerProcess, seed: int, kinds: Sequence[str | None]) -> None
             for kind in kinds:
                 weather.strike(publishers, subscribers, kind)
         check_everything(replay(server, LOGGED), publishers, subscribers)
-        # What the log holds is also on the disk.
+        # The contents of the log are also on the disk.
         server.kill_all()
         server.start()
         check_everything(replay(server, LOGGED), publishers, subscribers)

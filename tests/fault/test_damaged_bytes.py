@@ -1,6 +1,6 @@
-"""One changed byte anywhere in the journals: refused at the start, found by the replay, or without meaning.
+"""One changed byte anywhere in the journals: refused at the start, found by the replay, or without effect.
 
-Never may a replay deliver a wrong body, leave a message out, or go on behind the damage.
+A replay must never deliver a wrong body, leave a message out, or go on behind the damage.
 """
 
 import random
@@ -28,7 +28,7 @@ def server(start_module_server: StartServer) -> ServerProcess:
 
 
 def replay(peers: Peers, server: ServerProcess) -> tuple[list[bytes], bool]:
-    """What a replay delivers, and whether it reached the end of the log."""
+    """Replay the topic. Return the bodies, and whether the replay reached the end of the log."""
     client = peers.logged_on(server)
     client.send({"c": "subscribe", "t": "t1", "bm": "0", "sub_id": "r", "a": "completed"})
     received: list[Message] = []
@@ -47,7 +47,7 @@ def test_fault_a_changed_byte_is_never_skipped(server: ServerProcess, peers: Pee
     rng = random.Random(seed)
     files = {path: path.read_bytes() for path in server.journal_directory.iterdir() if path.is_file()}
     journals = server.journals()
-    path = journals[seed % 2]  # the full one and the one in use
+    path = journals[seed % 2]  # the full journal and the one in use
     size = len(files[path]) if seed % 2 == 0 else files[path].rfind(b"xxxx") + 100
     offset = rng.randrange(size) if seed % 4 < 2 else rng.randrange(5000)
     image = bytearray(files[path])

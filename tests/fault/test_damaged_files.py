@@ -1,6 +1,6 @@
-"""Whole files damaged, missing, swapped or foreign: refused with the file's name, and nothing is changed by that.
+"""Whole files damaged, missing, swapped or foreign: the start is refused with the file's name, and changes nothing.
 
-Index and watermark files are helpers: without them, or with rubbish in them, the log is the same.
+Index and watermark files are optional: if they are missing or damaged, the log is the same.
 """
 
 import random
@@ -26,7 +26,7 @@ Files = dict[Path, bytes]
 
 @pytest.fixture(scope="module")
 def filled(start_module_server: StartServer) -> tuple[ServerProcess, Files]:
-    """A stopped server and the files it left; every body was acknowledged."""
+    """A stopped server with its files; every body was acknowledged."""
     server = start_module_server(log_topics=("t1",))
     with Peers("writer") as peers:
         peers.logged_on(server).publish_persisted("t1", BODIES, 1)
@@ -36,7 +36,7 @@ def filled(start_module_server: StartServer) -> tuple[ServerProcess, Files]:
 
 @pytest.fixture
 def server(filled: tuple[ServerProcess, Files]) -> Iterator[ServerProcess]:
-    """The server, its files as they were left."""
+    """The server. Its files are restored after the test."""
     server, files = filled
     yield server
     server.kill_all()
@@ -75,7 +75,7 @@ def unlink(*paths: Path) -> None:
 
 
 def make_empty(path: Path, number: int, *, in_use: bool = False) -> None:
-    """As the server makes them ahead of use."""
+    """Make a spare journal as the server does."""
     size = path.stat().st_size
     header = build_file_header(number, size, 0, 0, 1, publisher_id("Test"), "Test", in_use)
     path.write_bytes(header.ljust(size, b"\0"))
@@ -103,13 +103,13 @@ DAMAGES: dict[str, tuple[int, Callable[[ServerProcess], object]]] = {
     "a spare in place of one in the middle": (
         2,
         lambda s: make_empty(journal(s, 1), 1),
-    ),  # names the next one
+    ),  # the error names the next one
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_fault_a_damaged_file_prevents_the_start(server: ServerProcess, damage: str) -> None:
-    """transaction_log.md §20 33, 34: the start is refused, says where, and leaves the files as they are."""
+    """transaction_log.md §20 33, 34: the start is refused, names the place, and leaves the files as they are."""
     number, inflict = DAMAGES[damage]
     inflict(server)
     left = {path: path.read_bytes() for path in server.journals()}
@@ -127,7 +127,7 @@ def in_turn(*steps: Callable[[], object]) -> None:
 
 
 def add_spares(server: ServerProcess) -> None:
-    """Two more than the server has made."""
+    """Add two spares to those that the server has made."""
     journal(server, 4).write_bytes(bytes(10 << 20))
     journal(server, 5).write_bytes(bytes(10 << 20))
     make_empty(journal(server, 4), 4)
@@ -149,7 +149,7 @@ SPARE_DAMAGES: dict[str, Callable[[ServerProcess], object]] = {
 
 @pytest.mark.parametrize("damage", SPARE_DAMAGES)
 def test_fault_spares_behind_a_whole_one_are_made_again(server: ServerProcess, damage: str) -> None:
-    """transaction_log.md §20 34: what holds no messages is no damage; the log takes what follows, over all of them."""
+    """transaction_log.md §20 34: files without messages are not damage; the log goes on over all of them."""
     add_spares(server)
     SPARE_DAMAGES[damage](server)
     server.start()
@@ -174,7 +174,7 @@ NO_SPARES: dict[str, Callable[[ServerProcess], object]] = {
 
 
 @pytest.mark.parametrize("damage", NO_SPARES)
-def test_fault_what_may_hold_messages_is_not_removed(server: ServerProcess, damage: str) -> None:
+def test_fault_a_file_that_may_hold_messages_is_not_removed(server: ServerProcess, damage: str) -> None:
     """transaction_log.md §20 34."""
     add_spares(server)
     NO_SPARES[damage](server)
@@ -236,15 +236,15 @@ def test_fault_helper_files_do_not_matter(server: ServerProcess, damage: str) ->
         assert client.logon("writer-1")["s"] == TOTAL
         client.publish_persisted("t1", BODIES[-3:], TOTAL - 2)
     assert replay(server, "t1", start=stored[-1][0]) == [], "a duplicate was recorded"
-    # A bookmark in each journal that has an index: before and after a start on what was made anew.
+    # A bookmark in each journal that has an index: before and after a start with indexes that were made again.
     assert replay(server, "t1", start=stored[1800][0]) == stored[1801:]
     server.kill_all()
     server.start()
     assert replay(server, "t1", start=stored[900][0]) == stored[901:]
 
 
-def test_fault_indexes_of_another_log_are_not_believed(server: ServerProcess) -> None:
-    """The journals were removed and their indexes left: a new log of the same shape must not take them for its own."""
+def test_fault_indexes_of_another_log_are_not_used(server: ServerProcess) -> None:
+    """The journals were removed and their indexes left: a new log of the same shape must not use them as its own."""
     remove("*.journal")(server)
     server.start()
     bodies = numbered_bodies(TOTAL, start=5001, padding_bytes=10_000)
@@ -260,7 +260,7 @@ def test_fault_indexes_of_another_log_are_not_believed(server: ServerProcess) ->
 
 
 def test_fault_a_changed_journal_size_keeps_the_log_whole(server: ServerProcess) -> None:
-    """Spares of the old size are made anew, larger and smaller; used journals keep theirs."""
+    """Spares of the old size are made again, larger and smaller; used journals keep their size."""
     options = server.options
     try:
         for size in ("15MB", "10MB"):

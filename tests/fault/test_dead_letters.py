@@ -16,7 +16,7 @@ from tests.support.server import ServerProcess, StartServer, wait_until
 from tests.support.services import action, do, on
 
 FILLER = [b'"%b"' % (b"x" * 1_000_000)] * 11
-"""More than a journal takes."""
+"""More messages than a journal holds."""
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def started(start_server: StartServer, peers: Peers, *actions: str, **more: obje
 
 
 def expire_all(queueing: Queueing, count: int) -> None:
-    """Have a consumer give up so many messages."""
+    """Expire that number of messages as a consumer."""
     consumer = queueing.consumer(1000)
     acknowledge(consumer, *consumer.receive_published(count), o="expire")
     consumer.close()
@@ -59,7 +59,7 @@ def numbers(reader: RawClient, count: int) -> list[int]:
 
 @pytest.mark.parametrize("dies", [False, True])
 def test_a_full_disk(disk: Path, start_server: StartServer, peers: Peers, dies: bool) -> None:
-    """The letters are larger than the messages: they wait for room, and are all written once there is some."""
+    """The letters are larger than the messages: they wait for room, and all are written once there is room."""
     count = 1000
     letter = '{"pad":"' + "x" * 50_000 + '","id":{{AMPS_DATA}}}'
     queueing = started(start_server, peers, action(expired(), publish(letter)))
@@ -85,7 +85,7 @@ def mark_journals(server: ServerProcess) -> None:
 def test_journals_stay_until_their_letters_are_written(
     start_server: StartServer, peers: Peers, services_die: bool
 ) -> None:
-    """Messages that have left the queue are still needed; what the queue holds is, too."""
+    """Journals with messages that have left the queue are still needed, as are those with messages in the queue."""
     queueing = started(
         start_server,
         peers,
@@ -105,7 +105,7 @@ def test_journals_stay_until_their_letters_are_written(
     server.log.wait_for("2C-0008", "still needed")
     assert first.exists()
     expire_all(queueing, 2)
-    # The first run has begun, and the queue holds nothing any more.
+    # The first run has begun, and the queue is empty.
     server.log.wait_for("29-0005", timeout_s=20)
     if services_die:
         (services,) = server.pids("amps: services")
@@ -120,14 +120,16 @@ def test_journals_stay_until_their_letters_are_written(
 
 
 def marked(server: ServerProcess, count: int) -> bool:
-    """Whether that was done so many times; asks for it. Services that have just been started may not hear it yet."""
+    """Request it. Return True if journals were marked that number of times; a new services process may miss a
+    request.
+    """
     mark_journals(server)
     time.sleep(0.1)
     return len(server.log.find("29-0004")) >= count
 
 
 def archived(server: ServerProcess, archive: Path, count: int) -> bool:
-    """Whether so many journals are compressed and in the archive; asks for it."""
+    """Request it. Return True if that number of journals is compressed and in the archive."""
     mark_journals(server)
     time.sleep(0.1)
     return len(list(archive.glob("*.journal.gz"))) >= count
@@ -136,7 +138,7 @@ def archived(server: ServerProcess, archive: Path, count: int) -> bool:
 def test_messages_in_compressed_and_archived_journals(
     start_server: StartServer, peers: Peers, tmp_path: Path
 ) -> None:
-    """They are read where they are."""
+    """They are read in place."""
     archive = tmp_path / "archive"
     archive.mkdir()
     mark = [do(f"{verb}-journal", Age="0s") for verb in ("compress", "archive")]
@@ -150,7 +152,7 @@ def test_messages_in_compressed_and_archived_journals(
     for number in (1, 2, 3):
         queueing.publish_bodies([b"%d" % number])
         queueing.publish_bodies(FILLER, topic="TF")
-    # One that has just become full may not be known as such yet: asked for again and again.
+    # The core may not yet count a journal as full, so the request is repeated.
     wait_until(lambda: archived(queueing.server, archive, 3), 30, "nothing was archived")
     expire_all(queueing, 3)
     assert numbers(reader_of(queueing), 3) == [1, 2, 3]

@@ -1,4 +1,4 @@
-"""Processes killed or frozen under load: nothing acknowledged is missing, nothing is there twice."""
+"""Processes killed or frozen under load: no acknowledged message is missing, and no message is there twice."""
 
 import contextlib
 import os
@@ -19,7 +19,7 @@ TAKEOVERS = 40
 
 
 def test_fault_each_kind_of_death(start_server: StartServer) -> None:
-    """One after the other, with one journal ready at a time, so that making the next is part of it."""
+    """All kinds in sequence, with one journal ready at a time, so that making the next one is covered."""
     server = start_server(
         log_topics=(LOGGED,),
         transport_workers=2,
@@ -29,7 +29,7 @@ def test_fault_each_kind_of_death(start_server: StartServer) -> None:
 
 
 def test_fault_random_deaths(start_server: StartServer) -> None:
-    """Another seed each time; it is printed, and a failure names it."""
+    """A new seed for each run; it is printed, and a failure names it."""
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")
     server = start_server(log_topics=(LOGGED,), transport_workers=2)
@@ -39,7 +39,7 @@ def test_fault_random_deaths(start_server: StartServer) -> None:
 def test_fault_a_dead_transport_takes_only_its_own_connections(
     start_server: StartServer, peers: Peers
 ) -> None:
-    """Clients of the other transport see neither a gap nor a message twice, and keep their connections."""
+    """Clients of the other transport have neither gaps nor duplicates, and keep their connections."""
     server = start_server(log_topics=(LOGGED,), transport_workers=2)
     publishers, _ = crowd(server, 7, 4)
     watchers = [Watcher(server, f"watcher-{n}") for n in range(6)]
@@ -61,13 +61,13 @@ def test_fault_a_dead_transport_takes_only_its_own_connections(
 
 
 def wait_for_more(watchers: "list[Watcher]") -> None:
-    """Every one of them gets another message."""
+    """Wait until every one of them has received a further message."""
     seen = {watcher: len(watcher.bodies) for watcher in watchers}
     wait_until(lambda: all(len(w.bodies) > seen[w] for w in watchers), 20, "a survivor gets nothing more")
 
 
 class Watcher(Participant):
-    """An ordinary subscriber: whatever it sees of a publisher has no gap within one connection."""
+    """An ordinary subscriber: within one connection it sees each publisher's messages without a gap."""
 
     def __init__(self, server: ServerProcess, name: str) -> None:
         super().__init__(server, name)
@@ -90,9 +90,10 @@ class Watcher(Participant):
 
 
 def test_fault_a_name_taken_over_under_load(start_server: StartServer) -> None:
-    """Two connections take a name from each other while both publish: acknowledged is only what is recorded.
+    """Two connections take a name from each other while both publish: every acknowledged message is recorded.
 
-    What a connection that lost its name still had on the way is dropped, and must not be acknowledged to it.
+    Messages that a connection still had on the way when it lost its name are dropped, and must not be acknowledged to
+    it.
     """
     server = start_server(log_topics=(LOGGED,), transport_workers=2)
     store = [b'{"p": "rival", "n": %d, "x": "%s"}' % (n, b"z" * (n * 37 % 900)) for n in range(1, 60_001)]
@@ -139,7 +140,7 @@ def test_fault_a_name_taken_over_under_load(start_server: StartServer) -> None:
 
 
 def test_fault_killed_again_and_again_while_it_starts(start_server: StartServer, peers: Peers) -> None:
-    """At any moment of preallocation and recovery; what is left is always good enough to start on."""
+    """At any moment of preallocation and recovery; the server can always start on the remaining files."""
     server = start_server(
         log_topics=(LOGGED,), journal_xml="<PreallocatedJournalFiles>4</PreallocatedJournalFiles>"
     )
@@ -190,9 +191,9 @@ def spills(server: ServerProcess) -> list[str]:
 
 
 def test_fault_the_supervisor_killed(start_server: StartServer, peers: Peers) -> None:
-    """The rest drains and ends by itself: what was received is acknowledged first, though not due for long.
+    """The other processes drain and end by themselves: received messages are acknowledged first, before they are due.
 
-    The next start removes what is left in memory.
+    The next start removes the files that are left in memory.
     """
     server = start_server(log_topics=(LOGGED,), transport_workers=2)
     client = peers.logged_on(server, o="ack_conflation=1h")
@@ -209,7 +210,7 @@ def test_fault_the_supervisor_killed(start_server: StartServer, peers: Peers) ->
 
 
 def test_fault_the_log_process_killed(start_server: StartServer, peers: Peers) -> None:
-    """Clients do not notice; what is logged afterwards is written by its successor."""
+    """Clients are not affected; later records are written by the new log process."""
     server = start_server(log_topics=(LOGGED,))
     client = peers.logged_on(server)
     killed = only(server.pids("amps: log"))
@@ -224,7 +225,7 @@ def test_fault_the_log_process_killed(start_server: StartServer, peers: Peers) -
 
 
 def test_fault_a_half_open_publisher(start_server: StartServer, peers: Peers) -> None:
-    """A client that vanished in the middle of a frame: its successor has the name, half a message is nothing."""
+    """A client vanished in the middle of a frame: the next client gets the name, and half a message has no effect."""
     server = start_server(log_topics=(LOGGED,))
     name = peers.new_name()
     vanished = peers.logged_on(server, name=name)
@@ -240,8 +241,8 @@ def test_fault_a_half_open_publisher(start_server: StartServer, peers: Peers) ->
     assert [body for _, body in replay(server, LOGGED)] == [b"1", b"2"]
 
 
-def test_fault_a_stopped_subscriber_holds_up_nobody(start_server: StartServer, peers: Peers) -> None:
-    """A subscriber that was stopped (SIGSTOP) for a while gets everything afterwards; others get it meanwhile."""
+def test_fault_a_stopped_subscriber_delays_no_other(start_server: StartServer, peers: Peers) -> None:
+    """A subscriber that was stopped (SIGSTOP) for a while gets every message afterwards; others get them meanwhile."""
     server = start_server(log_topics=(LOGGED,))
     bodies = numbered_bodies(3000, padding_bytes=2000)
     reading, writing = os.pipe()

@@ -1,6 +1,7 @@
-"""A journal directory without room: publishers are told, everything else goes on, and so do they when there is room.
+"""A journal directory without room: publishers are refused, and all other clients go on.
 
-transaction_log.md §20 item 35, but for its shutdown in order: the server stays up.
+Once there is room, publishers go on as well. transaction_log.md §20 item 35, but for its shutdown in order: the
+server stays up.
 """
 
 import itertools
@@ -34,7 +35,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 class Filler:
-    """A publisher that fills the disk, and remembers what was acknowledged and what was refused."""
+    """A publisher that fills the disk, and remembers the acknowledged and the refused messages."""
 
     def __init__(self, server: ServerProcess, peers: Peers, topic: str = "t1") -> None:
         self.server = server
@@ -54,7 +55,7 @@ class Filler:
         return self.client
 
     def publish(self) -> int | None:
-        """Publish the next batch. Returns the first number that was refused; None: all were acknowledged."""
+        """Publish the next batch. Return the first number that was refused, or None if all were acknowledged."""
         first = self.acknowledged
         batch = self.bodies[first : first + BATCH]
         assert batch, "the disk does not become full"
@@ -70,9 +71,9 @@ class Filler:
         return None
 
     def fill(self) -> int:
-        """Publish until the disk is full. Returns the number of the first message that was refused.
+        """Publish until the disk is full. Return the number of the first message that was refused.
 
-        What is under way just then is in no log, and nobody has refused it: its connection ends.
+        A message that is then on its way is in no log and was not refused, so that its connection ends.
         """
         for _ in itertools.repeat(None, 5000):
             try:
@@ -98,7 +99,7 @@ def test_fault_a_full_disk_refuses_publishers_and_nothing_else(
     assert told.level == "critical"
     assert "No space left on device; free some space there" in told.text
 
-    # Everything that needs no new journal goes on.
+    # All operations that need no new journal go on.
     reader = peers.logged_on(server)
     reader.subscribe("plain", "p")
     writer = peers.logged_on(server)
@@ -106,7 +107,7 @@ def test_fault_a_full_disk_refuses_publishers_and_nothing_else(
     assert reader.receive().body == b"{}"
     assert bodies_of_replay(server) == filler.bodies[: filler.acknowledged]
 
-    # A failure of its own for whoever asks, the end of the connection for who could not be told otherwise.
+    # A command with an ack request receives a failure; without one, the connection ends.
     answer = writer.request({"c": "p", "t": "t1"}, b"refused", ack="processed")
     assert answer.failed
     assert answer.reason == "tx store failed"
@@ -116,7 +117,7 @@ def test_fault_a_full_disk_refuses_publishers_and_nothing_else(
     (told_writer,) = writer.wait_for_close()
     assert (told_writer["status"], told_writer.reason) == ("failure", "tx store failed")
     assert "cid" not in told_writer.header
-    # A numbered publish after a refused one could make the refused one look recorded: refused as well.
+    # A numbered publish after a refused one could make the refused one look recorded, so it is refused as well.
     filler.client.publish("plain", b"refused", s=refused + BATCH, a="persisted")
     failures = [filler.client.wait_for_ack("persisted") for _ in range(BATCH)]
     assert [ack["s"] for ack in failures] == list(range(refused + 1, refused + BATCH + 1))
@@ -125,7 +126,7 @@ def test_fault_a_full_disk_refuses_publishers_and_nothing_else(
 
     resize(disk, LARGE)
     server.log.wait_for("2C-0012")
-    # Such a connection must end before the next message with a number is taken.
+    # Such a connection must end before the next numbered message is accepted.
     filler.client.publish("t1", b"after", s=refused + BATCH + 1, a="persisted")
     filler.client.wait_for_close()
     filler.connect()
@@ -139,7 +140,7 @@ def test_fault_a_full_disk_refuses_publishers_and_nothing_else(
 def test_fault_a_full_disk_answers_every_publish_of_a_burst(
     disk: Path, start_server: StartServer, peers: Peers
 ) -> None:
-    """So many refusals that the server stops reading for a moment; only it itself can go on again by then."""
+    """With that number of refusals the server stops reading for a moment, and must resume by itself."""
     server = start_server(log_topics=("t1",))
     filler = Filler(server, peers)
     filler.fill()
@@ -158,7 +159,7 @@ def bodies_of_replay(server: ServerProcess) -> list[bytes]:
 
 
 def test_fault_disk_full_under_load_loses_nothing(disk: Path, start_server: StartServer) -> None:
-    """Publishers that try again whatever happens, full and free in turns, and a death while it is full."""
+    """Publishers that always try again, a disk that is full and free in turns, and a death while it is full."""
     server = start_server(log_topics=(LOGGED,))
     publishers = [Publisher(server, f"publisher-{n}", f"load/{n}", n, largest_bytes=12_000) for n in range(3)]
     for publisher in publishers:
@@ -184,7 +185,7 @@ def test_fault_disk_full_under_load_loses_nothing(disk: Path, start_server: Star
 def test_fault_a_large_message_without_room_does_not_stop_small_ones(
     disk: Path, start_server: StartServer, peers: Peers
 ) -> None:
-    """It needs a journal of its own size, which is not to be had; the next ordinary one is."""
+    """It needs a journal of its own size, for which there is no room; the next ordinary message does not."""
     server = start_server(log_topics=("t1",))
     writer = peers.logged_on(server)
     large = b"x" * (30 << 20)
@@ -200,8 +201,8 @@ def test_fault_a_large_message_without_room_does_not_stop_small_ones(
     assert len(replay(server, "t1")) == 11
 
 
-def test_fault_actions_are_told_of_a_full_disk(disk: Path, start_server: StartServer, peers: Peers) -> None:
-    """The services process publishes through a session of its own, which begins anew after a refusal."""
+def test_fault_actions_report_a_full_disk(disk: Path, start_server: StartServer, peers: Peers) -> None:
+    """The services process publishes through a session of its own, which begins again after a refusal."""
     action = """<Actions><Action><On><Module>amps-action-on-schedule</Module>
         <Options><Every>1s</Every></Options></On>
         <Do><Module>amps-action-do-publish-message</Module>
@@ -226,20 +227,20 @@ def test_fault_actions_are_told_of_a_full_disk(disk: Path, start_server: StartSe
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """For the administration interface."""
+    """A port for the administration interface."""
     reserved = reserve_port()
     yield reserved
     release_port(reserved)
 
 
-def test_fault_disk_nearly_full_is_told_in_time(disk: Path, start_server: StartServer, port: int) -> None:
-    """Somebody who reads the log or the interface knows before publishers are refused."""
+def test_fault_disk_nearly_full_is_reported_in_time(disk: Path, start_server: StartServer, port: int) -> None:
+    """The log and the interface show it before publishers are refused."""
     resize(disk, LARGE)
     xml = "<Tuning><TransactionLog><FreeSpaceWarning>100MB</FreeSpaceWarning></TransactionLog></Tuning>"
     server = start_server(
         log_topics=("t1",),
         instance_xml=f"{xml}<Admin><InetAddr>{port}</InetAddr></Admin>",
-        transport_workers=None,  # it would be a second Tuning
+        transport_workers=None,  # otherwise there would be a second Tuning
     )
     leaf = "/amps/instance/transaction_log/file_system_free_bytes"
     ballast = disk / "ballast"

@@ -1,5 +1,6 @@
-"""What fails while an instance stops: the exit status, the log and the service manager say so, and nothing that was
-acknowledged is lost.
+"""Failures while an instance stops.
+
+The exit status, the log and the service manager report them, and no acknowledged message is lost.
 """
 
 import os
@@ -36,7 +37,7 @@ def syncs(tmp_path_factory: pytest.TempPathFactory) -> HeldSyncs:
 
 @pytest.fixture
 def manager(tmp_path: Path) -> Iterator[socket.socket]:
-    """Hears what the service manager is told."""
+    """The socket of a service manager, which receives the server's notifications."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind(str(tmp_path / "notify"))
         listening.settimeout(30)
@@ -50,7 +51,7 @@ def publish_acknowledged(server: ServerProcess, peers: Peers) -> RawClient:
 
 
 def publish_another(client: RawClient) -> None:
-    """The server has it, and nobody waits for a sync."""
+    """Publish a message that the server has received, without waiting for a sync."""
     client.publish("t1", b'{"n":11}', s=11)
     client.flush("processed")
 
@@ -62,7 +63,7 @@ def terminate(server: ServerProcess) -> None:
 
 
 def ended_with(server: ServerProcess) -> int:
-    """The exit status; no process is left."""
+    """Return the exit status. No process is left."""
     assert server.process is not None
     code = server.process.wait(STOP_S)
     assert server.log.records()[-1].id.startswith("FF-")
@@ -71,7 +72,7 @@ def ended_with(server: ServerProcess) -> int:
 
 
 def check_acknowledged(server: ServerProcess) -> None:
-    """What was acknowledged is there at the next start."""
+    """Check that the acknowledged messages are there at the next start."""
     server.start()
     assert [body for _, body in replay(server, "t1")][:10] == numbered_bodies(10)
 
@@ -79,7 +80,7 @@ def check_acknowledged(server: ServerProcess) -> None:
 def test_fault_a_stop_whose_last_sync_fails_is_no_success(
     device: FailingDevice, start_server: StartServer, peers: Peers, manager: socket.socket, tmp_path: Path
 ) -> None:
-    """transaction_log.md §20, 35: nobody may take the log for complete; the service manager neither."""
+    """transaction_log.md §20, 35: exit status and notification must not suggest that the log is complete."""
     server = start_server(
         log_topics=("t1",),
         flush_interval="1000ms",
@@ -104,7 +105,7 @@ def test_fault_a_stop_whose_last_sync_fails_is_no_success(
 def test_fault_a_core_that_dies_in_a_stop_is_no_success(
     syncs: HeldSyncs, start_server: StartServer, peers: Peers
 ) -> None:
-    """Nobody knows what it had and has not written."""
+    """It is unknown how much of its data the core has written."""
     server = start_server(log_topics=("t1",), flush_interval="1000ms", environment=syncs.environment)
     client = publish_acknowledged(server, peers)
     core = server.core_pid()
@@ -121,7 +122,7 @@ def test_fault_a_core_that_dies_in_a_stop_is_no_success(
 def test_fault_a_core_that_does_not_end_in_a_stop_is_no_success(
     syncs: HeldSyncs, start_server: StartServer, peers: Peers, tmp_path: Path
 ) -> None:
-    """Its device is too slow for the time that a stop has."""
+    """Its device is too slow for the time limit of a stop."""
     server = start_server(
         log_topics=("t1",),
         flush_interval="1000ms",
@@ -140,10 +141,10 @@ def test_fault_a_core_that_does_not_end_in_a_stop_is_no_success(
     check_acknowledged(server)
 
 
-def test_fault_a_transport_that_dies_in_a_stop_is_told_of(
+def test_fault_a_transport_that_dies_in_a_stop_is_reported(
     syncs: HeldSyncs, start_server: StartServer, peers: Peers
 ) -> None:
-    """The core still makes durable what it has: that is another exit status."""
+    """The core still makes its data durable: that is another exit status."""
     server = start_server(
         log_topics=("t1",), flush_interval="1000ms", environment=syncs.environment, transport_workers=1
     )
@@ -160,8 +161,8 @@ def test_fault_a_transport_that_dies_in_a_stop_is_told_of(
     check_acknowledged(server)
 
 
-def test_fault_a_core_without_a_log_that_dies_in_a_stop_is_told_of(start_server: StartServer) -> None:
-    """It had nothing to make durable."""
+def test_fault_a_core_without_a_log_that_dies_in_a_stop_is_reported(start_server: StartServer) -> None:
+    """It had no data to make durable."""
     server = start_server()
     core = server.core_pid()
     os.kill(core, signal.SIGSTOP)
@@ -176,7 +177,7 @@ def test_fault_a_core_without_a_log_that_dies_in_a_stop_is_told_of(start_server:
 def test_fault_a_copy_of_queues_that_cannot_be_written_is_a_success(
     start_server: StartServer, peers: Peers
 ) -> None:
-    """The next start makes the queues of the log: nothing is lost."""
+    """The next start rebuilds the queues from the log: nothing is lost."""
     server = start_server(
         log_topics=("t1",),
         instance_xml="<SOW><Queue><Name>Q</Name><MessageType>json</MessageType><UnderlyingTopic>t1"
@@ -194,7 +195,7 @@ def test_fault_a_copy_of_queues_that_cannot_be_written_is_a_success(
     server.log.wait_for("31-0001", "10 messages in queues")
 
 
-def test_fault_the_help_tells_the_exit_statuses() -> None:
+def test_fault_the_help_lists_the_exit_statuses() -> None:
     """operations.md §1.9: scripts and units rely on them."""
     shown = amps_server("--help").stdout
     for status in ("0 ", "1 ", "70 ", "74 "):

@@ -1,5 +1,7 @@
-"""Storage that goes away under a running server and comes back: a failing device, an unmounted file system, files that
-somebody removes. The server stays up, says what is wrong, and loses nothing that it acknowledged.
+"""Storage that goes away under a running server and comes back.
+
+A failing device, an unmounted file system, removed files. The server stays up, reports the fault, and loses no
+acknowledged message.
 """
 
 import contextlib
@@ -34,7 +36,7 @@ def crowd(server: ServerProcess, *, largest_bytes: int = 4000) -> tuple[list[Pub
 def test_fault_a_failing_device_ends_nothing_but_the_service(
     device: FailingDevice, start_server: StartServer, call: str
 ) -> None:
-    """Everybody is turned away while it fails; afterwards all that was acknowledged is there."""
+    """All clients are refused while it fails; afterwards all acknowledged messages are there."""
     server = start_server(log_topics=("^load/",), environment=device.environment)
     publishers, subscribers = crowd(server)
     old = server.pids("amps: core") + server.transport_pids()
@@ -59,7 +61,7 @@ def test_fault_a_failing_device_ends_nothing_but_the_service(
 def test_fault_a_stop_while_the_storage_is_away_ends_in_order(
     device: FailingDevice, start_server: StartServer, peers: Peers
 ) -> None:
-    """The exit status says that the log may lack what was not acknowledged."""
+    """The exit status says that the log may lack unacknowledged messages."""
     server = start_server(log_topics=("t1",), environment=device.environment)
     client = peers.logged_on(server)
     client.publish_persisted("t1", numbered_bodies(10), 1)
@@ -76,7 +78,7 @@ def test_fault_a_stop_while_the_storage_is_away_ends_in_order(
 def test_fault_journals_that_vanish_with_their_device_are_waited_for(
     device: FailingDevice, start_server: StartServer, tmp_path: Path
 ) -> None:
-    """An empty directory where the log was is no reason to begin a new log: not while the server runs."""
+    """An empty directory in the place of the log must not make a running server begin a new log."""
     server = start_server(log_topics=("^load/",), environment=device.environment)
     publishers, subscribers = crowd(server)
     away = tmp_path / "away"
@@ -132,7 +134,7 @@ def test_fault_a_file_system_that_is_unmounted_and_mounted_again(
 
 
 def test_fault_a_removed_journal_in_use_is_restored(start_server: StartServer) -> None:
-    """Under load, again and again, with a death after it: what was acknowledged is there."""
+    """Several times under load, with a death after each: acknowledged messages are there."""
     server = start_server(log_topics=("^load/",))
     publishers, subscribers = crowd(server)
     with running([*publishers, *subscribers]):
@@ -165,7 +167,7 @@ def test_fault_a_journal_removed_just_before_the_stop_is_restored(
 def test_fault_a_removed_older_journal_ends_replays_that_need_it_and_nothing_else(
     start_server: StartServer, peers: Peers, tmp_path: Path
 ) -> None:
-    """Never a gap: who comes to it is disconnected. When it is there again it is read."""
+    """There is never a gap: a replay that reaches it is disconnected. Once the journal is back, it is read."""
     server = start_server(log_topics=("t1",))
     bodies = numbered_bodies(2500, padding_bytes=10_000)
     publisher = peers.logged_on(server)
@@ -176,7 +178,7 @@ def test_fault_a_removed_older_journal_ends_replays_that_need_it_and_nothing_els
     first.rename(tmp_path / first.name)
     server.log.wait_for("1D-0017", str(first))
     pids = server.transport_pids()
-    for _ in range(6):  # more than a worker may die of within a minute
+    for _ in range(6):  # more than the number of deaths of a worker that is allowed within a minute
         reader = peers.logged_on(server)
         reader.send({"c": "subscribe", "t": "t1", "bm": "0", "sub_id": "r"})
         assert [m for m in reader.wait_for_close() if m.command == "p"] == []
@@ -193,7 +195,9 @@ def test_fault_a_removed_older_journal_ends_replays_that_need_it_and_nothing_els
 def test_fault_a_removed_lock_file_lets_no_second_server_in(
     start_server: StartServer, make_server: StartServer, peers: Peers
 ) -> None:
-    """It would write into the same journals. Whether the first has changed its journal since or not."""
+    """A second server would write into the same journals. This holds whether or not the first one has changed its
+    journal since.
+    """
     server = start_server(log_topics=("t1",))
     publisher = peers.logged_on(server)
     bodies = numbered_bodies(1500, padding_bytes=10_000)

@@ -1,7 +1,7 @@
-"""Journals of which a part cannot be read any more, under a running server: somebody has cut a file off.
+"""Journals of which a part cannot be read any more, because a file was truncated under a running server.
 
-A page of a mapped file that cannot be read kills whoever looks at it. Nobody may: the replay that needs it ends, and
-nothing else does.
+An access to a page of a mapped file that cannot be read kills the process. That must not happen: only the replay that
+needs the page ends.
 """
 
 import os
@@ -30,7 +30,7 @@ def cut_off(server: ServerProcess) -> Path:
 def filled(
     start_server: StartServer, peers: Peers, *, topic_index: bool = False
 ) -> tuple[ServerProcess, list[bytes]]:
-    """One worker; three journals, in which one topic has all messages but each hundredth."""
+    """One worker; three journals, in which one topic has all messages except each hundredth."""
     options: dict[str, Any] = {"transport_workers": 1}
     if topic_index:
         options = {"transport_workers": None, "instance_xml": TOPIC_INDEX}
@@ -48,7 +48,7 @@ def filled(
 
 
 def ended(reader: RawClient) -> list[bytes]:
-    """What comes until the server closes the connection."""
+    """Return the messages that come until the server closes the connection."""
     return bodies_of(m for m in reader.wait_for_close(timeout_s=60) if m.command == "p")
 
 
@@ -59,8 +59,8 @@ def common(bodies: Sequence[bytes]) -> list[bytes]:
 def test_fault_a_journal_cut_off_under_a_replay_ends_that_replay_and_nothing_else(
     start_server: StartServer, peers: Peers
 ) -> None:
-    """What is left is delivered; a bystander on the same worker is not disturbed, nor are replays that begin behind it.
-    Every retry ends too.
+    """The remaining messages are delivered. Another client of the same worker is not disturbed, nor are replays that
+    begin behind the damage. Every retry ends too.
     """
     server, bodies = filled(start_server, peers)
     wanted = common(bodies)
@@ -78,7 +78,7 @@ def test_fault_a_journal_cut_off_under_a_replay_ends_that_replay_and_nothing_els
     assert got == wanted[: len(got)]
     assert CUT_OFF_AT // (BODY_BYTES + 1000) < len(got) <= CUT_OFF_AT // BODY_BYTES
     server.log.wait_for("1D-0010", "the file ends here")
-    for _ in range(6):  # more than a worker may die of within a minute
+    for _ in range(6):  # more than the number of deaths of a worker that is allowed within a minute
         again = peers.logged_on(server)
         again.send({"c": "subscribe", "t": "t/sp", "bm": "0", "sub_id": "r"})
         came = ended(again)
@@ -94,7 +94,7 @@ def test_fault_a_journal_cut_off_under_a_replay_ends_that_replay_and_nothing_els
 def test_fault_a_replay_by_the_topic_index_ends_where_its_journal_was_cut_off(
     start_server: StartServer, peers: Peers
 ) -> None:
-    """It steps from one message to the next, and looks at none that is gone."""
+    """It steps from one message to the next, and reads none in the missing part."""
     server, bodies = filled(start_server, peers, topic_index=True)
     wanted = bodies[99::100]
     pids = server.transport_pids()

@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz --forever`: random seeds until one finds something; prints it, exit code 1.
+"""`python -m tests.fuzz --forever`: random seeds until one has a finding; prints it, exit code 1.
 
 `python -m tests.fuzz --seed N --target server` repeats one finding.
 """

@@ -88,7 +88,7 @@ VALUES: dict[str, Sequence[Value]] = {
     "heartbeat": ["start", "stop", "beat", "?"],
     "timeout_interval": [0, 60, -1, "soon"],
 }
-"""Values that get past the first checks, by full field name; other fields take any string or number."""
+"""Values that pass the first checks, by full field name; other fields take any string or number."""
 
 FIELDS = [
     "cmd_id", "ack_type", "topic", "filter", "opts", "sub_id", "query_id", "bookmark", "batch_size",
@@ -114,7 +114,7 @@ def random_value(rng: Random, field: str) -> Value:
 
 
 def random_command(rng: Random) -> dict[str, Value]:
-    """A command with fields that make some sense for it, full names."""
+    """A command, by full field names, with fields that are plausible for it."""
     command: Value = rng.choice(COMMANDS if rng.random() < 0.97 else STRANGE_COMMANDS)
     header: dict[str, Value] = {"cmd": command}
     if rng.random() < 0.9:
@@ -125,7 +125,7 @@ def random_command(rng: Random) -> dict[str, Value]:
 
 
 def encode_oddly(rng: Random, fields: dict[str, Value]) -> bytes:
-    """A well-formed header of these fields in one of the many ways it may be written (protocol.md D2)."""
+    """Write a header of these fields in a random one of the forms that are well-formed (protocol.md D2)."""
 
     def blank() -> str:
         return rng.choice(["", "", "", " ", "\t", "\r\n", "  "])
@@ -146,7 +146,7 @@ def encode_oddly(rng: Random, fields: dict[str, Value]) -> bytes:
 
 
 def mutate(rng: Random, data: bytes) -> bytes:
-    """The same bytes with a few accidents."""
+    """The same bytes with a few random changes."""
     changed = bytearray(data)
     for _ in range(rng.randrange(1, 4)):
         if not changed:
@@ -172,7 +172,7 @@ def mutate(rng: Random, data: bytes) -> bytes:
 
 
 def random_payload(rng: Random) -> bytes:
-    """Header and body of one frame, right or wrong."""
+    """Header and body of one frame, well-formed or not."""
     kind = rng.random()
     if kind < 0.05:
         return random_bytes(rng, 200)
@@ -187,6 +187,6 @@ def random_frame(rng: Random) -> bytes:
 
 
 def cuts(rng: Random, data: bytes) -> list[bytes]:
-    """The data in pieces of any sizes."""
+    """The data in pieces of random sizes."""
     positions = sorted(rng.randrange(len(data) + 1) for _ in range(rng.randrange(12)))
     return [data[a:b] for a, b in zip([0, *positions], [*positions, len(data)], strict=True)]

@@ -1,6 +1,6 @@
-"""The wire codec against an oracle: a second reader of protocol.md §2 and §3, written with other means.
+"""The wire codec against an oracle: a second, independent reader of protocol.md §2 and §3.
 
-The oracle is slow and plain: one regular expression for the syntax, `json` for the text of strings.
+The oracle is slow and simple: one regular expression for the syntax, `json` for the text of strings.
 """
 
 import json
@@ -32,7 +32,7 @@ class Finding(AssertionError):
 
 
 def oracle(payload: bytes) -> tuple[dict[str, Value], int] | None:
-    """What the header at the start of a payload says, and where it ends; None if it is malformed."""
+    """Return the header at the start of a payload, and where it ends; None if it is malformed."""
     empty = _EMPTY.match(payload)
     if empty is not None:
         return {}, empty.end()
@@ -70,7 +70,7 @@ def _value(name: str, text: bytes) -> Value:
 
 
 def check_header(payload: bytes) -> None:
-    """The parser and the oracle agree on a payload."""
+    """Check that the parser and the oracle agree on a payload."""
     try:
         parsed = wire.parse_header(payload)
     except wire.HeaderError:
@@ -81,7 +81,7 @@ def check_header(payload: bytes) -> None:
 
 
 def check_round_trip(fields: Mapping[str, Value], body: bytes) -> None:
-    """What the writer writes, the reader and the oracle read as it was."""
+    """Check that the reader and the oracle read back the fields that the writer wrote."""
     data = wire.encode_frame(fields, body)
     decoder = wire.FrameDecoder()
     decoder.feed(data)
@@ -96,7 +96,7 @@ def check_round_trip(fields: Mapping[str, Value], body: bytes) -> None:
 
 
 def check_stream(payloads: list[bytes], pieces: list[bytes]) -> None:
-    """A stream of frames comes out of the decoder as it went in, wherever it is cut."""
+    """Check that the decoder returns the frames of a stream unchanged, wherever the stream is cut."""
     decoder = wire.FrameDecoder()
     decoded = []
     for piece in pieces:
@@ -110,7 +110,7 @@ def check_stream(payloads: list[bytes], pieces: list[bytes]) -> None:
 
 
 def run(seed: int) -> None:
-    """One case of each kind."""
+    """Run one case of each kind."""
     rng = cases.Random(seed)
     check_header(cases.random_payload(rng))
     check_header(cases.mutate(rng, cases.encode_oddly(rng, cases.random_command(rng))))

@@ -1,7 +1,7 @@
-"""Attacks on a server with message queues: whatever is asked of them, every process lives, and everything is answered.
+"""Attacks on a server with message queues: every process must survive, and every command must be answered.
 
-Commands make sense more often than those of `cases`: bookmarks are often those of messages that are there, or were, and
-options those of queues, so that what is behind the first checks is reached.
+Commands are more often valid than those of `cases`: bookmarks are often those of present or former messages, and
+options those of queues, so that the code behind the first checks is reached.
 """
 
 from typing import Any
@@ -54,7 +54,7 @@ ACKNOWLEDGEMENTS = ["processed", "processed,completed,stats", "persisted", "rece
 
 
 def attack_queues(server: ServerProcess, seed: int) -> None:
-    """One connection, or two that take turns, that use queues in strange ways."""
+    """Use queues in strange ways, over one connection or two that alternate."""
     rng = cases.Random(seed)
     sent: list[bytes] = []
     with RawClient.tcp(server.port(), timeout_s=ATTACKER_TIMEOUT_S) as client:
@@ -62,7 +62,7 @@ def attack_queues(server: ServerProcess, seed: int) -> None:
             client.logon(f"queue-fuzz-{rng.randrange(3)}")
             _use(client, rng, sent)
         except (ConnectionClosed, ConnectionResetError, BrokenPipeError):
-            pass  # to be thrown out is a right answer
+            pass  # a disconnect is a correct answer
         except Silence as silence:
             raise Finding(f"the server neither answers nor closes: {silence}; sent {sent!r}") from None
         except PeerError as error:
@@ -87,7 +87,7 @@ def _use(client: RawClient, rng: cases.Random, sent: list[bytes]) -> None:
 
 
 def _read(client: RawClient, cid: str, bookmarks: list[str]) -> None:
-    """Everything sent before has been looked at; bookmarks of what came are remembered."""
+    """Read until all commands have been processed, and remember the bookmarks of deliveries."""
     client.send({"c": "flush", "cid": cid, "a": "processed"})
     while not (message := client.receive()).is_ack("processed", cid):
         if message.get("bm") and message["c"] != "ack":
@@ -95,7 +95,7 @@ def _read(client: RawClient, cid: str, bookmarks: list[str]) -> None:
 
 
 def _random_command(rng: cases.Random, bookmarks: list[str]) -> tuple[dict[str, Value], bytes]:
-    """A command with full names, and its body."""
+    """A command with full field names, and its body."""
     kind = rng.random()
     header: dict[str, Value] = {"cmd_id": str(rng.randrange(5)), "ack_type": rng.choice(ACKNOWLEDGEMENTS)}
     if kind < 0.35:

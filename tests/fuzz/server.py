@@ -1,6 +1,6 @@
 """Attacks on a live server: after each, every process lives and a witness connection still works.
 
-What the server writes to an attacker is judged, too: the peer's strict reader refuses anything malformed.
+The server's output to an attacker is checked, too: the peer's strict reader refuses malformed frames.
 """
 
 import itertools
@@ -19,7 +19,7 @@ OPTIONS: dict[str, Any] = {"log_topics": ("^L/", "^witness/")}
 
 
 class Witness:
-    """Innocent clients: what they publish must go on arriving, live and from the log."""
+    """Well-behaved clients: their messages must go on arriving, live and from the log."""
 
     def __init__(self, server: ServerProcess) -> None:
         self._server = server
@@ -35,7 +35,7 @@ class Witness:
             self._subscribers.append(subscriber)
 
     def check(self) -> None:
-        """Everything still works; raises Finding if not."""
+        """Check that publishing, delivery and replay still work; raise Finding if not."""
         number = next(self._numbers)
         body = b"%d" % number
         try:
@@ -56,7 +56,7 @@ class Witness:
 
 
 def attack(server: ServerProcess, seed: int) -> list[bytes]:
-    """One connection that misbehaves in one way; returns what it sent."""
+    """Misbehave in one way on one connection. Return the bytes that were sent."""
     rng = cases.Random(seed)
     behaviour = rng.choice(BEHAVIOURS)
     sent: list[bytes] = []
@@ -64,7 +64,7 @@ def attack(server: ServerProcess, seed: int) -> list[bytes]:
         try:
             behaviour(client, rng, sent)
         except (ConnectionClosed, ConnectionResetError, BrokenPipeError):
-            pass  # to be thrown out is the right answer to most of this
+            pass  # a disconnect is the correct answer to most attacks
         except Silence as silence:
             raise Finding(f"the server neither answers nor closes: {silence}; sent {sent!r}") from None
         except PeerError as error:
@@ -84,14 +84,14 @@ def _log_on(client: RawClient, rng: cases.Random, sent: list[bytes]) -> None:
 
 
 def _wait_for_answer(client: RawClient, sent: list[bytes]) -> None:
-    """Everything sent before has been looked at, or the connection is closed."""
+    """Wait until the server has processed everything sent before, or has closed the connection."""
     _send(client, sent, frame({"c": "flush", "cid": "the-end", "a": "processed"}))
     while not client.receive().is_ack("processed", "the-end"):
         pass
 
 
 def _commands(client: RawClient, rng: cases.Random, sent: list[bytes]) -> None:
-    """Well-formed commands with strange contents."""
+    """Send well-formed commands with strange contents."""
     _log_on(client, rng, sent)
     for _ in range(rng.randrange(1, 12)):
         _send(client, sent, frame(cases.encode_oddly(rng, cases.random_command(rng)), cases.random_body(rng)))
@@ -99,7 +99,7 @@ def _commands(client: RawClient, rng: cases.Random, sent: list[bytes]) -> None:
 
 
 def _frames(client: RawClient, rng: cases.Random, sent: list[bytes]) -> None:
-    """Frames of the right length with any contents, in pieces."""
+    """Send frames of the right length with random contents, in pieces."""
     _log_on(client, rng, sent)
     data = b"".join(cases.random_frame(rng) for _ in range(rng.randrange(1, 6)))
     for piece in cases.cuts(rng, data):
@@ -108,13 +108,13 @@ def _frames(client: RawClient, rng: cases.Random, sent: list[bytes]) -> None:
 
 
 def _strangers(client: RawClient, rng: cases.Random, sent: list[bytes]) -> None:
-    """Anything at all before a logon."""
+    """Send random bytes or frames before a logon."""
     _send(client, sent, cases.random_frame(rng))
     _wait_for_answer(client, sent)
 
 
 def _noise(client: RawClient, rng: cases.Random, sent: list[bytes]) -> None:
-    """No frames at all; the length they seem to announce may never arrive, so nothing is awaited."""
+    """Send bytes that are no frames. The length they seem to announce may never arrive, so no answer is awaited."""
     if rng.random() < 0.5:
         _log_on(client, rng, sent)
     _send(client, sent, rng.choice([b"", b"GET ", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\0\xff"]))
@@ -122,7 +122,7 @@ def _noise(client: RawClient, rng: cases.Random, sent: list[bytes]) -> None:
 
 
 def _wrong_lengths(client: RawClient, rng: cases.Random, sent: list[bytes]) -> None:
-    """Right frames behind a wrong length."""
+    """Send correct frames behind a wrong length."""
     _log_on(client, rng, sent)
     data = bytearray(frame({"c": "p", "t": "L/a"}, cases.random_body(rng)))
     data[rng.randrange(4)] = rng.randrange(256)
@@ -131,7 +131,7 @@ def _wrong_lengths(client: RawClient, rng: cases.Random, sent: list[bytes]) -> N
 
 
 def _rude_ends(client: RawClient, rng: cases.Random, sent: list[bytes]) -> None:
-    """Leaves in the middle of a frame, of an answer, or with a reset."""
+    """Leave in the middle of a frame, of an answer, or with a reset."""
     _log_on(client, rng, sent)
     for _ in range(rng.randrange(20)):
         _send(client, sent, frame({"c": "subscribe", "t": "L/.*", "bm": "0", "a": "processed,completed"}))

@@ -1,4 +1,4 @@
-"""A few seconds of fuzzing with fixed seeds, and inputs that once mattered."""
+"""A few seconds of fuzzing with fixed seeds, and inputs that once revealed errors."""
 
 import time
 
@@ -37,7 +37,7 @@ def test_fuzz_codec_with_fixed_seeds() -> None:
 
 
 def test_fuzz_live_server_with_fixed_seeds(start_server: StartServer) -> None:
-    """Bounded by number and by time; the witness is asked after every attack."""
+    """Bounded by number and by time; the witness is checked after every attack."""
     server = start_server(**OPTIONS)
     witness = Witness(server)
     witness.check()

@@ -1,4 +1,4 @@
-"""Run seeds by hand; see the package."""
+"""Command line that runs seeds; see the package."""
 
 import argparse
 import itertools
@@ -66,7 +66,7 @@ def main() -> int:
 
 
 def scratch_base() -> str | None:
-    """Memory, if there is any to be had: the simulation needs no real disk."""
+    """Return a directory in memory if the system has one: the simulation needs no real disk."""
     return "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 

@@ -1,4 +1,4 @@
-"""What must hold of a log, whatever happened."""
+"""The invariants of a log, which must hold after every start."""
 
 import bisect
 import itertools
@@ -16,16 +16,16 @@ from amps.server.shared.journal_view import JournalView, at_once
 from tests.simulation.clients import Client
 
 READER = 9
-"""The number under which readers of a simulation say which journals they need: that of no transport."""
+"""The number under which the readers of a simulation announce the journals they need; no transport has it."""
 MESSAGES = (1, 2)
-"""Kinds of records that are messages; what is said about queues is none."""
+"""Kinds of records that are messages; records about queues are not."""
 CACHE_BYTES = 1 << 19
-"""Two frames of compressed journals: nothing that was read stays for long."""
+"""Two frames of compressed journals, so that frames leave the cache soon."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A message as a reader of the log gets it."""
+    """A message as a reader of the log receives it."""
 
     position: int
     txid: int
@@ -76,16 +76,20 @@ class Log:
         runtime.control.set_transport_alive(READER, True)
 
     def cursor(self) -> LogCursor:
-        """At the first message."""
+        """Return a cursor at the first message."""
         return self.view.cursor_at_start(True)
 
     def cursor_after(self, entry: Entry) -> LogCursor | None:
-        """Behind the message with the bookmark of that one; None if it is not found."""
+        """Return a cursor behind the message with the bookmark of `entry`; None if the log does not hold that
+        bookmark.
+        """
         found = at_once(self.view.find(*entry.bookmark, {}))
         return None if found is None else at_once(self.view.cursor_at(found[1], True))
 
     def read(self, cursor: LogCursor | None = None, limit: int | None = None) -> list[Entry]:
-        """Everything from a cursor (else from the start) up to what is written, every checksum verified."""
+        """Read all messages from a cursor (default: the start) up to the written watermark, and verify every
+        checksum.
+        """
         cursor = cursor or self.cursor()
         end = self._runtime.control.watermarks()[0] if limit is None else limit
         return list(steps(cursor, end))
@@ -110,7 +114,7 @@ def steps(cursor: LogCursor, limit: int) -> Iterable[Entry]:
 
 
 def check_order(entries: list[Entry]) -> None:
-    """One total order; nothing twice; the sequences of a publisher only rise; times do not fall."""
+    """Check that the order is total, no message occurs twice, each publisher's sequences rise and times do not fall."""
     highest: dict[int, int] = {}
     for before, after in itertools.pairwise(entries):
         assert before.txid < after.txid, f"transaction ids do not rise: {before}, {after}"
@@ -122,7 +126,7 @@ def check_order(entries: list[Entry]) -> None:
 
 
 def check_contents(entries: list[Entry], clients: Iterable[Client], instance_name: str) -> None:
-    """Nothing promised is missing, and nothing is there that nobody sent."""
+    """Check that no promised message is missing, and that the log holds no message that no client has sent."""
     by_publisher: dict[int, dict[int, Entry]] = {}
     for entry in entries:
         by_publisher.setdefault(entry.publisher_id, {})[entry.sequence] = entry
@@ -152,7 +156,7 @@ def check_contents(entries: list[Entry], clients: Iterable[Client], instance_nam
 
 
 def check_bookmarks(log: Log, entries: list[Entry], chance: random.Random, samples: int) -> None:
-    """A replay from a bookmark gives exactly what comes after it; unknown bookmarks are not found."""
+    """Check that a replay from a bookmark returns exactly the messages after it, and an unknown one is not found."""
     places = range(len(entries))
     bookmarks = log.bookmarks()
     for place in chance.sample(places, min(samples, len(entries))):

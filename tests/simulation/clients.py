@@ -1,7 +1,7 @@
-"""Publishers as clients with a publish store: they survive everything and remember every promise.
+"""Publishers as clients with a publish store: they survive every death of the server and remember every promise.
 
-A promise is a persisted acknowledgement, a logon acknowledgement (what it says of the last sequence), the end of
-a flush, or a delivery to a subscriber that asked for durable messages. The checks compare the log with them.
+A promise is a persisted acknowledgement, the last sequence in a logon acknowledgement, the end of a flush, or a
+delivery to a subscriber that asked for durable messages. The checks compare the log with the promises.
 """
 
 import random
@@ -18,7 +18,7 @@ LOGGED_PATTERN = "^(orders|quotes|news/)"
 
 @dataclass(frozen=True)
 class Message:
-    """One publish. `sequence` 0: without a number."""
+    """One publish. A `sequence` of 0 means that it has no number."""
 
     topic: str
     body: bytes
@@ -43,7 +43,7 @@ class Message:
 
 
 class Wire:
-    """The client's end of one connection: bytes on their way to the server; closed from either side."""
+    """The client's end of one connection: it holds the bytes on their way to the server. Either side can close it."""
 
     def __init__(self, client: "Client", user: str) -> None:
         self.client = client
@@ -56,7 +56,7 @@ class Wire:
         # The answer may come late, after another connection of this name has taken over and gone on.
         self.owed_at_logon = max((message.sequence for message in client.owed()), default=0)
 
-    # What the server says
+    # Answers of the server
 
     def logged_on(self, last_sequence: int) -> None:
         self.ready = True
@@ -77,10 +77,10 @@ class Wire:
     def flushed(self, bodies: list[bytes]) -> None:
         self.client.promised_unnumbered.update(dict.fromkeys(bodies))
 
-    # What the client does
+    # Actions of the client
 
     def publish_some(self, chance: random.Random) -> None:
-        """Send what the store holds from where this connection stands, making new messages at its end."""
+        """Send stored messages from this connection's next sequence on. Make new messages at the end of the store."""
         client = self.client
         for _ in range(chance.randint(1, 12)):
             if chance.random() < 0.15:
@@ -94,12 +94,12 @@ class Wire:
                 if self.next_sequence > client.last:
                     client.make_message(chance)
                 else:
-                    self.next_sequence += 1  # a gap that was made on purpose
+                    self.next_sequence += 1  # a deliberate gap
             self.to_server += client.store[self.next_sequence].frame(chance.random() < 0.1)
             self.next_sequence += 1
 
     def publish_again(self, chance: random.Random) -> None:
-        """Send something a second time: the server must drop it."""
+        """Send a message a second time: the server must drop it."""
         known = [sequence for sequence in self.client.store if sequence < self.next_sequence]
         if known:
             self.to_server += self.client.store[chance.choice(known[-20:])].frame(False)
@@ -107,7 +107,7 @@ class Wire:
 
 @dataclass
 class Client:
-    """One publisher: its name, its store, and what it was promised."""
+    """One publisher: its name, its store, and the promises it has received."""
 
     name: str
     user: str
@@ -139,7 +139,7 @@ class Client:
         self.acked = max(self.acked, sequence)
 
     def give_up(self, sequence: int) -> None:
-        """The server says that it cannot take a message. Of one that it took before it had been acknowledged first."""
+        """The server has refused to store a message. It has no effect on a message that was acknowledged before."""
         if sequence > self.acked:
             self.given_up.add(sequence)
             self.store.pop(sequence, None)

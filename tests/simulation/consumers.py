@@ -1,8 +1,10 @@
-"""Consumers as clients with a store of acknowledgements: they survive everything and remember what they were told.
+"""Consumers as clients with a store of acknowledgements: they survive every death and remember each confirmed
+command.
 
-They work as they should, or do not: they sit on what they got, acknowledge late, twice, what others hold, what has not
-come yet; they cancel, expire and extend. A command with a number is sent again after a reconnection until its persisted
-acknowledgement has come, so commands come to the server long after the lease has ended.
+Some consumers behave correctly and some do not. They keep messages for long, and acknowledge late or twice. They also
+acknowledge messages that other consumers hold or that have not been published yet. They cancel, expire and extend. A
+command with a number is sent again after a reconnection until its persisted acknowledgement has come, so commands
+reach the server long after the lease has ended.
 """
 
 import random
@@ -13,7 +15,7 @@ from tests.simulation.clients import Client, Wire
 from tests.simulation.queue_log import ACKNOWLEDGE, CANCEL, EXPIRE, EXTEND, Bookmark
 
 MEMORY = 60
-"""So many messages a consumer remembers after it got them."""
+"""The number of received messages that a consumer remembers."""
 
 
 @dataclass(frozen=True)
@@ -25,12 +27,12 @@ class Command:
     bookmarks: tuple[Bookmark, ...]
     extension_ns: int
     sequence: int
-    """0: without a number."""
+    """0 means that the command has no number."""
 
 
 @dataclass(frozen=True)
 class Received:
-    """A message as a consumer got it."""
+    """A message as a consumer received it."""
 
     queue: int
     bookmark: Bookmark
@@ -45,14 +47,14 @@ class ConsumerWire(Wire):
         super().__init__(consumer, consumer.user)
         self.consumer = consumer
         self.held: dict[tuple[int, Bookmark], None] = {}
-        """What came over it and was not acknowledged over it."""
+        """Messages that came over this connection and were not acknowledged over it."""
         self.subscriptions: list[int] = []
-        """Numbers, as the transport gave them."""
+        """Numbers of the subscriptions, as the transport assigned them."""
         self.works_off = False
-        """It has subscribed to everything, to empty the queues."""
+        """True once the consumer has subscribed to all queues, to empty them."""
 
     def logged_on(self, last_sequence: int) -> None:
-        """What the server has seen it has dealt with, and all that came of it is durable."""
+        """The server has processed every command up to `last_sequence`, and all their effects are durable."""
         self.ready = True
         self.consumer.told(last_sequence)
         self.next_sequence = last_sequence + 1
@@ -66,7 +68,7 @@ class ConsumerWire(Wire):
                 self.held.update({(refused.queue, bookmark): None for bookmark in refused.bookmarks})
 
     def next_command(self) -> Command | None:
-        """What is to be sent next of what has a number."""
+        """Return the next numbered command to send; None if there is none."""
         for sequence, command in self.consumer.store_of_commands.items():
             if sequence >= self.next_sequence:
                 return command
@@ -77,13 +79,13 @@ class Consumer(Client):
     """One consumer: its name, its store, its habits."""
 
     def __init__(self, name: str, chance: random.Random, tell: Callable[[Command], None]) -> None:
-        """`tell` hears of each command that it was told to be persisted."""
+        """`tell` is called with each command that the server has confirmed as persisted."""
         super().__init__(name, "consumer", lambda _: 0)
         self._tell = tell
         self.store_of_commands: dict[int, Command] = {}
         self.memory: list[Received] = []
         self.diligence = chance.choice([0.02, 0.1, 0.5, 1.0])
-        """How often it does anything with what it has."""
+        """The probability that it acts on the messages it holds."""
         self._habits = [
             (self._work, 10.0),
             (self._repeat, chance.choice([0, 1, 3])),
@@ -96,12 +98,12 @@ class Consumer(Client):
 
     @property
     def connection(self) -> ConsumerWire | None:
-        """Its connection, if it has one that can be used."""
+        """Its connection; None if it has none that can be used."""
         wire = self.wire
         return wire if isinstance(wire, ConsumerWire) and wire.ready and not wire.closed else None
 
     def told(self, sequence: int) -> None:
-        """The server says that everything up to that number is persisted."""
+        """The server has confirmed that every command up to this number is persisted."""
         for known in [known for known in self.store_of_commands if known <= sequence]:
             self._tell(self.store_of_commands.pop(known))
 
@@ -112,8 +114,9 @@ class Consumer(Client):
     def decide(
         self, chance: random.Random, others: list[Received], guesses: list[tuple[int, Bookmark]]
     ) -> list[Command]:
-        """What it wants to say now. `others`: what anybody got lately; `guesses`: queues, and
-        what may be in them or come to them."""
+        """Return the commands it sends now. `others`: messages that any consumer received lately. `guesses`: queues,
+        each with a bookmark that may be in it or come to it.
+        """
         wire = self.connection
         assert wire is not None
         if chance.random() > self.diligence:
@@ -124,7 +127,7 @@ class Consumer(Client):
         return [] if chosen is None else [self._numbered(chance, *chosen)]
 
     def work_off(self) -> list[Command]:
-        """Acknowledge everything that it holds."""
+        """Acknowledge every message that it holds."""
         wire = self.connection
         assert wire is not None
         by_queue: dict[int, list[Bookmark]] = {}
@@ -146,7 +149,7 @@ class Consumer(Client):
         self.store_of_commands[self.last] = command
         return command
 
-    # Habits: queue, action, bookmarks
+    # Habits: each returns queue, action, bookmarks
 
     def _some_held(
         self, chance: random.Random, wire: ConsumerWire, keeps: bool = False
@@ -213,7 +216,7 @@ class Consumer(Client):
         others: list[Received],
         guesses: list[tuple[int, Bookmark]],
     ) -> tuple[int, int, list[Bookmark]] | None:
-        """What it got at any time, from whatever connection."""
+        """Choose among the messages it has ever received, over any connection."""
         return self._any_of(chance, self.memory, [ACKNOWLEDGE, ACKNOWLEDGE, CANCEL, EXPIRE])
 
     def _meddle(
@@ -223,7 +226,7 @@ class Consumer(Client):
         others: list[Received],
         guesses: list[tuple[int, Bookmark]],
     ) -> tuple[int, int, list[Bookmark]] | None:
-        """What anybody got."""
+        """Choose among the messages that any consumer received."""
         return self._any_of(chance, others, [ACKNOWLEDGE, ACKNOWLEDGE, CANCEL, EXPIRE])
 
     def _guess(
@@ -233,7 +236,7 @@ class Consumer(Client):
         others: list[Received],
         guesses: list[tuple[int, Bookmark]],
     ) -> tuple[int, int, list[Bookmark]] | None:
-        """What nobody got yet."""
+        """Choose a bookmark that no consumer has received yet."""
         if not guesses:
             return None
         queue, bookmark = chance.choice(guesses)

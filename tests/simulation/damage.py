@@ -1,6 +1,7 @@
-"""One changed byte in a copy of the journals: refused, found by the reader, or without meaning; never passed over.
+"""One changed byte in a copy of the journals.
 
-Which byte, and what is known of the log, comes from the world whose journals they are.
+The damage must be refused at the start, be found by the reader, or be without effect. It must never change what is
+read. The world that owns the journals provides the random choice of the byte and the known contents of the log.
 """
 
 import contextlib
@@ -31,9 +32,11 @@ def start_on_damaged_copy(
     read_before: list[Entry],
     clients: Sequence[Client],
 ) -> bool:
-    """Copy a journal directory and its archive, change a byte, and start on that. True: the start was refused.
+    """Copy a journal directory and its archive, change a byte, and start on the copy. Return True if the start was
+    refused.
 
-    `known`: what subscribers were given of this log so far; `read_before`: what was in journals that may be gone.
+    `known`: the messages of this log that subscribers have received so far. `read_before`: the messages of journals
+    that may have been removed.
     """
     copies = originals[0].with_name("copy"), originals[0].with_name("copied archive")
     for original, copy in zip(originals, copies, strict=True):
@@ -70,9 +73,11 @@ def start_on_damage(
     removed: list[Entry],
     clients: Sequence[Client],
 ) -> bool:
-    """Change a byte in `copies`, a journal directory and its archive, and start on it. True: the start was refused.
+    """Change a byte in `copies`, a journal directory and its archive, and start on it. Return True if the start was
+    refused.
 
-    `known`: what subscribers were given of this log so far; `removed`: what came before its beginning.
+    `known`: the messages of this log that subscribers have received so far. `removed`: the messages before its
+    beginning.
     """
     places = [place for found in find_journals(*copies, NAME).values() for place in found]
     promised = read_watermark(watermark_path(copies[0], NAME))
@@ -99,7 +104,7 @@ def start_on_damage(
 
 
 def _place_of_damage(places: list[JournalPlace], promised: int, chance: random.Random) -> tuple[Path, int]:
-    """Anywhere, near the beginning of a file, or just before the end of what was promised."""
+    """Return a place anywhere, near the beginning of a file, or just before the end of the promised part of the log."""
     kind = chance.randrange(3)
     if kind == 2:
         position = max(0, promised - chance.randrange(1, 500))

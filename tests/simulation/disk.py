@@ -1,12 +1,13 @@
-"""A disk that can lose what was not synced.
+"""A disk that can lose unsynced data.
 
-It works on real files of a scratch directory, so that the code under test reads them as it always does, and keeps
-account of what a crash of the machine would take back: for each 512-byte sector written since the file's last sync
-the bytes that are certainly on the device, and for names the changes since the directory's last sync.
+It works on real files of a scratch directory, so that the code under test reads them as it always does. It also keeps
+account of what a crash of the machine would take back. For each 512-byte sector written since the file's last sync it
+keeps the bytes that are certainly on the device. For names it keeps the changes since the directory's last sync.
 
-Crashes
-    of the process   what was written stays, a write under way stays in part, at any byte
-    of the machine   any subset of the unsynced sectors is lost, and the unsynced changes of names from some point on
+Crashes of the process   what was written stays, a write under way stays in part, at any byte
+        of the machine   any subset of the unsynced sectors is lost, and the unsynced changes of names from some
+                         point on
+
 A *fuse* lets the process die at the n-th call from now. A failed sync (EIO) loses its sectors for good unless they
 are written again: the kernel takes the pages for clean although they never reached the device.
 """
@@ -27,7 +28,9 @@ SECTOR_BYTES = 512
 
 
 class Died(BaseException):
-    """The process under test is dead. No exception of its own, so that nothing under test can catch it."""
+    """The process under test is dead. It derives from no exception of the code under test, so that nothing there
+    catches it.
+    """
 
 
 class _Undo(Protocol):
@@ -36,14 +39,16 @@ class _Undo(Protocol):
 
 @dataclass
 class _Inode:
-    """One file, whatever its name. Sector number -> bytes on the device."""
+    """One file, whatever its name. It maps sector numbers to the bytes on the device."""
 
     descriptor: int
     dirty: dict[int, bytes] = field(default_factory=dict)
     lost: dict[int, bytes] = field(default_factory=dict)
 
     def put_back(self, sector: int, before: bytes) -> None:
-        """A sector is as it was. The last one of a file may be part of one: the file does not grow by that."""
+        """Restore the earlier contents of a sector. If it is the last one and partly beyond the end, the file does
+        not grow.
+        """
         room = os.fstat(self.descriptor).st_size - sector * SECTOR_BYTES
         if room > 0:
             os.pwrite(self.descriptor, before[:room], sector * SECTOR_BYTES)
@@ -78,20 +83,20 @@ class SimulatedDisk(Disk):
         self.failing_syncs = 0
         self.calls = 0
 
-    # What the world does to it
+    # Faults that the world injects
 
     def arm(self, calls: int) -> None:
         """Let the process die at the `calls`-th call from now."""
         self._fuse = calls
 
     def calm(self) -> None:
-        """Nothing bad happens from now on."""
+        """Switch off all faults."""
         self._fuse = None
         self.full = self.read_only = False
         self.failing_syncs = 0
 
     def process_ended(self) -> None:
-        """The process is gone, by whatever cause: its descriptors are closed, a new one may begin."""
+        """The process has ended: close its descriptors, so that a new process can begin."""
         for descriptor in list(self._open):
             self.close(descriptor)
         self._fuse = None
@@ -99,7 +104,7 @@ class SimulatedDisk(Disk):
         self.failing_syncs = 0
 
     def machine_crashed(self) -> None:
-        """Lose any part of what was not synced. The process must have ended."""
+        """Lose any part of the unsynced data. The process must have ended."""
         assert not self._open
         keep = self._chance.choice([0.0, 0.5, 0.9, 1.0])
         for inode in self._inodes.values():
@@ -128,7 +133,7 @@ class SimulatedDisk(Disk):
         self._inodes.clear()
         self._stores.clear()
 
-    # What the code under test calls
+    # The interface that the code under test calls
 
     def open(self, path: Path, flags: int) -> int:
         self._call()
@@ -145,7 +150,7 @@ class SimulatedDisk(Disk):
 
     def close(self, descriptor: int) -> None:
         if self._open.pop(descriptor, None) is not None:
-            # The machine holds the file open too (`_inodes`): what was locked would stay so.
+            # The machine holds the file open too (`_inodes`), so that a lock would outlive this descriptor.
             fcntl.flock(descriptor, fcntl.LOCK_UN)
             os.close(descriptor)
 
@@ -195,7 +200,9 @@ class SimulatedDisk(Disk):
             self._die()
 
     def _refuse_changes(self) -> None:
-        """As a file system that was mounted anew, or whose permissions were taken away: open files can be written."""
+        """Behave as a file system that was remounted, or whose permissions were taken away: only open files can be
+        written.
+        """
         if self.read_only:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
@@ -232,7 +239,7 @@ class SimulatedDisk(Disk):
     # Inside
 
     def _burns(self) -> bool:
-        """Count one call; whether the process dies in it."""
+        """Count one call. Return True if the process dies in it."""
         if self.dead:
             raise Died
         self.calls += 1
@@ -250,7 +257,7 @@ class SimulatedDisk(Disk):
         raise Died
 
     def _remember(self, inode: _Inode, begin: int, end: int) -> None:
-        """Keep what is on the device of the sectors that are about to be written."""
+        """Keep the bytes that are on the device for the sectors that are about to be written."""
         for sector in range(begin // SECTOR_BYTES, (end + SECTOR_BYTES - 1) // SECTOR_BYTES):
             if sector in inode.lost:
                 inode.dirty[sector] = inode.lost.pop(sector)
@@ -259,7 +266,7 @@ class SimulatedDisk(Disk):
                 inode.dirty[sector] = before.ljust(SECTOR_BYTES, b"\0")
 
     def _keep(self, path: Path) -> Path | None:
-        """Another name for a file that is about to lose its own."""
+        """Give a second name to a file that is about to lose its own."""
         if not path.exists():
             return None
         kept = self._scratch / str(next(self._kept_numbers))

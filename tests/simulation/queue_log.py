@@ -1,7 +1,8 @@
-"""What a journal says of queues, the plain way: records read one after the other, lists in the order of the log.
+"""The contents of queues according to a journal, in the simplest form: one record after the other, lists in log
+order.
 
-It knows nothing of leases and of the core's memory (queues.md §17): a message enters, and leaves by a record. A message
-beyond the target depth that is acknowledged has left here, though the core still keeps it.
+It knows nothing of leases and of the core's memory (queues.md §17): a message enters, and leaves by a record. A
+message beyond the target depth that is acknowledged has left here, though the core still keeps it.
 """
 
 import json
@@ -37,14 +38,18 @@ class Message:
 
     @property
     def rank(self) -> tuple[bool, int, int]:
-        """The lower one comes first: by priority, and within it in the order of the log."""
+        """The sort key of delivery: messages of a higher priority first, and those of equal priority in the order of
+        the log.
+        """
         return self.priority is None, -(self.priority or 0), self.position
 
 
 @dataclass(frozen=True)
 class Left:
-    """A removal that the journal records. `publisher_id`: of the client that said so, 0 = the core did it. `message`
-    None: it has not come yet, or was gone already.
+    """A removal that the journal records.
+
+    `publisher_id` names the client that caused it; 0 means the core. `message` is None if the message has not come
+    yet or was already gone.
     """
 
     queue: int
@@ -59,7 +64,7 @@ class Left:
 
 @dataclass
 class QueueContents:
-    """One queue: what is in it by log position, and acknowledgements of what is to come, with the end of their time."""
+    """One queue: its messages by log position, and the deferred acknowledgements with the time at which each lapses."""
 
     messages: dict[int, Message] = field(default_factory=dict)
     deferred: dict[Bookmark, int] = field(default_factory=dict)
@@ -67,7 +72,7 @@ class QueueContents:
 
 
 class QueueLog:
-    """All queues, as far as a journal was read."""
+    """All queues, up to the position to which a journal was read."""
 
     def __init__(self, plans: Sequence[QueuePlan]) -> None:
         self._plans = plans
@@ -75,7 +80,7 @@ class QueueLog:
         self.queues = [QueueContents() for _ in plans]
 
     def follow(self, cursor: LogCursor, limit: int) -> list[Left]:
-        """Read on, up to a log position. Returns what has left, in order."""
+        """Read on, up to a log position. Return the removals, in order."""
         left: list[Left] = []
         while (record := cursor.step(limit)) is not None:
             if record.kind in MESSAGES:
@@ -83,7 +88,7 @@ class QueueLog:
             elif record.kind in (KIND_ACKNOWLEDGEMENT, KIND_EXPIRY):
                 left += self._leave(record)
             else:
-                raise AssertionError(f"a record of a kind that nobody writes: {record}")
+                raise AssertionError(f"a record of an unexpected kind: {record}")
         return left
 
     def _enter(self, record: Any) -> None:
@@ -130,7 +135,7 @@ class QueueLog:
                 assert message is None, f"{name} has entered although its acknowledgement came before it"
                 continue
             if not position:
-                queue.deferred.pop(name, None)  # its time begins anew
+                queue.deferred.pop(name, None)  # its time begins again
                 kept_ns = int(plan.config.deferred_ack_expiration_s * NS_PER_S)
                 queue.deferred[name] = record.timestamp_ns + kept_ns
             left.append(

@@ -1,7 +1,8 @@
-"""The queues of a seed: configurations, and the same rules once more in plain Python.
+"""The queues of a seed: their configurations, and the same rules implemented a second time in plain Python.
 
-What the core evaluates of a message (`Filter`, `BarrierExpression`, `Priority`) is known here without its expressions,
-so that the two can be compared. The target depth is far below what a configuration may say, so that it matters.
+The core evaluates `Filter`, `BarrierExpression` and `Priority` as expressions. This module computes their values
+without expressions, so that the two can be compared. The target depth is far below the minimum of a configuration, so
+that it takes effect.
 """
 
 import json
@@ -16,14 +17,16 @@ from tests.simulation.clients import Client
 
 NS_PER_S = 1_000_000_000
 KINDS = 3
-"""How many kinds of messages there are: a consumer's filter takes one."""
+"""The number of kinds of messages; the filter of a consumer selects one."""
 UNDERLYING = ("orders", "quotes", "^(orders|quotes)$", "^news/", "^(orders|quotes|news/)")
 Body = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class QueuePlan:
-    """One queue. What it makes of a body: whether it takes it, whether that is a barrier, its priority, None = none."""
+    """One queue, with functions of a topic or body: whether the queue takes it, whether it is a barrier, and its
+    priority (None = it has none).
+    """
 
     config: QueueConfig
     feeds: Callable[[str], bool]
@@ -40,7 +43,7 @@ class QueuePlan:
         return self.config.semantics == "at-least-once"
 
     def expires_ns(self, received_ns: int, expiration_s: int | None) -> int | None:
-        """When a message's time in the queue is over, None = never (queues.md §10, D-13)."""
+        """The time at which a message expires in the queue, None = never (queues.md §10, D-13)."""
         config = self.config
         of_queue = None if config.expiration_s is None else received_ns + int(config.expiration_s * NS_PER_S)
         if expiration_s is None or config.expiration_model == "queue":
@@ -55,7 +58,7 @@ class QueuePlan:
 
 
 def make_plans(chance: random.Random) -> list[QueuePlan]:
-    """Some queues of all sorts."""
+    """Make between one and four random queues."""
     return [_make_plan(chance, number) for number in range(chance.choice([1, 2, 3, 4]))]
 
 
@@ -88,7 +91,7 @@ def _make_plan(chance: random.Random, number: int) -> QueuePlan:
         priority="/p" if extra == "priority" else None,
         barrier_expression="/barrier = 1" if extra == "barrier" else None,
         target_queue_depth=chance.choice([1, 3, 10]) if extra == "target" else None,
-        # What is beyond the target depth must be remembered for as long as the message waits.
+        # Acknowledgements of messages beyond the target depth must be remembered for as long as the message waits.
         deferred_ack_expiration_s=1e9 if extra == "target" else chance.choice([86400, 5]),
     )
     return QueuePlan(
@@ -101,19 +104,19 @@ def _make_plan(chance: random.Random, number: int) -> QueuePlan:
 
 
 def priority_of(value: object) -> int | None:
-    """What a field says as a priority (queues.md §9.3, D-12)."""
+    """The priority that the value of a field gives (queues.md §9.3, D-12)."""
     if not isinstance(value, int | float):
         return None
     return max(0, min((1 << 64) - 1, int(value)))
 
 
 def names_and_numbers(plans: Sequence[QueuePlan]) -> dict[str, int]:
-    """Numbers of the queues by their names."""
+    """The numbers of the queues by name."""
     return {plan.name: number for number, plan in enumerate(plans)}
 
 
 class QueuePublisher(Client):
-    """A publisher of messages that queues can tell apart."""
+    """A publisher whose messages carry the fields that queues evaluate."""
 
     def new_body(self, chance: random.Random) -> bytes:
         self.bodies += 1

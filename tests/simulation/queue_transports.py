@@ -1,9 +1,9 @@
 """A transport worker with queues: subscriptions, deliveries, filters, acknowledgements, stepped by hand.
 
-It keeps the worker's rules: deliveries are passed on in the order of the core's decisions, and only when the journal is
-durable up to what they need; what comes for a subscription that has ended is dropped; a filter is said to be evaluated
-up to a watermark that was read before; a bookmark that nobody was given here is looked up in the journal, and the core
-is told up to where.
+It follows the worker's rules. It passes deliveries on in the order of the core's decisions, and only when the journal
+is durable up to the position they need. It drops deliveries to a subscription that has ended. It reports a filter as
+evaluated up to a watermark that it read before. If no client of this worker was given a bookmark, it looks that
+bookmark up in the journal, and reports to the core the position up to which it searched.
 """
 
 import random
@@ -49,22 +49,22 @@ class Subscription:
     session: Session
     wire: ConsumerWire
     wanted: dict[int, int | None]
-    """By number of the queue: the kind that its filter takes, None = all."""
+    """By number of the queue: the kind that its filter selects, None = all."""
 
 
 @dataclass
 class Batch:
-    """Deliveries that came together."""
+    """Deliveries that came in one record."""
 
     durable_needed: int
     deliveries: list[Delivery]
     barriers: dict[int, list[int]]
-    """By number of the queue: who was subscribed when a barrier came."""
+    """By number of the queue: the subscriptions that existed when a barrier came."""
 
 
 @dataclass
 class Cursor:
-    """A filter that the core wants to have evaluated."""
+    """A filter that the core has requested to be evaluated."""
 
     queue: int
     kind: int
@@ -73,7 +73,7 @@ class Cursor:
 
 @dataclass
 class Prepared:
-    """A command whose bookmarks were looked up, on its way into the ring."""
+    """A command whose bookmarks have been looked up and that waits for room in the ring."""
 
     command: Command
     acks: AckList
@@ -93,7 +93,7 @@ class QueueTransport(Transport):
         journal: Callable[[], JournalView],
         names: list[str],
     ) -> None:
-        """`names`: of the queues, by number. `journal`: of the server that runs."""
+        """`names`: the names of the queues, by number. `journal`: returns the journal of the running server."""
         super().__init__(runtime, index, instance_name, chance)
         self._free_slots = list(range(SLOTS))
         self._watch = watch
@@ -107,12 +107,12 @@ class QueueTransport(Transport):
         self._tokens = 0
 
     def session_of(self, wire: ConsumerWire) -> Session | None:
-        """The server's end of a connection, if it is here."""
+        """The server's end of a connection; None if it is not on this worker."""
         return next((session for session in self.sessions.values() if session.wire is wire), None)
 
     @property
     def has_waiting(self) -> bool:
-        """Whether anything is on its way to a consumer, or to the core."""
+        """True if any record is on its way to a consumer or to the core."""
         return bool(self._batches or self._prepared or self._control_waiting)
 
     # Subscriptions
@@ -134,7 +134,7 @@ class QueueTransport(Transport):
         self._push_control(control_record(record, KIND_QUEUE_SUBSCRIBE, session.slot, session.serial))
 
     def unsubscribe(self, session: Session, number: int) -> None:
-        """End a subscription. What it holds goes back."""
+        """End a subscription. The messages that it holds return to their queues."""
         subscription = self._subscriptions.pop(number)
         subscription.wire.subscriptions.remove(number)
         self._watch.ended(number)
@@ -160,7 +160,9 @@ class QueueTransport(Transport):
     # Commands
 
     def prepare(self, session: Session, command: Command) -> bool:
-        """Begin with a command of a consumer; another one has to wait until it is pushed. False: it has to."""
+        """Look up the bookmarks of a consumer's command. Return False if an earlier command of the session is still
+        to be pushed.
+        """
         if session.serial in self._prepared or not session.ready:
             return False
         journal = self._journal()
@@ -175,7 +177,7 @@ class QueueTransport(Transport):
         return True
 
     def push_prepared(self, session: Session) -> None:
-        """Push its command into the ring, if there is room."""
+        """Push the session's prepared command into the ring, if there is room."""
         prepared = self._prepared.get(session.serial)
         if prepared is None or self._control_waiting:
             return
@@ -213,7 +215,7 @@ class QueueTransport(Transport):
             prepared.acks.end_leases_of(leases, command.queue)
         session.ingress.note_acknowledgement(command.sequence, command.sequence > 0)
 
-    # From the core
+    # Records from the core
 
     def work(self) -> None:
         super().work()
@@ -234,7 +236,7 @@ class QueueTransport(Transport):
     def _deliver(self, number: int, delivery: Delivery, durable: int) -> None:
         subscription = self._subscriptions.get(number)
         if subscription is None:
-            return  # it has ended, and the core has given the message to others, or will
+            return  # it has ended; the core gives the message to another subscription
         message = self._watch.delivered(delivery, durable)
         kind = subscription.wanted.get(delivery.queue)
         wire, session = subscription.wire, subscription.session
@@ -250,7 +252,9 @@ class QueueTransport(Transport):
         self._watch.received.append(received)
 
     def evaluate(self, share: float) -> None:
-        """Tell the core what matches its filters, as far as the journal was written when the turn began."""
+        """Report to the core the messages that match its filters, up to the written watermark at the beginning of the
+        turn.
+        """
         until = self.written()
         for number, cursor in self._cursors.items():
             end = cursor.evaluated_until + int((until - cursor.evaluated_until) * share)
@@ -286,8 +290,8 @@ class QueueTransport(Transport):
             number, queue, key = rest
             self._cursors[number] = Cursor(queue, key)
         elif kind == "queue_evaluated_enough":
-            self._cursors.pop(rest[0], None)  # it may be one of a transport that died
+            self._cursors.pop(rest[0], None)  # it may belong to a transport that died
         elif kind in ("queue_entered", "queue_ended", "queue_acknowledged"):
-            pass  # the watch has heard it
+            pass  # the watch sees these answers itself
         else:
             super()._take_answer(record)

@@ -1,11 +1,12 @@
-"""Watches what the core decides about queues, and holds it against what the journal says and what clients were told.
+"""Check the core's decisions about queues against the journal and against the acknowledgements that clients received.
 
-It hears every answer of the sequencer in the turn in which it is made, and has two models of the journal (`queue_log`):
-of what is written, and of what is durable. So it knows at every decision what was in the queue, and at every delivery
-and every promise what a crash of the machine would leave.
+The watch receives every answer of the sequencer in the turn in which it is made. It has two models of the journal
+(`queue_log`): of its written part, and of its durable part. So it knows at every decision what was in the queue, and
+at every delivery and every promise what would survive a crash of the machine.
 
-What the core knows besides the journal (leases, counts) is bounded from both sides: a lease may have ended if its time
-is over, its subscription's end was announced, or somebody cancelled or extended it; else it has not.
+State of the core that is not in the journal (leases, counts) is bounded from both sides. A lease may have ended if
+its time is over, if its subscription's end was announced, or if a client cancelled or extended it. Otherwise it has
+not ended.
 """
 
 import struct
@@ -37,7 +38,7 @@ BARRIER = 1
 DELIVERIES_HEADER = struct.Struct("<QII")
 DELIVERY = struct.Struct("<QQIIII")
 Name = tuple[int, Bookmark]
-"""Number of a queue, and a message."""
+"""The number of a queue, and the bookmark of a message."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Delivery:
 
 
 def deliveries_of(payload: bytes) -> tuple[int, list[Delivery]]:
-    """What a record of deliveries says: up to where the journal must be durable, and who gets what."""
+    """Decode a record of deliveries: the position up to which the journal must be durable, and the deliveries."""
     needed, count, _ = DELIVERIES_HEADER.unpack_from(payload)
     found = [Delivery(*row) for row in DELIVERY.iter_unpack(payload[DELIVERIES_HEADER.size :])]
     assert len(found) == count
@@ -62,7 +63,7 @@ def deliveries_of(payload: bytes) -> tuple[int, list[Delivery]]:
 
 @dataclass
 class Request:
-    """A subscription as it was asked for."""
+    """A subscription as the client requested it."""
 
     wanted: dict[int, int | None]
     max_backlog: int
@@ -70,7 +71,7 @@ class Request:
 
 @dataclass
 class Subscriber:
-    """A subscription as the core has it, as far as its answers tell."""
+    """A subscription as the core has it, as far as its answers show."""
 
     transport: int
     owner: str
@@ -79,28 +80,28 @@ class Subscriber:
     limit: int = 0
     entered: bool = False
     is_over: bool = False
-    """Its end was announced, or its transport has died."""
+    """True once its end was announced, or its transport has died."""
     newest: dict[int, int] = field(default_factory=dict)
-    """By queue: position of the last message that it was the first to get."""
+    """By queue: the position of the last message that was delivered to it first."""
 
 
 @dataclass
 class Hold:
-    """A delivery that has not ended for certain."""
+    """A delivery that is not known to have ended."""
 
     subscription: int
     name: Name
     ends_ns: int | None
-    """The earliest time at which the lease may be over."""
+    """The earliest time at which the lease may end."""
     touched: bool = False
-    """Somebody has said something about it."""
+    """True once a client has sent a command about it."""
     is_vague: bool = False
-    """It is not known when it was decided."""
+    """True if the time of the decision is unknown."""
 
 
 @dataclass
 class Run:
-    """What is known of one process of the core."""
+    """The known state of one process of the core."""
 
     cursor: LogCursor
     durable_cursor: LogCursor
@@ -110,17 +111,19 @@ class Run:
     holds: dict[Name, Hold] = field(default_factory=dict)
     deliveries: dict[Name, int] = field(default_factory=dict)
     cancels: dict[Name, int] = field(default_factory=dict)
-    """Sent, and not yet seen to have done anything."""
+    """The number of cancels that were sent and have not ended a delivery yet."""
     cancels_sent: dict[Name, int] = field(default_factory=dict)
     extensions: dict[Name, int] = field(default_factory=dict)
-    """The shortest that was sent."""
+    """The shortest extension that was sent."""
     recorded: set[Name] = field(default_factory=set)
-    """Left at most once by the journal, and no delivery was seen yet."""
+    """Messages that the journal records as delivered at most once, and whose delivery was not seen yet."""
     barriers: set[tuple[Name, int]] = field(default_factory=set)
     known: list[dict[int, Message]] = field(default_factory=list)
-    """By queue: everything that ever entered, by position."""
+    """By queue: all messages that ever entered, by position."""
     counts_vaguely: bool = False
-    """The journal took nothing for a while: there may have been deliveries that nobody saw in time."""
+    """True once the journal could not be written for a while: deliveries may have been decided that were not seen in
+    time.
+    """
 
 
 class QueueWatch:
@@ -135,18 +138,18 @@ class QueueWatch:
         self.promises = 0
         self.drains = False
         self.owners: dict[int, str] = {}
-        """By publisher id: names of consumers."""
+        """By publisher id: the names of consumers."""
         self.run: Run
         self._numbers = 0
         self._now_ns = 0
-        self._said: dict[tuple[Name, int], int] = {}  # how often clients said what of which message
-        self._promised: set[Name] = set()  # gone, as somebody was told
-        self._lapses_ns: dict[Name, int] = {}  # what was said before a message came may be forgotten then
+        self._said: dict[tuple[Name, int], int] = {}  # the number of commands for each message and action
+        self._promised: set[Name] = set()  # removals that a client was promised
+        self._lapses_ns: dict[Name, int] = {}  # end of a deferred acknowledgement
         self._to_be_got: set[Name] = set()
         self._available: dict[int, list[int]] = {}
         self._got_at_most_once: set[Name] = set()
 
-    # A process begins
+    # The start of a process
 
     def begin(self, cursor: LogCursor, durable_cursor: LogCursor, limit: int) -> None:
         """The core has recovered; its journal ends at `limit`, and begins where the cursors are."""
@@ -165,10 +168,10 @@ class QueueWatch:
                 known[message.position] = message
 
     def entered(self, queue: int) -> list[Message]:
-        """All that ever entered a queue, in the order of the log."""
+        """All messages that ever entered a queue, in the order of the log."""
         return self.run.log.queues[queue].entered
 
-    # What transports say
+    # Announcements of transports
 
     def new_subscription(self) -> int:
         self._numbers += 1
@@ -177,17 +180,17 @@ class QueueWatch:
     def asked(
         self, transport: int, number: int, owner: str, wanted: dict[int, int | None], max_backlog: int
     ) -> None:
-        """A subscription is announced, or a change of it."""
+        """A transport announces a subscription, or a change of it."""
         subscriber = self.run.subscribers.setdefault(number, Subscriber(transport, owner))
         subscriber.requests.append(Request(wanted, max_backlog))
 
     def ended(self, number: int) -> None:
-        """The end of a subscription is announced."""
+        """A transport announces the end of a subscription."""
         if number in self.run.subscribers:
             self.run.subscribers[number].is_over = True
 
     def commanded(self, command: Command) -> None:
-        """A command about messages is in a ring."""
+        """A command about messages has been pushed into a ring."""
         run = self.run
         for bookmark in command.bookmarks:
             name = command.queue, bookmark
@@ -212,10 +215,10 @@ class QueueWatch:
             end_ns = from_ns + extension_ns
             hold.ends_ns = end_ns if hold.ends_ns is None else min(hold.ends_ns, end_ns)
 
-    # What the core decides
+    # Decisions of the core
 
     def follow(self, written: int) -> None:
-        """Read what was written since the last time."""
+        """Read the records written since the last call."""
         run = self.run
         for left in run.log.follow(run.cursor, written):
             self._audit(left)
@@ -229,8 +232,10 @@ class QueueWatch:
         is_late: bool,
         available: Callable[[int], list[int]],
     ) -> None:
-        """The answers of one turn, at its end. `is_late`: some of it may have been decided long before, and have had to
-        wait for a journal that took nothing. `available`: what of a queue nobody has got, by log position.
+        """Process the answers of one turn, at its end.
+
+        `is_late`: some decisions may be much older, because they waited for a journal that could not be written.
+        `available`: returns the log positions of a queue's available messages.
         """
         self._now_ns = now_ns
         self.run.counts_vaguely |= is_late
@@ -296,21 +301,23 @@ class QueueWatch:
         self._hold(delivery, name)
 
     def _is_over(self, message: Message) -> bool:
-        """Whether its time is over: if the journal is full, the record of that may be late."""
+        """True if the message has expired. If the journal is full, the record of its expiry may be late."""
         return message.expires_ns is not None and message.expires_ns <= self._now_ns
 
     def _check_subscriber(self, transport: int, delivery: Delivery, message: Message) -> None:
         subscriber = self.run.subscribers.get(delivery.subscription)
-        assert subscriber is not None, f"{delivery}: nobody asked for it"
-        assert subscriber.entered, f"{delivery}: nobody was told of it"
+        assert subscriber is not None, f"{delivery}: no client made this subscription"
+        assert subscriber.entered, f"{delivery}: the subscription was not acknowledged"
         assert subscriber.transport == transport
         assert delivery.queue in subscriber.wanted, f"{delivery}: not subscribed to this queue"
         kind = subscriber.wanted[delivery.queue]
         assert kind is None or kind == message.kind, f"{delivery}: the filter does not match"
 
     def _check_order(self, delivery: Delivery, message: Message) -> None:
-        """To one subscription what nobody got yet comes in the order of the log, unless the queue has priorities; and a
-        subscription without a filter gets the first of all that is available.
+        """Check the order of deliveries.
+
+        Messages that are delivered for the first time reach one subscription in the order of the log, unless the
+        queue has priorities. A subscription without a filter receives the first of all available messages.
         """
         run, queue = self.run, delivery.queue
         subscriber = run.subscribers[delivery.subscription]
@@ -337,7 +344,7 @@ class QueueWatch:
         period_s = config.lease_period_s
         expected_ns = 0 if period_s is None else self._now_ns + int(period_s * NS_PER_S)
         assert delivery.lease_until_ns == expected_ns, f"{delivery}: the lease should end at {expected_ns}"
-        # What was said before the delivery may be heard after it.
+        # The core may take a command that was sent before the delivery after it.
         hold.touched = any((name, action) in self._said for action in (ACKNOWLEDGE, CANCEL, EXPIRE, EXTEND))
         self._shorten(hold, self._now_ns)
         sure = [one for one in run.holds.values() if self._is_held(one)]
@@ -356,7 +363,7 @@ class QueueWatch:
         return self.run.holds[name]
 
     def _check_end(self, delivery: Delivery, before: Hold) -> None:
-        """A message comes again: what it was delivered for before must have ended."""
+        """Check, when a message is delivered again, that its earlier delivery has ended."""
         run = self.run
         if before.is_vague or (before.ends_ns is not None and before.ends_ns <= self._now_ns):
             return
@@ -367,7 +374,7 @@ class QueueWatch:
         run.cancels[before.name] = cancels - 1
 
     def _is_held(self, hold: Hold) -> bool:
-        """Whether a delivery has not ended, for certain."""
+        """True if a delivery has certainly not ended."""
         return not (
             hold.touched
             or self.run.subscribers[hold.subscription].is_over
@@ -375,7 +382,7 @@ class QueueWatch:
         )
 
     def _is_of_another(self, name: Name, publisher_id: int) -> bool:
-        """Whether a message is leased, for certain, to somebody else than that publisher."""
+        """True if the message is certainly leased to another client than the given publisher."""
         hold = self.run.holds.get(name)
         if hold is None or hold.is_vague or self.run.cancels.get(name):
             return False
@@ -384,27 +391,27 @@ class QueueWatch:
         return not has_ended and subscriber.owner != self.owners[publisher_id]
 
     def check_lease(self, queue: int, position: int, now_ns: int) -> None:
-        """A message is leased, after a turn at that time."""
+        """Check, after a turn at that time, that the lease of a message that the core holds as leased has not ended."""
         name = queue, self.run.known[queue][position].bookmark
         hold = self.run.holds.get(name)
         if hold is not None and hold.ends_ns is not None and name not in self.run.extensions:
             assert hold.ends_ns > now_ns, f"the lease of {name} has ended"
 
-    # What the journal says
+    # Records of the journal
 
     def _audit(self, left: Left) -> None:
-        """A removal must have a cause."""
+        """Check that a removal has a cause."""
         run, plan, name = self.run, self._plans[left.queue], (left.queue, left.bookmark)
         if left.publisher_id:
             action = EXPIRE if left.reasons & FORCED else ACKNOWLEDGE
             assert left.action == action
-            assert (name, action) in self._said, f"{left}: nobody said so"
+            assert (name, action) in self._said, f"{left}: no client sent this command"
             assert action == ACKNOWLEDGE or plan.at_least_once
             assert plan.config.leasing != "strict" or not self._is_of_another(name, left.publisher_id), (
                 f"{left}"
             )
             known = left.position == 0 or left.message is not None
-            # What waits beyond the target depth can be acknowledged again.
+            # A message beyond the target depth can be acknowledged again.
             assert known or plan.config.target_queue_depth is not None, f"{left}: it was gone"
             return
         assert left.message is not None, f"{left}: it was gone"
@@ -429,14 +436,14 @@ class QueueWatch:
             count = run.cancels_sent.get(name, 0)
             assert 0 < plan.config.max_cancels <= count, f"{left}: it was cancelled {count} times"
 
-    # What reaches consumers, and what they are told
+    # Deliveries and acknowledgements to consumers
 
     def follow_durable(self, durable: int) -> None:
-        """Read what has become durable."""
+        """Read the records that have become durable."""
         self.run.durable_log.follow(self.run.durable_cursor, durable)
 
     def delivered(self, delivery: Delivery, durable: int) -> Message:
-        """A message is passed on to a client, with so much durable."""
+        """A transport passes a message on to a client, while the journal is durable up to `durable`."""
         self.follow_durable(durable)
         message = self.run.known[delivery.queue][delivery.position]
         name = delivery.queue, message.bookmark
@@ -454,7 +461,7 @@ class QueueWatch:
         return message
 
     def told(self, command: Command, durable: int) -> None:
-        """A client was told that a command of it is persisted."""
+        """A client has received the persisted acknowledgement of a command."""
         self.promises += 1
         plan = self._plans[command.queue]
         if command.action not in (ACKNOWLEDGE, EXPIRE) or plan.config.leasing == "strict":
@@ -469,12 +476,13 @@ class QueueWatch:
                 self._check_promise((command.queue, message.bookmark), message)
 
     def _check_promise(self, name: Name, message: Message) -> None:
-        """What somebody was told is acknowledged is not in the queue. An acknowledgement that came long before its
-        message may be forgotten.
+        """Check that a message is not in the queue if its acknowledgement was promised.
+
+        An acknowledgement that came long before its message may be forgotten.
         """
         broken = name in self._promised and message.entered_ns < self._lapses_ns[name]
         assert not broken, f"{name} was acknowledged, and is there: {message}"
 
     def check_drained(self) -> None:
-        """In quiet weather everything has left, and what is delivered at most once has arrived."""
+        """Check, after all faults have ended, that no message delivered at most once is still undelivered."""
         assert not self._to_be_got, f"{self._to_be_got} have left their queues, and did not arrive"

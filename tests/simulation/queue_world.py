@@ -1,9 +1,10 @@
-"""The world of one seed with queues: consumers besides publishers, and everything that may befall them.
+"""The world of one seed with queues: consumers besides publishers, and all faults that can happen to them.
 
-The queues of a seed are random (`queue_plans`), as are the habits of consumers (`consumers`). What the core decides,
-what reaches clients and what they are told is held against the journal (`queue_watch`); after every start, and now and
-then, so is what the core has in its queues. In the end consumers work off everything, on the server that has lived
-through it all and on a fresh one: nothing may be left, and nothing may be stuck.
+The queues of a seed are random (`queue_plans`), as are the habits of consumers (`consumers`). The watch
+(`queue_watch`) compares the core's decisions, its deliveries and its acknowledgements with the journal. The contents
+of the core's queues are compared too, after every start and now and then. At the end consumers acknowledge all
+messages, on the server that has run until then and on a freshly started one. The queues must become empty, and no
+message may be stuck.
 """
 
 import mmap
@@ -27,7 +28,7 @@ from tests.simulation.server import NAME, Settings, configured
 from tests.simulation.world import World
 
 EGRESS_BYTES = 1 << 15
-"""Room for what barriers may set free at once."""
+"""Room for the messages that a barrier may release at once."""
 BLOCKS = 64
 CHECKPOINT_LOG_BYTES, CHECKPOINT_SLOTS, CHECKPOINT_PIECE_BYTES = 3000, 5, 200
 INACTIVE, AVAILABLE, LEASED, BARRIER, DELIVERED = range(1, 6)
@@ -39,26 +40,26 @@ ROUND_NS = 20_000_000
 
 
 class SimulatedMemory:
-    """What other processes could read of the queues, in memory that goes with the process."""
+    """The queues' shared memory, in memory that is gone with the process."""
 
     newest: bytes | mmap.mmap
 
     def __init__(self, path: Path, size: int) -> None:
         self.view = mmap.mmap(-1, max(size, mmap.PAGESIZE))
-        SimulatedMemory.newest = self.view  # the counters are the last of them
+        SimulatedMemory.newest = self.view  # the counters are mapped last
 
     def make_room(self, offset: int, length: int) -> None:
-        """There always is some."""
+        """Do nothing: the memory always has room."""
 
 
 class ObservedSequencer:
-    """The sequencer, and somebody who hears its answers."""
+    """The sequencer, with a callback that receives its answers."""
 
     def __init__(self, sequencer: Any, hear: Callable[[list[tuple[int, object]]], None]) -> None:
         self._sequencer = sequencer
         self._hear = hear
         self.has_postponed = False
-        """Before the last turn deliveries were decided on that had to wait for the journal."""
+        """True if, before the last turn, decided deliveries waited for the journal."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._sequencer, name)
@@ -89,7 +90,7 @@ class QueueWorld(World):
         for consumer in self.consumers:
             self.watch.owners[publisher_id(consumer.name)] = consumer.name
             self.watch.owners[derived_publisher_id(consumer.name, NAME)] = consumer.name
-        # Whatever else is rare or frequent in this world, its ordinary business goes on.
+        # Whatever the weights of the other actions in this world, ordinary work goes on.
         self._weights[self._bustle] = sum(self._weights.values()) / 4
         self._counters: bytes | mmap.mmap = b""
         self._has_turned = False  # since the server started
@@ -144,7 +145,7 @@ class QueueWorld(World):
         super()._turn()
         self._has_turned = True
 
-    # What clients do
+    # Actions of clients
 
     def _connect(self) -> None:
         if self.chance.random() < 0.1 or any(one.wire is None or one.wire.closed for one in self.clients):
@@ -165,7 +166,7 @@ class QueueWorld(World):
             consumer.wire = wire
 
     def _end_of(self, consumer: Consumer) -> Any:
-        """Transport and session of a consumer's connection; None: it has none."""
+        """Return transport and session of a consumer's connection; None if it has none."""
         wire = consumer.connection
         for transport in self._transports:
             if wire is not None and isinstance(transport, QueueTransport):
@@ -212,7 +213,7 @@ class QueueWorld(World):
                 end[1].wire.held.update({(command.queue, bookmark): None for bookmark in command.bookmarks})
 
     def _guesses(self) -> list[tuple[int, Bookmark]]:
-        """Queues, and messages that came to them last or will come next."""
+        """Return queues, each with the bookmark of a message that came last or will come next."""
         found = []
         for queue in range(len(self.plans)):
             found += [(queue, message.bookmark) for message in self.watch.entered(queue)[-4:]]
@@ -246,12 +247,12 @@ class QueueWorld(World):
         super()._bustle()
 
     def _pass_time(self) -> None:
-        """For leases and lifetimes that is long; sometimes the clock is set back a little."""
+        """Move the clock by a step that is long for leases and lifetimes; sometimes the clock is set back a little."""
         steps_ms = [10, 100, 300, 1000, 1000, 10_000, 100_000, -100, -2000]
         self._clock_ns += self.chance.choice(steps_ms) * 1_000_000
 
     def _may_remove(self, end: int) -> bool:
-        """Messages that are in a queue keep their journal, as does what was said of messages to come."""
+        """A journal must stay while messages of it are in a queue, or while a queue has deferred acknowledgements."""
         self.watch.follow_durable(self.server.runtime.control.durable)
         for log in (self.watch.run.log, self.watch.run.durable_log):
             for queue in log.queues:
@@ -266,7 +267,7 @@ class QueueWorld(World):
         self._has_turned = False
         core, log = self.server.core, self.server.log
         assert core._queues is not None
-        # So that many copies are made, and each of them takes many turns.
+        # The limits are small, so that many checkpoints are written and each of them takes many turns.
         core._queues.checkpoints.log_bytes_min = CHECKPOINT_LOG_BYTES
         core._queues.checkpoints.slots_per_step = CHECKPOINT_SLOTS
         core._queues.checkpoints.piece_bytes = CHECKPOINT_PIECE_BYTES
@@ -274,7 +275,7 @@ class QueueWorld(World):
         self.watch.begin(log.cursor(), log.cursor(), written)
         self._check_contents()
         for number, queue in enumerate(self.watch.run.log.queues):
-            # What cannot come any more, because its publisher has published later messages, need not be remembered.
+            # A deferred acknowledgement may be dropped if its publisher has published later messages.
             awaited = [
                 bookmark
                 for bookmark, until_ns in queue.deferred.items()
@@ -307,11 +308,11 @@ class QueueWorld(World):
         return queues.adapter.manager
 
     def _check_contents(self) -> None:
-        """The core has in its queues what the journal says, in the same order."""
+        """Check that the core's queues contain the messages that the journal gives, in the same order."""
         for number, (plan, queue) in enumerate(zip(self.plans, self.watch.run.log.queues, strict=True)):
             states = self._manager.states(number)
             if plan.config.target_queue_depth is not None:
-                # Beyond the target depth it may stand although it was acknowledged.
+                # Beyond the target depth a message may still be there although it was acknowledged.
                 states = [row for row in states if row[1] != INACTIVE or row[0] in queue.messages]
             found = [position for position, state in states if state != DELIVERED]
             assert found == list(queue.messages), (
@@ -319,12 +320,12 @@ class QueueWorld(World):
             )
 
     def _check_queues(self) -> None:
-        """What must hold between two turns."""
+        """Check the invariants that hold between two turns."""
         sequencer = self.server.core.sequencer
         self.watch.follow(self.server.runtime.control.watermarks()[0])
         self.watch.follow_durable(self.server.runtime.control.durable)
         if self._manager.output.removal_count:
-            return  # the journal cannot take what has left
+            return  # the journal cannot store the removals
         self._check_contents()
         held = 0
         for number, (plan, queue) in enumerate(zip(self.plans, self.watch.run.log.queues, strict=True)):
@@ -372,7 +373,7 @@ class QueueWorld(World):
             assert rounds < DRAIN_ROUNDS, f"it does not come to an end: {self._left()}"
             self.watch.drains = rounds >= SETTLING_ROUNDS
             deaths = self.deaths
-            self._survive(self._drain_round)  # an error of the disk may be noticed as late as now
+            self._survive(self._drain_round)  # an error of the disk may be noticed only now
             rounds = rounds + 1 if self.deaths == deaths else 0
         self._check_queues()
         self.watch.check_drained()

@@ -1,4 +1,4 @@
-"""Running one seed."""
+"""Functions that run one seed."""
 
 import shutil
 from pathlib import Path
@@ -28,9 +28,9 @@ def run_seed(
 def run_every_call(
     seed: int, directory: Path, machine: bool, stride: int = 1, world_type: type[World] = World
 ) -> int:
-    """Ordinary business that ends at the first call of the disk, again at the second, and so on.
+    """Run ordinary work that ends at the disk's first call, again ending at its second call, and so on.
 
-    Returns after how many calls there was no death left to die.
+    Return the first number of calls at which the process no longer died.
     """
     calls = 1
     while True:

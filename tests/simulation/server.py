@@ -1,7 +1,7 @@
-"""The server of a simulation: the real `Core` on shared memory, wake-ups, log and channel that need no process.
+"""The server of a simulation: the real `Core`, with shared memory, wake-ups, log and channel that need no process.
 
-What befalls it, and when, is not decided here but in `world`. The configuration's journal is far smaller than a
-real one may be, so that a few messages fill several.
+Faults and their times are not decided here but in `world`. The configuration's journal is far smaller than a real one
+may be, so that a few messages fill several.
 """
 
 import dataclasses
@@ -38,7 +38,7 @@ _loaded = amps.config.load("sim.xml", {}, text=CONFIG).config
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What all servers of one seed have in common."""
+    """The settings that all servers of one seed share."""
 
     config: ServerConfig
     ring_bytes: int
@@ -48,7 +48,7 @@ class Settings:
 
 
 def configured(journal_bytes: int, preallocated: int, queues: tuple[QueueConfig, ...] = ()) -> ServerConfig:
-    """The configuration with journals of that size, and with these queues."""
+    """A configuration with journals of that size, and with these queues."""
     log = _loaded.transaction_log
     assert log is not None
     return dataclasses.replace(
@@ -61,15 +61,15 @@ def configured(journal_bytes: int, preallocated: int, queues: tuple[QueueConfig,
 
 
 class SimulatedWakeUp:
-    """A wake-up that nobody waits for."""
+    """A wake-up for which no process waits."""
 
     fd = -1
 
     def send(self) -> None:
-        """Nobody sleeps."""
+        """Do nothing: no process sleeps."""
 
     def clear(self) -> None:
-        """Nothing to note."""
+        """Do nothing: there is no flag to clear."""
 
 
 class SimulatedRequests:
@@ -92,7 +92,7 @@ class SimulatedRequests:
 
 
 class SimulatedRuntime(Runtime):
-    """The shared memory of one tree, with rings small enough to be full often."""
+    """The shared memory of one process tree, with rings so small that they are often full."""
 
     def __init__(self, path: Path, ring_bytes: int, egress_bytes: int = EGRESS_BYTES) -> None:
         path.mkdir()
@@ -127,7 +127,7 @@ class SimulatedRuntime(Runtime):
 
 
 class SimulatedLog:
-    """The event log: what the core reports, kept."""
+    """The event log: it keeps the core's records."""
 
     def __init__(self, trace: Callable[[str], None]) -> None:
         self._trace = trace
@@ -161,7 +161,7 @@ class Server:
     def __init__(
         self, settings: Settings, directory: Path, archive: Path, disk: SimulatedDisk, scratch: Path
     ) -> None:
-        """On the journals in `directory` and `archive`; `scratch` takes the place of shared memory."""
+        """Start on the journals in `directory` and `archive`; `scratch` takes the place of shared memory."""
         self.runtime = SimulatedRuntime(scratch, settings.ring_bytes, settings.egress_bytes)
         self.supervisor = SimulatedSupervisor()
         log = settings.config.transaction_log
@@ -185,16 +185,16 @@ class Server:
 
     @property
     def retention(self) -> JournalRetention:
-        """What manages its journals."""
+        """The journal retention of its core."""
         assert self.core._journal_files is not None
         return self.core._journal_files.retention
 
     def first_position(self) -> int:
-        """Where the log begins for readers."""
+        """The position at which the log begins for readers."""
         return self.log.view.directory.start_position(self.runtime.control.first_journal_number)
 
     def end(self) -> None:
-        """Give back what the kernel gives back when a process is gone."""
+        """Release what the kernel releases when a process ends."""
         if self.core._journal_files is not None:
             self.core._journal_files.retention.abandon()
         if self.core._lock is not None:

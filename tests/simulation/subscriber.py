@@ -7,7 +7,7 @@ from tests.simulation.checks import Entry, Log, steps
 
 
 class Subscriber:
-    """A client with a bookmark store that asked for durable messages: what it has seen must stay as it was."""
+    """A client with a bookmark store that asked for durable messages: a message that it has seen must never change."""
 
     def __init__(self) -> None:
         self.seen: list[Entry] = []
@@ -17,9 +17,10 @@ class Subscriber:
         self._cursor = None
 
     def run(self, log: Log, durable: int, removed: list[Entry], most: int | None = None) -> None:
-        """Take what is durable now, connecting with the last bookmark if necessary. `removed`: what is not in the log
-        any more, on purpose; a subscriber that comes too late for it begins where the log does. `most`: how many
-        messages a slow one takes at once.
+        """Read the messages that are durable now, and connect with the last bookmark if necessary.
+
+        `removed`: messages that were removed from the log on purpose. A subscriber that comes too late for them
+        begins at the beginning of the log. `most`: the number of messages that a slow subscriber takes at once.
         """
         if self._cursor is None:
             self._cursor = log.cursor_after(self.seen[-1]) if self.seen else None

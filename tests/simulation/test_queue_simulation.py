@@ -1,6 +1,6 @@
-"""The simulation with queues in its short form, and proof that it sees what it is for.
+"""The short form of the simulation with queues, and proof that it detects broken rules.
 
-`python -m tests.simulation --queues` runs more of it. The mutations break one rule at a time; some seed must then fail.
+`python -m tests.simulation --queues` runs more of it. Each mutation breaks one rule; some seed must then fail.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ def _run(seed: int, directory: Path) -> QueueWorld:
 
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_queue_simulation_seeds(tmp_path: Path, batch: int) -> None:
-    """queues.md §6, §8, §10-§12, §17: each seed has its own queues, consumers and accidents; see `queue_world`."""
+    """queues.md §6, §8, §10-§12, §17: each seed has its own queues, consumers and faults; see `queue_world`."""
     worlds = [
         _run(seed, tmp_path / str(seed))
         for seed in range(batch * SEEDS // BATCHES, (batch + 1) * SEEDS // BATCHES)
@@ -45,7 +45,7 @@ def test_queue_simulation_seeds(tmp_path: Path, batch: int) -> None:
 
 @pytest.mark.parametrize(("machine", "stride"), [(False, 41), (True, 29)])
 def test_queue_simulation_a_death_at_any_call(tmp_path: Path, machine: bool, stride: int) -> None:
-    """The same business each time; another one of the disk's calls is the last.
+    """Run the same work several times, and end it at another call of the disk each time.
 
     `python -m tests.simulation --queues --every-call` tries each of them.
     """
@@ -54,7 +54,7 @@ def test_queue_simulation_a_death_at_any_call(tmp_path: Path, machine: bool, str
 
 def test_queue_simulation_a_seed_replays_exactly(tmp_path: Path) -> None:
     first, second = (_run(4, tmp_path / part) for part in ("first", "second"))
-    # The event log has real times in it, and sizes of compressed files that have.
+    # The event log contains real times, and sizes of compressed files, which depend on these times.
     assert [text for text in first.history if not text.startswith("log ")] == [
         text for text in second.history if not text.startswith("log ")
     ]
@@ -79,7 +79,7 @@ def _durable_before_the_sync(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _settings(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
-    """The engine is told something else than the configuration says."""
+    """Give the engine other settings than the configuration."""
     settings = core_queues.engine_settings
     monkeypatch.setattr(
         core_queues, "engine_settings", lambda queue: dataclasses.replace(settings(queue), **changes)
@@ -107,7 +107,7 @@ def _everything_enters(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _rebuilt_without_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The recovery leaves out what stands at the end of the log."""
+    """Recovery leaves out the records at the end of the log."""
     module: Any = core_queues
     rebuild = module.rebuild
     monkeypatch.setattr(

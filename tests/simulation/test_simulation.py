@@ -1,7 +1,7 @@
-"""The simulation's short form, and proof that it sees what it is for.
+"""The simulation's short form, and proof that it detects missing precautions.
 
-The mutations take one precaution out of the code under test; some seed must then fail. A simulation that misses them
-would be quiet for the wrong reason.
+Each mutation takes one precaution out of the code under test; some seed must then fail. A simulation that misses a
+mutation would pass for the wrong reason.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,7 @@ def test_simulation_seeds(tmp_path: Path, batch: int) -> None:
 
 
 def test_simulation_manages_journals(tmp_path: Path) -> None:
-    """transaction_log.md §13: archived, compressed and removed, in the course of things."""
+    """transaction_log.md §13: journals are archived, compressed and removed in the course of a run."""
     events = set()
     for seed in range(20):
         directory = tmp_path / str(seed)
@@ -48,7 +48,7 @@ def test_simulation_manages_journals(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("machine", "stride"), [(False, 7), (True, 4)])
 def test_simulation_a_death_at_any_call(tmp_path: Path, machine: bool, stride: int) -> None:
-    """The same business each time, over several journals; another one of the disk's calls is the last.
+    """Run the same work several times, over several journals, and end it at another call of the disk each time.
 
     `python -m tests.simulation --every-call` tries each of them.
     """
@@ -87,7 +87,7 @@ def _tail_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _consumed_before_the_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A transport that believes its ring without having taken the answers that came before."""
+    """A transport counts its records as consumed before it has taken the answers that came before."""
     work = Transport.work
 
     def work_without_answers(self: Any) -> None:
@@ -102,7 +102,7 @@ def _consumed_before_the_answers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _refused_sessions_live_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the core dropped counts as consumed, and is acknowledged."""
+    """Dropped messages of the core count as consumed, and are acknowledged."""
     monkeypatch.setattr(Transport, "refused", lambda self, session: None)
 
 
@@ -116,7 +116,7 @@ def _journals_removed_under_readers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class _Unsynced:
-    """A disk on which nobody waits for the content of a file."""
+    """A disk whose syncs return without effect, so that file contents are not durable."""
 
     def __init__(self, disk: Any) -> None:
         self._disk = disk

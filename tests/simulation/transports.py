@@ -1,7 +1,7 @@
 """A transport worker without event loop and sockets: the real ingress, ring and acknowledgements, stepped by hand.
 
-It keeps the worker's rules about shared state: records become visible only when `publish_pushed` says so; what the
-core consumed counts only when its answers have been taken; acknowledgements come out of `PublisherAcks`.
+It follows the worker's rules about shared state. Records become visible only when `publish_pushed` is called. Records
+that the core consumed count only when the worker has taken its answers. Acknowledgements come out of `PublisherAcks`.
 """
 
 import heapq
@@ -76,10 +76,10 @@ class Transport:
         self._numbers = itertools.count()
         self._view = InstanceView(runtime.control, self._ring, self._egress, index)
         self._view.set_transient_read(self._view.transient_written)
-        runtime.control.set_journal_floor(index, NO_JOURNAL)  # the readers of a simulation are not here
+        runtime.control.set_journal_floor(index, NO_JOURNAL)  # readers run elsewhere
         runtime.control.set_transport_alive(index, True)
 
-    # The clock of acknowledgements
+    # The watermarks that acknowledgements follow
 
     def consumed(self) -> int:
         return int(self._view.consumed)
@@ -93,7 +93,7 @@ class Transport:
     # Connections
 
     def connect(self, wire: Wire) -> bool:
-        """Accept a connection and begin its logon. False: too many connections."""
+        """Accept a connection and begin its logon. Return False if there are too many connections."""
         if not self._free_slots:
             return False
         slot = self._free_slots.pop()
@@ -105,7 +105,7 @@ class Transport:
         return True
 
     def end(self, session: Session) -> None:
-        """The connection ends, by either side."""
+        """End a connection, from either side."""
         session.wire.closed = True
         del self.sessions[session.slot]
         self._free_slots.append(session.slot)
@@ -114,7 +114,7 @@ class Transport:
             self._push_control(control_record(None, KIND_DISCONNECT, session.slot, session.serial))
 
     def refused(self, session: Session) -> None:
-        """The core could not store a message of it: what it has under way is in no log."""
+        """The core could not store a message of the session: its messages under way are in no log."""
         self.end(session)
 
     def _discard_spill(self, session: Session) -> None:
@@ -123,7 +123,7 @@ class Transport:
             session.spilled = None
 
     def die(self) -> None:
-        """SIGKILL: nothing is announced, what is not published in the ring is gone."""
+        """End as by SIGKILL: nothing is announced, and records that are not published in the ring are lost."""
         for session in self.sessions.values():
             session.wire.closed = True
         self.sessions.clear()
@@ -145,7 +145,7 @@ class Transport:
             self._process_input(session)
 
     def publish(self) -> None:
-        """Let the core see what was laid out."""
+        """Make the laid-out records visible to the core."""
         self._ring.publish_pushed()
 
     def work(self) -> None:
@@ -167,7 +167,7 @@ class Transport:
         self._view.set_transient_read(self._view.transient_written)
 
     def flush(self, session: Session) -> None:
-        """A `flush` with `persisted`: answered when everything before it is durable."""
+        """Process a `flush` with `persisted`: it is answered when everything before it is durable."""
         bodies = session.wire.unnumbered
         if not session.ready or session.wire.to_server or session.ingress.unparsed_bytes or not bodies:
             return
@@ -179,7 +179,7 @@ class Transport:
 
         self._barriers.append((self._ring.pushed, lambda: self._when_durable(self.written(), persisted)))
 
-    # Inside
+    # Internal methods
 
     def _process_input(self, session: Session) -> None:
         ingress = session.ingress
@@ -253,12 +253,12 @@ class Transport:
         wire = session.wire
         stranger = wire.user != wire.client.user
         if not accepted:
-            assert stranger or wire.client.strangers, "a name was refused although nobody else had it"
+            assert stranger or wire.client.strangers, "a name was refused although no other client had it"
             session.known_to_core = False
             self.end(session)
             return
         if stranger:
-            # It had the name for a moment, because its owner had just gone.
+            # It had the name for a moment, because its owner had just disconnected.
             self.end(session)
             return
 

@@ -1,13 +1,13 @@
-"""The world of one seed: a machine with a disk and a clock, a server on it, clients around it, and what befalls them.
+"""The world of one seed: a machine with a disk and a clock, a server on it, clients around it, and their faults.
 
-The server is the real `Core` with its real journal files, flusher and recovery; only disk, clock and threads are
-replaced, and instead of its loop a random schedule calls its steps. Everything random comes from one generator, so a
-seed replays exactly.
+The server is the real `Core` with its real journal files, flusher and recovery. Only disk, clock and threads are
+replaced, and a random schedule calls the server's steps in place of its loop. All random numbers come from one
+generator, so a seed replays exactly.
 
-Full journals are archived, compressed and removed now and then. What is removed on purpose was read before, so that
-everything can be checked as if it were still there.
+Full journals are archived, compressed and removed now and then. The world reads their messages before it removes them
+on purpose, so that everything can be checked as if it were still there.
 
-After every death the server is started again on what is left (and may die while it recovers), and then all of
+After every death the server is started again on the remaining files (and may die while it recovers). Then all of
 `checks` must hold. A refusal to start without damage is a failure too.
 """
 
@@ -39,7 +39,7 @@ class World:
     """Everything of one seed. `directory` is empty and on a fast file system."""
 
     damage_share = 0.4
-    """In how many starts damage is tried on a copy first."""
+    """The share of starts before which a start on a damaged copy is tried."""
     client_type = Client
 
     def __init__(self, seed: int, directory: Path, echo: bool = False) -> None:
@@ -52,7 +52,7 @@ class World:
         self._graves = directory / "graves"
         self._graves.mkdir()
         self._servers = 0
-        self._read_before: dict[int, Entry] = {}  # by position: what was in journals that were to be removed
+        self._read_before: dict[int, Entry] = {}  # of journals that were to be removed
         self.managed: dict[str, int] = dict.fromkeys(VERBS, 0)
         self.deaths = 0
         self.refusals_of_damage = 0
@@ -63,7 +63,7 @@ class World:
         self._settings = self._make_settings(journal_bytes, preallocated, ring_bytes)
         transient_files.SEGMENT_BYTES = 65536
         refusing.RETRY_NS = 0
-        journal_retention.WAIT_S = 0.0  # what waits is looked at again with each step
+        journal_retention.WAIT_S = 0.0  # waiting input is processed again with each step
         journal_retention.archive_journal = functools.partial(archive_journal, copying=chance.random() < 0.5)
         self.disk = SimulatedDisk(self._graves, chance)
         largest = chance.choice([40, 400, 3000])
@@ -77,7 +77,7 @@ class World:
         self.subscribers = [Subscriber(), Subscriber()]
         self.server: Server
         self._transports: list[Transport | None] = [None] * TRANSPORTS
-        self._dead_transports: list[int] = []  # died, the supervisor has not told the core
+        self._dead_transports: list[int] = []  # died, not yet reported to the core
         self._machine_crashed = False  # since the watermark file was last written
         self._weights = {
             action: chance.choice([0.3, 1.0, 3.0]) * weight for action, weight in self._actions()
@@ -91,13 +91,13 @@ class World:
         return Transport(self.server.runtime, index, NAME, self.chance)
 
     def _started(self) -> None:
-        """A server has recovered; nobody has spoken to it yet."""
+        """A server has recovered; no client has connected yet."""
         self._transports = [self._make_transport(index) for index in range(TRANSPORTS)]
 
     # Running
 
     def run(self, step_count: int) -> None:
-        """The whole of it: start, befall, end in order, final checks."""
+        """Run the whole world: start, random actions, stop in order, final checks."""
         try:
             self._start()
             actions, weights = list(self._weights), list(self._weights.values())
@@ -109,7 +109,9 @@ class World:
             self.disk.release()
 
     def run_to_death(self, calls: int, machine: bool) -> bool:
-        """Ordinary business only; the process, or the machine, dies at that call of the disk. False: it never came."""
+        """Run ordinary work only. The process, or the machine, dies at that call of the disk. Return False if the
+        disk had fewer calls.
+        """
         try:
             self._start()
             self.disk.arm(calls)
@@ -168,7 +170,7 @@ class World:
         ]
 
     def _survive(self, action: Callable[[], None]) -> None:
-        """Do something; if the core dies of it, start again."""
+        """Run an action; if the core dies of it, start again."""
         try:
             action()
         except Died:
@@ -178,7 +180,7 @@ class World:
             self.trace(f"the core ended: {failure}")
             self._restart(machine=self.chance.random() < 0.3)
 
-    # What clients and transports do
+    # Actions of clients and transports
 
     def _connect(self) -> None:
         client = self.chance.choice(self.clients)
@@ -187,7 +189,7 @@ class World:
             return
         user = client.user if self.chance.random() < 0.95 else "somebody else"
         wire = Wire(client, user)
-        # Without the name in use, a wrong user would simply have it.
+        # Without the name in use, a wrong user would simply receive it.
         if user != client.user and (client.wire is None or client.wire.closed or not client.wire.ready):
             return
         if transport.connect(wire):
@@ -207,7 +209,7 @@ class World:
                     wire.publish_again(self.chance)
 
     def _bustle(self) -> None:
-        """Ordinary business: everything once, in the ordinary order."""
+        """Run ordinary work: each step once, in the ordinary order."""
         self._send()
         for transport in self._transports:
             if transport is not None:
@@ -253,7 +255,7 @@ class World:
         subscriber.run(self.server.log, durable, self._removed(), self.chance.choice([1, 5, None]))
         self.server.log.view.release_unused()
 
-    # What the core does
+    # Actions of the core
 
     def _turn(self) -> None:
         self.server.core.turn()
@@ -273,7 +275,7 @@ class World:
         self.server.runtime.requests.from_core.clear()
 
     def _manage(self) -> None:
-        """Somebody has journals archived, compressed or removed."""
+        """Request that journals are archived, compressed or removed."""
         full = [row for row in self.server.retention.rows() if row["full"]]
         if not full:
             return
@@ -291,11 +293,11 @@ class World:
         self.server.runtime.requests.to_core.append(msgpack.packb([1, verb, {"up_to": number}]))
 
     def _may_remove(self, end: int) -> bool:
-        """Whether journals may be removed that hold what lies before a log position."""
+        """True if the journals may be removed that hold records before a log position."""
         return True
 
     def _removed(self) -> list[Entry]:
-        """What readers do not find any more because it was removed on purpose."""
+        """Messages that readers no longer find because they were removed on purpose."""
         first = self.server.first_position()
         return [entry for position, entry in sorted(self._read_before.items()) if position < first]
 
@@ -310,7 +312,7 @@ class World:
         for _ in range(self.chance.randint(1, 8)):
             files.step()
 
-    # What befalls them
+    # Faults
 
     def _kill_transport(self) -> None:
         index = self.chance.randrange(TRANSPORTS)
@@ -361,10 +363,10 @@ class World:
         self.server.core.close()
         self._restart(machine=self.chance.random() < 0.5)
 
-    # Dying and starting
+    # Deaths and starts
 
     def _restart(self, machine: bool) -> None:
-        """The process is dead, or the whole machine; start again on what is left."""
+        """The process, or the whole machine, has died; start again on the remaining files."""
         self.deaths += 1
         for transport in self._transports:
             if transport is not None:
@@ -429,10 +431,10 @@ class World:
             self.clients,
         )
 
-    # Checking
+    # Checks
 
     def _check(self) -> list[Entry]:
-        """All that must hold. Returns all messages there were, those included that were removed on purpose."""
+        """Check all invariants. Return all messages there were, including those that were removed on purpose."""
         removed = self._removed()
         left = self.server.log.read()
         for entry in left:
@@ -448,12 +450,12 @@ class World:
             subscriber.check(entries)
         check_bookmarks(self.server.log, left, self.chance, 4)
         for entry in entries:
-            # Also of what was removed: a duplicate must stay one.
+            # This holds for removed messages too: a duplicate must stay one.
             assert self.server.core.sequencer.last_sequence(entry.publisher_id) >= entry.sequence
         return entries
 
     def _settle(self) -> None:
-        """Quiet weather: everybody sends everything, and everything is there."""
+        """Without faults from here on: all clients send their remaining messages, and all of them must arrive."""
         self.disk.calm()
         self.trace("quiet from here on")
         self._settle_with_fresh_server()
@@ -472,7 +474,7 @@ class World:
         self.server.end()
 
     def _settled(self) -> None:
-        """Everything was published and checked; the server still runs."""
+        """Called when everything was published and checked; the server still runs."""
 
     def _settle_with_fresh_server(self) -> None:
         for transport in self._transports:

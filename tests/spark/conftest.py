@@ -1,4 +1,4 @@
-"""One Spark session for all tests of the directory; they are skipped where there is no PySpark or no Java for it."""
+"""One Spark session for all tests of the directory; they are skipped without PySpark or without Java."""
 
 import os
 import sys
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
-    """A local session of two threads that knows the format."""
+    """A local session of two threads in which the format is registered."""
     pytest.importorskip("pyspark", reason="PySpark is not installed (pip install 'amps-server[spark]')")
     pytest.importorskip("pyarrow", reason="pyarrow is not installed (pip install 'amps-server[spark]')")
     from pyspark.sql import SparkSession
@@ -27,7 +27,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     except amps.spark.JavaMissing as error:
         pytest.skip(str(error))
     directory = tmp_path_factory.mktemp("spark")
-    # Workers are started by the JVM: they need the same Python, the package that is tested, and the tests.
+    # The JVM starts the workers: they need the same Python, the package under test, and the tests.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = package_path()
     os.environ["PYTHONSAFEPATH"] = "1"

@@ -1,4 +1,4 @@
-"""`.schema(…)` of a read: only the columns in it are made, and the type of `data` says which fields are wanted."""
+"""`.schema(…)` of a read: only the columns in it are made, and the type of `data` selects the fields."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,7 +34,7 @@ def read(spark: "SparkSession", directory: Path, columns: str, **options: str) -
     return spark.read.format("amps").options(**options).schema(columns).load(str(directory))
 
 
-def test_the_type_of_data_says_which_fields_are_wanted(spark: "SparkSession", directory: Path) -> None:
+def test_the_type_of_data_selects_the_fields(spark: "SparkSession", directory: Path) -> None:
     frame = read(spark, directory, "sequence long, data struct<id: long, missing: array<int>>")
     assert frame.columns == ["sequence", "data"]
     assert [(row.sequence, row.data.id, row.data.missing) for row in frame.collect()] == [
@@ -49,7 +49,7 @@ def test_with_the_option_it_must_be_the_same(spark: "SparkSession", directory: P
         read(spark, directory, columns, schema="id int").count()
 
 
-def test_what_fields_cannot_be_is_told(spark: "SparkSession", directory: Path) -> None:
+def test_unsupported_field_types_are_reported(spark: "SparkSession", directory: Path) -> None:
     with pytest.raises(Exception, match=r"map<string,int> is no type that fields of payloads can have"):
         read(spark, directory, "data struct<id: map<string, int>>").count()
     with pytest.raises(Exception, match="there is no column 'data'"):

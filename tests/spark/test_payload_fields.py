@@ -53,7 +53,7 @@ def test_each_payload_is_read_by_its_message_type(
         records.advance()
         found += fields.take().to_pylist()
         rows.take()
-    # A row without data is null; one that is malformed has none of its fields.
+    # A row without data is null; in a malformed row all fields are null.
     assert [None if row is None else row["n"] for row in found] == expected
     assert [row is None for row in found] == [
         shown_type not in (b"json", b"nvfix") for shown_type in types * 2 + types[:1]

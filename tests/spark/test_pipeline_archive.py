@@ -1,4 +1,4 @@
-"""`amps pipeline archive`: journals become Parquet, each row once, and are safe to remove only if that is so."""
+"""`amps pipeline archive`: journals become Parquet, each row once, and are declared safe to remove only then."""
 
 import functools
 import os
@@ -45,7 +45,7 @@ from tests.support.server import ServerProcess, StartServer, numbered_bodies, pa
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.timeout(600)  # a session takes its time to start
+pytestmark = pytest.mark.timeout(600)  # a session takes long to start
 
 TOPICS = ("L/orders", "L/größe €", "L/a=b%2F", "L/123")
 NO_ARCHIVE_YET = "0 journals archived, 0 rows"
@@ -73,10 +73,11 @@ def journal_rows(spark: "SparkSession", journals: Path, **options: str) -> "Data
 
 
 def check_same(spark: "SparkSession", journals: Path, parquet: Path, before: int | None = None) -> int:
-    """All rows of the journals, or of those before a position, are in the archive, and no others. Their number.
+    """Check that the archive has exactly the rows of the journals, or of those before a position. Return their
+    number.
 
-    Names of publishers are not compared: a server tells them once a journal is full, and those of rows that were
-    archived before stay numbers.
+    Names of publishers are not compared: a server writes them when a journal is full, and rows that were archived
+    before keep the numbers.
     """
     ours = journal_rows(spark, journals).drop("publisher")
     if before is not None:
@@ -137,7 +138,9 @@ def test_a_second_run_does_nothing(spark: "SparkSession", server: ServerProcess,
 def test_only_new_journals_are_archived(
     spark: "SparkSession", start_server: StartServer, tmp_path: Path
 ) -> None:
-    """Compressed and removed ones stay in; a journal that was in use goes on where it was left."""
+    """Compressed and removed ones stay archived; a journal that was in use is continued from the last archived
+    position.
+    """
     server = start_server(name="desk", log_topics=("^L/",))
     journals, parquet = server.journal_directory, tmp_path / "parquet"
     fill(server, "first", 1500)
@@ -183,7 +186,7 @@ def test_every_kind_of_record_and_topic(spark: "SparkSession", log: Path, tmp_pa
     named = theirs.select(ours.columns)
     assert ours.exceptAll(named).count() == named.exceptAll(ours).count() == 0
     assert {row.topic for row in named.collect()} == {name.decode() for name, _ in LOG_TOPICS}
-    # A key is the topic unless that is too long for the name of a directory.
+    # The key is the topic unless it is too long for the name of a directory.
     long = LOG_TOPICS[4][0].decode()
     keys = theirs.where(f"topic <> '{long}' and not topic_key <=> topic").count()
     assert keys == 0
@@ -248,7 +251,7 @@ TAMPERINGS: dict[str, tuple[Callable[[Path], None], str]] = {
 
 @pytest.mark.parametrize("how", TAMPERINGS)
 def test_tampered_rows_are_found(spark: "SparkSession", log: Path, tmp_path: Path, how: str) -> None:
-    """The journal and the position are named, and it is not safe; archived again it is."""
+    """The error names journal and position, and the journal is not safe to remove; after archiving again it is."""
     parquet = tmp_path / "parquet"
     archived(log, parquet)
     red = next(parquet.glob("topic_key=red/date=2026-09-21/journal-made-0000000000-*.parquet"))
@@ -292,10 +295,10 @@ NUMBERS = ("1", "01", "1.0", "2026-11-23", "x" * 300)
 
 
 @pytest.mark.parametrize("count", [3, 5])
-def test_topics_are_exact_whatever_readers_make_of_directories(
+def test_topics_are_exact_despite_guessed_directory_types(
     spark: "SparkSession", tmp_path: Path, count: int
 ) -> None:
-    """Spark guesses types of directories' names. The topic is text of the files; both leave files out."""
+    """Spark guesses types from directory names. The topic column is text; filters on either skip files."""
     topics = NUMBERS[:count]
     named = [(topic.encode(), b"json") for topic in topics]
     write_log(tmp_path / "journal", named, [messages(100 * count, count), messages(1)])
@@ -332,10 +335,10 @@ def test_a_file_of_a_removed_journal_is_checked_by_its_checksum(
     )
 
 
-def test_what_is_written_wrongly_never_comes_in(
+def test_wrongly_written_rows_are_never_archived(
     spark: "SparkSession", log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing of a journal is seen before it was compared."""
+    """No rows of a journal are visible before they were compared."""
     run_tasks = job.run_tasks
 
     def tampering(spark: Any, work: Any, arguments: Any) -> Any:
@@ -382,7 +385,7 @@ def test_large_journals_are_cut_into_parts(
 def test_a_run_that_is_killed_leaves_nothing_to_see(
     spark: "SparkSession", server: ServerProcess, tmp_path: Path
 ) -> None:
-    """Killed while it writes: all that is there is staged. The next run does it all."""
+    """Killed while it writes: all its files are staged. The next run does all of the work."""
     parquet = tmp_path / "parquet"
     staging = parquet / "_amps" / "staging"
     with PipelineRun(tmp_path, "archive", server.journal_directory, parquet, "--master", "local[1]") as run:
@@ -399,14 +402,14 @@ def test_a_run_that_is_killed_leaves_nothing_to_see(
 
 
 class Death(BaseException):
-    """Nothing runs after it."""
+    """Stands for the end of the process: no code catches it."""
 
 
 @pytest.mark.parametrize("moves", [0, 2])
 def test_a_run_that_dies_while_files_get_their_places(
     spark: "SparkSession", log: Path, tmp_path: Path, moves: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next run puts the rest in place, even if the journal is gone by then."""
+    """The next run moves the remaining files into place, even if the journal is gone by then."""
     left = [moves]
     replace = os.replace
 
@@ -450,7 +453,7 @@ def test_a_missing_java_is_one_sentence(log: Path, tmp_path: Path) -> None:
 
 
 def test_the_command_by_itself(spark: "SparkSession", log: Path, tmp_path: Path) -> None:
-    """In a process of its own it says what it does, and nothing else."""
+    """In a process of its own it prints its results, and nothing else."""
     with PipelineRun(tmp_path, "archive", log, tmp_path / "parquet", "--master", "local[1]") as run:
         said = run.finish()
     first, second, *_ = said.splitlines()
@@ -469,7 +472,7 @@ importlib.util.find_spec = lambda name, package=None: None if name == "pyspark" 
 
 
 def test_without_pyspark(log: Path, tmp_path: Path) -> None:
-    """Help is there; what cannot be done is told with what to install."""
+    """Help works; a command that needs PySpark says what to install."""
     (tmp_path / "sitecustomize.py").write_text(HIDING)
     environment = {"PYTHONPATH": f"{tmp_path}:{package_path()}"}
     with PipelineRun(tmp_path, "archive", "--help", **environment) as run:
@@ -492,7 +495,7 @@ def test_without_pyspark(log: Path, tmp_path: Path) -> None:
         (("{journal}", "{parquet}", "-again", "2"), "journal 2 cannot be archived again"),
     ],
 )
-def test_mistakes_are_told_in_a_sentence(
+def test_mistakes_are_reported_in_a_sentence(
     spark: "SparkSession", log: Path, tmp_path: Path, arguments: tuple[str, ...], said: str
 ) -> None:
     (tmp_path / "empty").mkdir()

@@ -1,4 +1,4 @@
-"""What `amps pipeline archive` must know before it calls journals safe to remove, and what it does when it does not."""
+"""The conditions under which `amps pipeline archive` calls journals safe to remove, and its reports without them."""
 
 import errno
 import os
@@ -23,7 +23,7 @@ from tests.support.handmade_logs import INSTANCE, messages, write_log
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.timeout(600)  # a session takes its time to start
+pytestmark = pytest.mark.timeout(600)  # a session takes long to start
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def log(tmp_path: Path) -> Path:
 def test_before_a_journal_is_called_safe_its_files_are_checked(
     spark: "SparkSession", log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By their checksums; the journal is not read for that. Files of journals that were removed are left alone."""
+    """By their checksums, without reading the journal. Files of removed journals are not checked."""
     parquet = tmp_path / "parquet"
     archived(log, parquet)
     flip_byte(next(parquet.glob("topic_key=red/*/*0000000000*")))
@@ -47,7 +47,7 @@ def test_before_a_journal_is_called_safe_its_files_are_checked(
         r"error: journal 0 at position \d+: the content of .* differs from its checksum", result.output
     )
     assert "none of them can be removed yet" in result.output
-    # One that is neither here nor known to be removed may be where a server finds it.
+    # A journal that is neither here nor known to be removed may be where a server finds it.
     journal.unlink()
     result = archive(log, parquet)
     assert result.exit_code == 1
@@ -57,7 +57,7 @@ def test_before_a_journal_is_called_safe_its_files_are_checked(
     assert archive(log, parquet, "--verify").exit_code == 1
 
 
-def test_what_was_archived_before_a_journal_was_full_is_checked_too(
+def test_rows_archived_before_a_journal_was_full_are_checked_too(
     spark: "SparkSession", log: Path, tmp_path: Path
 ) -> None:
     parquet = tmp_path / "parquet"
@@ -70,7 +70,7 @@ def test_what_was_archived_before_a_journal_was_full_is_checked_too(
 
 
 def test_a_file_that_belongs_to_no_journal_is_named(spark: "SparkSession", log: Path, tmp_path: Path) -> None:
-    """Readers would see its rows, so nothing is safe; what they pass over is not looked at."""
+    """Readers would see its rows, so no journal is safe. Files that readers skip are not checked."""
     parquet = tmp_path / "parquet"
     archived(log, parquet)
     original = next(parquet.glob("topic_key=red/*/*0000000001*"))
@@ -92,7 +92,7 @@ def test_a_file_that_belongs_to_no_journal_is_named(spark: "SparkSession", log: 
 def test_a_journal_whose_manifest_is_damaged_is_archived_again(
     spark: "SparkSession", log: Path, tmp_path: Path, damage: str
 ) -> None:
-    """As the error advises; of its files none stays that no manifest names."""
+    """As the error advises; none of its files stays that no manifest names."""
     parquet = tmp_path / "parquet"
     archived(log, parquet)
     manifest = parquet / "_amps" / "journals" / "0000000001.json"
@@ -134,7 +134,7 @@ def test_a_journal_that_was_left_on_its_way_in_is_archived_again(
 
 
 def nowhere(text: str) -> str:
-    """What is told of journals of which nobody knows where they are."""
+    """Return the error about journals whose place is unknown."""
     return next(
         line for line in text.splitlines() if line.startswith("error: ") and "not known to be" in line
     )
@@ -143,7 +143,7 @@ def nowhere(text: str) -> str:
 def test_nothing_is_safe_behind_a_journal_that_is_nowhere(
     spark: "SparkSession", log: Path, tmp_path: Path
 ) -> None:
-    """It may be in a directory that was not given: a server told to remove a later one removes it, too."""
+    """It may be in another directory: a server that is told to remove a later journal removes it, too."""
     parquet, elsewhere, wrong = (tmp_path / name for name in ("parquet", "elsewhere", "wrong"))
     for directory in (elsewhere, wrong):
         directory.mkdir()
@@ -162,7 +162,7 @@ def test_nothing_is_safe_behind_a_journal_that_is_nowhere(
     result = archived(log, parquet, "--archive", elsewhere)
     assert "safe to remove: 2 journals" in result.output
     assert "To have journal 1 and all older ones removed" in result.output
-    # It is in now, wherever it lies.
+    # It is archived now, wherever its file is.
     assert "To have journal 1 and all older ones removed" in archived(log, parquet).output
 
 
@@ -190,7 +190,7 @@ def test_a_journal_of_which_a_part_is_in_is_nowhere_when_it_is_gone(
 
 
 def test_a_missing_journal_in_the_middle_is_refused(spark: "SparkSession", log: Path, tmp_path: Path) -> None:
-    """By a dry run as well."""
+    """A dry run refuses it as well."""
     (log / f"{INSTANCE}.0000000001.journal").unlink()
     for options in (("--dry-run",), ()):
         result = archive(log, tmp_path / "parquet", *options)
@@ -203,14 +203,14 @@ def test_a_missing_journal_in_the_middle_is_refused(spark: "SparkSession", log: 
 def test_a_full_disk_is_one_sentence(
     spark: "SparkSession", log: Path, tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That names the place and what to do; when there is room again, the next run does the rest."""
+    """The sentence names the place and the remedy; when there is room again, the next run completes the work."""
     parquet = tmp_path / "parquet"
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as filling:
-        # Processes of Spark's own would not see the patch.
+        # Spark's own processes would not see the patch.
         filling.setattr(job, "run_tasks", lambda _, work, arguments: [work(each) for each in arguments])
         if place == "task":
             filling.setattr(archive_tasks.os, "fdatasync", full)

@@ -1,4 +1,4 @@
-"""`amps pipeline queue-report`: its figures are those of what clients did, and of the log read without Spark."""
+"""`amps pipeline queue-report`: its figures match the clients' commands, and the log as read without Spark."""
 
 import dataclasses
 import json
@@ -39,16 +39,16 @@ from tests.support.server import ServerProcess, StartServer
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.timeout(600)  # a session takes its time to start
+pytestmark = pytest.mark.timeout(600)  # a session takes long to start
 
 SHORTENED = 140
-HOSTILE = "Q<script>alert&lt;1</script>&amp;"  # without regex characters: it is subscribed to by name
+HOSTILE = "Q<script>alert&lt;1</script>&amp;"  # without regex characters: clients subscribe to it by name
 HOSTILE_CONSUMER = "<b onclick='x'>&lt;worker"
 
 
 @pytest.fixture(scope="module")
 def served(start_module_server: StartServer) -> ServerProcess:
-    """A server on which everything has happened that can happen to messages of queues; stopped now."""
+    """A stopped server with a log of every kind of event of queue messages."""
     server = start_module_server(
         **options(
             queue_xml("Q", "T"),
@@ -84,7 +84,7 @@ def _work(server: ServerProcess, peers: Peers) -> None:
     publish("T", *bodies(*range(1, 41)))
     publish("T1", *bodies(*range(1, 9)))
     publish("T2", *bodies(1, 2), b'{"bar":1}', *bodies(4))
-    # Q: two workers, one of whom cancels and expires; 15 messages stay.
+    # Q: two workers, of which one cancels and expires; 15 messages stay.
     fast, slow = consumer("fast", "Q"), consumer("slow", "Q")
     held = {client: client.receive_published(10) for client in (fast, slow)}
     acknowledge(fast, *held[fast])
@@ -93,24 +93,24 @@ def _work(server: ServerProcess, peers: Peers) -> None:
     acknowledge(fast, *held[fast][4:5], o="expire")
     time.sleep(0.2)
     acknowledge(slow, *held[slow][:1], o="cancel")
-    acknowledge(slow, *held[slow][1:], s=1)  # numbered, the others are not
+    acknowledge(slow, *held[slow][1:], s=1)  # with a sequence; the others have none
     fast.close()
     slow.close()
-    # Delivered at most once: ten, and one more for each of three acknowledgements.
+    # At most once: ten are delivered, and one more for each of three acknowledgements.
     once = consumer("once", "Qonce")
     acknowledge(once, *once.receive_published(10)[:3])
     once.receive_published(3)
     once.close()
-    # Given up: by limits of cancels, and of deliveries.
+    # Messages that leave by the limits of cancels and of deliveries.
     limits = consumer("limits", "Qlimits")
     given = limits.receive_published(8)
     acknowledge(limits, *given[:2], o="cancel")
     limits.close()
-    # Chosen by a filter.
+    # Messages that a filter selects.
     chosen = consumer("chosen", "Qfilter")
     acknowledge(chosen, *chosen.receive_published(10)[:6])
     chosen.close()
-    # A barrier goes to all when what was before it is done.
+    # A barrier goes to all consumers when the messages before it are acknowledged.
     barred = consumer("barred", "Qbar")
     acknowledge(barred, *barred.receive_published(2))
     assert barred.receive_published(1)[0].body == b'{"bar":1}'
@@ -128,7 +128,7 @@ def _work(server: ServerProcess, peers: Peers) -> None:
     hostile = consumer(HOSTILE_CONSUMER, HOSTILE)
     acknowledge(hostile, *hostile.receive_published(8)[:5], queue=HOSTILE)
     hostile.close()
-    # What came before its message is answered when it comes; and time passes for Qtime.
+    # An acknowledgement before its message is applied when the message comes. Time passes for Qtime.
     late = peers.logged_on(server, name="late")
     early = peers.logged_on(server)
     acknowledge(early, f"{publisher_id('late')}|5|", queue="Qregex")
@@ -139,7 +139,7 @@ def _work(server: ServerProcess, peers: Peers) -> None:
 
 @dataclass
 class Told:
-    """What the log tells of one queue, read without Spark."""
+    """The log of one queue, read without Spark."""
 
     entered: dict[int, int] = field(default_factory=dict)
     """Time in µs by position."""
@@ -220,17 +220,19 @@ def figures_of(report: QueueReport, queue: str) -> QueueFigures:
         ("Qagain", 3, {"acknowledged": 3}, {}, 0),
     ],
 )
-def test_what_became_of_messages(
+def test_ways_in_which_messages_left(
     report: QueueReport, queue: str, entered: int, left: dict[str, int], expired: dict[str, int], depth: int
 ) -> None:
-    """queues.md §6, §10, §11, §12: known from what the clients did."""
+    """queues.md §6, §10, §11, §12: computed from the clients' commands."""
     figures = figures_of(report, queue)
     assert (figures.entered, figures.left, figures.expired) == (entered, left, expired)
     assert (figures.depth_before, figures.depth) == (0, depth)
 
 
-def test_redeliveries_are_counted_by_what_has_left(report: QueueReport) -> None:
-    """queues.md §10, §15: one message came three times, one twice; elsewhere nothing that left had come again."""
+def test_redeliveries_are_counted_by_messages_that_left(report: QueueReport) -> None:
+    """queues.md §10, §15: one message was delivered three times, one twice; in other queues none that left was
+    redelivered.
+    """
     counted = {figures.queue: figures.redeliveries for figures in report.queues}
     assert counted == {**dict.fromkeys(counted, 0), "Qagain": 3}
 
@@ -239,7 +241,7 @@ def test_consumers_have_their_shares_and_names(report: QueueReport) -> None:
     consumers = figures_of(report, "Q").consumers
     assert [(one.consumer, one.acknowledged) for one in consumers] == [("fast", 14), ("slow", 9)]
     assert [one.share for one in consumers] == pytest.approx([14 / 23, 9 / 23])
-    # The slow one waited before it acknowledged.
+    # The slow consumer waited before it acknowledged.
     assert (consumers[1].p50_us or 0) > (consumers[0].p50_us or 0) + 150_000
     assert figures_of(report, HOSTILE).consumers[0].consumer == HOSTILE_CONSUMER
 
@@ -302,8 +304,8 @@ def test_depth_over_time(spark: "SparkSession", served: ServerProcess, interval_
         assert all(after - before == report.interval_us for before, after in pairwise(begins))
 
 
-def test_a_range_knows_what_was_before(spark: "SparkSession", served: ServerProcess) -> None:
-    """From the middle of the acknowledgements on: what had entered is in the queue already."""
+def test_a_range_includes_the_state_before_it(spark: "SparkSession", served: ServerProcess) -> None:
+    """From the middle of the acknowledgements on: messages that entered before are already in the queue."""
     told = read_log(served)["Q"]
     records = sorted({record for *_, record in told.left.values()})
     middle = records[len(records) // 2]
@@ -324,7 +326,7 @@ def test_a_range_knows_what_was_before(spark: "SparkSession", served: ServerProc
     assert early.queues[0].depth == 40 - gone
 
 
-def test_what_is_not_known_is_said(spark: "SparkSession", served: ServerProcess, tmp_path: Path) -> None:
+def test_unknown_figures_are_reported(spark: "SparkSession", served: ServerProcess, tmp_path: Path) -> None:
     report = report_of(spark, served.journal_directory)
     assert report.notes == NOTES
     assert [
@@ -349,7 +351,7 @@ def test_too_many_intervals_are_refused(
         report_of(spark, served.journal_directory, interval_us=1000)
 
 
-def test_of_many_queues_those_with_most_messages_are_told(
+def test_of_many_queues_those_with_most_messages_are_listed(
     spark: "SparkSession", served: ServerProcess, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr(queue_report_counting, "QUEUES_MAX", 2)
@@ -360,7 +362,7 @@ def test_of_many_queues_those_with_most_messages_are_told(
 
 @pytest.fixture(scope="module")
 def shortened(start_module_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A log whose first journal was removed: `first` has acknowledged messages of it alone, `second` others, too."""
+    """A log without its first journal: `first` acknowledged only messages of that journal, `second` others, too."""
     server = start_module_server(**options(queue_xml("Q", "T")))
     with Peers("worker") as peers:
         publisher = peers.logged_on(server)
@@ -394,7 +396,7 @@ def test_messages_of_removed_journals_are_in_no_percentile(spark: "SparkSession"
         SHORTENED - 20,
         figures.untimed - 20,
     )
-    # All of the messages whose times are known are its own.
+    # All messages with known times are its own.
     times = figures.durations["acknowledged"]
     assert (second.p50_us, second.p99_us) == (times.p50_us, times.p99_us)
     assert any(f"no longer in the log: {figures.untimed};" in note for note in figures.notes)
@@ -425,7 +427,7 @@ def test_journals_without_queues(spark: "SparkSession", tmp_path: Path) -> None:
 
 
 def parsed(path: Path) -> ElementTree.Element:
-    """The page, which must be well-formed, and need nothing from elsewhere."""
+    """Parse the page, which must be well-formed and must not load anything."""
     text = path.read_text(encoding="utf-8")
     doctype, _, rest = text.partition("\n")
     assert doctype == "<!DOCTYPE html>"
@@ -486,7 +488,7 @@ def _ys(line: ElementTree.Element) -> list[str]:
 
 
 def test_names_that_xml_cannot_hold(report: QueueReport, tmp_path: Path) -> None:
-    """Whatever a queue is called, the page stays a page."""
+    """The page stays well-formed, whatever the name of a queue is."""
     name = "Q\x00\x1b[2J\ud800]]></title><!--" + '"'
     hostile = dataclasses.replace(figures_of(report, "Q"), queue=name, notes=(name,))
     path = tmp_path / "page.html"
@@ -497,7 +499,7 @@ def test_names_that_xml_cannot_hold(report: QueueReport, tmp_path: Path) -> None
     assert next(element.text for element in parsed(path).iter("h2")) == f"{shown} (json)"
 
 
-def test_the_command_tells_json_of_one_queue(spark: "SparkSession", served: ServerProcess) -> None:
+def test_the_command_prints_json_of_one_queue(spark: "SparkSession", served: ServerProcess) -> None:
     ran = CliRunner().invoke(
         amps, ["pipeline", "queue-report", str(served.journal_directory), "-queue", HOSTILE, "-json"]
     )
@@ -508,7 +510,7 @@ def test_the_command_tells_json_of_one_queue(spark: "SparkSession", served: Serv
     assert figures["consumers"][0]["share"] == 1
 
 
-def test_a_dry_run_says_what_would_be_read(served: ServerProcess, tmp_path: Path) -> None:
+def test_a_dry_run_reports_the_size_of_the_read(served: ServerProcess, tmp_path: Path) -> None:
     output = tmp_path / "report.html"
     ran = CliRunner().invoke(
         amps, ["pipeline", "queue-report", str(served.journal_directory), "-dry-run", "-output", str(output)]

@@ -30,14 +30,14 @@ from tests.support.server import ServerProcess, StartServer
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.timeout(600)  # a session takes its time to start
+pytestmark = pytest.mark.timeout(600)  # a session takes long to start
 
 COUNT = 200
 
 
 @dataclass(frozen=True)
 class Sent:
-    """A message as a publisher sent it; `sequence` None: without one."""
+    """A message as a publisher sent it; a `sequence` of None means that it has none."""
 
     topic: str
     body: bytes
@@ -49,7 +49,7 @@ def body(number: int, text: str = "as it was") -> bytes:
 
 
 def numbered(*left_out: int, changed: dict[int, Sent] | None = None, more: int = 0) -> list[Sent]:
-    """1 to COUNT and some more, but for some, and with some changed."""
+    """Messages 1 to COUNT and some more, without some, and with some changed."""
     return [
         (changed or {}).get(number, Sent(f"T{number % 3}", body(number), number))
         for number in range(1, COUNT + more + 1)
@@ -57,7 +57,7 @@ def numbered(*left_out: int, changed: dict[int, Sent] | None = None, more: int =
     ]
 
 
-LOOSE = [Sent("T0", body(number // 2)) for number in range(40)]  # each twice
+LOOSE = [Sent("T0", body(number // 2)) for number in range(40)]  # each of them twice
 LOOSE_IN_B = [*LOOSE[:10], *LOOSE[11:20], LOOSE[30], *LOOSE[20:30], *LOOSE[31:], Sent("T1", body(7))]
 SENT = {
     "A": {
@@ -91,7 +91,7 @@ def send(server: ServerProcess, sent: dict[str, list[Sent]]) -> None:
 
 @pytest.fixture(scope="module")
 def servers(start_module_server: StartServer) -> dict[str, ServerProcess]:
-    """Two that were fed almost the same, and still run; A has been stopped once, so its log knows names."""
+    """Two running servers with almost the same messages. A has been stopped once, so that its log has names."""
     found = {name: start_module_server(name=name, log_topics=("^T",)) for name in SENT}
     for name, server in found.items():
         send(server, SENT[name])
@@ -124,7 +124,7 @@ def test_all_differences_of_two_servers_are_found(
     assert by_publisher(found) == {
         "alike": counts(messages_a=COUNT, messages_b=COUNT),
         "feed": counts(messages_a=COUNT, messages_b=COUNT + 1, missing_in_a=3, missing_in_b=2, different=2),
-        # One of two that were alike is missing, one came too early, and one more came in the end.
+        # One of two equal messages is missing, one came too early, and one more came at the end.
         "loose": counts(
             messages_a=40,
             messages_b=40,
@@ -192,7 +192,7 @@ def test_a_range_is_compared(spark: "SparkSession", journals: tuple[Journals, Jo
     assert ran.stdout.splitlines()[1].split()[:3] == ["all", "29", "29"]
 
 
-def test_a_dry_run_says_what_would_be_read(journals: tuple[Journals, Journals], tmp_path: Path) -> None:
+def test_a_dry_run_reports_the_size_of_the_read(journals: tuple[Journals, Journals], tmp_path: Path) -> None:
     a, b = (str(log.directory) for log in journals)
     output = tmp_path / "d.parquet"
     ran = CliRunner().invoke(amps, ["pipeline", "reconcile", a, b, "-output", str(output), "--dry-run"])
@@ -218,7 +218,7 @@ def test_logs_without_messages(
     assert (found.total.messages_a, found.total.missing_in_b, found.total.differences) == (sent, sent, sent)
 
 
-def test_a_full_disk_is_told_with_the_path(
+def test_a_full_disk_is_reported_with_the_path(
     spark: "SparkSession",
     journals: tuple[Journals, Journals],
     tmp_path: Path,
@@ -239,7 +239,9 @@ def test_a_full_disk_is_told_with_the_path(
     )
 
 
-def test_a_full_disk_of_sparks_own_files_is_told_with_their_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_of_sparks_own_files_is_reported_with_their_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("SPARK_LOCAL_DIRS", "/fast")
     error = PySparkException("Job aborted.\njava.io.IOException: No space left on device")
     assert failure_text(error) == (
@@ -247,7 +249,7 @@ def test_a_full_disk_of_sparks_own_files_is_told_with_their_place(monkeypatch: p
     )
 
 
-def test_only_what_spark_has_written_is_replaced(
+def test_only_files_that_spark_has_written_are_replaced(
     spark: "SparkSession", journals: tuple[Journals, Journals], tmp_path: Path
 ) -> None:
     precious = tmp_path / "d.parquet"
@@ -272,7 +274,7 @@ SCHEMA = (
 
 
 def rows_of(sent: list[tuple[str, Sent]], instance: str, shows_names: bool) -> list[Row]:
-    """A log as the data source shows it."""
+    """The rows of a log as the data source returns them."""
     rows = []
     for place, (name, message) in enumerate(sent):
         if message.sequence is None:
@@ -286,7 +288,7 @@ def rows_of(sent: list[tuple[str, Sent]], instance: str, shows_names: bool) -> l
 
 
 def expected(a: list[tuple[str, Sent]], b: list[tuple[str, Sent]]) -> dict[str, Counter[str]]:
-    """The same comparison, without Spark and without its tricks."""
+    """The same comparison, without Spark and without optimisations."""
     found: dict[str, Counter[str]] = defaultdict(Counter)
     for name in {name for name, _ in a + b}:
         keyed: list[dict[Any, tuple[int, Sent]]] = []
@@ -320,7 +322,7 @@ def expected(a: list[tuple[str, Sent]], b: list[tuple[str, Sent]]) -> dict[str, 
 
 
 def tampered(chance: random.Random, log: list[tuple[str, Sent]]) -> list[tuple[str, Sent]]:
-    """With messages lost, changed, moved and repeated."""
+    """The rows with some messages lost, changed, moved and repeated."""
     result = [entry for entry in log if chance.random() > 0.05]
     for at, (name, message) in enumerate(result):
         if chance.random() < 0.05:
@@ -333,7 +335,7 @@ def tampered(chance: random.Random, log: list[tuple[str, Sent]]) -> list[tuple[s
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_random_logs_against_plain_python(spark: "SparkSession", seed: int) -> None:
-    """One log shows names where the other shows ids; what is unnumbered has other bookmarks there."""
+    """One log has names where the other has ids; unnumbered messages have other bookmarks there."""
     chance = random.Random(seed)
     log: list[tuple[str, Sent]] = []
     for number in range(600):

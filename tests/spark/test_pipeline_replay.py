@@ -1,4 +1,4 @@
-"""`amps pipeline replay`: an archive's or a log's messages in topics again, in order, each once."""
+"""`amps pipeline replay`: publishes the messages of an archive or a log to topics again, in order, each once."""
 
 import json
 import re
@@ -31,7 +31,7 @@ from tests.support.written_rows import LoggedRow, logged_rows
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.timeout(600)  # a session takes its time to start
+pytestmark = pytest.mark.timeout(600)  # a session takes long to start
 
 TOPICS = ((b"red", b"json"), (b"blue/1", b"json"), (b"blue/2", b"json"), (b"green", b"fix"))
 COUNT = 900
@@ -50,7 +50,7 @@ def uri(server: ServerProcess) -> str:
 
 @pytest.fixture
 def prefix(unique: str) -> str:
-    """Before the topics of a test."""
+    """The common prefix of a test's topics."""
     return f"L/{unique}/"
 
 
@@ -65,7 +65,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def parquet(spark: "SparkSession", log: Path) -> Path:
-    """The archive of it."""
+    """The archive of the log."""
     path = log.parent / "parquet"
     options = ArchiveOptions(log, path, current=True, split_bytes=1 << 16)
     assert archiving.run(spark, options, Silent()).rows == COUNT
@@ -73,7 +73,7 @@ def parquet(spark: "SparkSession", log: Path) -> Path:
 
 
 def replay(source: Path, uri: str, *arguments: object, pace: str = "max") -> Result:
-    """The command, within the session of the test."""
+    """Run the command within the session of the test."""
     command = ["pipeline", "replay", str(source), "--uri", uri, "--pace", pace, *map(str, arguments)]
     return CliRunner().invoke(amps, command)
 
@@ -96,7 +96,7 @@ def topics_of(rows: list[LoggedRow], prefix: str) -> list[str]:
 def test_the_whole_log_in_its_order(
     spark: "SparkSession", request: pytest.FixtureRequest, uri: str, prefix: str, kind: str
 ) -> None:
-    """Over all topics, one after the other, once."""
+    """All topics in one order, each message once."""
     said = replayed(request.getfixturevalue(kind), uri, "--to-prefix", prefix)
     assert f"published: {COUNT} messages\n" in said
     rows = logged_rows(uri, f"^{re.escape(prefix)}")
@@ -157,7 +157,7 @@ def test_streams_keep_the_order_of_each_topic(
 def test_the_same_run_adds_nothing_and_does_not_wait(
     spark: "SparkSession", tmp_path: Path, uri: str, prefix: str
 ) -> None:
-    """Rows that are there are passed over without their pauses: this log is a year long."""
+    """Rows already in the log are skipped without their pauses: this log spans a year."""
     parts = messages(20, step_ns=86_400 * 18 * SECOND_NS)
     write_log(tmp_path / "year", TOPICS, [parts])
     options = ("--to-prefix", prefix, "--run-id", "monday", "--client-name", prefix.replace("/", "_"))
@@ -189,7 +189,7 @@ def test_journals_that_have_grown_are_replayed_on(
     assert numbers(rows) == list(range(70))
 
 
-def test_what_is_left_out_is_told(spark: "SparkSession", tmp_path: Path, uri: str, prefix: str) -> None:
+def test_omitted_messages_are_reported(spark: "SparkSession", tmp_path: Path, uri: str, prefix: str) -> None:
     """Only messages of the connection's type are published; a log holds deltas as whole messages."""
     parts = messages(9, 3)
     parts += [replace(parts[0], kind=kind, topic_id=0, sequence=20 + kind) for kind in (3, 4, 5, 5)]
@@ -210,7 +210,7 @@ def test_what_is_left_out_is_told(spark: "SparkSession", tmp_path: Path, uri: st
 def test_deltas_stay_deltas(
     spark: "SparkSession", tmp_path: Path, start_server: StartServer, archived: bool
 ) -> None:
-    """Told by the journal of the second server."""
+    """The journal of the second server shows it."""
     server = start_server(log_topics=("^L/",))
     uri = f"tcp://127.0.0.1:{server.port()}/amps/json"
     parts = [replace(part, flags=flags) for part, flags in zip(messages(4), (0, 2, 2, 0), strict=True)]
@@ -230,7 +230,7 @@ def test_deltas_stay_deltas(
 def test_expirations_are_as_long_as_they_were(
     spark: "SparkSession", tmp_path: Path, start_server: StartServer
 ) -> None:
-    """Replayed again from the journal of the second server."""
+    """The messages are replayed again from the journal of the second server."""
     server = start_server(log_topics=("^L/",))
     uri = f"tcp://127.0.0.1:{server.port()}/amps/json"
     parts = [replace(part, expiration_s=expiration) for part, expiration in
@@ -243,7 +243,7 @@ def test_expirations_are_as_long_as_they_were(
 
 
 class Clock:
-    """A clock that goes by itself only where somebody sleeps."""
+    """A clock that advances only in `sleep`."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -258,7 +258,7 @@ class Clock:
 
 
 def test_a_pacer_keeps_to_the_times_of_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first message sets the clock; what is late is not waited for, and what follows is not late for it."""
+    """The first message sets the clock. A late message is published at once, and does not shift the later ones."""
     clock = Clock()
     monkeypatch.setattr(replay_tasks, "time", clock)
     pacer = replay_tasks.Pacer(2.0)
@@ -274,7 +274,7 @@ def test_a_pacer_keeps_to_the_times_of_the_log(monkeypatch: pytest.MonkeyPatch) 
 
 
 def slow_log(path: Path, count: int = 400) -> Path:
-    """Of which a replay at its pace takes a while."""
+    """A log whose replay at its own pace takes a while."""
     write_log(path, TOPICS, [messages(count, 3, step_ns=50 * MILLISECOND_NS)])
     return path
 
@@ -284,7 +284,7 @@ def count_logged(uri: str, prefix: str) -> int:
 
 
 def wait_for_messages(uri: str, prefix: str, count: int, run: PipelineRun) -> None:
-    """Until so many are in the log."""
+    """Wait until that number of messages is in the log."""
     expression = f"^{re.escape(prefix)}"
     with Client(None, uri) as client, client.bookmark_subscribe(expression, EPOCH) as stream:
         seen = 0
@@ -349,7 +349,7 @@ def test_a_dry_run_publishes_nothing(parquet: Path, tmp_path: Path) -> None:
         ("nothing", (), "there are neither journals nor an archive of them in"),
     ],
 )
-def test_mistakes_are_told_in_a_sentence(
+def test_mistakes_are_reported_in_a_sentence(
     spark: "SparkSession",
     request: pytest.FixtureRequest,
     tmp_path: Path,
@@ -382,7 +382,7 @@ def test_a_pace_is_checked(log: Path, uri: str, pace: str) -> None:
 def test_a_running_server_replays_into_itself(
     spark: "SparkSession", server: ServerProcess, uri: str, prefix: str
 ) -> None:
-    """What was there when the replay began is published once more, and no more than that."""
+    """Messages that were there when the replay began are published once more, and no others."""
     with RawClient.tcp(server.port()) as client:
         client.logon(f"{prefix}writer", mt="json", o=SOON)
         client.publish_persisted(f"{prefix}a", numbered_bodies(500), 1)

@@ -1,4 +1,4 @@
-"""`amps pipeline stats`: its numbers are those of the messages that were published."""
+"""`amps pipeline stats`: its numbers match the published messages."""
 
 import csv
 import json
@@ -35,7 +35,7 @@ from tests.support.server import StartServer
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.timeout(600)  # a session takes its time to start
+pytestmark = pytest.mark.timeout(600)  # a session takes long to start
 
 NAMES = ("feed-1", "feed-2")
 US_PER_S = 1_000_000
@@ -50,7 +50,7 @@ class Logged:
 
 @pytest.fixture(scope="module")
 def log(start_module_server: StartServer) -> tuple[Path, list[Logged]]:
-    """A log of two numbered publishers and one without numbers, and what is in it."""
+    """A log of two numbered publishers and one without numbers, and its messages."""
     server = start_module_server(log_topics=("^T/",))
     uri = f"tcp://127.0.0.1:{server.port()}/amps/json"
     sizes: dict[tuple[str, int], tuple[str, int]] = {}
@@ -83,7 +83,7 @@ def log(start_module_server: StartServer) -> tuple[Path, list[Logged]]:
             assert (message.topic, len(message.data)) == (topic, size)
             found.append(Logged(name, topic, size, _us(message.timestamp or "")))
     assert len(found) == len(sizes)
-    server.stop()  # in the end the names of publishers are written down
+    server.stop()  # at the stop the names of publishers are written
     return server.journal_directory, found
 
 
@@ -93,7 +93,7 @@ def _us(timestamp: str) -> int:
 
 
 def check(figures: Figures, messages: list[Logged], over_us: int | None = None) -> None:
-    """What Spark has counted is what plain Python counts."""
+    """Check that Spark's counts equal those of plain Python."""
     sizes = sorted(message.size for message in messages)
     times = [message.us for message in messages]
     seconds: dict[int, list[int]] = defaultdict(list)
@@ -172,7 +172,7 @@ def test_journals_without_messages(spark: "SparkSession", tmp_path: Path) -> Non
 
 
 def test_a_session_that_another_thread_began_is_left_running(spark: "SparkSession", tmp_path: Path) -> None:
-    """PySpark gives each thread one of its own in the JVM, which knows nothing of the others' sessions."""
+    """PySpark gives each thread its own session in the JVM, which does not know of the other threads' sessions."""
     Directory(tmp_path).fill(1, 0)
     with ThreadPoolExecutor(1) as thread:
         ran = thread.submit(CliRunner().invoke, amps, ["pipeline", "stats", str(tmp_path)]).result()
@@ -230,7 +230,7 @@ def test_a_message_at_an_edge_belongs_to_the_later_interval(spark: "SparkSession
 
 
 def test_messages_that_expired_count(spark: "SparkSession", tmp_path: Path) -> None:
-    """A log has them for as long as its journals are there."""
+    """They are in the log as long as its journals are there."""
     fed(tmp_path, [(10**18 + number, number) for number in range(5)], expiration_s=1)
     found = counted(spark, tmp_path)
     assert found.total is not None
@@ -266,7 +266,7 @@ def test_kinds_are_all_records(spark: "SparkSession", log: tuple[Path, list[Logg
     assert [(key.key, key.figures.messages) for key in found.keys] == [("publish", len(log[1]))]
 
 
-def test_a_dry_run_says_what_would_be_read(log: tuple[Path, list[Logged]]) -> None:
+def test_a_dry_run_reports_the_size_of_the_read(log: tuple[Path, list[Logged]]) -> None:
     ran = CliRunner().invoke(amps, ["pipeline", "stats", str(log[0]), "-dry-run"])
     assert ran.exit_code == 0, ran.output
     assert ran.stdout.startswith(f"{log[0]}: would read 1 journal of Test, ")
@@ -298,7 +298,7 @@ def test_a_directory_without_journals_is_refused(
 def test_an_output_that_cannot_be_written_is_refused_before_anything_is_read(
     tmp_path: Path, job: str, dry: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not even that there are no journals is found out."""
+    """The check comes even before the search for journals."""
     option, name = {
         "stats": ("-csv", "s.csv"), "queue-report": ("-output", "r.html"), "reconcile": ("-output", "d.parquet"),
     }[job]  # fmt: skip
@@ -323,7 +323,7 @@ def test_an_output_that_cannot_be_written_is_refused_before_anything_is_read(
     assert told(there) == "it is there and write-protected: choose another place\n"
 
 
-def test_a_full_disk_is_told_with_the_path(
+def test_a_full_disk_is_reported_with_the_path(
     spark: "SparkSession", log: tuple[Path, list[Logged]], tmp_path: Path
 ) -> None:
     for job, option in (("stats", "-csv"), ("queue-report", "-output")):
@@ -340,7 +340,7 @@ def test_a_full_disk_is_told_with_the_path(
         assert not unfinished_path(path).is_symlink()
 
 
-def test_what_is_no_file_is_written_and_not_replaced(tmp_path: Path) -> None:
+def test_an_output_that_is_no_file_is_written_and_not_replaced(tmp_path: Path) -> None:
     target, link = tmp_path / "target", tmp_path / "link"
     target.write_text("before")
     link.symlink_to(target)
@@ -363,7 +363,7 @@ def test_what_is_no_file_is_written_and_not_replaced(tmp_path: Path) -> None:
         (["-topic", "("], 1, "error: the option 'topic' is no valid expression"),
     ],
 )
-def test_mistakes_are_told(
+def test_mistakes_are_reported(
     log: tuple[Path, list[Logged]], options: list[str], status: int, said: str
 ) -> None:
     ran = CliRunner().invoke(amps, ["pipeline", "stats", str(log[0]), *options])

@@ -1,4 +1,4 @@
-"""Filters that Spark pushes down, without a Spark session: what they leave out, and that they leave out no more."""
+"""Filters that Spark pushes down, without a Spark session: the data source skips only rows that they exclude."""
 
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,8 @@ def directory(tmp_path: Path) -> Directory:
     return Directory(path).fill(1, COUNT)
 
 
-def test_pushed_filters_narrow_what_is_read(directory: Directory) -> None:
-    """Those that are understood exactly are not given back; the others are, and narrow nothing."""
+def test_pushed_filters_narrow_the_read(directory: Directory) -> None:
+    """A filter that is fully supported is not returned to Spark. Any other one is returned, and narrows nothing."""
     filters = pytest.importorskip("pyspark.sql.datasource", reason="PySpark is not installed")
     if not hasattr(filters, "EqualTo"):
         pytest.skip("this PySpark does not push filters (it is older than 4.1)")
@@ -74,7 +74,7 @@ def test_pushed_times_are_compared_in_microseconds(directory: Directory) -> None
 
 
 def test_the_end_of_a_range_belongs_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of times and of positions, where an index leaves out what is behind it."""
+    """For times and for positions, where an index allows to skip the journals behind it."""
     import datetime
 
     filters = pytest.importorskip("pyspark.sql.datasource", reason="PySpark is not installed")

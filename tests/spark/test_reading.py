@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 COUNT = 300
-# The first test waits for a Java to start.
+# The first test waits until Java has started.
 pytestmark = pytest.mark.timeout(600)
 
 
@@ -25,7 +25,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Directory:
 
 
 def bytes_read(report: Path) -> int:
-    """Of all tasks since the last time."""
+    """The bytes that all tasks have read since the last call."""
     total = 0
     for path in report.iterdir():
         total += json.loads(path.read_text())["bytes_read"]
@@ -59,10 +59,10 @@ def test_a_journal_is_a_data_frame(spark: "SparkSession", directory: Directory) 
     )
 
 
-def test_conditions_and_options_decide_what_is_read(
+def test_conditions_and_options_select_the_rows(
     spark: "SparkSession", directory: Directory, tmp_path: Path
 ) -> None:
-    """A frame gives the same rows whatever was asked of it before."""
+    """A frame gives the same rows whatever was read from it before."""
     frame = spark.read.format("amps").option("report", str(tmp_path)).load(str(directory.path))
     middle = directory.records[COUNT // 2]
     found = frame.where(f"position >= {middle.position} and topic like 'topic-%' and kind = 'publish'")
@@ -78,7 +78,7 @@ def test_conditions_and_options_decide_what_is_read(
     assert bytes_read(tmp_path) < whole * 0.8
 
 
-def test_conditions_are_pushed_if_that_is_asked_for(
+def test_conditions_are_pushed_on_request(
     spark: "SparkSession", directory: Directory, tmp_path: Path
 ) -> None:
     from pyspark.sql.datasource import DataSourceReader
@@ -114,7 +114,7 @@ def test_planning_knows_how_many_tasks_run_at_a_time(spark: "SparkSession") -> N
     assert [row.parallelism for row in spark.read.format("planned").load().collect()] == ["2"]
 
 
-def test_mistakes_are_told_in_a_sentence(spark: "SparkSession", tmp_path: Path) -> None:
+def test_mistakes_are_reported_in_a_sentence(spark: "SparkSession", tmp_path: Path) -> None:
     def message(**options: Any) -> str:
         with pytest.raises(Exception) as caught:  # noqa: PT011 -- Spark wraps it
             spark.read.format("amps").options(**options).load(str(tmp_path)).collect()

@@ -1,4 +1,4 @@
-"""What is missing is told in one sentence with the fix."""
+"""A missing requirement is reported in one sentence with the remedy."""
 
 import subprocess
 import sys
@@ -46,7 +46,7 @@ def test_a_missing_package_is_named(name: str) -> None:
         ('openjdk version "17.0.9"', "jdk.incubator.vector@17", None),
     ],
 )
-def test_a_wrong_java_is_told(
+def test_a_wrong_java_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str | None, modules: str, message: str | None
 ) -> None:
     pytest.importorskip("pyspark", reason="PySpark is not installed (pip install 'amps-server[spark]')")
@@ -68,7 +68,7 @@ def test_a_wrong_java_is_told(
         check_java()
 
 
-def test_no_java_at_all_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_java_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyspark", reason="PySpark is not installed (pip install 'amps-server[spark]')")
     pytest.importorskip("pyarrow", reason="pyarrow is not installed (pip install 'amps-server[spark]')")
     from amps.spark import JavaMissing, check_java
@@ -85,7 +85,7 @@ def test_the_package_itself_needs_no_java() -> None:
     done = subprocess.run(
         [
             sys.executable,
-            "-P",  # not the checkout, which has no compiled modules where the installed package is tested
+            "-P",  # not the checkout, which has no compiled modules when the installed package is tested
             "-c",
             "import amps.spark\n"
             "try: amps.spark.check_java()\n"
@@ -117,7 +117,7 @@ def test_the_package_itself_needs_no_java() -> None:
         "k8s://",
     ],
 )
-def test_what_is_no_master_is_told_before_anything_is_done(tmp_path: Path, job: str, master: str) -> None:
+def test_an_invalid_master_is_reported_first(tmp_path: Path, job: str, master: str) -> None:
     more = ["-uri", "tcp://localhost:1/amps/json"] if job == "replay" else []
     ran = CliRunner().invoke(amps, ["pipeline", job, str(tmp_path), "-dry-run", "-master", master, *more])
     assert ran.exit_code == 2

@@ -1,4 +1,4 @@
-"""Planning and reading of journals without a Spark session: what is read, what is not, and what damage does."""
+"""Planning and reading of journals without a Spark session: the parts that are read or skipped, and damage."""
 
 import gc
 import struct
@@ -41,7 +41,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Directory:
 
 @pytest.fixture
 def own(tmp_path: Path) -> Directory:
-    """The same, to be changed."""
+    """A copy of the directory, which the test may change."""
     path = tmp_path / "journal"
     path.mkdir()
     return Directory(path).fill(1, COUNT)
@@ -62,7 +62,7 @@ NAMES = {publisher_id(f"p{number}"): f"p{number}" for number in range(10)}
 
 @pytest.mark.parametrize("options", [{}, {"topic": "^topic-[0-4]$"}])
 def test_every_split_knows_the_names_of_publishers(directory: Directory, options: dict[str, str]) -> None:
-    """Also of those that were named before it, whatever its first place was found by."""
+    """Also of publishers that were named before the split, whatever way its first place was found."""
     whole = Read(directory.path, **options)
     parts = Read(directory.path, split_bytes="65536", **options)
     assert len(parts.partitions) > len(whole.partitions)
@@ -148,8 +148,8 @@ def test_pieces_of_a_journal_that_a_task_reads_are_read_as_one(
         assert expected.column("position") == positions(large)
 
 
-def test_what_a_journal_took_is_given_back_before_the_collector_comes(directory: Directory) -> None:
-    """A task reads many of them, one after the other."""
+def test_memory_of_a_journal_is_released_without_the_collector(directory: Directory) -> None:
+    """A task reads many journals, one after the other."""
     options = read_options({"path": str(directory.path)})
     plan = make_plan(options, options.selection)
     request = Request(plan.selection, (*COLUMNS, "data"), (("n", "long"),), False)
@@ -164,9 +164,7 @@ def test_what_a_journal_took_is_given_back_before_the_collector_comes(directory:
         gc.enable()
 
 
-def test_a_topic_index_leaves_out_what_others_published(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_topic_index_leaves_out_other_topics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.support.log_directories.FILE_BYTES", 1 << 20)
     monkeypatch.setattr("amps.spark.planning.GAP_BYTES", 1024)
     path = tmp_path / "journal"
@@ -193,14 +191,14 @@ def test_a_topic_index_leaves_out_what_others_published(
     ],
 )
 def test_a_topic_is_literal_or_an_expression(directory: Directory, topic: str, names: set[str]) -> None:
-    """protocol.md §8: an expression if it has regex characters, unanchored."""
+    """protocol.md §8: a topic with regex characters is an expression, unanchored."""
     read = Read(directory.path, topic=topic)
     assert set(read.column("topic")) == names
     assert read.column("position") == [r.position for r in directory.records if r.topic[0] in names]
 
 
 def test_from_is_not_read_and_to_is(directory: Directory) -> None:
-    """transaction_log.md §5.3: brackets say it otherwise."""
+    """transaction_log.md §5.3: brackets change that."""
     first, last = bookmark(directory.records[100]), bookmark(directory.records[300])
     all_of = positions(directory)
     whole = Read(directory.path)
@@ -238,9 +236,9 @@ def test_times_leave_out_files(tmp_path: Path) -> None:
 def write_journal(
     directory: Path, number: int, parts: list[RecordParts], size: int = 16384, **of: Any
 ) -> Path:
-    """The `number`th journal of a log of files of one size; the newest one is not `finished`."""
+    """Write the `number`th journal of a log whose files have one size; the newest one is not `finished`."""
     data = bytearray(journal(parts, size, finished=of.get("finished", True)))
-    # The helper makes journal 3 that starts elsewhere; here they follow one another.
+    # The helper makes a journal number 3 with another start position; here the journals are consecutive.
     shift = number * size - START_POSITION
     return moved(directory, data, number, shift)
 
@@ -263,7 +261,7 @@ def moved(directory: Path, data: bytearray, number: int, shift: int) -> Path:
 
 
 def test_every_kind_and_every_value(tmp_path: Path) -> None:
-    """docs/files.md; transaction_log.md §4.3: who published what the server numbered."""
+    """docs/files.md; transaction_log.md §4.3: the publisher of messages that the server numbered."""
     path = tmp_path / "journal"
     path.mkdir()
     derived = derived_publisher_id("anna", "inst")
@@ -345,7 +343,7 @@ def test_spares_are_no_part_of_the_log(own: Directory, spare: str) -> None:
 
 
 def test_the_log_ends_where_it_is_durable(own: Directory) -> None:
-    """Behind the watermark is what nobody was promised yet."""
+    """Records behind the watermark were not acknowledged yet."""
     own.promise(own.records[-3].position)
     assert Read(own.path).column("position") == positions(own)[:-3]
 
@@ -362,7 +360,7 @@ def test_a_file_of_which_nothing_is_durable_yet_is_no_part_of_the_log(own: Direc
 
 @pytest.mark.parametrize("tail", ["garbage", "half"])
 def test_a_torn_end_is_the_end(own: Directory, tail: str) -> None:
-    """transaction_log.md §20, 33: what is torn was never acknowledged."""
+    """transaction_log.md §20, 33: a torn record was never acknowledged."""
     last = own.records[-1]
     path = own.journal(own.numbers[-1])
     offset = last.position - own_start(path)
@@ -374,7 +372,7 @@ def own_start(path: Path) -> int:
     return int(struct.unpack_from("<Q", path.read_bytes(), 40)[0])
 
 
-def test_a_torn_end_of_what_was_promised_is_damage(own: Directory) -> None:
+def test_a_torn_end_of_durable_records_is_damage(own: Directory) -> None:
     own.promise(own.end)
     path = own.journal(own.numbers[-1])
     offset = own.records[-1].position - own_start(path)
@@ -482,13 +480,13 @@ def test_a_damaged_frame_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ({"path": "/a", "pushdown": "yes"}, "must be 'true' or 'false'"),
     ],
 )
-def test_bad_options_are_told(options: dict[str, str], message: str) -> None:
+def test_bad_options_are_reported(options: dict[str, str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         read_options(options)
 
 
 @pytest.mark.parametrize("promised", [True, False])
-def test_without_a_watermark_the_records_say_what_was_promised(tmp_path: Path, promised: bool) -> None:
+def test_without_a_watermark_the_records_give_the_durable_end(tmp_path: Path, promised: bool) -> None:
     """docs/files.md: a record carries the watermark of its time."""
     path = tmp_path / "journal"
     path.mkdir()

@@ -1,4 +1,4 @@
-"""Streams from a journal directory, without Spark: what a micro-batch is while the directory changes."""
+"""Streams from a journal directory, without Spark: the contents of micro-batches while the directory changes."""
 
 import json
 import os
@@ -44,7 +44,7 @@ def bookmark(record: Any) -> str:
 
 
 def promise_before(log: Directory, number: int) -> None:
-    """The log goes up to a record: what is behind it is not durable yet."""
+    """Set the watermark to a record: the records behind it are not durable yet."""
     log.promise(log.records[number].position)
 
 
@@ -64,7 +64,7 @@ def test_rows_are_those_of_a_batch_read(log: Directory) -> None:
         assert (row["payload"], row["publisher"]) == (record.payload, str(record.publisher_id))
 
 
-def test_what_is_not_durable_comes_later(log: Directory) -> None:
+def test_records_that_are_not_durable_come_later(log: Directory) -> None:
     with Query(path=log.path) as query:
         for first, end in ((0, 40), (40, 41), (41, 300)):
             promise_before(log, end)
@@ -142,7 +142,7 @@ def test_removed_journals_are_an_error(log: Directory) -> None:
             query.tasks(0)
         with pytest.raises(LogMissing, match="not there any more"):
             [query._run(partition) for partition in planned]
-        # Where the query is now, everything is there.
+        # Behind the query's current place all journals are there.
         assert payloads(query.tasks(3)) == bodies(log, 300)
         query.restart()
         assert query.plan() is False
@@ -218,7 +218,7 @@ def test_a_directory_that_fills(tmp_path: Path) -> None:
             assert query.all() == [bodies(directory)]
 
 
-def test_what_is_not_wanted_makes_no_micro_batch(log: Directory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unmatched_messages_make_no_micro_batch(log: Directory, monkeypatch: pytest.MonkeyPatch) -> None:
     promise_before(log, 100)
     with Query(path=log.path, topic="nothing") as query:
         assert query.plan() is False
@@ -232,7 +232,7 @@ def test_what_is_not_wanted_makes_no_micro_batch(log: Directory, monkeypatch: py
         assert query.restart().plan() is False
 
 
-def test_a_query_that_ends_with_what_there_is(log: Directory) -> None:
+def test_a_query_that_ends_with_the_present_messages(log: Directory) -> None:
     """Trigger.AvailableNow."""
     promise_before(log, 250)
     with Query(path=log.path, max_messages_per_batch=100) as query:
@@ -244,7 +244,7 @@ def test_a_query_that_ends_with_what_there_is(log: Directory) -> None:
 
 
 def test_without_admission_control(log: Directory) -> None:
-    """PySpark 4.0: nobody tells where a micro-batch begins."""
+    """PySpark 4.0: the source is not called with the beginning of a micro-batch."""
     with Query(path=log.path, max_messages_per_batch=250) as query:
         offsets = [query.reader.initialOffset(), *(query.reader.latestOffset() for _ in range(3))]
         assert offsets[2] == offsets[3]
@@ -256,7 +256,7 @@ def test_without_admission_control(log: Directory) -> None:
 
 
 def test_beside_a_running_server(start_server: StartServer) -> None:
-    """Over the end of a journal, which is moved on the way."""
+    """Across the end of a journal, which is moved meanwhile."""
     server = start_server(log_topics=("^L/",))
     uri = f"tcp://127.0.0.1:{server.port()}/amps/json"
     sent, found = 0, []

@@ -1,5 +1,7 @@
-"""Streams whose driver or workers are killed: the same micro-batch has the same rows in the same tasks, and nothing
-else comes twice or not at all. Every driver is a process of its own.
+"""Streams whose driver or workers are killed.
+
+The same micro-batch has the same rows in the same tasks, and no other row comes twice or is missing. Every driver is
+a process of its own.
 """
 
 import json
@@ -28,10 +30,10 @@ from tests.support.written_rows import check_rows, logged_rows
 pytestmark = pytest.mark.timeout(900)
 
 TOPIC = "L/rows"
-WAIT_S = 240  # for what takes seconds where nobody else needs the processors
+WAIT_S = 240  # the work takes seconds on an idle machine
 STARTS_MAX = 4
 SLOW_START = "Python worker failed to connect back"
-"""Spark gives a Python process ten seconds to start. On a busy machine that is one more death of the driver."""
+"""Spark gives a Python process ten seconds to start. On a busy machine that causes one more death of the driver."""
 Rows = list[tuple[int, int]]
 
 
@@ -51,7 +53,7 @@ def source_of(server: ServerProcess, kind: str) -> dict[str, Any]:
 
 
 def finished(out: Path) -> list[Path]:
-    """Attempts whose rows are all there."""
+    """The attempts whose rows are all there."""
     return sorted(path for path in out.glob("*.*") if (path / "_SUCCESS").exists())
 
 
@@ -68,7 +70,7 @@ def attempts(out: Path) -> dict[int, list[Rows]]:
 
 
 def kill_when(condition: Callable[[], bool], directory: Path, job: str, **arguments: Any) -> None:
-    """Run a driver, and kill it when this holds."""
+    """Run a driver, and kill it when the condition holds."""
     for _ in range(STARTS_MAX):
         with SparkJob(directory, job, **arguments) as driver:
             wait_until(lambda: _look(condition) or not driver.running, WAIT_S, driver.output)
@@ -79,7 +81,7 @@ def kill_when(condition: Callable[[], bool], directory: Path, job: str, **argume
 
 
 def _look(condition: Callable[[], bool]) -> bool:
-    time.sleep(0.2)  # a look takes time from the driver
+    time.sleep(0.2)  # each check takes time from the driver
     return condition()
 
 
@@ -98,8 +100,8 @@ def run_to_the_end(directory: Path, job: str, **arguments: Any) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["server", "journals"])
 def test_a_driver_that_is_killed(server: ServerProcess, tmp_path: Path, kind: str) -> None:
-    """In the pause after a micro-batch was read, and before it is committed; twice. Meanwhile the log grows and the
-    options change.
+    """The driver is killed twice in the pause between reading a micro-batch and committing it. Meanwhile the log
+    grows and the options change.
     """
     out = tmp_path / "out"
     job: dict[str, Any] = {"out": str(out), "checkpoint": str(tmp_path / "checkpoint")}
@@ -109,7 +111,7 @@ def test_a_driver_that_is_killed(server: ServerProcess, tmp_path: Path, kind: st
         published += 1500
         options = {**source_of(server, kind), "max_messages_per_batch": limit, "partitions": 2 + number}
         before = len(finished(out))
-        # One more than the attempt that is repeated.
+        # One attempt more than the repeated one.
         wanted = before + 2
         kill_when(
             lambda: len(finished(out)) >= wanted,  # noqa: B023
@@ -161,7 +163,7 @@ def test_a_server_that_is_killed(server: ServerProcess, tmp_path: Path) -> None:
         for count in (2, 5):
             wait_until(lambda: len(finished(out)) >= count or not driver.running, WAIT_S, driver.output)  # noqa: B023
             server.kill_all()
-            time.sleep(0.5)  # in which connections are refused
+            time.sleep(0.5)  # connections are refused meanwhile
             server.start()
         driver.finish()
     found = attempts(out)
@@ -170,7 +172,7 @@ def test_a_server_that_is_killed(server: ServerProcess, tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_a_copy_whose_driver_is_killed(server: ServerProcess, tmp_path: Path) -> None:
-    """From a topic to another one, exactly once: the writer compares what a repeated task has with what is there."""
+    """From one topic to another, exactly once: the writer compares the rows of a repeated task with the log."""
     rows = [json.dumps({"p": 0, "n": n}).encode() for n in range(6000)]
     publish(uri_of(server), TOPIC, rows)
     copy: dict[str, Any] = {

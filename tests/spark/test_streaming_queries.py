@@ -14,7 +14,7 @@ from tests.support.micro_batches import numbered, publish
 from tests.support.server import ServerProcess, StartServer
 from tests.support.written_rows import logged_rows
 
-pytestmark = pytest.mark.timeout(600)  # a session takes its time to start
+pytestmark = pytest.mark.timeout(600)  # a session takes long to start
 limits = pytest.mark.skipif(
     ReadMaxRows is None, reason="this PySpark asks no source for a limit (it is older than 4.2)"
 )
@@ -38,7 +38,7 @@ def topic(unique: str) -> str:
 def run(
     spark: Any, directory: Path, options: dict[str, Any], columns: str = "data.n as n"
 ) -> list[list[int]]:
-    """Everything there is, each micro-batch to a directory of its own; what is there of each batch."""
+    """Read all messages, each micro-batch to a directory of its own. Return the rows of each micro-batch."""
 
     def keep(frame: Any, number: int) -> None:
         frame.write.mode("overwrite").parquet(str(directory / "out" / f"{number:04d}"))
@@ -59,7 +59,7 @@ def run(
 
 @limits
 def test_a_stream_from_a_server(spark: Any, uri: str, topic: str, tmp_path: Path) -> None:
-    """Restarted from its checkpoint, it goes on; limits hold."""
+    """Restarted from its checkpoint it continues, and limits apply."""
     options = {"uri": uri, "topic": topic, "schema": "n int", "max_messages_per_batch": 40, "partitions": 2}
     publish(uri, topic, numbered(0, 100), topic)
     found = [batch for batch in run(spark, tmp_path, options) if batch]
@@ -97,7 +97,7 @@ def test_schema_and_mistakes(spark: Any, uri: str, topic: str) -> None:
 
 
 def test_the_processing_time_trigger(spark: Any, uri: str, topic: str, tmp_path: Path) -> None:
-    """What is published while the query runs comes, too."""
+    """Messages published while the query runs come, too."""
     frame = spark.readStream.format("amps").options(uri=uri, topic=topic, schema="n int", partitions=2).load()
     query = (
         frame.selectExpr("data.n as n")
@@ -117,7 +117,7 @@ def test_the_processing_time_trigger(spark: Any, uri: str, topic: str, tmp_path:
 
 @limits
 def test_from_a_stream_to_a_topic(spark: Any, uri: str, topic: str, tmp_path: Path) -> None:
-    """Read here, written there: each row once and in its order, over restarts."""
+    """Read from one topic, written to another: each row once and in its order, over restarts."""
     for first in (0, 700):
         publish(uri, topic, numbered(first, first + 700), topic)
         frame = spark.readStream.format("amps").options(
@@ -137,8 +137,8 @@ def test_from_a_stream_to_a_topic(spark: Any, uri: str, topic: str, tmp_path: Pa
     assert sorted(copies) == sorted(b'{"n":%d}' % n for n in range(1400))
 
 
-def test_an_unknown_option_is_told_with_those_of_streams(spark: Any, tmp_path: Path) -> None:
-    """Spark asks for the columns before it says that they are a stream's."""
+def test_an_unknown_option_is_reported_with_those_of_streams(spark: Any, tmp_path: Path) -> None:
+    """Spark asks for the columns before it reports that the read is a stream."""
     with pytest.raises(Exception, match="unknown option 'topics'") as caught:
         spark.readStream.format("amps").options(path=str(tmp_path), topics="x").load()
     assert "the options of a stream from a journal directory are archive, instance, kind, max_bytes" in str(

@@ -1,4 +1,4 @@
-"""Streams from a live server, without Spark: what a micro-batch is, and what becomes of it when something dies."""
+"""Streams from a live server, without Spark: the contents of micro-batches, and their repetition after a death."""
 
 import contextlib
 import itertools
@@ -54,7 +54,7 @@ def flat(batches: list[list[bytes]]) -> list[bytes]:
 
 
 def test_columns(uri: str, topic: str, unique: str) -> None:
-    """client.md: what the protocol tells of a message; the rest is null."""
+    """client.md: the columns that the protocol delivers; the others are null."""
     before = datetime.now(UTC)
     publish(uri, topic, [b'{"a":{"b":7},"c":"x"}', b'{"c":null}', b"nothing"], unique)
     schema = "a struct<b: int>, c string"
@@ -83,7 +83,7 @@ def test_chosen_columns(uri: str, topic: str) -> None:
         assert query.batch() == [[{"payload": body, "kind": "publish"} for body in numbered(0, 2)]]
 
 
-def test_what_comes_later_is_in_later_batches(uri: str, topic: str) -> None:
+def test_later_messages_are_in_later_batches(uri: str, topic: str) -> None:
     bodies = numbered(0, 30)
     publish(uri, topic, bodies[:10], topic)
     with Query(uri=uri, topic=topic) as query:
@@ -96,7 +96,7 @@ def test_what_comes_later_is_in_later_batches(uri: str, topic: str) -> None:
 
 
 def test_limits_and_parts(uri: str, topic: str) -> None:
-    """Each micro-batch has as many messages as allowed, its tasks about as many as each other."""
+    """Each micro-batch has as many messages as allowed, and its tasks have about equal numbers."""
     bodies = numbered(0, 25)
     publish(uri, topic, bodies)
     with Query(uri=uri, topic=topic, max_messages_per_batch=10, partitions=3) as query:
@@ -119,7 +119,7 @@ def test_parts_without_a_limit(uri: str, topic: str) -> None:
 
 
 def test_the_same_batch_has_the_same_rows(uri: str, topic: str) -> None:
-    """Whatever was published since, and with other options: the offset tells all of it."""
+    """Whatever was published since, and with other options: the offset defines all of it."""
     bodies = numbered(0, 100)
     publish(uri, topic, bodies[:50], topic)
     with Query(uri=uri, topic=topic, max_messages_per_batch=20, partitions=2) as query:
@@ -172,7 +172,7 @@ def test_from_a_bookmark_that_is_not_there(uri: str, topic: str) -> None:
 
 
 def test_from_a_time(uri: str, topic: str) -> None:
-    """transaction_log.md §5.2: what is later than it."""
+    """transaction_log.md §5.2: messages later than it."""
     publish(uri, topic, numbered(0, 3), topic)
     with Query(uri=uri, topic=topic) as query:
         tasks = query.batch()
@@ -208,7 +208,7 @@ def test_an_expression_takes_several_topics(uri: str, topic: str) -> None:
 
 
 def test_other_topics_make_no_micro_batch(uri: str, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Now and then an empty one moves the query on, so that its bookmark does not grow old."""
+    """Now and then an empty micro-batch moves the query on, so that its bookmark does not grow old."""
     with Query(uri=uri, topic=topic, start="now") as query:
         assert query.plan() is False
         publish(uri, f"{topic}/other", numbered(0, 5), topic)
@@ -222,7 +222,7 @@ def test_other_topics_make_no_micro_batch(uri: str, topic: str, monkeypatch: pyt
         assert query.all() == [numbered(0, 2)]
 
 
-def test_a_query_that_ends_with_what_there_is(uri: str, topic: str) -> None:
+def test_a_query_that_ends_with_the_present_messages(uri: str, topic: str) -> None:
     """Trigger.AvailableNow."""
     bodies = numbered(0, 30)
     publish(uri, topic, bodies[:20], topic)
@@ -249,7 +249,7 @@ def test_an_empty_log(start_server: StartServer) -> None:
 
 
 def test_without_admission_control(uri: str, topic: str) -> None:
-    """PySpark 4.0: nobody tells where a micro-batch begins."""
+    """PySpark 4.0: the source is not called with the beginning of a micro-batch."""
     publish(uri, topic, numbered(0, 10), topic)
     with Query(uri=uri, topic=topic, max_messages_per_batch=4) as query:
         reader = query.reader
@@ -261,7 +261,7 @@ def test_without_admission_control(uri: str, topic: str) -> None:
         assert [len(batch) for batch in batches] == [4, 4, 2]
         query.restart()
         publish(uri, topic, numbered(10, 20), topic)
-        # Restarted behind a complete micro-batch, it is not told where.
+        # Restarted behind a complete micro-batch, the source does not receive the place.
         end = json.loads(json.dumps(query.reader.latestOffset()))
         parts = query.reader.partitions(offsets[3], end)
         assert payloads([query._run(part) for part in parts]) == numbered(10, 20)
@@ -270,7 +270,7 @@ def test_without_admission_control(uri: str, topic: str) -> None:
 
 
 def test_without_a_limit_the_engine_gets_all(uri: str, topic: str) -> None:
-    """Trigger.Once: a source must do without its limit then."""
+    """Trigger.Once: a source must ignore its limit then."""
     publish(uri, topic, numbered(0, 10))
     with Query(uri=uri, topic=topic, max_messages_per_batch=4) as query:
         query.begin()
@@ -291,7 +291,7 @@ def failure(query: Query) -> str:
 
 
 def test_a_topic_that_the_server_takes_for_no_expression(uri: str) -> None:
-    """Options are checked before; what a server says of them ends the read all the same."""
+    """Options are checked before; a refusal by the server nevertheless ends the read."""
     options = stream_options({"uri": uri, "topic": "t", "timeout_s": "2"})
     assert isinstance(options, ServerOptions)
     log = LogReader(replace(options, topic="["), "reader")
@@ -311,7 +311,7 @@ def test_a_topic_that_must_not_be_read(start_server: StartServer) -> None:
     assert told.endswith("refuses to read topic 'L/secret': not entitled")
 
 
-def test_mistakes_are_told_in_a_sentence(uri: str, topic: str) -> None:
+def test_mistakes_are_reported_in_a_sentence(uri: str, topic: str) -> None:
     told = failure(Query(uri=uri.replace("/json", "/nvfix"), topic=topic, timeout_s=2))
     assert "invalid message type: 'nvfix'" in told
     assert "cannot be read as a stream: no transaction log" in failure(Query(uri=uri, topic="unrecorded"))
@@ -346,7 +346,7 @@ def remove_full_journals(server: ServerProcess, wanted: int) -> None:
 
 
 def test_removed_journals_are_an_error(start_server: StartServer) -> None:
-    """transaction_log.md §22, 57: a range that is gone is never shorter silently; not even one from the epoch on."""
+    """transaction_log.md §22, 57: a missing range is never silently left out; not even one from the epoch on."""
     server = start_server(**MANAGED)
     uri = uri_of(server)
     publish(uri, "L/t", numbered(0, 250, LARGE))
@@ -360,7 +360,7 @@ def test_removed_journals_are_an_error(start_server: StartServer) -> None:
             rest = flat(other.all())
         assert 0 < len(rest) < 60
         assert rest == numbered(250 - len(rest), 250, LARGE)
-        # Where the query is now, everything is there.
+        # Behind the query's current place all journals are there.
         assert flat(query.all()) == numbered(240, 250, LARGE)
 
 
@@ -410,7 +410,7 @@ def test_a_server_that_is_away_while_a_batch_is_planned(start_server: StartServe
         server.kill_all()
         with ThreadPoolExecutor(1) as pool:
             planned = pool.submit(query.plan)
-            time.sleep(0.5)  # in which connections are refused
+            time.sleep(0.5)  # connections are refused meanwhile
             server.start()
             assert planned.result(30) is False
         publish(uri_of(server), "L/t", numbered(5, 8), "two")
@@ -429,8 +429,8 @@ def stopped_transports(server: ServerProcess) -> Iterator[None]:
             os.kill(pid, signal.SIGCONT)
 
 
-def test_a_connection_that_nobody_answers_on(start_server: StartServer) -> None:
-    """Half open, it looks like this: nothing comes, and nothing says so."""
+def test_a_connection_without_answers(start_server: StartServer) -> None:
+    """As with a half-open connection: no data comes, and no error."""
     server = start_server(log_topics=("^L/",))
     publish(uri_of(server), "L/t", numbered(0, 5))
     with Query(uri=uri_of(server), topic="L/t", timeout_s=1) as query:
@@ -468,7 +468,7 @@ def test_another_client_of_its_name_is_not_ended_at_once(
 
 
 def noted(waits: list[float], wait_s: Any) -> Any:
-    """The method, which notes its answers."""
+    """A wrapper of the method that records its results."""
 
     def noting(rivals: Rivals, error: Any) -> Any:
         waits.append(wait_s(rivals, error))

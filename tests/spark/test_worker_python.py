@@ -1,4 +1,4 @@
-"""Spark's Python processes are of the Python that imports the data source, also if its environment is not activated."""
+"""Spark's Python processes use the Python that imports the data source, also if its environment is not activated."""
 
 import os
 import shutil
@@ -29,7 +29,7 @@ def needs_spark() -> None:
 
 
 def not_activated(directory: Path) -> dict[str, str]:
-    """An environment whose `python3` has no packages, as that of the system has none of a virtual environment."""
+    """An environment whose `python3` has no packages, like the system's Python beside a virtual environment."""
     commands = directory / "bin"
     commands.mkdir()
     python = commands / "python3"
@@ -53,7 +53,7 @@ def driver(directory: Path, program: str, environment: dict[str, str]) -> "subpr
     )
 
 
-def test_what_the_guide_shows_of_spark_runs_in_an_environment_that_is_not_activated(tmp_path: Path) -> None:
+def test_the_guides_spark_examples_run_in_an_environment_that_is_not_activated(tmp_path: Path) -> None:
     port = reserve_port()
     server = subprocess.Popen(
         [*COMMAND, "serve", "-port", str(port)], cwd=tmp_path, stderr=subprocess.DEVNULL
@@ -113,7 +113,7 @@ else:
         ({"PYSPARK_PYTHON": sys.executable}, "registered"),
     ],
 )
-def test_a_session_of_another_python_is_told_what_to_set(
+def test_a_session_of_another_python_names_the_setting(
     tmp_path: Path, variables: dict[str, str], told: str
 ) -> None:
     done = driver(tmp_path, SESSION_FIRST, {**not_activated(tmp_path), **variables})

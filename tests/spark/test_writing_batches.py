@@ -1,4 +1,4 @@
-"""`df.write.format("amps")`: what is published of which columns, and what is refused before anything is."""
+"""`df.write.format("amps")`: the messages published from the columns, and refusals before any is published."""
 
 import json
 from typing import Any
@@ -13,7 +13,7 @@ from tests.support.server import ServerProcess, StartServer
 from tests.support.spark_source import register
 from tests.support.written_rows import check_rows, logged_rows
 
-pytestmark = pytest.mark.timeout(600)  # a session takes its time to start
+pytestmark = pytest.mark.timeout(600)  # a session takes long to start
 
 ROWS = 20_000
 
@@ -67,7 +67,7 @@ def test_two_runs_are_two(session: Any, uri: str, topic: str) -> None:
 
 
 def test_run_numbers_need_no_new_publishers(session: Any, uri: str, topic: str, unique: str) -> None:
-    """Partitions of different runs share publishers, and a run is still told from another."""
+    """Partitions of different runs share publishers, and the runs are still distinguished."""
     for number, partitions in ((1, 3), (2, 2), (2, 2), (7, 3)):
         frame = session.range(0, 30, 1, partitions).selectExpr(f"{number} as run", "id")
         save(frame, uri=uri, topic=topic, client_name=unique, run_number=number)
@@ -94,7 +94,7 @@ VALUES = """
 """
 
 
-def test_columns_become_what_spark_makes_of_them(session: Any, uri: str, topic: str) -> None:
+def test_columns_are_converted_as_by_spark(session: Any, uri: str, topic: str) -> None:
     frame = session.sql(VALUES)
     reference = frame.selectExpr("to_json(struct(*)) as j").first()["j"]
     save(frame, uri=uri, topic=topic)
@@ -146,7 +146,7 @@ def test_payloads_with_topics_and_header(session: Any, uri: str, topic: str) -> 
         ("append", {"message_type": "fix"}, "option message_type is 'fix', the URI has 'json'"),
     ],
 )
-def test_what_is_refused_before_a_task_runs(
+def test_refusals_before_a_task_runs(
     session: Any, uri: str, topic: str, mode: str, changes: dict[str, str], message: str
 ) -> None:
     options = {"uri": uri, "topic": topic, "timeout_s": "20", **changes}

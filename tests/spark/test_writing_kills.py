@@ -1,4 +1,4 @@
-"""Exactly once, whatever dies: Python workers, the driver, the server. Everything runs in processes of its own."""
+"""Exactly once when Python workers, the driver or the server die. Everything runs in processes of its own."""
 
 import json
 import os
@@ -38,7 +38,7 @@ def options_for(server: ServerProcess, **changes: Any) -> dict[str, Any]:
 
 
 def wait_for_rows(server: ServerProcess, count: int, job: SparkJob) -> None:
-    """Until so many rows are in the log."""
+    """Wait until that number of rows is in the log."""
     with Client(None, uri_of(server)) as client, client.bookmark_subscribe(TOPIC, EPOCH) as stream:
         seen = 0
         while seen < count:
@@ -72,7 +72,7 @@ def test_a_batch_whose_driver_is_killed(server: ServerProcess, tmp_path: Path) -
 
 
 def make_files(directory: Path, count: int, rows: int) -> dict[int, int]:
-    """Files of rows, and what the log shall hold of them."""
+    """Write files of rows, and return the rows that the log must hold."""
     directory.mkdir()
     for p in range(count):
         path = directory / f"{p}.json"
@@ -83,7 +83,7 @@ def make_files(directory: Path, count: int, rows: int) -> dict[int, int]:
 
 @pytest.mark.long
 def test_a_stream_whose_driver_is_killed(server: ServerProcess, tmp_path: Path) -> None:
-    """Started again from its checkpoint, the query goes on in the micro-batch that was under way: three files in the
+    """Restarted from its checkpoint, the query continues with the micro-batch that was under way: three files in the
     first, two in the second. Partitions of both share publishers.
     """
     rows_of = make_files(tmp_path / "in", 5, 5000)
@@ -117,7 +117,7 @@ def test_a_stream_whose_server_is_killed(server: ServerProcess, tmp_path: Path) 
         for rows in (2_000, 12_000):
             wait_for_rows(server, rows, job)
             server.kill_all()
-            time.sleep(0.5)  # in which connections are refused
+            time.sleep(0.5)  # connections are refused meanwhile
             server.start()
         job.finish()
     check_rows(uri_of(server), TOPIC, rows_of)

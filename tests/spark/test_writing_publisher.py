@@ -191,7 +191,7 @@ def test_other_rows_than_are_there(
 
 
 def test_a_run_written_to_another_topic(shared: ServerProcess, topic: str, unique: str) -> None:
-    """The name of a run must not be used twice: without the comparison the second write would be lost."""
+    """A run name must not be used twice: without the comparison the second write would be lost."""
     write(options_for(shared, topic), numbered(unique), rows_for(topic, 30))
     other = f"{topic}/other"
     with pytest.raises(WriteError, match=r"could not be read again|published it to another topic"):
@@ -214,8 +214,8 @@ def test_rows_of_other_publishers_are_not_compared(shared: ServerProcess, topic:
     assert write(options, numbered(unique), rows_for(topic, 25)) == Written(25, 20)
 
 
-def test_a_gap_in_what_is_there(shared: ServerProcess, topic: str, unique: str) -> None:
-    """What a refusal leaves: the last number alone does not show it."""
+def test_a_gap_in_the_logged_rows(shared: ServerProcess, topic: str, unique: str) -> None:
+    """The state after a refusal: the last number alone does not show the gap."""
     numbering = numbered(unique)
     store = MemoryPublishStore()
     with Client(numbering.publisher, uri_of(shared), publish_store=store) as client:
@@ -257,7 +257,7 @@ def test_a_run_repeated_with_fewer_partitions(
 
 
 def test_many_topics(shared: ServerProcess, topic: str, unique: str) -> None:
-    """Rows of a topic column, repeated; the topics stand in order of the rows."""
+    """Rows of a topic column, repeated; the topics appear in the order of the rows."""
     options = options_for(shared, None)
 
     def rows(count: int) -> Iterator[MessageRow]:
@@ -277,7 +277,7 @@ def test_a_full_store_waits_for_acknowledgements(shared: ServerProcess, topic: s
     assert bodies(logged_rows(uri_of(shared), topic)) == expected(10_000)
 
 
-# What is refused
+# Refusals
 
 
 def test_a_topic_that_is_not_recorded(shared: ServerProcess, unique: str) -> None:
@@ -331,7 +331,7 @@ def test_a_wrong_message_type(shared: ServerProcess, topic: str) -> None:
 
 
 def test_nothing_follows_a_topic_that_is_refused(shared: ServerProcess, topic: str, unique: str) -> None:
-    """A repeated task must not take what was refused for written: protocol.md §7.1, not entitled."""
+    """A repeated task must not treat refused rows as written: protocol.md §7.1, not entitled."""
     options = options_for(shared, None, unrecorded="allow")
 
     def rows() -> Iterator[MessageRow]:
@@ -346,11 +346,11 @@ def test_nothing_follows_a_topic_that_is_refused(shared: ServerProcess, topic: s
         assert bodies(logged_rows(uri_of(shared), topic)) == expected(10)
 
 
-# Two attempts at a time, and a server that goes away
+# Two attempts at a time, and a server that stops
 
 
 def test_the_second_attempt_ends_the_first(shared: ServerProcess, topic: str, unique: str) -> None:
-    """transaction_log.md §6: one connection per name; each row is there once, whoever wrote it."""
+    """transaction_log.md §6: one connection per name; each row is there once, whichever attempt wrote it."""
     options = options_for(shared, topic)
     numbering = numbered(unique)
     outcomes: list[object] = []
@@ -388,7 +388,7 @@ def test_the_second_attempt_ends_the_first(shared: ServerProcess, topic: str, un
 def test_a_server_killed_in_the_middle(
     start_server: StartServer, unique: str, die: Callable[[ServerProcess], None]
 ) -> None:
-    """transaction_log.md §4.4, client.md §9.1 step 7: what was not acknowledged is sent again, in order."""
+    """transaction_log.md §4.4, client.md §9.1 step 7: unacknowledged rows are sent again, in order."""
     server = start_server(log_topics=("^L/",))
     topic, count = "L/t", 30_000
     uri = uri_of(server)
@@ -408,7 +408,7 @@ def test_a_server_killed_in_the_middle(
 
 
 def test_a_server_killed_at_the_end(start_server: StartServer, unique: str) -> None:
-    """The last rows are known to be persisted although no acknowledgement ever came for them."""
+    """The writer learns that the last rows are persisted although no acknowledgement ever came for them."""
     server = start_server(log_topics=("^L/",))
     topic, count = "L/t", 2_000
 
@@ -422,7 +422,9 @@ def test_a_server_killed_at_the_end(start_server: StartServer, unique: str) -> N
 
 
 def test_a_task_ends_only_with_the_last_acknowledgement(start_server: StartServer, unique: str) -> None:
-    """transaction_log.md §4.4: what was sent is not persisted yet. The core stands still when the last row comes."""
+    """transaction_log.md §4.4: a row that was sent is not persisted yet. The core is stopped when the
+    last row comes.
+    """
     server = start_server(log_topics=("^L/",))
     core = server.core_pid()
 
@@ -438,7 +440,7 @@ def test_a_task_ends_only_with_the_last_acknowledgement(start_server: StartServe
         os.kill(core, signal.SIGCONT)
 
 
-def test_a_server_that_has_lost_what_it_acknowledged(
+def test_a_server_that_has_lost_acknowledged_rows(
     start_server: StartServer, make_server: StartServer, unique: str
 ) -> None:
     """client.md §8.2, gap: another server in the place of the first."""

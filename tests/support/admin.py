@@ -1,4 +1,4 @@
-"""The administration interface by itself: the HTTP server on a thread with an event loop, the core replaced."""
+"""The administration interface alone: the HTTP server on a thread with an event loop; the core is replaced."""
 
 import asyncio
 import base64
@@ -28,7 +28,7 @@ WAIT_S = 20.0
 
 @dataclass
 class Answer:
-    """An answer over HTTP."""
+    """An HTTP response."""
 
     status: int
     headers: http.client.HTTPMessage
@@ -49,7 +49,7 @@ def get(
     tls: ssl.SSLContext | None = None,
     body: bytes | None = None,
 ) -> Answer:
-    """One request."""
+    """Send one request and return the response."""
     sent = dict(headers or {})
     if credentials is not None:
         sent["Authorization"] = "Basic " + base64.b64encode(":".join(credentials).encode()).decode()
@@ -67,7 +67,7 @@ def get(
 
 
 def journal(number: int, full: bool = True, **more: object) -> dict[str, object]:
-    """What the core says of a journal."""
+    """The core's description of a journal."""
     return {
         "number": number,
         "path": f"/data/journal/n.{number:010d}.journal",
@@ -100,7 +100,7 @@ class AdminFixture:
         self.core: FakeCore
         self.transport: FakeCore
         self.transport_rows: list[list[Any]] = []
-        """What transport 0 says of its subscriptions."""
+        """The rows that transport 0 returns for its subscriptions."""
         self._journals = journals or []
         self._make_queues = queues
         self._socket = socket.create_server(("127.0.0.1", 0))

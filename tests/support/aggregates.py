@@ -1,4 +1,4 @@
-"""A group of messages and a projection of it, from texts and bytes: all of the engine, for tests."""
+"""A group of messages and a projection of it, from texts and bytes, through the whole engine, for tests."""
 
 from collections.abc import Sequence
 
@@ -25,7 +25,7 @@ AGGREGATES = (
 
 
 class Grouped:
-    """One group. Fields are expressions, which are named /f0, /f1 and so on, or have an AS of their own."""
+    """One group. Fields are expressions. They are named /f0, /f1 and so on, or have an AS of their own."""
 
     def __init__(
         self,

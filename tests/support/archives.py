@@ -1,4 +1,6 @@
-"""Archives in Parquet for tests of `amps pipeline archive`: the command, a log to archive, and what readers find."""
+"""Archives in Parquet for tests of `amps pipeline archive`: the command, a log to archive, and the rows that readers
+find.
+"""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +23,7 @@ LOG_TOPICS = (
 
 
 def mixed_log(directory: Path) -> Path:
-    """Records of every kind, with all there can be in a record, over two full journals and one in use."""
+    """Records of every kind, with every optional field, over two full journals and one in use."""
     kinds = [
         RecordParts(
             b"\x00\xff" * kind,
@@ -42,7 +44,7 @@ def mixed_log(directory: Path) -> Path:
 
 
 def archive(*arguments: object) -> Result:
-    """The command, within the session of the test."""
+    """Run the command within the session of the test."""
     return CliRunner().invoke(amps, ["pipeline", "archive", *map(str, arguments)])
 
 
@@ -53,7 +55,7 @@ def archived(journals: Path, parquet: Path, *arguments: object) -> Result:
 
 
 def parquet_rows(spark: "SparkSession", parquet: Path) -> "DataFrame":
-    """What Spark's own reader finds, topics as they are."""
+    """The rows that Spark's own reader finds, with topics as text."""
     schema = (
         "position bigint, timestamp timestamp, bookmark string, publisher string, sequence bigint, "
         "topic string, message_type string, kind string, expiration timestamp, payload binary, topic_key string, "
@@ -63,7 +65,7 @@ def parquet_rows(spark: "SparkSession", parquet: Path) -> "DataFrame":
 
 
 def files_of(parquet: Path) -> dict[Path, int]:
-    """The Parquet files that readers see, and when they were written."""
+    """The Parquet files that readers see, and the times of their last changes."""
     return {
         path: path.stat().st_mtime_ns
         for path in parquet.rglob("*.parquet")
@@ -77,7 +79,7 @@ def assert_rows_once(spark: "SparkSession", parquet: Path, count: int) -> None:
 
 
 def flip_byte(path: Path) -> None:
-    """With the size as it was."""
+    """Change one byte of a file; its size stays."""
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)

@@ -23,7 +23,7 @@ class Identity:
 
 
 class Authority:
-    """Issues certificates that clients and servers of one test believe."""
+    """Issues certificates that clients and servers of one test trust."""
 
     def __init__(self, directory: Path, name: str = "test authority") -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -63,7 +63,7 @@ class Authority:
         return identity
 
     def client_context(self, identity: Identity | None = None) -> ssl.SSLContext:
-        """A client that trusts this authority, presenting a certificate if one is given."""
+        """The TLS context of a client that trusts this authority and presents a certificate if one is given."""
         context = ssl.create_default_context(cafile=str(self.certificate))
         if identity is not None:
             context.load_cert_chain(identity.certificate, identity.private_key)

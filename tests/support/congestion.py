@@ -1,4 +1,4 @@
-"""Which congestion control a TCP socket has, and one that is not Reno."""
+"""The congestion control of a TCP socket, and one that is not Reno."""
 
 import socket
 from pathlib import Path
@@ -9,7 +9,7 @@ _ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
 
 
 def another_control() -> bytes:
-    """Skips the test if the system lets us use none but Reno."""
+    """Return one. Skip the test if the system permits none but Reno."""
     others = [name for name in _ALLOWED.read_bytes().split() if name != b"reno"]
     if not others:
         pytest.skip("no other congestion control is allowed")

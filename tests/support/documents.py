@@ -10,7 +10,9 @@ GUIDE_TO_SPARK = "docs/guide/journals-in-spark.md"
 
 
 def block(document: str, containing: str, language: str = "python") -> str:
-    """The one block of this language in a document of the checkout that has the text in it."""
+    """Return the block of this language that contains the text in a document of the checkout. There must be exactly
+    one.
+    """
     text = (CHECKOUT / document).read_text(encoding="utf-8")
     blocks = re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     found = [text for text in blocks if containing in text]

@@ -1,13 +1,14 @@
-"""Every element of a configuration, and the proof that it means something.
+"""Every element of a configuration, and the proof that it takes effect.
 
-An element means something if somebody reads it, or if whoever writes it is told otherwise:
+An element takes effect if the server reads it, or if a finding tells its author otherwise:
 
-* it is refused, or told of in a finding at its own place, or
+
+* it is refused, or a finding at its own place reports it, or
 * two values of it give two configurations that differ in a field, and a running server reads that field, or
 * two values of it give different findings, or let the rest of the text be expanded differently: a rule has read it.
 
-What a running server reads is seen by `READ_SPY`, which notes each field of the configuration's classes that is read
-while the configuration is not being loaded. To compare or to show an object is not to read it.
+`READ_SPY` records which fields a running server reads: it notes each field of the configuration's classes that is
+read while the configuration is not being loaded. Comparing or printing an object does not count as reading.
 """
 
 import re
@@ -21,7 +22,7 @@ from amps.config.schema import Block, Leaf, Options, Synonym
 from amps.expressions import Functions
 
 _ANYTHING = ("something", "2s", "enabled", "3GB", "0600", "4", "<A/>", "")
-"""One of these is a value of any element."""
+"""Every element accepts at least one of these values."""
 
 Field = tuple[str, str]
 """Name of a class, name of a field."""
@@ -56,14 +57,15 @@ watch(amps.messages.TypeSettings)
 
 
 def read_fields(notes: Path) -> set[Field]:
-    """What the spy has noted."""
+    """The fields that the spy has noted."""
     return {(line.split()[0], line.split()[1]) for line in notes.read_text().splitlines()}
 
 
 @dataclass(frozen=True)
 class Case:
-    """Two values of one element, as text between its tags. `beside`: the elements beside it, in place of the usual
-    ones; `around`: what stands elsewhere in the file.
+    """Two values of one element, as text between its tags.
+
+    `beside`: the elements beside it, in place of the usual ones. `around`: elements elsewhere in the file.
     """
 
     one: str
@@ -75,8 +77,9 @@ class Case:
 def elements(
     block: Block, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[str, Leaf | Block | Options | Synonym]]:
-    """Every element that can have a meaning of its own, with its path below the root: texts and options, synonyms, and
-    blocks that are refused or told of as a whole.
+    """Every element that can have a meaning of its own, with its path below the root.
+
+    These are texts and options, synonyms, and blocks that are refused or reported as a whole.
     """
     for name, described in block.children.items():
         below = (*path, name)
@@ -87,12 +90,14 @@ def elements(
 
 
 class Prover:
-    """Says of which elements there is no proof."""
+    """Finds the elements without proof."""
 
     def __init__(
         self, root: Block, cases: Mapping[str, Case], siblings: Mapping[str, str], read: set[Field]
     ) -> None:
-        """`siblings`: what a block needs beside the element in question, by the block's path; `read`: by servers."""
+        """`siblings`: the other elements that a block needs, by the block's path. `read`: the fields that servers
+        read.
+        """
         self._root = root
         self._cases = cases
         self._siblings = siblings
@@ -139,7 +144,7 @@ class Prover:
         return ""
 
     def _problem_of_marked(self, path: str) -> str:
-        """Whoever writes it has to be told, whatever he writes, unless that is what happens anyway."""
+        """Check that a finding reports the element, whatever its value is, unless every value is refused anyway."""
         for text in _ANYTHING:
             _, said, _ = self._outcome(path, Case("", ""), text)
             if any(f.path == f"AMPSConfig/{path}" and _is_about_meaning(f) for f in said):
@@ -149,8 +154,9 @@ class Prover:
     def _outcome(
         self, path: str, case: Case, text: str, of: str = ""
     ) -> tuple[Any, tuple[Finding, ...], str]:
-        """The configuration, None if it is refused, what is said, and the expanded text but for the element. `of`: what
-        it is a synonym of.
+        """Return the configuration (None if it is refused), the findings, and the expanded text without the element.
+
+        `of`: the element of which it is a synonym.
         """
         names = path.split("/")
         inner = own = f"<{names[-1]}>{text}</{names[-1]}>"
@@ -172,7 +178,7 @@ class Prover:
 
 
 def _is_about_meaning(finding: Finding) -> bool:
-    """Not: about how a value is written."""
+    """True if the finding is about the effect of an element, not about the form of a value."""
     return (
         re.match(r"not supported yet: |has no effect: |\w+ belongs to a \w+ only; ", finding.text) is not None
     )
@@ -211,7 +217,7 @@ def _differing(one: Any, other: Any, place: Field = ("", "")) -> Iterator[Field]
 
 
 def _functions(functions: Functions) -> object:
-    """What can be compared: the code itself is loaded anew each time."""
+    """The parts that can be compared: the code itself is loaded again each time."""
     own = {
         name: (one.minimum, one.maximum, getattr(one.implementation, "__qualname__", ""))
         for name, one in functions.own.items()

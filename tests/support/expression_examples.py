@@ -1,6 +1,6 @@
 """The table of examples (expressions.md §13) and the numbered behaviours of filters (§15) of the reference, for JSON.
 
-They are data, because they are held against the machine alone, against the reference evaluator and against a server.
+They are data, because the machine alone, the reference evaluator and a server are tested with them.
 """
 
 import math
@@ -129,7 +129,7 @@ ROWS: list[tuple[int, bytes, str, Expected]] = [
     (112, J, "NOT /qty = 1", T),
     (113, ANY, "1=1", T),
 ]
-"""§13: row, message, expression, result. A row with two expressions stands here twice."""
+"""§13: row, message, expression, result. A row with two expressions is listed here twice."""
 
 REFUSED = {77: "/sym LIKE /code", 114: "/qty =", 115: "SUM(/qty) > 5"}
 APPROXIMATE = {116: ("GEO_DISTANCE(0, 0, 0, 1)", 111195)}
@@ -251,4 +251,4 @@ BAD_FILTERS: list[tuple[int, str]] = [
     (65, "NOSUCH(/a) = 1"),
     (65, "/a LIKE '('"),
 ]
-"""§15: item and what is refused as a filter."""
+"""§15: the item, and texts that are refused as filters."""

@@ -1,4 +1,4 @@
-"""From the text of an expression and the bytes of a message to a value: all of the engine, for tests."""
+"""From the text of an expression and the bytes of a message to a value, through the whole engine, for tests."""
 
 from collections.abc import Iterable
 
@@ -22,7 +22,7 @@ def parsed(text: str | bytes) -> Node:
 
 
 def same(left: Node, right: Node) -> bool:
-    """Equal trees, and no integer is a double on the other side."""
+    """True if the trees are equal, and no integer corresponds to a double on the other side."""
     return left == right and repr(left) == repr(right)
 
 
@@ -33,7 +33,7 @@ def evaluate(
     early_termination: bool = True,
     beside: Iterable[Path] = (),
 ) -> Result:
-    """The value of an expression over a JSON message, of which others may want fields, too."""
+    """The value of an expression over a JSON message. `beside`: further fields that other expressions need."""
     program, values = _looked_at(text, message, early_termination, beside)
     return program.evaluate(values, context or MessageContext())
 
@@ -44,7 +44,7 @@ def delivers(
     context: MessageContext | None = None,
     early_termination: bool = True,
 ) -> bool:
-    """Whether a message passes a filter; one that cannot be parsed does not."""
+    """True if a message passes a filter; an unparsable message does not."""
     try:
         program, values = _looked_at(text, message, early_termination, ())
     except Unparsable:
@@ -55,7 +55,7 @@ def delivers(
 def _looked_at(
     text: str | bytes | Expression, message: bytes, early_termination: bool, beside: Iterable[Path]
 ) -> tuple[BoundProgram, FieldValues]:
-    """The values point into the message, which the caller holds."""
+    """Bind the expression and extract its fields. The values refer to the message, which the caller keeps."""
     expression = text if isinstance(text, Expression) else compile_expression(text)
     assert expression.program is not None
     fields = FieldSet([*beside, *expression.fields])

@@ -1,6 +1,6 @@
-"""A device that fails: calls of the system for it come back with an error while a test wants that.
+"""A device that fails: system calls for it return an error while a test requires that.
 
-The server is started with a small library in front of libc's calls; it is compiled when first wanted.
+The server is started with a small library in front of libc's calls; it is compiled at the first use.
 """
 
 import contextlib
@@ -64,7 +64,7 @@ ssize_t pwrite(int descriptor, const void *data, size_t length, off_t offset)
 
 
 class FailingDevice:
-    """Calls of the system that fail while a file with their name exists."""
+    """System calls that fail while a file with their name exists."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

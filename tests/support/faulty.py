@@ -1,4 +1,4 @@
-"""A server with faults that nobody thought of: its transports raise where a client asks for it.
+"""A server with unforeseen faults: its transports raise where a client requests it.
 
 Run as `python -m tests.support.faulty <configuration>`. A command whose topic begins with `fault` raises while it is
 carried out; so does the end of input of a client that sent one with the topic `at-the-end`, and a heartbeat.

@@ -29,7 +29,7 @@ class Feed:
     """One message to be sequenced."""
 
     publisher: int
-    """Its session's slot."""
+    """The slot of its session."""
     sequence: int
     topic: str
     parts: RecordParts
@@ -92,7 +92,7 @@ class Feeder:
         self._push(control_record(payload, kind, publisher, SERIAL))
 
     def push(self, feed: Feed) -> None:
-        """Into the ring, or into a spill if it is too large."""
+        """Push the message into the ring, or into a spill file if it is too large."""
         number = self._topics.get(feed.topic)
         if number is None:
             number = self._topics[feed.topic] = len(self._topics)
@@ -129,7 +129,7 @@ class Feeder:
 
 
 def directory_of(storage: DirectoryStorage) -> LogDirectory:
-    """A reader of what a storage keeps; topics are (name, message type)."""
+    """A reader of the log in a storage; topics are (name, message type)."""
     return LogDirectory(storage.prefix, ".journal", lambda topic, message_type: (topic, message_type))
 
 

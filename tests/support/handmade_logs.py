@@ -1,4 +1,4 @@
-"""A log of several journals made byte by byte, with topics, times and kinds of records as a test wants them."""
+"""A log of several journals made byte by byte, with topics, times and kinds of records that the test chooses."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,9 +21,10 @@ Topic = tuple[bytes, bytes]
 def write_log(
     directory: Path, topics: Sequence[Topic], files: Sequence[Sequence[RecordParts]], size: int = 1 << 20
 ) -> list[RecordParts]:
-    """Journals with these records, each numbered and placed; the last journal is in use.
+    """Write journals with these records, each numbered and placed; the last journal is in use.
 
-    `topic_id` of a record is the place of its topic. Returns the records as they were written, but for the topics'.
+    `topic_id` of a record is the index of its topic. Return the records as they were written, except the records of
+    topics.
     """
     directory.mkdir(exist_ok=True)
     written: list[RecordParts] = []
@@ -48,7 +49,7 @@ def write_log(
 def messages(
     count: int, topics: int = 1, begin: int = 0, step_ns: int = SECOND_NS, publisher_id: int = 5
 ) -> list[RecordParts]:
-    """Publishes that take turns in topics, `step_ns` after one another, numbered from `begin` + 1."""
+    """Publishes that alternate between topics, at intervals of `step_ns`, numbered from `begin` + 1."""
     return [
         RecordParts(
             b'{"n":%d}' % number,

@@ -1,8 +1,8 @@
-"""A disk that takes its time: while a file exists, no `fdatasync` of the server begins.
+"""A slow disk: while a file exists, no `fdatasync` of the server begins.
 
-That parts what is written from what is durable for as long as a test wants, which no real disk does. The server is
-started with a small library in front of libc's `fdatasync`; it is compiled when first wanted (a C compiler is there,
-the package needs one too).
+It separates written from durable data for as long as a test needs, which no real disk does. The server is started
+with a small library in front of libc's `fdatasync`; it is compiled at the first use (a C compiler is there, the
+package needs one too).
 """
 
 import subprocess

@@ -1,7 +1,7 @@
 """The Linux service, installed into a scratch directory by its own scripts, and run as a user without rights.
 
-Nothing is fetched or compiled: a wheel is made of the package that these tests use, and what it depends on is linked
-into a directory that the new environment sees. The interpreter has to be one that any user may run.
+No package is downloaded or compiled. A wheel is made of the package that these tests use, and its dependencies are
+linked into a directory that the new environment sees. The interpreter must be one that any user may run.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from tests.support.server import package_path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SERVICE_USER = "daemon"
-"""One that is there on every host, has no rights, and owns nothing of what a test makes."""
+"""A user that exists on every host, has no rights, and owns no file of a test."""
 TIMEOUT_S = 300.0
 
 
@@ -43,7 +43,7 @@ def unusable_here() -> str:
 
 
 def interpreter() -> str | None:
-    """One that any user may run, of the version that the extension modules are built for."""
+    """An interpreter that any user may run, of the version for which the extension modules are built."""
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
     check = f"import ensurepip, sys, venv; sys.exit('%d.%d' % sys.version_info[:2] != '{version}')"
     candidates = (os.path.realpath(sys.executable), f"/usr/bin/python{version}", "/usr/local/bin/python3")
@@ -88,14 +88,14 @@ def make_wheel(directory: Path) -> Path:
 
 
 def link_dependencies(directory: Path) -> None:
-    """What the package needs when it runs, as far as it is installed here, for an environment to see."""
+    """Link the package's run-time dependencies that are installed here into a directory that an environment sees."""
     waiting, done = ["amps-server"], set()
     while waiting:
         name = waiting.pop()
         try:
             distribution = importlib.metadata.distribution(name)
         except importlib.metadata.PackageNotFoundError:
-            continue  # of another platform, or of an extra
+            continue  # a dependency of another platform, or of an extra
         done.add(name)
         for requirement in distribution.requires or []:
             needed, _, condition = requirement.partition(";")
@@ -122,7 +122,7 @@ def _link_files(distribution: importlib.metadata.Distribution, directory: Path) 
 
 
 class Installation:
-    """A source tree without build products, and the places that its scripts install to."""
+    """A source tree without build products, and the directories into which its scripts install."""
 
     def __init__(self, root: Path, wheel: Path, dependencies: Path) -> None:
         """`root`: a directory that every user may enter."""
@@ -139,7 +139,7 @@ class Installation:
             shutil.copytree(REPOSITORY / name, self.source / name)
         (self.source / "amps").mkdir()
         shutil.copyfile(REPOSITORY / "amps" / "version.py", self.source / "amps" / "version.py")
-        # Environments that it makes see the dependencies.
+        # The environments that the installer makes see the dependencies.
         found = interpreter()
         self.python.write_text(
             f'#!/bin/sh\n{found} "$@" || exit\n[ "$1 $2" = "-m venv" ] || exit 0\n'
@@ -149,7 +149,7 @@ class Installation:
         self.python.chmod(0o755)
 
     def environment(self, **more: str) -> dict[str, str]:
-        """What tells the scripts the places."""
+        """The variables that give the scripts their directories."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PIP_"))}
         return {
             **kept,
@@ -164,7 +164,7 @@ class Installation:
         }
 
     def run(self, script: str, **more: str) -> subprocess.CompletedProcess[str]:
-        """Runs `install` or `uninstall`."""
+        """Run `install` or `uninstall`."""
         return subprocess.run(
             [str(self.source / "tools" / f"{script}-amps-daemon.sh")],
             capture_output=True,
@@ -176,8 +176,10 @@ class Installation:
         )
 
     def run_managed(self, script: str, is_active: bool) -> tuple[subprocess.CompletedProcess[str], list[str]]:
-        """Runs `install` or `uninstall` as on a host whose service manager is systemd, whose place a note of what it is
-        told takes. Second result: what that was.
+        """Run `install` or `uninstall` as on a host with systemd. A script in place of systemctl records its
+        arguments.
+
+        Return the result and these records.
         """
         tools, told, system = self.root / "tools", self.root / "told", Path("/etc/systemd/system")
         for directory in (tools, self.units):
@@ -188,7 +190,7 @@ class Installation:
             f'#!/bin/sh\necho "$@" >> {told}\n[ "$1" != is-active ] || exit {0 if is_active else 3}\n'
         )
         systemctl.chmod(0o755)
-        # In a mount namespace of its own, so that the host stays as it is.
+        # In a separate mount namespace, so that the host does not change.
         prepare = (
             "mount -t tmpfs tmpfs /run && mkdir -p /run/systemd/system || exit 99\n"
             f"mount --bind {self.units} {system} || exit 99\n"
@@ -215,13 +217,13 @@ class Installation:
         return done, told.read_text().splitlines()
 
     def install(self, **more: str) -> str:
-        """Installs, which must succeed. Returns what was said."""
+        """Run `install`, which must succeed. Return its output."""
         done = self.run("install", **more)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
     def offer_wheel(self) -> None:
-        """Puts the wheel where the installer looks for one."""
+        """Put the wheel where the installer looks for one."""
         (self.source / "dist").mkdir(exist_ok=True)
         with contextlib.suppress(FileExistsError):
             os.link(self.wheel, self.source / "dist" / self.wheel.name)
@@ -233,7 +235,7 @@ class Installation:
 
     @contextlib.contextmanager
     def service(self, *command: str) -> Iterator[subprocess.Popen[bytes]]:
-        """Runs what the unit says, where and as whom it says; `command`: something else instead."""
+        """Run the unit's command in its directory as its user. `command`: another command instead."""
         user = pwd.getpwnam(self.setting("User"))
         with subprocess.Popen(
             command or self.setting("ExecStart").split(),
@@ -255,7 +257,7 @@ class Installation:
 
     @staticmethod
     def _stop(process: subprocess.Popen[bytes]) -> None:
-        """Ends the server; what has started it, if something has, ends with it."""
+        """End the server. A process that has started it, such as strace, ends with it."""
         everyone = [process, *psutil.Process(process.pid).children(recursive=True)]
         server = everyone[1] if len(everyone) > 1 and "strace" in str(process.args) else process
         if process.poll() is None:

@@ -8,13 +8,13 @@ TOPIC_HASHES = (77, 78)
 
 
 def topic_payload(topic: bytes, message_type: bytes, previous: int = 0, topic_hash: int = 77) -> bytes:
-    """What a topic record holds."""
+    """The payload of a topic record."""
     lengths = len(message_type).to_bytes(4, "little") + len(topic).to_bytes(4, "little")
     return previous.to_bytes(8, "little") + topic_hash.to_bytes(8, "little") + lengths + message_type + topic
 
 
 def name_payload(name_id: int, text: bytes, previous: int = 0, name_class: int = 1) -> bytes:
-    """What a name record holds."""
+    """The payload of a name record."""
     numbers = previous.to_bytes(8, "little") + name_id.to_bytes(8, "little") + name_class.to_bytes(4, "little")
     return numbers + len(text).to_bytes(4, "little") + text
 

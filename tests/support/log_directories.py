@@ -1,4 +1,4 @@
-"""Journal directories that a feeder has filled, and recovering them."""
+"""Journal directories that a feeder has filled, and their recovery."""
 
 import random
 from dataclasses import dataclass, field
@@ -20,12 +20,12 @@ from tests.support.feed import Feed, Feeder, directory_of, read_all
 from tests.support.records import RecordParts
 
 FILE_BYTES = 16384
-NAME = "journal"  # what Feeder calls its journal
+NAME = "journal"  # Feeder's name for its journal
 
 
 @dataclass
 class Directory:
-    """A journal directory that a feeder has filled, and what is in it."""
+    """A journal directory that a feeder has filled, and its records."""
 
     path: Path
     records: list[Record] = field(default_factory=list)
@@ -87,7 +87,7 @@ class Directory:
 
 
 def check(found: Recovered, directory: Directory, records: list[Record], end: int) -> None:
-    """What recovery says of a log that holds these records and ends there."""
+    """Check the result of recovery of a log that holds these records and ends there."""
     highest: dict[int, int] = {}
     for record in records:
         highest[record.publisher_id] = record.sequence

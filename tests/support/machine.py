@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Code:
-    """Collects instructions with their constants, fields and patterns; every method gives the collector back."""
+    """Collects instructions with their constants, fields and patterns; every method returns the collector."""
 
     def __init__(self) -> None:
         self.numbers: list[int] = []

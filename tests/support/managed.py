@@ -50,9 +50,9 @@ def _pass_on(listening: socket.socket, channel: socket.socket, parent: int) -> N
 
 
 def ask(directory: Path, *request: Any) -> list[Any]:
-    """Send a request to the server that runs in `directory`; the parts of its answer as one."""
+    """Send a request to the server that runs in `directory`. Return the parts of its answer, joined."""
     parts: list[Any] = []
-    # The path may be longer than a socket's address; relative ones are not.
+    # The path may be longer than a socket's address permits, which a relative path is not.
     before = os.open(".", os.O_RDONLY)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as peer:
         try:

@@ -1,7 +1,7 @@
 """A stream's reader driven as Spark drives it, without Spark: offsets and partitions travel as bytes.
 
 A `Query` has a checkpoint like that of Spark: the offset of a micro-batch is in it before the micro-batch is read.
-`restart` is what a new driver does with it.
+`restart` starts a new driver on that checkpoint.
 """
 
 import json
@@ -25,7 +25,7 @@ class Query:
         self._given = {name: str(value) for name, value in options.items()}
         self._columns = columns
         self.offsets: list[str] = []
-        """As JSON: where the first micro-batch begins, and where each one ends."""
+        """As JSON: the beginning of the first micro-batch, and the end of each one."""
         self.reader = self._make()
 
     def _make(self) -> LogStreamReader:
@@ -38,19 +38,19 @@ class Query:
         self.reader.stop()
 
     def restart(self, **options: Any) -> "Query":
-        """A new driver, with the offsets of this one, and maybe other options."""
+        """Start a new driver, with the offsets of this one, and maybe other options."""
         self.reader.stop()
         self._given |= {name: str(value) for name, value in options.items()}
         self.reader = self._make()
         return self
 
     def begin(self) -> None:
-        """Find out where it begins."""
+        """Read the initial offset, unless there is one."""
         if not self.offsets:
             self.offsets.append(json.dumps(self.reader.initialOffset()))
 
     def plan(self, limited: bool = True) -> bool:
-        """Plan the next micro-batch. False: there is none."""
+        """Plan the next micro-batch. Return False if there is none."""
         self.begin()
         limit = self.reader.getDefaultReadLimit() if limited else None
         end = json.dumps(self.reader.latestOffset(json.loads(self.offsets[-1]), limit))
@@ -60,7 +60,7 @@ class Query:
         return True
 
     def tasks(self, number: int = -1) -> list[list[dict[str, Any]]]:
-        """The rows of a micro-batch that was planned, by task."""
+        """The rows of a planned micro-batch, by task."""
         at = number if number >= 0 else len(self.offsets) + number - 1
         start, end = (json.loads(text) for text in self.offsets[at : at + 2])
         return [self._run(partition) for partition in self.reader.partitions(start, end)]
@@ -74,7 +74,7 @@ class Query:
         return rows
 
     def batch(self) -> list[list[dict[str, Any]]] | None:
-        """Plan and read the next micro-batch; None if there is none."""
+        """Plan and read the next micro-batch. Return None if there is none."""
         if not self.plan():
             return None
         tasks = self.tasks()
@@ -90,7 +90,7 @@ class Query:
 
 
 def payloads(tasks: Sequence[Sequence[dict[str, Any]]]) -> list[bytes]:
-    """Of all tasks, in order."""
+    """The payloads of all tasks, in order."""
     return [row["payload"] for task in tasks for row in task]
 
 
@@ -104,5 +104,5 @@ def publish(uri: str, topic: str, bodies: Sequence[bytes], name: str = "publishe
 
 
 def numbered(first: int, end: int, size: int = 0) -> list[bytes]:
-    """JSON messages `{"n": …}` of at least so many bytes."""
+    """JSON messages `{"n": …}` of at least that number of bytes."""
     return [f'{{"n":{n}}}'.encode().ljust(size) for n in range(first, end)]

@@ -1,4 +1,6 @@
-"""Small file systems, and file systems that come and go. Who may not mount any skips the test."""
+"""Small file systems, and file systems that are mounted and unmounted. Tests are skipped without
+permission to mount.
+"""
 
 import os
 import subprocess
@@ -19,13 +21,13 @@ def mount(*arguments: str | Path) -> None:
 
 
 def unmount(directory: Path) -> None:
-    """Take the file system away; files that are open stay usable."""
+    """Unmount the file system; files that are open stay usable."""
     subprocess.run(["umount", "-l", str(directory)], check=True)
 
 
 @contextmanager
 def small_disk(directory: Path, size: str) -> Iterator[Path]:
-    """A file system of that size at `directory`, which is made."""
+    """Mount a file system of that size at `directory`, which is created."""
     directory.mkdir(parents=True)
     mount("-t", "tmpfs", "-o", f"size={size}", "tmpfs", directory)
     try:

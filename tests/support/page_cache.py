@@ -1,4 +1,4 @@
-"""What of a file is in memory, asked of the kernel, and having it forgotten."""
+"""The pages of a file in the page cache, as the kernel reports them, and their removal."""
 
 import ctypes
 import mmap
@@ -9,7 +9,7 @@ PAGE_BYTES = mmap.PAGESIZE
 
 
 def forget(path: Path) -> None:
-    """Have the kernel give up the pages of a file, as far as it will."""
+    """Have the kernel drop the pages of a file, as far as it will."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -19,7 +19,7 @@ def forget(path: Path) -> None:
 
 
 def resident_pages(path: Path, begin: int = 0, end: int | None = None) -> int:
-    """How many pages of a part of a file are in memory; whole pages of that part count."""
+    """Return how many pages of a part of a file are in memory; only whole pages of that part count."""
     mincore = ctypes.CDLL(None, use_errno=True).mincore
     mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p)
     first = -(-begin // PAGE_BYTES)
@@ -38,7 +38,7 @@ def resident_pages(path: Path, begin: int = 0, end: int | None = None) -> int:
 
 
 def pages_can_leave(directory: Path) -> bool:
-    """Whether the file system keeps its files elsewhere than in memory."""
+    """True if the file system stores its files elsewhere than in memory."""
     path = directory / "probe"
     path.write_bytes(bytes(16 * PAGE_BYTES))
     try:

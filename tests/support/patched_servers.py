@@ -1,4 +1,4 @@
-"""Servers whose times are others than a user's, so that tests need not wait for those."""
+"""Servers with shorter times than a user's, so that tests need not wait."""
 
 import os
 from pathlib import Path

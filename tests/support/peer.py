@@ -1,11 +1,11 @@
-"""A raw protocol peer: sockets, frames and headers with nothing of the code under test.
+"""A raw protocol peer: sockets, frames and headers without any part of the code under test.
 
-`RawClient` speaks the wire format of protocol.md §2 and §3 by itself. Its reader is stricter than the
-protocol asks of a client: whatever the server writes must have `c` first, use the abbreviations, carry
-integers bare and everything else quoted, and hold no key twice. So every test checks the server's writer.
+`RawClient` implements the wire format of protocol.md §2 and §3 by itself. Its reader is stricter than the protocol
+requires of a client: each header from the server must have `c` first, use the abbreviations, carry integers bare and
+everything else quoted, and hold no key twice. So every test checks the server's writer.
 
-Waiting is always bounded (`DEFAULT_TIMEOUT_S`); the limits are generous and mean "never", not "slow".
-Messages that arrive while a helper waits for an acknowledgement are kept, in order, for `receive`.
+Waiting is always bounded (`DEFAULT_TIMEOUT_S`); the limits are generous and mean "never", not "slow". Messages that
+arrive while a helper waits for an acknowledgement are kept, in order, for `receive`.
 """
 
 import json
@@ -21,7 +21,7 @@ from pathlib import Path
 DEFAULT_TIMEOUT_S = 20.0
 LENGTH_BYTES = 4
 MAXIMUM_MESSAGE_BYTES = 200 * 2**20
-"""The largest payload of a frame (header and body) that the server takes."""
+"""The largest payload of a frame (header and body) that the server accepts."""
 
 RECEIVE_CHUNK_BYTES = 1 << 20
 
@@ -37,7 +37,7 @@ ABBREVIATIONS = {
 SERVER_KEYS = frozenset(ABBREVIATIONS.values()) | {
     "sub_id", "sids", "query_id", "client_name", "user_id", "version", "status", "reason", "gseq", "matches",
     "topic_matches", "records_returned", "records_inserted", "records_updated", "records_deleted",
-    "detail", "position",  # ours, of failures only (docs/messages.md)
+    "detail", "position",  # this server's own field, of failures only (docs/messages.md)
 }  # fmt: skip
 INTEGER_KEYS = frozenset(
     ["s", "bs", "l", "gseq", "matches", "topic_matches", "records_returned", "records_inserted",
@@ -48,7 +48,7 @@ _HEADER = re.compile(rb'\{(?:[^"}]|"(?:[^"\\]|\\.)*")*\}', re.DOTALL)
 
 
 class PeerError(AssertionError):
-    """Something the peer waited for did not happen, or the server broke the protocol."""
+    """An expected event did not happen, or the server violated the protocol."""
 
 
 class ConnectionClosed(PeerError):
@@ -78,7 +78,7 @@ class Message:
 
     @property
     def command(self) -> str:
-        """The command word; a delivery is `p` whichever way it is spelled."""
+        """The command word; a delivery is `p`, however it is spelled."""
         word = str(self.header["c"])
         return "p" if word == "publish" else word
 
@@ -113,7 +113,7 @@ def encode_header(fields: Mapping[str, Value]) -> bytes:
 
 
 def frame(header: Mapping[str, Value] | str | bytes, body: bytes = b"") -> bytes:
-    """One whole frame; a textual header goes out as it is, well-formed or not."""
+    """One whole frame; a textual header is sent unchanged, well-formed or not."""
     if isinstance(header, str):
         header = header.encode()
     elif not isinstance(header, bytes):
@@ -122,7 +122,7 @@ def frame(header: Mapping[str, Value] | str | bytes, body: bytes = b"") -> bytes
 
 
 def decode_payload(payload: bytes) -> Message:
-    """Header and body of a frame from the server, refusing anything the server's writer may not produce."""
+    """Header and body of a frame from the server. Raise for anything that the server's writer may not produce."""
     match = _HEADER.match(payload)
     if match is None:
         raise PeerError(f"frame does not begin with a header: {payload[:200]!r}")
@@ -224,7 +224,7 @@ class RawClient:
         return self._receive_new(self._deadline(timeout_s))
 
     def receive_many(self, count: int, timeout_s: float | None = None) -> list[Message]:
-        """The next `count` messages, whatever they are, within one time limit."""
+        """The next `count` messages of any kind, within one time limit."""
         deadline = self._deadline(timeout_s)
         received: list[Message] = []
         while len(received) < count:
@@ -263,7 +263,7 @@ class RawClient:
         return received
 
     def wait_for_ack(self, ack_type: str, cid: str | None = None, timeout_s: float | None = None) -> Message:
-        """The next ack of that type (and command id); what arrives before it is kept for `receive`."""
+        """The next ack of that type (and command id); messages that arrive before it are kept for `receive`."""
         for index, message in enumerate(self._kept):
             if message.is_ack(ack_type, cid):
                 del self._kept[index]
@@ -291,7 +291,7 @@ class RawClient:
                 return acks
 
     def wait_for_close(self, timeout_s: float | None = None) -> list[Message]:
-        """Everything that still arrives before the server closes the connection."""
+        """All messages that still arrive before the server closes the connection."""
         deadline = self._deadline(timeout_s)
         received = list(self._kept)
         self._kept.clear()
@@ -304,14 +304,14 @@ class RawClient:
     # Commands
 
     def logon(self, client_name: str, **fields: Value) -> Message:
-        """Log on, asking for `processed`; the ack is returned and must be a success."""
+        """Log on with a request for `processed`; the ack is returned and must be a success."""
         ack = self.try_logon(client_name, **fields)
         if not ack.succeeded:
             raise PeerError(f"logon of {client_name!r} failed: {ack.header}")
         return ack
 
     def try_logon(self, client_name: str, **fields: Value) -> Message:
-        """Log on and return the `processed` ack, whatever it says."""
+        """Log on and return the `processed` ack, success or failure."""
         self.client_name = client_name
         return self.request({"c": "logon", "client_name": client_name, "version": "0.1:raw", **fields})
 
@@ -340,7 +340,7 @@ class RawClient:
         return self.request({"c": "unsubscribe", "sub_id": sub_id})
 
     def publish(self, topic: str, body: bytes, **fields: Value) -> None:
-        """Publish without asking for anything unless `a` is given."""
+        """Publish without an ack request unless `a` is given."""
         self.send({"c": "p", "t": topic, **fields}, body)
 
     def publish_all(
@@ -366,10 +366,11 @@ class RawClient:
         return answer
 
     def expect_silence(self) -> None:
-        """Nothing but the acks of two flushes: no delivery was on its way, nor brought about by what was sent.
+        """Check that only the acks of two flushes arrive: no delivery was on its way, nor caused by the commands
+        sent.
 
-        The first is answered when everything sent so far has been given its place, and what that brings this
-        connection goes out in the same turn of the server, but after the ack; so the second one fences it off.
+        The first flush is answered when everything sent so far has its place in the order. Deliveries of these
+        messages go out in the same turn of the server, but after the ack. The second flush is answered after them.
         """
         for ack in ("completed", "processed"):
             cid = self.new_id()
@@ -379,7 +380,9 @@ class RawClient:
                 raise PeerError(f"expected silence, got {message.header} {message.body[:200]!r}")
 
     def expect_nothing_for(self, seconds: float) -> None:
-        """Nothing arrives for some time. Only where no fence can prove the same (a paused clock, a timer)."""
+        """Check that nothing arrives for some time. Only for cases in which no flush can prove it (a paused clock, a
+        timer).
+        """
         try:
             message = self.receive(seconds)
         except Silence:

@@ -8,8 +8,8 @@ from tests.support.peer import RawClient, Value
 from tests.support.server import ServerProcess
 
 SOON = "ack_conflation=5ms"
-"""Logon options of those who say nothing else: who waits for a persisted ack need not wait for the default interval, a
-second. Tests about acks that are not due yet log on with an interval of their own, or with "" for the default.
+"""Logon options by default: with them a client that waits for a persisted ack need not wait for the default interval,
+a second. Tests of acks that are not due yet log on with an interval of their own, or with "" for the default.
 """
 
 
@@ -42,7 +42,7 @@ class Peers:
         tls: ssl.SSLContext | None = None, host: str = "127.0.0.1",
         receive_buffer_bytes: int | None = None, **logon_fields: Value,
     ) -> RawClient:  # fmt: skip
-        """Connect and log on, under a name of its own and with the options `SOON` unless others are given."""
+        """Connect and log on, under a unique name and with the options `SOON` unless others are given."""
         client = self.open(server, transport, tls=tls, host=host, receive_buffer_bytes=receive_buffer_bytes)
         client.logon(name or self.new_name(), **{"o": SOON, **logon_fields})
         return client

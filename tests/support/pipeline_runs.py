@@ -15,7 +15,7 @@ TIMEOUT_S = 240.0
 
 
 class PipelineRun:
-    """A command and everything it has started; use `with`."""
+    """A command and all processes that it has started; use `with`."""
 
     def __init__(self, directory: Path, *arguments: object, **environment: str) -> None:
         self._output = directory / "output.log"
@@ -41,14 +41,14 @@ class PipelineRun:
         return self._process.poll() is None
 
     def children(self) -> list[psutil.Process]:
-        """The JVM, and what it has started."""
+        """The JVM, and the processes that it has started."""
         try:
             return psutil.Process(self._process.pid).children(recursive=True)
         except psutil.NoSuchProcess:
             return []
 
     def kill(self) -> None:
-        """SIGKILL all of it."""
+        """SIGKILL all of its processes."""
         processes = self.children()
         self._process.kill()
         for process in processes:
@@ -60,11 +60,11 @@ class PipelineRun:
         psutil.wait_procs(processes, 10)
 
     def interrupt(self) -> None:
-        """Ctrl-C, as a terminal does it: to the whole group of processes."""
+        """Ctrl-C, as from a terminal: to the whole group of processes."""
         os.killpg(self._process.pid, signal.SIGINT)
 
     def finish(self, status: int = 0) -> str:
-        """Wait for its end with that exit status; what it has said."""
+        """Wait until it ends with that exit status. Return its output."""
         ended = self._process.wait(TIMEOUT_S)
         assert ended == status, self.output()
         return self.output()

@@ -15,7 +15,7 @@ _reservations: dict[int, socket.socket] = {}
 
 
 def reserve_port() -> int:
-    """A TCP port that no other test process will be given before `release_port`."""
+    """A TCP port that no other test process is given before `release_port`."""
     for _ in range(1000):
         port = random.randint(FIRST_PORT, LAST_PORT)
         reservation = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)

@@ -1,9 +1,9 @@
-"""Texts of configurations with message queues, and what is said of them."""
+"""Texts of configurations with message queues, and the findings about them."""
 
 from amps.config import ConfigError, LoadedConfig, QueueConfig, Severity, load
 
 TOPICS = ("^T", "^Q", "^JOB_")
-"""What the transaction log of `configuration` records, in json."""
+"""The topics that the transaction log of `configuration` records, in json."""
 
 
 def logged(*topics: str) -> str:
@@ -21,18 +21,18 @@ def element(name: str, inner: str = "", tag: str = "Queue", message_type: str = 
 
 
 def configuration(sow: str, rest: str | None = None, name: str = "<Name>here</Name>") -> str:
-    """A whole text. `rest`: what stands beside `SOW`; None: a transaction log with TOPICS."""
+    """A whole text. `rest`: the elements beside `SOW`; None: a transaction log with TOPICS."""
     rest = logged(*TOPICS) if rest is None else rest
     return f"<AMPSConfig>\n{name}\n<SOW>\n{sow}\n</SOW>\n{rest}\n</AMPSConfig>"
 
 
 def read(sow: str, rest: str | None = None) -> LoadedConfig:
-    """What the text means."""
+    """The configuration that the text gives."""
     return load("c.xml", text=configuration(sow, rest))
 
 
 def read_queue(sow: str, rest: str | None = None) -> QueueConfig:
-    """The one queue of a text that is accepted without a word."""
+    """The one queue of a text that is accepted without findings."""
     loaded = read(sow, rest)
     assert loaded.findings == ()
     (queue,) = loaded.config.queues

@@ -1,4 +1,4 @@
-"""The engine of the queues as a subject for what is compared with the model (queue_subject.py)."""
+"""The engine of the queues as a subject of comparison with the model (queue_subject.py)."""
 
 import struct
 from collections.abc import Mapping, Sequence
@@ -29,12 +29,12 @@ REASONS = {1: "time_limit", 2: "forced_expire", 4: "max_cancels", 8: "max_delive
 BARRIER_SENT = 16
 ANSWERED = 5
 INACTIVE, AVAILABLE, LEASED, DELIVERED = 1, 2, 3, 5
-TRANSPORTS = 1  # so that all deliveries have one order
+TRANSPORTS = 1  # one worker, so that all deliveries have one order
 
 
 @dataclass
 class EngineSettings:
-    """The settings as the engine wants them."""
+    """The settings in the engine's own form."""
 
     of: QueueSettings
 
@@ -211,7 +211,7 @@ class QueueEngine:
         self._settle(now_ns)
 
     def restart(self, now_ns: int) -> None:
-        """A new engine reads the log, and which messages have left."""
+        """Make a new engine from the log and the record of the messages that have left."""
         self._clients.clear()
         self._queues.clear()
         deferred = [
@@ -232,12 +232,12 @@ class QueueEngine:
                     self._deferred[index].append((at, bookmark))
                 elif dict(self.manager.states(index)).get(position) == INACTIVE:
                     self._acknowledge(at, 0, index, bookmark, "acknowledge")
-            # What waits beyond the target depth, and is acknowledged, may be reached and leave at once.
+            # An acknowledged message beyond the target depth may become active now, and leave at once.
             self._known[index] = {position for position, _ in self.manager.states(index)}
         self.manager.pass_time(now_ns)
         self._settle(now_ns)
 
-    # What came out
+    # Events
 
     def _leaves(self, queue: int, position: int, reasons: tuple[str, ...]) -> None:
         self._gone[queue].add(position)
@@ -260,7 +260,11 @@ class QueueEngine:
         self._check_undelivered()
 
     def _check_undelivered(self) -> None:
-        """Pages of the log from there on stay in memory, so it must not be too far; and not behind all the time."""
+        """Check the engine's position of the first undelivered message.
+
+        Pages of the log from there on stay in memory. So it must not be behind such a message, and must not exist
+        without one.
+        """
         lowest = self.manager.undelivered_from
         queues = range(len(self._settings))
         states = [(queue, at, state) for queue in queues for at, state in self.manager.states(queue)]
@@ -273,7 +277,7 @@ class QueueEngine:
             assert lowest is None
 
     def _evaluate(self, now_ns: int) -> bool:
-        """Tell the engine what matches. True: something was missing."""
+        """Report matching messages to the engine. Return True if some were missing."""
         missing = False
         end = max(self._log, default=0) + 1
         for cursor, (queue, _, kinds, until) in self.manager.filters.items():
@@ -307,7 +311,7 @@ class QueueEngine:
     def _take_removals(self) -> None:
         for queue, action, publisher, sequence, position, bits in self.manager.output.take_removals():
             if action == ANSWERED:
-                continue  # it has never been in the queue
+                continue  # the message has never been in the queue
             assert self._log[position].bookmark == (publisher, sequence)
             reasons = tuple(name for bit, name in REASONS.items() if bits & bit)
             self._leaves(queue, position, reasons)
@@ -316,7 +320,7 @@ class QueueEngine:
         events, self._events = self._events, []
         return events
 
-    # What can be asked
+    # Queries
 
     def counter(self, queue: int, name: str) -> int:
         row = self._counters[queue * COUNTERS_BYTES : (queue + 1) * COUNTERS_BYTES].view("<u8")

@@ -1,4 +1,4 @@
-"""Queues in the files that the core shares, and what else a view of queues needs of an instance."""
+"""Queues in the files that the core shares, and the rest of an instance that a view of queues needs."""
 
 import mmap
 from pathlib import Path
@@ -27,18 +27,18 @@ class QueueFiles:
         self.manager = QueueManager(arena, counters, [EngineSettings(one) for one in settings], TRANSPORTS)
 
     def enter(self, queue: int, *positions: int, now_ns: int = 1) -> None:
-        """Messages come; their sequences are their log positions."""
+        """Add messages; their sequences are their log positions."""
         for position in positions:
             self.manager.enqueue(queue, position, (1, position), now_ns, None, now_ns)
 
     def acknowledge(self, queue: int, *positions: int, client: int = 1, now_ns: int = 1) -> None:
-        """Messages leave."""
+        """Remove messages."""
         for position in positions:
             self.manager.acknowledge(queue, client, [(1, position, position, 0)], 0, 0, now_ns)
 
 
 def _mapped(path: Path, size: int) -> mmap.mmap:
-    """A file that takes room only where it is written to."""
+    """A sparse file: it takes room only where it is written to."""
     with path.open("w+b") as file:
         file.truncate(size)
         return mmap.mmap(file.fileno(), size)

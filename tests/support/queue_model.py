@@ -1,38 +1,38 @@
-"""Message queues, the plain and slow way: what an engine for them is compared with (queues.md).
+"""Message queues, implemented in the simplest and slowest way: the reference for an engine (queues.md).
 
 The model is written from queues.md §19 (states) and §20 (delivery decision) alone: lists in log order, walked from the
-beginning, nothing indexed. Tests drive it and another subject (`queue_subject`) with the same inputs.
+beginning, without indexes. Tests drive it and another subject (`queue_subject`) with the same inputs.
 
-An input is treated in this order:
+An input is processed in this order:
 
-1. Time passes, in all queues: deferred acknowledgements that are too old are dropped; leases that have ended return
-   their messages; unleased messages whose time is over expire. All of it is due when `now >= moment`.
-2. The input itself is done.
-3. Queue by queue, in order of definition: messages are delivered until nothing more can be sent.
+1. Time passes, in all queues. Deferred acknowledgements that are too old are dropped, leases that have ended return
+   their messages, and unleased messages whose time is over expire. A moment is reached when `now >= moment`.
+2. The input itself is processed.
+3. Queue by queue, in order of definition, messages are delivered until no more can be sent.
 
 After 1, after 2, and after each removal in 3, inactive messages become active up to the target depth. So an
-acknowledgement of several bookmarks finds active what was active before it.
+acknowledgement of several bookmarks finds the messages active that were active before it.
 
-What queues.md leaves open is decided like this:
+Where queues.md leaves a choice, the model does this:
 
 - A waiting barrier counts as an unleased message for acknowledgements: one removes it, `expire` expires it.
-- `expire` for an inactive or unknown message is deferred as a plain acknowledgement; `cancel` for one does nothing. In
-  an at-most-once queue neither is deferred, and neither does anything to a message that was not delivered (D-06).
-- Another acknowledgement of a deferred one begins its time anew. A deferred one whose message passes without entering
+- `expire` for an inactive or unknown message is deferred as a plain acknowledgement; `cancel` for one has no effect. In
+  an at-most-once queue neither is deferred, and neither affects a message that was not delivered (D-06).
+- Another acknowledgement of a deferred one restarts its time. A deferred one whose message passes without entering
   the queue stays until its time is over.
-- Counts by bookmark (D-10): `matches` are the messages that the command did something to. An at-most-once message that
-  was delivered matches, but has been deleted before. A bookmark that is given twice is found once.
-- Counts by filter (§8.3): `topic_matches` are all active messages, `matches` those that the filter takes, also where
-  `strict` or the option leaves them alone. Messages delivered at most once are out of reach of filters.
+- Counts by bookmark (D-10): `matches` are the messages that the command affected. An at-most-once message that was
+  delivered matches, but has been deleted before. A bookmark that is given twice is found once.
+- Counts by filter (§8.3): `topic_matches` are all active messages, `matches` those that the filter matches, also where
+  `strict` or the option prevents an effect on them. Filters do not reach messages delivered at most once.
 - A message that is acknowledged before it is published never enters: it counts nowhere, and there is no `Removed`. One
   that is acknowledged while inactive has its `Removed`, without reasons, when it would become active.
 - `insert_count` counts messages that became active, `delete_count` those that were active and have left, in any way. So
-  their difference is the depth. A restart begins both anew.
+  their difference is the depth. A restart resets both.
 - An inactive message has no timer. If its time is over when it becomes active, it expires then.
 - Round-robin goes on behind the previous receiver's place in the order of creation, also when that has ended or moved.
-- A barrier that nobody's filter takes is sent to nobody: an empty `BarrierSent`, and it is gone.
+- A barrier that no filter matches is sent to no subscription: there is an empty `BarrierSent`, and the barrier is gone.
 - `extend` sets a deadline also where the queue has no lease period, and may bring one forward (D-31).
-- A subscription that matches no queue (after a replace) has the limit that it asked for.
+- A subscription that matches no queue (after a replace) has the limit that it requested.
 - A restart ends all subscriptions. Deferred acknowledgements survive with their age.
 """
 
@@ -73,7 +73,7 @@ UNLEASED = (State.AVAILABLE, State.BARRIER)
 @dataclass(eq=False)
 class Subscription:
     number: int
-    created: int  # the how manieth subscription of the instance it is
+    created: int  # the position of the subscription in the order of creation
     client: int
     queues: dict[int, Filter]
     effective_backlog: int
@@ -127,13 +127,13 @@ class Queue:
 
 
 class QueueModel:
-    """See the module. Small methods, so that tests of the tests can break one rule at a time."""
+    """See the module. Methods are small, so that tests of the tests can break one rule at a time."""
 
     def __init__(self, settings: Sequence[QueueSettings]) -> None:
         self._queues = [Queue(index, one) for index, one in enumerate(settings)]
         self._subscriptions: dict[int, Subscription] = {}  # in order of creation
         self._subscriptions_created = 0
-        self._seen: set[Bookmark] = set()  # all that the log has
+        self._seen: set[Bookmark] = set()  # all messages of the log
         self._events: list[Event] = []
 
     # Inputs
@@ -249,7 +249,7 @@ class QueueModel:
             queue.expired_leases = queue.insert_count = queue.delete_count = 0
         self._pass_time(now_ns)
 
-    # What can be asked
+    # Queries
 
     def take_events(self) -> list[Event]:
         events, self._events = self._events, []
@@ -311,7 +311,7 @@ class QueueModel:
             self._refill(now_ns, queue)
 
     def _refill(self, now_ns: int, queue: Queue) -> None:
-        """Rows 1 to 4 and 6 of §19: what has come in becomes active, oldest first, up to the target depth (§13)."""
+        """Rows 1 to 4 and 6 of §19: new messages become active, oldest first, up to the target depth (§13)."""
         target = queue.settings.target_depth
         for message in [one for one in queue.messages if one.state is State.INACTIVE]:
             if target is not None and queue.depth >= target:
@@ -329,7 +329,7 @@ class QueueModel:
     # Leaving and returning (queues.md §8, §11)
 
     def _has_effect(self, queue: Queue, message: Message, client: int, action: Action) -> bool:
-        """Whether the rules of leasing (§8.4) and the message's state let a command do something to it."""
+        """True if the rules of leasing (§8.4) and the message's state let a command affect it."""
         if message.holder is not None:
             return self._may_touch(queue.settings, message.holder, client)
         if action == "cancel":
@@ -340,7 +340,7 @@ class QueueModel:
         return not settings.strict or holder.client == client
 
     def _apply(self, now_ns: int, queue: Queue, message: Message, action: Action) -> bool:
-        """Rows 9, 10, 12, 14 and 15 of §19. Returns whether the message left the queue."""
+        """Rows 9, 10, 12, 14 and 15 of §19. Return whether the message left the queue."""
         if message.state is State.DELIVERED:
             self._release(message)
             queue.messages.remove(message)
@@ -354,14 +354,14 @@ class QueueModel:
     def _defer(
         self, now_ns: int, queue: Queue, bookmark: Bookmark, message: Message | None, action: Action
     ) -> None:
-        """§8.5 and D-11: keeps the acknowledgement of a message that has not come, or is inactive."""
+        """§8.5 and D-11: keep the acknowledgement of a message that has not come, or is inactive."""
         if message is None and bookmark in self._seen:
             return
         if action == "acknowledge" or (action == "expire" and queue.settings.at_least_once):
             queue.deferred[bookmark] = now_ns
 
     def _return(self, now_ns: int, queue: Queue, message: Message, is_cancelled: bool) -> bool:
-        """`ret(m)` of §19: back to its place, or out if a limit is reached. Returns whether it left the queue."""
+        """`ret(m)` of §19: back to its place, or out if a limit is reached. Return whether it left the queue."""
         self._release(message)
         reasons = self._limits_reached(now_ns, queue.settings, message, is_cancelled)
         if reasons:
@@ -373,7 +373,7 @@ class QueueModel:
     def _limits_reached(
         self, now_ns: int, settings: QueueSettings, message: Message, is_cancelled: bool
     ) -> tuple[str, ...]:
-        """The reasons, in the order of D-25, for which a message that was delivered may not be again."""
+        """The reasons, in the order of D-25, for which a delivered message may not be delivered again."""
         reasons = []
         if message.is_due(now_ns):
             reasons.append("time_limit")
@@ -384,7 +384,7 @@ class QueueModel:
         return tuple(reasons)
 
     def _release(self, message: Message) -> None:
-        """Ends the lease, if there is one, and frees its holder's backlog."""
+        """End the lease, if there is one, and free its holder's backlog."""
         if message.holder is not None:
             message.holder.outstanding -= 1
         message.holder = message.deadline_ns = None
@@ -454,7 +454,7 @@ class QueueModel:
         return False
 
     def _send_barrier(self, queue: Queue, barrier: Message, on_queue: Sequence[Subscription]) -> bool:
-        """§12: not before all that came earlier has been acknowledged, and nothing later before it."""
+        """§12: not before all earlier messages have been acknowledged, and no later message before it."""
         if not on_queue or queue.messages[0] is not barrier:
             return False
         takers = frozenset(one.number for one in on_queue if one.takes(queue.index, barrier.kind))

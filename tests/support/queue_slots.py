@@ -21,12 +21,12 @@ class SharedQueues:
         self.memory = SlotMemory(slots.data, counters.data, BLOCKS)
 
     def enter(self, queue: int, *positions: int, is_barrier: bool = False) -> None:
-        """Messages come."""
+        """Add messages."""
         for position in positions:
             self.manager.enqueue(queue, position, (1, position), 1, None, 1, None, is_barrier)
 
     def leave(self, queue: int, *positions: int) -> None:
-        """Messages are acknowledged."""
+        """Acknowledge messages."""
         for position in positions:
             _, removed, _ = self.manager.acknowledge(queue, 0, [(1, position, position, 0)], 0, 0, 1)
             assert removed == 1

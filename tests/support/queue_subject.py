@@ -1,8 +1,8 @@
-"""What a set of message queues can be asked to do, in tests: the interface of the model and of an engine.
+"""The operations on a set of message queues in tests: the interface of the model and of an engine.
 
-There is no log, no network and no clock here. Times are UNIX ns and come from outside, as do log positions (ascending)
-and bookmarks (never twice). A message's content is a *kind*, a small number; a filter is a set of kinds.
-What the methods mean in every detail is said by the plainest subject, `queue_model`.
+There is no log, no network and no clock here. Times are UNIX ns and are arguments, as are log positions (ascending)
+and bookmarks (never twice). A message's content is a *kind*, a small number; a filter is a set of kinds. The simplest
+subject, `queue_model`, defines the methods in every detail.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ Bookmark = tuple[int, int]
 """Publisher id and sequence, both up to 64 bits."""
 
 Filter = frozenset[int] | None
-"""The kinds of messages that it takes; None takes all."""
+"""The kinds of messages that it matches; None matches all."""
 
 Action = Literal["acknowledge", "cancel", "expire"]
 Fairness = Literal["proportional", "round-robin", "fast"]
@@ -45,7 +45,7 @@ class QueueSettings:
 
 @dataclass(frozen=True)
 class Entry:
-    """What the queue's own expressions say about a message that enters it. No priority is the lowest one."""
+    """The results of the queue's own expressions for a message that enters it. No priority is the lowest one."""
 
     priority: int | None = None
     is_barrier: bool = False
@@ -53,7 +53,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Counts:
-    """What a statistics acknowledgement reports (queues.md §8.3, D-10)."""
+    """The counts in a statistics acknowledgement (queues.md §8.3, D-10)."""
 
     topic_matches: int
     matches: int
@@ -77,7 +77,7 @@ class BarrierSent:
 
 @dataclass(frozen=True)
 class Removed:
-    """A message has left for good. No reasons: it was acknowledged, or delivered once and for all."""
+    """A message has left for good. Without reasons it was acknowledged, or delivered at most once."""
 
     queue: int
     position: int
@@ -88,7 +88,7 @@ Event = Delivered | BarrierSent | Removed
 
 
 class Subject(Protocol):
-    """What can be done to a set of queues, and what can be asked. `queue` is an index into the settings."""
+    """The operations on a set of queues, and the queries. `queue` is an index into the settings."""
 
     def publish(
         self,
@@ -107,7 +107,7 @@ class Subject(Protocol):
     def subscribe(
         self, now_ns: int, subscription: int, client: int, queues: Mapping[int, Filter], max_backlog: int
     ) -> int:
-        """Begins one subscription to one queue or several, and returns its effective backlog."""
+        """Begin one subscription to one queue or several, and return its effective backlog."""
 
     def replace(
         self, now_ns: int, subscription: int, queues: Mapping[int, Filter], max_backlog: int
@@ -116,7 +116,7 @@ class Subject(Protocol):
     def unsubscribe(self, now_ns: int, subscription: int) -> None: ...
 
     def disconnect(self, now_ns: int, client: int) -> None:
-        """Ends all subscriptions of a client."""
+        """End all subscriptions of a client."""
 
     def acknowledge(
         self, now_ns: int, client: int, queue: int, bookmarks: Sequence[Bookmark], action: Action
@@ -125,20 +125,20 @@ class Subject(Protocol):
     def acknowledge_matching(
         self, now_ns: int, client: int, queue: int, kinds: frozenset[int], action: Action
     ) -> Counts:
-        """Acknowledges by filter."""
+        """Acknowledge by filter."""
 
     def extend(
         self, now_ns: int, client: int, queue: int, bookmarks: Sequence[Bookmark], extension_ns: int
     ) -> None: ...
 
     def tick(self, now_ns: int) -> None:
-        """Only time has passed."""
+        """Let time pass."""
 
     def restart(self, now_ns: int) -> None:
-        """The instance was down, and is up again now (queues.md §17)."""
+        """Restart the instance (queues.md §17)."""
 
     def take_events(self) -> list[Event]:
-        """What has happened since the last call, in order."""
+        """Return the events since the last call, in order."""
 
     def depth(self, queue: int) -> int:
         """Active messages that are in the queue, leased ones included."""
@@ -157,7 +157,7 @@ class Subject(Protocol):
     def delete_count(self, queue: int) -> int: ...
 
     def available(self, queue: int) -> list[int]:
-        """Positions of what a query shows: active and unleased, barriers included, in log order."""
+        """The positions that a query shows: active and unleased, barriers included, in log order."""
 
     def outstanding(self, subscription: int) -> int:
         """Messages that count toward a subscription's backlog, of all its queues."""

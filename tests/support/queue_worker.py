@@ -1,7 +1,8 @@
-"""A transport worker stepped by hand, with a core that does what a test says.
+"""A transport worker stepped by hand, with a core that the test controls.
 
-The worker is the real one, without event loop and sockets. Its rings lead to a `ScriptedCore`: a real sequencer writes
-a real journal with what is published; what concerns queues it only writes down, and the test answers.
+The worker is the real one, without event loop and sockets. Its rings lead to a `ScriptedCore`: a real sequencer
+writes published messages to a real journal. The core only stores records about queues, and the test sends the
+answers.
 """
 
 import struct
@@ -45,7 +46,7 @@ FILE_BYTES = 1 << 20
 
 
 def queue(name: str, underlying: str = "T", **settings: Any) -> QueueConfig:
-    """A queue's configuration, as it is without further elements."""
+    """A queue's configuration without further elements."""
     settings = {"underlying_is_regex": False, "default_publish_target": underlying, **settings}
     return QueueConfig(
         name=name, message_type="json", kind="LocalQueue", underlying_topic=underlying, **settings
@@ -65,7 +66,7 @@ class Delivery:
 
 
 def deliveries_record(durable_needed: int, *deliveries: Delivery) -> bytes:
-    """The record by which a transport is told of deliveries."""
+    """The record that carries deliveries to a transport."""
     payload = struct.pack("<QII", durable_needed, len(deliveries), 0)
     for each in deliveries:
         payload += struct.pack(
@@ -92,7 +93,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Acknowledged:
-    """An acknowledgement as the core gets it."""
+    """An acknowledgement as the core receives it."""
 
     slot: int
     serial: int
@@ -135,7 +136,7 @@ class Acknowledged:
 
 
 class ScriptedCore:
-    """Sequences what is published, and keeps what concerns queues."""
+    """Sequences published messages, and stores records about queues."""
 
     def __init__(self, runtime: Runtime, directory: Path) -> None:
         self._runtime = runtime
@@ -159,19 +160,19 @@ class ScriptedCore:
 
     @property
     def end(self) -> int:
-        """Log position behind everything."""
+        """The log position behind all records."""
         position: int = self._feeder.journal.position
         return position
 
     def records(self) -> list[Record]:
-        """What the journal holds."""
+        """The records of the journal."""
         return read_all(LogCursor(self.log, 0, 0, True), self.end)
 
     def positions(self) -> list[int]:
         return [record.position for record in self.records()]
 
     def step(self) -> None:
-        """Take what the worker has pushed."""
+        """Process the records that the worker has pushed."""
         for record in self._runtime.ingress[0].pop_all():
             kind = record_kind(record)
             _, _, slot, serial = struct.unpack_from("<IIII", record)
@@ -200,7 +201,7 @@ class ScriptedCore:
             self._runtime.control.durable = self.end
 
     def refuse(self) -> None:
-        """From now on the journal has no further file: what it has no room for is refused."""
+        """From now on the journal has no further file: messages without room are refused."""
         storage: Any = self._feeder.journal_storage
         storage.prepare_file = lambda number, minimum_bytes: 0
 
@@ -217,7 +218,7 @@ class ScriptedCore:
 
 
 class FakeLoop:
-    """Runs what is due when it is told to."""
+    """Runs the callbacks that are due when the test calls it."""
 
     def __init__(self) -> None:
         self._ready: list[Callable[[], object]] = []
@@ -281,7 +282,7 @@ class Client:
         assert answer["status"] == "success", answer
 
     def send(self, header: Mapping[str, Any], body: bytes = b"") -> None:
-        """Send one command; nothing is waited for."""
+        """Send one command without waiting."""
         data = frame(header, body)
         while data:
             buffer = self.connection.get_buffer(-1)
@@ -291,7 +292,7 @@ class Client:
             data = data[count:]
 
     def ask(self, header: Mapping[str, Any], body: bytes = b"") -> Message:
-        """Send a command that asks for one acknowledgement, and return that; nothing else may come before."""
+        """Send a command with one ack request and return that ack; it must be the next message."""
         self._commands += 1
         self.send({"c": header["c"], "cid": f"c{self._commands}", **header}, body)
         self._stage.settle()
@@ -300,7 +301,7 @@ class Client:
         return answer
 
     def received(self) -> list[Message]:
-        """What has come since the last call."""
+        """Return the messages received since the last call."""
         found = []
         data = bytes(self.socket.sent)
         self.socket.sent.clear()
@@ -354,15 +355,15 @@ class Stage:
         self.settle()
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """Close and remove everything."""
         self._runtime.directory.remove()
 
     def client(self, name: str, user: str = "") -> Client:
-        """One that is logged on."""
+        """A client that is logged on."""
         return Client(self, name, user)
 
     def settle(self) -> None:
-        """Let worker and core do all that there is to do."""
+        """Let worker and core run until neither has work left."""
         rounds = ROUNDS
         while rounds:
             rounds = ROUNDS if self.worker.feeds._searches else rounds - 1
@@ -372,5 +373,5 @@ class Stage:
             self._loop.run()
 
     def failures(self) -> list[str]:
-        """What the worker did not expect."""
+        """The unexpected errors that the worker logged."""
         return [values["data"] for record_id, values in self.logged if record_id == "01-0005"]

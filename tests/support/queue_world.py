@@ -1,6 +1,6 @@
 """A sequencer with three queues that is fed with random publishes, subscriptions, acknowledgements and time.
 
-Now and then queues are made of its journal anew; they must be those that the sequencer has, but for leases
+Now and then the queues are rebuilt from its journal. They must equal those of the sequencer, except for leases
 (queues.md §17).
 """
 
@@ -74,7 +74,7 @@ class Queues:
         return int(row[COUNTER_NAMES.index(name)])
 
     def contents(self) -> list[list[int]]:
-        """Positions of what a restart brings back, by queue."""
+        """The positions that a restart restores, by queue."""
         return [
             [position for position, state in self.manager.states(queue) if state != DELIVERED]
             for queue in range(len(QUEUES))
@@ -137,7 +137,7 @@ class World:
         self.published.append((publisher + 1, sequence))
 
     def publish_again(self) -> None:
-        """A duplicate: it enters nothing."""
+        """Publish a duplicate, which enters no queue."""
         publisher = self.chance.randrange(PUBLISHERS)
         if self.sequences[publisher]:
             parts = RecordParts(payload=b"again", publisher_id=publisher + 1)
@@ -169,7 +169,7 @@ class World:
         self.feeder.send_control((f"p{session}", "user"), KIND_LOGON, session)
 
     def acknowledge(self) -> None:
-        """Of messages that were published, delivered or not, and of some that have not come yet."""
+        """Acknowledge messages that were published, delivered or not, and some that have not come yet."""
         session = self.chance.randrange(PUBLISHERS)
         queue = self.chance.randrange(3)
         self._learn_positions()
@@ -204,7 +204,7 @@ class World:
                 self.positions[record.publisher_id, record.sequence] = record.position
 
     def rebuilt(self, queues: Queues | None = None, position: int = 0) -> Queues:
-        """Queues made of the journal from a position on, in steps; `queues`: what is in them already."""
+        """Rebuild queues from the journal from a position on, in steps. `queues`: the queues as of that position."""
         queues = queues or Queues()
         topics = Topics()
 
@@ -222,7 +222,7 @@ class World:
         return queues
 
     def run(self, steps: int, after_each: Callable[[int], None]) -> None:
-        """So many random things; `after_each` is told the number of each."""
+        """Run that number of random actions; `after_each` is called with the number of each."""
         actions: list[tuple[Callable[[], None], int]] = [
             (self.publish, 40),
             (self.publish_again, 2),
@@ -238,14 +238,14 @@ class World:
             after_each(step)
 
     def check(self, queues: Queues | None = None) -> None:
-        """That the journal tells what is in the queues; `queues`: as they were made of it."""
+        """Check that the queues can be rebuilt from the journal. `queues`: the rebuilt ones."""
         queues = queues or self.rebuilt()
         assert queues.contents() == self.queues.contents()
         for queue in range(3):
             depth = self.queues.counter(queue, "depth")
             assert queues.counter(queue, "depth") == queues.counter(queue, "insert_count") == depth
             assert queues.counter(queue, "leased") == queues.counter(queue, "delete_count") == 0
-        # What is remembered of acknowledgements may be older there: time has not passed yet.
+        # Deferred acknowledgements may be older there: time has not passed yet.
         queues.manager.pass_time(self.now_ns)
         self.queues.manager.pass_time(self.now_ns)
         for queue in range(3):

@@ -1,4 +1,4 @@
-"""Servers with message queues, and what a client does with them (the fixture of queues.md §24)."""
+"""Servers with message queues, and the clients' operations on them (the fixture of queues.md §24)."""
 
 import json
 from collections.abc import Sequence
@@ -11,12 +11,12 @@ from tests.support.peers import Peers
 from tests.support.server import ServerProcess
 
 QUIET_S = 0.5
-"""Nothing more within that time is quiet."""
+"""The time without a message that counts as quiet."""
 LOG_TOPICS = ("^T", "^Q")
 
 
 def queue_xml(name: str, underlying: str | None = None, *, kind: str = "Queue", **elements: str | int) -> str:
-    """One queue; `MaxPerSubscriptionBacklog` is 10 unless it is said to be something else (None: nothing is)."""
+    """One queue; `MaxPerSubscriptionBacklog` is 10 unless another value is given (None omits it)."""
     given: dict[str, Any] = {
         "Name": name,
         "MessageType": "json",
@@ -29,7 +29,7 @@ def queue_xml(name: str, underlying: str | None = None, *, kind: str = "Queue", 
 
 
 def options(*queues: str, **more: Any) -> dict[str, Any]:
-    """For a server with these queues."""
+    """The options of a server with these queues."""
     instance_xml = f"<SOW>{''.join(queues)}</SOW>"
     return {"log_topics": LOG_TOPICS, "instance_xml": instance_xml, **more}
 
@@ -57,28 +57,28 @@ class Queueing:
         self.publisher.flush("persisted")
 
     def client(self, transport: str | None = None) -> RawClient:
-        """Somebody new."""
+        """A new client."""
         return self.peers.logged_on(self.server, transport)
 
     def consumer(self, backlog: int = 10, queue: str = "Q", sub_id: str = "s") -> RawClient:
-        """Somebody new who has subscribed to a queue: sub(n) of the fixture."""
+        """A new client that has subscribed to a queue: sub(n) of the fixture."""
         client = self.client()
         client.subscribe(queue, sub_id, o=f"max_backlog={backlog}")
         return client
 
     def waiting(self, queue: str = "Q", count: int = 0) -> list[bytes]:
-        """What a consumer that comes now is given: so many messages, and no more. They go back to the queue."""
+        """The messages that a new consumer receives, which must be `count` and no more. They return to the queue."""
         client = self.consumer(queue=queue)
         found = [message.body for message in client.receive_published(count)]
         quiet(client)
-        # What comes next must not be given to it any more; the end of a connection is noticed later.
+        # Later messages must not go to it; the server notices the end of a connection only later.
         client.unsubscribe("s")
         client.close()
         return found
 
 
 def quiet(client: RawClient) -> None:
-    """Nothing more comes."""
+    """Check that no further message comes."""
     client.expect_nothing_for(QUIET_S)
 
 
@@ -101,7 +101,7 @@ def counts(client: RawClient, cid: str, last: str = "records_deleted") -> tuple[
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What a query shows: a message with the header of its own."""
+    """A record of a query's result: a message with a header of its own."""
 
     topic: str
     header: dict[str, Value]
@@ -114,7 +114,7 @@ class Record:
 
 
 def records_of(client: RawClient) -> list[Record]:
-    """The records of the group that comes next."""
+    """Receive the next group and return its records."""
     records = []
     assert client.receive()["c"] == "group_begin"
     while (message := client.receive())["c"] == "sow":
@@ -129,7 +129,7 @@ def records_of(client: RawClient) -> list[Record]:
 
 
 def query(client: RawClient, **fields: Value) -> tuple[list[bytes], tuple[Value, Value, Value]]:
-    """What a query of Q shows, in the order of the log, and its counts: topic_matches, matches, records_returned."""
+    """The result of a query of Q, in log order, and its counts: topic_matches, matches, records_returned."""
     cid = client.new_id()
     client.send({"c": "sow", "t": "Q", "cid": cid, "a": "stats", **fields})
     records = records_of(client)

@@ -41,7 +41,7 @@ def crc32c(data: bytes) -> int:
 
 
 def padded(data: bytes) -> bytes:
-    """With zeros up to a multiple of 8."""
+    """The bytes with zeros up to a multiple of 8."""
     return data + bytes(-len(data) % 8)
 
 
@@ -106,7 +106,7 @@ CLIENT, EXPIRY, SOURCE, PATH, PREVIOUS = range(1, 6)
 
 
 def ring_position(slot: int, serial: int) -> int:
-    """What the position field of a record in a ring says: whose it is."""
+    """The position field of a record in a ring, which names its session."""
     return serial << 32 | slot
 
 
@@ -118,7 +118,7 @@ class DirectoryStorage:
         self.size_bytes = size_bytes
         self.name = name
         self.indexes: dict[int, bytes] = {}
-        """Of the finished files."""
+        """The indexes of the finished files, by number."""
         self.numbers: list[int] = []
 
     @property
@@ -129,7 +129,7 @@ class DirectoryStorage:
         return Path(f"{self.prefix}{number:010d}.journal")
 
     def prepare_file(self, number: int, minimum_bytes: int) -> None:
-        """There is always another one."""
+        """Do nothing: there is always a next file."""
 
     def next_file(
         self, number: int, start_position: int, minimum_bytes: int, first_txid: int

@@ -1,4 +1,4 @@
-"""What aggregates say, the plain and slow way: over a list of all values there are, with fractions.
+"""The results of aggregates, computed in the simplest way: over a list of all values, with fractions.
 
 A value is None, bool, int, float or bytes, with the text that it has as a string (expressions.md §10.12).
 """
@@ -25,12 +25,12 @@ class Sample:
 
     @property
     def number(self) -> int | float | None:
-        """None: it is text that is no number."""
+        """The number; None if it is text that is no number."""
         return number_from_text(self.value) if isinstance(self.value, bytes) else self.value
 
     @property
     def key(self) -> Key:
-        """What it counts as, in the order of MIN and MAX."""
+        """The key by which values are equal, in the order of MIN and MAX."""
         number = self.number
         if number is None:
             assert isinstance(self.value, bytes)
@@ -39,13 +39,13 @@ class Sample:
 
     @property
     def spelling(self) -> tuple[int, bytes]:
-        """The order of values that count as the same: integers, doubles, booleans, strings."""
+        """The order of values with equal keys: integers, doubles, booleans, strings."""
         kinds = (int, float, bool, bytes)
         return kinds.index(type(self.value)), self.text  # type: ignore[arg-type]
 
 
 def aggregate(function: str, samples: Sequence[Sample], delimiter: bytes = b",") -> Result:
-    """The samples are those of all messages of the group."""
+    """The value of an aggregate; the samples are those of all messages of the group."""
     there = [sample for sample in samples if sample.value is not None]
     ordered = sorted((s for s in there if not s.is_nan), key=lambda sample: (sample.key, sample.spelling))
     chosen: list[Sample] = []
@@ -96,7 +96,7 @@ def _double(number: Fraction) -> float:
 
 
 def _root(square: Fraction) -> float:
-    """The double next to a root: of two neighbours the one on whose side of their middle it lies."""
+    """The double nearest to a root. Of two neighbours it is the one on whose side of their middle the root lies."""
     if square == 0:
         return 0.0
     scale = 4**1200  # more digits than the smallest double has

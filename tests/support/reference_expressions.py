@@ -1,10 +1,11 @@
-"""What an expression means, said as plainly as possible: the judge of the compiler and the machine in tests.
+"""The meaning of an expression, computed in the simplest way: the reference for the compiler and the machine in
+tests.
 
-It walks the syntax tree of an expression over a message that the json module has parsed. Nothing here is shared with
-the machine or taken from it, nothing is fast, and every rule stands in one place, with the section of the expression
-reference it comes from. Known are JSON messages and all functions that ask neither the message's headers nor a clock.
+It walks the syntax tree of an expression over a message that the json module has parsed. It shares no code with the
+machine and is not optimised. Every rule is in one place, with its section of the expression reference. It supports
+JSON messages and all functions that need neither the message's headers nor a clock.
 
-An operand is the list of all values at a path (section 9); what a value is, reference_values.py tells.
+An operand is the list of all values at a path (section 9); reference_values.py defines values.
 """
 
 import math
@@ -39,7 +40,7 @@ STRFTIME_BYTES_MAX = 128
 
 
 def negative(number: int | float | None) -> int | float | None:
-    """A sign makes another number of the same kind, of an infinity too; zero has none if it is an integer."""
+    """The sign gives another number of the same kind, also of an infinity; an integer zero has none."""
     return calculate("-", 0, number) if isinstance(number, int) else None if number is None else -number
 
 
@@ -152,7 +153,7 @@ def geo_distance(*degrees: int | float) -> float:
 
 
 def greatest(operator: str, values: Sequence[Value]) -> Value:
-    """Of those that are not NULL, and NaN only if there is nothing else; of equals the first."""
+    """The greatest of those that are not NULL, NaN only if there is no other; of equals the first."""
     best: Value = None
     for value in values:
         if scalar(value) is None or (best is not None and is_nan(value)):
@@ -211,7 +212,7 @@ class Evaluator:
         return found.value if isinstance(found, TextNumber) else found
 
     def operand(self, node: syntax.Node) -> list[Value]:
-        """All values of an operand, for whom it is enough that any of them satisfies (section 9)."""
+        """All values of an operand, for operators that any of them may satisfy (section 9)."""
         if isinstance(node, syntax.Field) and node.element is None:
             return values_at(self.message, node.path)
         return [self.value(node)]
@@ -242,7 +243,7 @@ class Evaluator:
                 return self.predicate(node)
 
     def joined(self, parts: Sequence[syntax.Node], goes_on: bool) -> bool | None:
-        """AND and OR, not symmetric (section 5): the first part that decides, or is NULL, is the answer."""
+        """AND and OR, not symmetric (section 5): the first operand that decides, or is NULL, is the result."""
         for part in parts:
             truth = truth_of(self.value(part))
             if truth is not goes_on:
@@ -318,7 +319,7 @@ class Evaluator:
             case "STREQUAL_I", [one, other]:
                 return equal_text(one, other, fold_case)
             case "REPLACE", [text, part, made]:
-                # Nothing to put in its place is the empty string, as in the documented REGEXP_REPLACE.
+                # A missing replacement is the empty string, as in the documented REGEXP_REPLACE.
                 if text is None or part is None:
                     return None
                 return (to_text(text) or b"").replace(to_text(part) or b"", to_text(made) or b"")
@@ -327,7 +328,7 @@ class Evaluator:
         return self.call_strict(name, values)
 
     def call_strict(self, name: str, values: Sequence[Value]) -> Value:
-        """A function for which a NULL argument gives NULL; there is none."""
+        """A function for which a NULL argument gives NULL. No argument is NULL here."""
         text, number = b"", math.nan
         if name in OF_TEXT:
             text = to_text(values[0]) or b""
@@ -371,11 +372,11 @@ class Evaluator:
         if len(arguments) == 2:
             found = search.search(text)
             return found[0] if found else None
-        # Nothing to put in its place is the empty string.
+        # A missing replacement is the empty string.
         return search.sub((to_text(self.value(arguments[2])) or b"").replace(b"\\", rb"\\"), text)
 
     def call_array(self, name: str, array: list[Value], rest: list[Value]) -> Value:
-        """Functions of a whole array (section 10.5). A field that is NULL is no array of one NULL."""
+        """Functions of a whole array (section 10.5). A field that is NULL is not an array of one NULL."""
         if len(array) == 1 and (array[0] is None or array[0] == b""):
             array = []
         if name == "ARRAY_COUNT":

@@ -1,9 +1,9 @@
-"""Messages and values for the reference evaluator of expressions: JSON as the json module reads it, conversions,
-comparisons and arithmetic, by the sections of the expression reference.
+"""Messages and values for the reference evaluator of expressions.
 
-A value is None, bool, int, float, bytes, a number that keeps the text it had in the message, or Ellipsis for an object.
-The empty string is None wherever it comes from. An infinity is a value that a message or a literal can name; the result
-of arithmetic is NaN instead (section 4.1).
+These are JSON as the json module reads it, conversions, comparisons and arithmetic, by the sections of the expression
+reference. A value is None, bool, int, float, bytes, a number that keeps the text it had in the message, or Ellipsis
+for an object. The empty string is None wherever it comes from. An infinity is a value that a message or a literal can
+name; the result of arithmetic is NaN instead (section 4.1).
 """
 
 import json
@@ -16,13 +16,13 @@ from types import EllipsisType
 INTEGER_MIN = -(2**63)
 INTEGER_MAX = 2**64 - 1
 NUMBER = re.compile(rb"[+-]?(?:\d+(\.\d*)?|(\.\d+))([eE][+-]?\d+)?", re.ASCII)
-# Where bytes that are no UTF-8 are kept while the json module works on text.
+# Stands for bytes that are not UTF-8 while the json module works on text.
 BYTE_PLANE = 0x10FF00
 
 
 @dataclass(frozen=True)
 class TextNumber:
-    """A number taken straight from a message: as text it is what stood there (section 4.2)."""
+    """A number taken directly from a message: as text it is the text in the message (section 4.2)."""
 
     text: bytes
     value: int | float
@@ -33,15 +33,17 @@ Result = None | bool | int | float | bytes
 
 
 class Unknown(Exception):
-    """The reference evaluator has no opinion: the section says nothing, or it is not about expressions."""
+    """The reference evaluator gives no result: the section does not define it, or it is not about expressions."""
 
 
 # Messages
 
 
 class Object(dict[bytes, "Json"]):
-    """A JSON object: of the values of a repeated key the first counts (section 12.3). Whether there is a scalar in it
-    is asked of its text, in which all of them stand.
+    """A JSON object.
+
+    Of the values of a repeated key the first counts (section 12.3). The object's text decides whether it contains a
+    scalar, since all values are in the text.
     """
 
     has_leaf = False
@@ -51,7 +53,7 @@ Json = Object | list["Json"] | None | bool | bytes | TextNumber
 
 
 def parse_json(message: bytes) -> Json:
-    """A JSON document; ValueError if it is none. Strings are the bytes they stand for, whatever these are."""
+    """A JSON document; ValueError if the text is none. Strings are the bytes they represent, whatever these are."""
     if not message.strip(b" \t\r\n"):
         return Object()
     try:
@@ -115,12 +117,12 @@ def values_at(message: Json, path: Sequence[bytes | int]) -> list[Value]:
         below: list[Json] = []
         for place in found:
             if isinstance(step, int):
-                # Of each array by itself, arrays in arrays as if flat; what is no array is its own first element.
+                # Each array by itself, nested arrays flattened; a value that is no array is its own first element.
                 below += flat([place])[step : step + 1]
             else:
                 below += [part[step] for part in flat([place]) if isinstance(part, Object) and step in part]
         found = below
-    # An object is there if there is a scalar in it (section 14.4), and is not a value.
+    # An object exists if it contains a scalar (section 14.4), and is not a value.
     return [
         ... if isinstance(value, Object) else value
         for value in flat(found)
@@ -129,7 +131,7 @@ def values_at(message: Json, path: Sequence[bytes | int]) -> list[Value]:
 
 
 def flat(places: list[Json]) -> list[Json]:
-    """With the elements of arrays instead of the arrays."""
+    """The list with the elements of arrays in place of the arrays."""
     made: list[Json] = []
     for place in places:
         made += flat(place) if isinstance(place, list) else [place]
@@ -137,7 +139,7 @@ def flat(places: list[Json]) -> list[Json]:
 
 
 def has_leaf(value: Json) -> bool:
-    """Whether there is a scalar in a value."""
+    """True if a value contains a scalar."""
     if isinstance(value, Object):
         return value.has_leaf or any(has_leaf(member) for member in value.values())
     if isinstance(value, list):
@@ -149,7 +151,7 @@ def has_leaf(value: Json) -> bool:
 
 
 def number_from_text(text: bytes) -> int | float | None:
-    """The number a text is in full, or None."""
+    """The number that the whole text represents, or None."""
     form = NUMBER.fullmatch(text)
     if form is None:
         return None
@@ -214,7 +216,7 @@ COMPARISONS: dict[str, Callable[[int], bool]] = {
 
 
 def compare(operator: str, left: Value, right: Value) -> bool:
-    """Of two single values. With NULL or NaN on either side every comparison is false (section 5)."""
+    """Compare two single values. With NULL or NaN on either side every comparison is false (section 5)."""
     left, right = scalar(left), scalar(right)
     if left is None or right is None or is_nan(left) or is_nan(right):
         return False
@@ -224,7 +226,7 @@ def compare(operator: str, left: Value, right: Value) -> bool:
     assert left_number is not None
     assert right_number is not None
     if math.isnan(left_number):
-        return COMPARISONS[operator](1)  # a string that is no number is above every number
+        return COMPARISONS[operator](1)  # a string that is no number is greater than every number
     if math.isnan(right_number):
         return COMPARISONS[operator](-1)
     return COMPARISONS[operator]((left_number > right_number) - (left_number < right_number))

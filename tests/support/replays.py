@@ -1,4 +1,4 @@
-"""Logs of several journals, and replays of them run as a transport's worker runs them, without one."""
+"""Logs of several journals, and replays of them run as a transport's worker runs them, without a worker."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -45,13 +45,13 @@ class Stored:
 
 
 class StoredLog:
-    """Journals with these messages, beside each full one its index."""
+    """Journals with these messages, and the index beside each full one."""
 
     def __init__(self, directory: Path, file_bytes: int, messages: Sequence[Stored]) -> None:
         self.directory = directory
         feeder = Feeder(directory, file_bytes)
         self.places: list[int] = [feeder.journal.position]
-        """Log positions behind each message, and the one before all."""
+        """The log position behind each message, preceded by the one before all messages."""
         for message in messages:
             parts = RecordParts(payload=message.payload, publisher_id=publisher_id(f"p{message.publisher}"))
             feeder.push(Feed(message.publisher, message.sequence, message.topic, parts))
@@ -83,14 +83,14 @@ class StoredLog:
 
 @dataclass(eq=False)
 class Reader:
-    """What a replay knows of its connection, and what has come there."""
+    """The connection of a replay, and the frames that it has received."""
 
     message_type: str = "json"
     output: OutputBuffer = field(default_factory=lambda: OutputBuffer(lambda: None))
     events: list[bytes | tuple[str, tuple[int, int]]] = field(default_factory=list)
     """Frames, and (subscription, bookmark) of `completed` acknowledgements."""
     came: dict[int, int] = field(default_factory=dict)
-    """How many bytes had come at the end of that time."""
+    """The number of bytes received by the end of each time."""
 
     def may(self, permission: str, topic: str) -> bool:
         return True
@@ -102,7 +102,7 @@ class Reader:
         self.events.append((subscription.sub_id, bookmark))
 
     def take(self, now_ns: int) -> None:
-        """Read what has come."""
+        """Read the received frames."""
         self._take()
         total = sum(len(event) for event in self.events if isinstance(event, bytes))
         if total > max(self.came.values(), default=0):
@@ -117,7 +117,7 @@ class Reader:
 
 
 class Reading:
-    """A process that reads the log: what it has open, its topics, and its replays."""
+    """A process that reads the log: its open files, its topics, and its replays."""
 
     def __init__(self, log: StoredLog, *, with_indexes: bool, cache: FrameCache | None = None) -> None:
         self.log = log
@@ -155,7 +155,9 @@ class Reading:
         messages_max: int | None = None,
         completed_at: int | None = None,
     ) -> tuple[Replay, Reader]:
-        """One for subscriptions, each a topic and a filter, from a position on, or from where another one stands."""
+        """A replay for subscriptions, each a topic and a filter, from a position, or from the place of another
+        replay.
+        """
         reader = Reader()
         connection: Any = reader
         members = []
@@ -185,7 +187,7 @@ def run_replay(
     settled: tuple[int, int] = (0, 0),
     between: Callable[[int], None] = lambda turn: None,
 ) -> tuple[int, int]:
-    """Run up to a limit, and let time pass as it is needed. Returns how it ended, and what time it is then.
+    """Run up to a limit, and let time pass as needed. Return the final state and the time.
 
     `between` is called after each turn.
     """

@@ -1,10 +1,9 @@
 """A whole server under test: configuration, process tree, log, signals.
 
-`ServerProcess` writes a configuration file from keyword options, starts `python -m amps.server.main` on it in
-a session of its own, waits for the ready marker and afterwards answers for the tree: `stop` fails when a
-process was left behind, did not end with exit code 0, or had died and been replaced while the test ran (a
-crash that the supervisor repaired is still a crash). Tests that kill processes use the `kill_…` methods,
-which say so.
+`ServerProcess` writes a configuration file from keyword options, starts `python -m amps.server.main` on it in a
+session of its own, and waits for the ready marker. Afterwards it is responsible for the tree. `stop` fails when a
+process was left behind, did not end with exit code 0, or had died and been replaced while the test ran (a crash that
+the supervisor repaired is still a crash). Tests that kill processes use the `kill_…` methods, which record that.
 
 Every server alive is in `RUNNING`, so that a failing test can show the last lines of its log.
 """
@@ -70,7 +69,7 @@ class Transport:
 
 @dataclass(frozen=True)
 class ServerOptions:
-    """What the configuration file is made of. `restart` can change any of it."""
+    """The contents of the configuration file. `restart` can change any of it."""
 
     name: str = "Test"
     transports: Sequence[Transport] = (Transport(),)
@@ -90,7 +89,7 @@ class ServerOptions:
     log_level: str = "info"
     environment: Mapping[str, str] = field(default_factory=dict)
     module: str = "amps.server.main"
-    """What is run; `tests.support.managed` takes requests about journals."""
+    """The module that is run; `tests.support.managed` takes requests about journals."""
 
 
 def module_xml(element: str, module: str, **options: str | Sequence[str]) -> str:
@@ -244,13 +243,13 @@ class ServerProcess:
     # Life
 
     def start(self) -> Self:
-        """Start and wait until the server says it is ready."""
+        """Start and wait until the server reports that it is ready."""
         if self.try_start() is not None:
             raise AssertionError(f"the server refused to start\n{self.excerpt()}")
         return self
 
     def start_refused(self) -> str:
-        """Start a server that must refuse to: exit code 1, and what it said this time is returned."""
+        """Start a server that must refuse to: check exit code 1, and return the output of this start."""
         said = self.try_start()
         if said is None:
             self.kill_all()
@@ -258,7 +257,7 @@ class ServerProcess:
         return said
 
     def try_start(self) -> str | None:
-        """Start; None when the server is ready, what it said this time when it refused (exit code 1)."""
+        """Start; return None when the server is ready, or the output of this start when it refused (exit code 1)."""
         said_before = [len(text) for text in self._outputs()]
         ready_before = len(self.log.find("00-0015"))
         process = self.launch()
@@ -299,8 +298,8 @@ class ServerProcess:
         return self.process
 
     def stop(self, signal_number: int = signal.SIGTERM, *, expected: int = 0) -> None:
-        """End the server in order and check that it ended well, or with the exit code that is expected. No effect if it
-        does not run.
+        """End the server in order and check that it ended well, or with the expected exit code. Do nothing if it does
+        not run.
         """
         if self.process is None:
             return
@@ -341,7 +340,7 @@ class ServerProcess:
     # Processes
 
     def pids(self, title: str | None = None) -> list[int]:
-        """The children of the supervisor, optionally only those whose process title begins so."""
+        """The children of the supervisor, optionally only those whose process title begins with the text."""
         return [pid for pid, name in self._children().items() if title is None or name.startswith(title)]
 
     def core_pid(self) -> int:
@@ -360,12 +359,12 @@ class ServerProcess:
         self.kill_process(self.transport_pid(number))
 
     def kill_process(self, pid: int) -> None:
-        """SIGKILL one process of the tree; from now on dead processes are no surprise."""
+        """SIGKILL one process of the tree; from now on the death of a process is no error."""
         self._disturbed = True
         os.kill(pid, signal.SIGKILL)
 
     def expect_disturbance(self) -> None:
-        """From now on processes that end are no surprise: the test takes something away that they need."""
+        """From now on the end of a process is no error: the test removes something that processes need."""
         self._disturbed = True
 
     def kill_all(self) -> None:
@@ -383,7 +382,7 @@ class ServerProcess:
         self._forget()
 
     def wait_for_new_tree(self, old_pids: Iterable[int], timeout_s: float = 20.0) -> None:
-        """Wait until none of the old children is left and there are as many again as there were."""
+        """Wait until none of the old children is left and there are as many again as before."""
         old = set(old_pids)
         wanted = len(self._tree)
 
@@ -399,7 +398,7 @@ class ServerProcess:
     # Diagnosis
 
     def output(self) -> str:
-        """Everything it ever said."""
+        """The output of all starts."""
         return "".join(self._outputs())
 
     def _outputs(self) -> list[str]:
@@ -407,7 +406,7 @@ class ServerProcess:
         return [self.log.text(), errors.read_text(errors="replace") if errors.exists() else ""]
 
     def excerpt(self, lines: int = 60) -> str:
-        """The end of what the server said, for error messages."""
+        """The end of the output, for error messages."""
         stdout, stderr = (text.splitlines()[-lines:] for text in self._outputs())
         return "\n".join(["--- stdout", *stdout, "--- stderr", *stderr])
 
@@ -470,7 +469,7 @@ class ServerProcess:
 
 
 StartServer = Callable[..., ServerProcess]
-"""What the fixtures that start servers give to a test: options in, running server out."""
+"""The type of the fixtures that start servers: options in, running server out."""
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float, explain: Callable[[], str] | str) -> None:
@@ -487,12 +486,12 @@ _PR_SET_PDEATHSIG = 1
 
 
 def _end_with_the_tests() -> None:
-    """Runs in the new process: a test run that is killed must not leave its servers behind."""
+    """Runs in the new process: the servers of a killed test run must end, too."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _wait_until_ended(processes: Iterable[psutil.Process], timeout_s: float) -> list[psutil.Process]:
-    """Wait until processes have ended, reaped or not; returns those that have not."""
+    """Wait until processes have ended, reaped or not; return those that have not."""
     deadline = time.monotonic() + timeout_s
     left = list(processes)
     while left := [process for process in left if _is_alive(process)]:
@@ -512,7 +511,7 @@ def _is_alive(process: psutil.Process) -> bool:
 def amps_server(
     *arguments: str | Path, cwd: Path | None = None, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Runs the server's command to its end."""
+    """Run the server's command to its end."""
     return subprocess.run(
         [sys.executable, "-P", "-m", "amps.server.main", *map(str, arguments)],
         capture_output=True,
@@ -525,8 +524,10 @@ def amps_server(
 
 
 def package_path() -> str:
-    """The directory that the server process must import the package from: the one this process uses. Behind it, so
-    that an unbuilt checkout never stands for the package, that of the tests, of which a process may be a part.
+    """The directory from which the server process must import the package: the one that this process uses.
+
+    The directory of the tests follows it, since a process may be a part of the tests. That order keeps an unbuilt
+    checkout from being imported in place of the package.
     """
     import amps
 
@@ -538,7 +539,7 @@ def package_path() -> str:
 
 
 def numbered_bodies(count: int, start: int = 1, padding_bytes: int = 0) -> list[bytes]:
-    """JSON bodies `{"n":…}` that tell their place, padded if they shall be large."""
+    """JSON bodies `{"n":…}` that contain their number, padded if they are to be large."""
     padding = {"pad": "x" * padding_bytes} if padding_bytes else {}
     return [json.dumps({"n": n, **padding}).encode() for n in range(start, start + count)]
 

@@ -1,4 +1,4 @@
-"""What tests of the services process put in the place of its surroundings: log, core, publisher, supervisor."""
+"""Replacements for the surroundings of the services process in tests: log, core, publisher, supervisor."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ LOG_XML = (
 
 
 class RecordingLog:
-    """Keeps what is logged, as (id, text)."""
+    """Keeps logged records, as (id, text)."""
 
     def __init__(self) -> None:
         self.records: list[tuple[str, str]] = []
@@ -40,7 +40,7 @@ class RecordingLog:
 
 
 class RecordingPublisher:
-    """Keeps what is published; refuses when told to."""
+    """Keeps published messages; refuses them when the test says so."""
 
     def __init__(self) -> None:
         self.messages: list[tuple[str, str, bytes]] = []
@@ -72,7 +72,7 @@ class FakeCore:
         return [["ok", self.journals if verb == "list" else self.marked]]
 
     def serve(self) -> CoreRequests:
-        """Begin to answer; the asking side."""
+        """Begin to answer. Return the requesting side."""
         loop = asyncio.get_running_loop()
         loop.add_reader(self.ours.fileno(), self._hear)
         requests = CoreRequests(self.theirs)
@@ -108,7 +108,7 @@ class Surroundings:
     def __init__(
         self, actions_xml: str = "", *, log: bool = False, now_s: float = 1_700_000_000.5, text: str = ""
     ) -> None:
-        """`text`: of a whole configuration, instead of one with these actions."""
+        """`text`: a whole configuration, instead of one with these actions."""
         self.loaded = load("actions.xml", text=text) if text else loaded(actions_xml, log=log)
         self.config: ServerConfig = self.loaded.config
         self.log = RecordingLog()
@@ -132,7 +132,7 @@ class Surroundings:
         return self.environment
 
     async def happened(self, kind: str, which: str = "", **variables: str) -> str | None:
-        """Have an event happen; why it failed, None if it did not."""
+        """Raise an event. Return why it failed, None if it did not."""
         done = self.engine.happened(kind, which, variables)
         assert done is not None, f"no actions for {kind} {which}"
         reason = await done
@@ -140,7 +140,7 @@ class Surroundings:
         return reason
 
     def echoed(self) -> list[str]:
-        """What echo-message wrote."""
+        """The texts that echo-message wrote."""
         return self.log.texts("29-0001")
 
     def close(self) -> None:

@@ -1,7 +1,8 @@
 """Spark drivers in processes of their own, which tests can kill: `python -m tests.support.spark_jobs <job> <json>`.
 
 `batch` and `stream` write the rows `{"p": partition or file, "n": place there}`, so that a test can see whether each
-partition's rows are there once and in order. `follow` shows what a stream reads, `copy` writes it to a topic.
+partition's rows are there once and in order. `follow` writes the rows that a stream reads to files, `copy` writes
+them to a topic.
 """
 
 import json
@@ -20,7 +21,7 @@ ARROW_ROWS = 500
 
 
 class SparkJob:
-    """A driver and everything it has started; use `with`."""
+    """A driver and all processes that it has started; use `with`."""
 
     def __init__(self, directory: Path, job: str, **arguments: Any) -> None:
         self._output = directory / f"{job}.log"
@@ -61,7 +62,7 @@ class SparkJob:
         psutil.wait_procs(processes, 10)
 
     def finish(self, timeout_s: float = 300) -> None:
-        """Wait for its end, which must be a good one."""
+        """Wait for its end, which must be a success."""
         assert self._process.wait(timeout_s) == 0, self.output()
 
     def output(self) -> str:
@@ -91,14 +92,14 @@ def main(job: str, arguments: dict[str, Any]) -> None:
 
 
 def batch(spark: Any, rows: int, partitions: int, options: dict[str, Any]) -> None:
-    """`rows` rows in as many partitions as wanted."""
+    """`rows` rows in the given number of partitions."""
     each = rows // partitions
     frame = spark.range(0, rows, 1, partitions).selectExpr(f"id div {each} as p", f"id % {each} as n")
     frame.write.format("troubled").mode("append").options(**options).save()
 
 
 def stream(spark: Any, source: str, checkpoint: str, files_per_batch: int, options: dict[str, Any]) -> None:
-    """Everything that is in the files of a directory, some files per micro-batch."""
+    """All rows in the files of a directory, some files per micro-batch."""
     frame = (
         spark.readStream.schema("p long, n long").option("maxFilesPerTrigger", files_per_batch).json(source)
     )
@@ -115,9 +116,10 @@ def stream(spark: Any, source: str, checkpoint: str, files_per_batch: int, optio
 def follow(
     spark: Any, out: str, checkpoint: str, pause_s: float, options: dict[str, Any], die: bool = False
 ) -> None:
-    """What a stream has: each attempt of a micro-batch to a directory of its own, `<id>.<random>`, and then a pause.
+    """Write the rows of a stream: each attempt of a micro-batch to a directory of its own, `<id>.<random>`, and then
+    a pause.
 
-    The rows are `n`, and `task`, which task had read it. `die`: the first attempt of each task ends its process.
+    The rows are `n` and `task`, the task that read it. `die`: the first attempt of each task ends its process.
     """
     from pyspark.sql.functions import spark_partition_id
 
@@ -142,7 +144,7 @@ def follow(
 
 
 def copy(spark: Any, checkpoint: str, options: dict[str, Any], written: dict[str, Any]) -> None:
-    """A stream to a topic."""
+    """Write a stream to a topic."""
     frame = spark.readStream.format("amps").options(schema="p int, n int", **options).load()
     query = (
         frame.selectExpr("data.p as p", "data.n as n")

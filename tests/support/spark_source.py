@@ -1,8 +1,9 @@
-"""Data sources for tests, beside the project's own: one whose tasks die or dawdle, and one that tells of planning.
+"""Data sources for tests, beside the project's own: one with tasks that die or wait, and one that reports on
+planning.
 
-Writing to `troubled`: with the options `die_after_batches` and `pause_s`, which are the tests' own, the first attempt
-of each task ends its process by SIGKILL after so many Arrow batches, and every attempt waits before each batch. A read
-of `planned` has one row: how many tasks at a time planning knows of.
+Writing to `troubled`: the options `die_after_batches` and `pause_s` belong to the tests. The first attempt of each
+task ends its process by SIGKILL after that number of Arrow batches, and every attempt waits before each batch. A read
+of `planned` has one row: the number of simultaneous tasks that planning assumes.
 """
 
 import os
@@ -32,7 +33,7 @@ TROUBLES = ("die_after_batches", "pause_s")
 
 
 class TroubledSource(DataSource):
-    """Writing in tasks that die or dawdle."""
+    """Writes in tasks that die or wait."""
 
     @classmethod
     def name(cls) -> str:
@@ -73,7 +74,7 @@ class TroubledStreamWriter(StreamWriter):
 
 
 class PlannedSource(DataSource):
-    """What the process that plans knows of the session."""
+    """Facts about the session that the planning process knows."""
 
     @classmethod
     def name(cls) -> str:
@@ -104,6 +105,6 @@ def troubled(iterator: Iterator[Any], die_after_batches: float, pause_s: float) 
 
 
 def register(spark: SparkSession) -> None:
-    """Make the formats `amps` and `troubled` known."""
+    """Register the formats `amps` and `troubled`."""
     amps.spark.register(spark)
     spark.dataSource.register(TroubledSource)

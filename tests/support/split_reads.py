@@ -13,7 +13,7 @@ from tests.support.log_directories import Directory
 
 
 class Read:
-    """What a read with some options gives."""
+    """The result of a read with some options."""
 
     def __init__(
         self, path: Path, filters: Iterable[Any] = (), columns: Any = COLUMNS, **options: str

@@ -1,6 +1,6 @@
-"""A server that answers the logon and then reads nothing, until it is told to read on.
+"""A server that answers the logon and then reads nothing until the test resumes it.
 
-Whatever it has been sent is taken apart by hand: a frame that does not begin where the last one ended shows.
+It parses the received bytes by hand: a frame that does not begin where the last one ended is detected.
 """
 
 import contextlib

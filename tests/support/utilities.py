@@ -1,4 +1,4 @@
-"""Running the utilities as processes of their own, and the journals they are tried on."""
+"""Running the utilities as processes of their own, and the journals on which they are tested."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ LARGE_COUNT = 1400
 
 @dataclass(frozen=True)
 class Ran:
-    """What a command did."""
+    """The result of a command."""
 
     status: int
     out: bytes
@@ -34,7 +34,7 @@ class Ran:
 def run(
     utility: str, *arguments: object, stdin: bytes = b"", environment: Mapping[str, str] | None = None
 ) -> Ran:
-    """Run `amps/cli/utilities/<utility>.py`; a crash is never what a test expects."""
+    """Run `amps/cli/utilities/<utility>.py`; a crash is never an expected result."""
     result = subprocess.run(
         [sys.executable, "-P", "-m", f"amps.cli.utilities.{utility}", *map(str, arguments)],
         input=stdin,
@@ -63,7 +63,7 @@ def _labelled(line: str) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Written:
-    """A journal directory that a real server wrote, and what its clients know of it."""
+    """A journal directory that a real server wrote, and its contents as the clients know them."""
 
     directory: Path
     event_log: Path

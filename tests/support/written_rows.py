@@ -1,4 +1,4 @@
-"""What a topic's log holds, and whether it is what was to be written, each row once."""
+"""The rows of a topic in the log, and the check that each expected row is there once."""
 
 import json
 from collections import defaultdict
@@ -17,7 +17,7 @@ class LoggedRow(NamedTuple):
 
 
 def logged_rows(uri: str, topic: str) -> list[LoggedRow]:
-    """Everything in the log of a topic or topic expression, in order."""
+    """All messages in the log of a topic or topic expression, in order."""
     rows: list[LoggedRow] = []
     with (
         Client(None, uri) as client,

@@ -6,7 +6,7 @@ def twice(value: bytes | float | None) -> bytes | float | None:
 
 
 def half_of(value: int) -> int:
-    """Fails for what is no even number."""
+    """Fails for every value that is not an even number."""
     if value % 2:
         raise ValueError(f"{value} is odd")
     return value // 2

@@ -1,7 +1,7 @@
-"""Examples of queues at work, one function each: what queues.md §24 says about the engine alone, and more rules.
+"""Examples of queues at work, one function each: the part of queues.md §24 about the engine alone, and further rules.
 
-`SCENARIOS` run on the model and on the engine alike: each takes the factory that makes its subject. They say in plain
-words what must come out, so they also tell whether the model is right; random tests only tell whether both are alike.
+`SCENARIOS` run on the model and on the engine alike: each takes the factory that makes its subject. They state the
+expected results in full, so they also show whether the model is right; random tests only show whether both are alike.
 """
 
 from tests.support.queue_scenarios import acknowledging, barriers, delivering, leaving, subscribing

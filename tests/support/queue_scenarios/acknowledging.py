@@ -1,4 +1,4 @@
-"""Examples about acknowledgements: what they remove, what they may not, and what they report (queues.md §8)."""
+"""Examples of acknowledgements: their effect, their limits, and their counts (queues.md §8)."""
 
 from tests.support.queue_scenarios.harness import STRANGER, Harness, MakeSubject, Scenario, queue
 from tests.support.queue_subject import Counts
@@ -48,7 +48,7 @@ def strict_leasing_leaves_leased_messages_to_their_holder(make_subject: MakeSubj
 
 
 def strict_leasing_by_bookmark(make_subject: MakeSubject) -> None:
-    """queues.md §24, 28; §8.4: it is the connection that counts, and any option is refused alike."""
+    """queues.md §24, 28; §8.4: the connection decides, and any option is refused alike."""
     harness = Harness(make_subject, queue(strict=True, max_cancels=1))
     consumer = harness.subscribe(1)
     sibling = harness.subscribe(0, beside=consumer)
@@ -64,7 +64,7 @@ def strict_leasing_by_bookmark(make_subject: MakeSubject) -> None:
     assert (harness.depth(), harness.outstanding(consumer)) == (0, 0)
 
 
-def anybody_may_acknowledge_a_sublet_message(make_subject: MakeSubject) -> None:
+def any_client_may_acknowledge_a_sublet_message(make_subject: MakeSubject) -> None:
     """queues.md §24, 29."""
     harness = Harness(make_subject, queue())
     holder = harness.subscribe(1)
@@ -152,8 +152,8 @@ def cancelling_too_often(make_subject: MakeSubject) -> None:
     assert (harness.delivered(), harness.removed()) == ([], [(message, ("max_cancels",))])
 
 
-def cancelling_what_is_not_leased(make_subject: MakeSubject) -> None:
-    """queues.md §19, 14b: nothing happens, and nothing is kept for what is to come."""
+def cancelling_unleased_messages(make_subject: MakeSubject) -> None:
+    """queues.md §19, 14b: nothing happens, and nothing is stored for a message to come."""
     harness = Harness(make_subject, queue(max_cancels=1))
     message = harness.publish()
     assert harness.ack(STRANGER, message, harness.next_position, action="cancel") == Counts(2, 0, 0)
@@ -162,7 +162,7 @@ def cancelling_what_is_not_leased(make_subject: MakeSubject) -> None:
 
 
 def cancelling_by_filter(make_subject: MakeSubject) -> None:
-    """queues.md §8.2: as though the lease had ended, for whatever is leased."""
+    """queues.md §8.2: each leased message is treated as if its lease had ended."""
     harness = Harness(make_subject, queue(max_cancels=2))
     consumer = harness.subscribe(2)
     messages = [harness.publish() for _ in range(3)]
@@ -213,14 +213,14 @@ SCENARIOS: list[Scenario] = [
     emptying_a_queue_frees_its_consumers,
     strict_leasing_leaves_leased_messages_to_their_holder,
     strict_leasing_by_bookmark,
-    anybody_may_acknowledge_a_sublet_message,
+    any_client_may_acknowledge_a_sublet_message,
     unknown_bookmarks_are_deferred,
     deferred_acknowledgements_expire,
     a_second_acknowledgement_does_nothing,
     a_bookmark_given_twice_is_found_once,
     cancelled_messages_return_to_their_place,
     cancelling_too_often,
-    cancelling_what_is_not_leased,
+    cancelling_unleased_messages,
     cancelling_by_filter,
     expiring_on_request,
     extending_a_lease,

@@ -69,7 +69,7 @@ def a_barrier_waits_for_a_subscription(make_subject: MakeSubject) -> None:
 
 
 def barriers_in_a_row(make_subject: MakeSubject) -> None:
-    """queues.md §12: each waits for the previous one; expired earlier messages hold none back."""
+    """queues.md §12: each waits for the previous one; earlier messages that expired do not delay any."""
     harness = Harness(make_subject, queue(has_barriers=True, expiration_ns=2 * SECOND_NS))
     unwanted = harness.publish(kind=1)
     consumer = harness.subscribe(10, kinds=frozenset({0}))

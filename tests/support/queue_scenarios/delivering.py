@@ -1,4 +1,4 @@
-"""Examples about who gets which message, and how long (queues.md §6, §7, §9.3, §11)."""
+"""Examples of deliveries: their receivers, and how long messages stay leased (queues.md §6, §7, §9.3, §11)."""
 
 from tests.support.queue_scenarios.harness import START_NS, Harness, MakeSubject, Scenario, queue
 from tests.support.queue_subject import SECOND_NS, Action, Counts
@@ -88,7 +88,7 @@ def a_restart_forgets_deliveries(make_subject: MakeSubject) -> None:
 
 
 def all_limits_together(make_subject: MakeSubject) -> None:
-    """queues.md §11: all reasons that hold are reported; D-25: in this order."""
+    """queues.md §11: all reasons that apply are reported; D-25: in this order."""
     harness = Harness(make_subject, queue(max_deliveries=1, max_cancels=1, expiration_ns=SECOND_NS))
     consumer = harness.subscribe(1)
     message = harness.publish()
@@ -200,8 +200,8 @@ def at_most_once_needs_acknowledgements(make_subject: MakeSubject) -> None:
         assert (harness.depth(), harness.backlog(), harness.subject.deferred(0)) == (0, 1, 0)
 
 
-def at_most_once_leaves_what_was_not_delivered(make_subject: MakeSubject) -> None:
-    """queues.md D-06: the options do nothing to a message that waits; an acknowledgement removes it."""
+def at_most_once_leaves_undelivered_messages(make_subject: MakeSubject) -> None:
+    """queues.md D-06: the options have no effect on a waiting message; an acknowledgement removes it."""
     harness = Harness(make_subject, queue(at_least_once=False, fairness="round-robin"))
     message = harness.publish()
     assert harness.ack(harness.subscribe(0), message, action="cancel") == Counts(1, 0, 0)
@@ -239,7 +239,9 @@ def by_priority_then_age(make_subject: MakeSubject) -> None:
 
 
 def by_priority_whatever_the_filters(make_subject: MakeSubject) -> None:
-    """queues.md §9.3: of what different subscriptions may get, the highest comes first, and no priority last."""
+    """queues.md §9.3: of messages for different subscriptions the highest comes first, and one without
+    priority last.
+    """
     harness = Harness(make_subject, queue(has_priority=True, max_backlog=1))
     none = harness.publish(kind=1)
     low = harness.publish(kind=1, priority=1)
@@ -274,7 +276,7 @@ SCENARIOS: list[Scenario] = [
     the_first_with_room,
     at_most_once,
     at_most_once_needs_acknowledgements,
-    at_most_once_leaves_what_was_not_delivered,
+    at_most_once_leaves_undelivered_messages,
     by_priority,
     by_priority_then_age,
     by_priority_whatever_the_filters,

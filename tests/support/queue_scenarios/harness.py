@@ -1,7 +1,7 @@
-"""A subject with what an example needs around it: a clock, positions and bookmarks, names for what came out.
+"""A subject with the surroundings of an example: a clock, positions and bookmarks, names for the results.
 
 A message is named by its position, as `publish` returns it. A consumer is one subscription of one connection; two of
-them may share the connection. What has happened is kept by kind until it is asked for: deliveries, barriers, removals.
+them may share the connection. Events are kept by kind until they are read: deliveries, barriers, removals.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -68,7 +68,7 @@ class Harness:
         is_barrier: bool = False,
         queues: Sequence[int] | None = None,
     ) -> int:
-        """Into all queues, or those given. Returns the position."""
+        """Publish into all queues, or those given. Return the position."""
         position = FIRST_POSITION + self._messages * RECORD_BYTES
         self._messages += 1
         entries = {index: Entry(priority, is_barrier) for index in self._chosen(queues)}
@@ -76,7 +76,7 @@ class Harness:
         return position
 
     def bookmark(self, position: int) -> Bookmark:
-        """Also of a message still to come."""
+        """The bookmark of a message; it may be one still to come."""
         return PUBLISHER, (position - FIRST_POSITION) // RECORD_BYTES + 1
 
     @property
@@ -92,7 +92,7 @@ class Harness:
         beside: Consumer | None = None,
         number: int | None = None,
     ) -> Consumer:
-        """To all queues, or those given; on a connection of its own, or that of another consumer."""
+        """Subscribe to all queues, or those given; on a connection of its own, or that of another consumer."""
         subscription = number or len(self._consumers) + 1
         client = beside.client if beside else 100 + subscription
         matched = self._matched(queues, kinds)
@@ -143,7 +143,7 @@ class Harness:
         self.now_ns += round(down_s * SECOND_NS)
         self.subject.restart(self.now_ns)
 
-    # What came out
+    # Events
 
     def delivered(self) -> list[tuple[Consumer, int]]:
         self._take()
@@ -151,7 +151,7 @@ class Harness:
         return [(self._consumers[one.subscription], one.position) for one in deliveries]
 
     def leases_until_ns(self) -> list[int | None]:
-        """Of the deliveries since the last call of this or `delivered`."""
+        """The ends of the leases of the deliveries since the last call of this or `delivered`."""
         self._take()
         deliveries, self._delivered = self._delivered, []
         return [one.lease_until_ns for one in deliveries]
@@ -162,7 +162,7 @@ class Harness:
         return [(one.position, {self._consumers[name] for name in one.subscriptions}) for one in barriers]
 
     def removed(self) -> list[tuple[int, tuple[str, ...]]]:
-        """In the order of positions: that of a single step is nobody's business."""
+        """The removals in the order of positions: the order within a single step is unspecified."""
         self._take()
         removals, self._removed = self._removed, []
         return sorted((one.position, one.reasons) for one in removals)

@@ -1,4 +1,4 @@
-"""Examples about time limits, the target depth and a restart (queues.md §10, §13, §17)."""
+"""Examples of time limits, the target depth and a restart (queues.md §10, §13, §17)."""
 
 from tests.support.queue_scenarios.harness import STRANGER, Harness, MakeSubject, Scenario, queue
 from tests.support.queue_subject import SECOND_NS, Counts, ExpirationModel
@@ -9,7 +9,9 @@ MODELS: list[ExpirationModel] = ["default", "queue", "latest", "earliest"]
 def _models_under_which_it_goes(
     make_subject: MakeSubject, expiration_ns: int | None, expiration_s: int | None, after_s: float
 ) -> set[ExpirationModel]:
-    """A message that nobody takes, with an expiration of its own, in a queue under each model."""
+    """The models under which a message without consumers, with an expiration of its own, has expired
+    after that time.
+    """
     gone: set[ExpirationModel] = set()
     for model in MODELS:
         harness = Harness(make_subject, queue(expiration_ns=expiration_ns, expiration_model=model))
@@ -101,7 +103,7 @@ def expiring_while_down(make_subject: MakeSubject) -> None:
 
 
 def a_restart_returns_all(make_subject: MakeSubject) -> None:
-    """queues.md §24, 63, as far as the queue is concerned; §17."""
+    """queues.md §24, 63, as far as it concerns the queue; §17."""
     harness = Harness(make_subject, queue(lease_ns=SECOND_NS))
     consumer = harness.subscribe(3)
     messages = [harness.publish() for _ in range(5)]

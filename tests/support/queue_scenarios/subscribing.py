@@ -1,4 +1,4 @@
-"""Examples about subscriptions, their backlogs, their replacement and their end (queues.md §5)."""
+"""Examples of subscriptions, their backlogs, their replacement and their end (queues.md §5)."""
 
 from tests.support.queue_scenarios.harness import Harness, MakeSubject, Scenario, queue
 from tests.support.queue_subject import Fairness, QueueSettings
@@ -74,7 +74,7 @@ def one_backlog_over_several_queues(make_subject: MakeSubject) -> None:
 
 
 def a_backlog_of_zero_gets_nothing(make_subject: MakeSubject) -> None:
-    """queues.md §24, 6, as far as the queue is concerned."""
+    """queues.md §24, 6, as far as it concerns the queue."""
     harness = Harness(make_subject, queue())
     consumer = harness.subscribe(0)
     harness.publish()
@@ -93,7 +93,7 @@ def consumers_share_the_messages(make_subject: MakeSubject) -> None:
     assert {consumer for consumer, _ in delivered} == consumers
 
 
-def replacing_a_filter_keeps_what_is_held(make_subject: MakeSubject) -> None:
+def replacing_a_filter_keeps_leased_messages(make_subject: MakeSubject) -> None:
     """queues.md §24, 11."""
     harness = Harness(make_subject, queue())
     consumer = harness.subscribe(4, kinds=frozenset({1}))
@@ -186,7 +186,7 @@ def the_order_of_subscriptions_is_that_of_their_creation(make_subject: MakeSubje
 
 
 def each_queue_tracks_for_itself(make_subject: MakeSubject) -> None:
-    """queues.md §24, 15 and 17, as far as the queues are concerned: the log's messages enter some of them, or none."""
+    """queues.md §24, 15 and 17, as far as they concern queues: the log's messages enter some of them, or none."""
     harness = Harness(make_subject, queue("A"), queue("B"))
     both = harness.publish()
     only_b = harness.publish(queues=[1])
@@ -198,7 +198,7 @@ def each_queue_tracks_for_itself(make_subject: MakeSubject) -> None:
     assert (harness.depth(0), harness.depth(1), harness.outstanding(consumer)) == (0, 2, 2)
 
 
-def what_nobody_wants_blocks_nobody(make_subject: MakeSubject) -> None:
+def unmatched_messages_block_no_consumer(make_subject: MakeSubject) -> None:
     """queues.md §24, 18."""
     harness = Harness(make_subject, queue())
     unwanted = harness.publish(kind=3)
@@ -217,12 +217,12 @@ SCENARIOS: list[Scenario] = [
     one_backlog_over_several_queues,
     a_backlog_of_zero_gets_nothing,
     consumers_share_the_messages,
-    replacing_a_filter_keeps_what_is_held,
+    replacing_a_filter_keeps_leased_messages,
     replacing_a_backlog_by_a_smaller_one,
     replacing_the_queue,
     unsubscribing_returns_the_leases_of_one_subscription,
     a_replaced_subscription_keeps_its_place,
     the_order_of_subscriptions_is_that_of_their_creation,
     each_queue_tracks_for_itself,
-    what_nobody_wants_blocks_nobody,
+    unmatched_messages_block_no_consumer,
 ]
