@@ -1,8 +1,9 @@
-"""`<instance>.actions`: up to where in the log actions on messages of queues have done their work.
+"""`<instance>.actions`: the log positions up to which actions on messages of queues have done their work.
 
-What they publish tells that more exactly (amps/server/services/queue_follower.py). This file is for actions that never
-published, for what is not in the log, and for the start of reading: so it is written when an action is new, and later
-now and then, for what is durable only. It may lag behind, it is never ahead. It is whole under its name or not there.
+The numbers of published messages in the log are more exact (amps/server/services/queue_follower.py). This file is for
+actions that never published, for steps that are not in the log, and for the position at which reading begins. So it is
+written when an action is new, and later at intervals, with durable positions only. It may lag behind the actions, but
+it is never ahead of them. Under its name it is always complete, or it does not exist.
 
 It is JSON: `{"version": 1, "positions": [[module, message type, queue, log position], …]}`.
 """
@@ -19,7 +20,7 @@ Key = tuple[str, str, str]
 
 
 class ActionPositionsDamaged(ValueError):
-    """The file cannot be used; the text says why."""
+    """The file cannot be used; the text gives the reason."""
 
 
 def read_action_positions(path: Path) -> dict[Key, int]:
@@ -40,7 +41,7 @@ def read_action_positions(path: Path) -> dict[Key, int]:
 def _key(row: list[object]) -> Key:
     module, message_type, queue, _ = row
     if not (isinstance(module, str) and isinstance(message_type, str) and isinstance(queue, str)):
-        raise ValueError("an event is named by three texts")
+        raise ValueError("module, message type and queue of an event must be texts")
     return module, message_type, queue
 
 

@@ -1,15 +1,15 @@
 """`<instance>.clients.ack`: the last message of each publisher, up to a position of the log.
 
-It saves recovery the reading of old journals' indexes, and it is what remains of journals that were removed: a
-publisher's last sequence is never forgotten with them, so that duplicates stay duplicates. It is a snapshot; what the
-log holds after its position counts on top. It is written at rotation, at an orderly stop and before a journal is
-removed, under another name first, and is on the device before it has its own.
+With it, recovery need not read the indexes of old journals. It also outlives removed journals: a publisher's last
+sequence is not lost with them, so that duplicates stay duplicates. It is a snapshot; messages of the log after its
+position are newer. It is written at rotation, at an orderly stop and before a journal is removed. It is written under
+another name first, and is on the device before it gets its own name.
 
-Layout, all numbers little-endian: header of HEADER_BYTES: magic `AMPSOCAK` (8 bytes), version (4), CRC32C of all that
-follows (4), log position it covers (8), number, start position and first transaction id of the journal that holds
-this position or ends there (8 each), number of publishers (8), bytes of names (8). Then per publisher, by rising id:
-publisher id, last sequence, time of the last message in UNIX ns (8 each). Then client names as far as they are known:
-publisher id (8), length (4), UTF-8.
+Layout, all numbers little-endian: header of HEADER_BYTES: magic `AMPSOCAK` (8 bytes), version (4), CRC32C of all
+following bytes (4), log position up to which it is valid (8), number, start position and first transaction id of the
+journal that holds this position or ends there (8 each), number of publishers (8), bytes of names (8). Then per
+publisher, by ascending id: publisher id, last sequence, time of the last message in UNIX ns (8 each). Then the known
+client names: publisher id (8), length (4), UTF-8.
 """
 
 import struct
@@ -37,17 +37,17 @@ _CHECKED_FROM = 16
 
 
 class ClientsAckDamaged(ValueError):
-    """The file cannot be used; the text says why."""
+    """The file cannot be used; the text gives the reason."""
 
 
 def no_rows() -> Rows:
-    """Of nobody."""
+    """An empty array of rows."""
     return numpy.empty(0, ROW_DTYPE)
 
 
 @dataclass(slots=True)
 class ClientsAck:
-    """The last message of each publisher before `position`; the other numbers say which log that is."""
+    """The last message of each publisher before `position`; the other numbers identify the log."""
 
     position: int = 0
     journal_number: int = 0
@@ -55,40 +55,40 @@ class ClientsAck:
     first_txid: int = 0
     rows: Rows = field(default_factory=no_rows)
     names: dict[int, str] = field(default_factory=dict)
-    """By publisher id, as far as they are known."""
+    """Client names by publisher id, as far as they are known."""
 
     def take(self, summary: Rows) -> None:
-        """Add what a later part of the log says; `summary` is that of an index."""
+        """Add the publishers of a later part of the log. summary: from the index of a journal."""
         newer = numpy.empty(len(summary), ROW_DTYPE)
         for name in ROW_DTYPE.names or ():
             newer[name] = summary[name]
         rows = numpy.concatenate((self.rows, newer))
         rows = rows[numpy.argsort(rows["publisher_id"], kind="stable")]
         ids = rows["publisher_id"]
-        # Of each publisher the last row, which is the newer one.
+        # Keep the last row of each publisher, which is the newer one.
         self.rows = rows[numpy.append(ids[1:] != ids[:-1], True)] if len(rows) else rows
 
     def covers(self, header: JournalHeader) -> None:
-        """It tells of everything up to the end of that journal now."""
+        """Set the position to the end of a journal, all of whose messages are included now."""
         self.position = header.start_position + header.size
         self.journal_number = header.number
         self.start_position = header.start_position
         self.first_txid = header.first_txid
 
     def forget_before(self, timestamp_ns: int) -> int:
-        """Drop who has published nothing since that time. Returns how many there were."""
+        """Drop the publishers without a message since that time. Returns the number of dropped publishers."""
         kept = self.rows[self.rows["last_timestamp_ns"] >= max(timestamp_ns, 0)]
         dropped = len(self.rows) - len(kept)
         self.rows = kept
         return dropped
 
     def last_sequences(self) -> dict[int, int]:
-        """By publisher id."""
+        """The last sequences, by publisher id."""
         return dict(zip(self.rows["publisher_id"].tolist(), self.rows["last_sequence"].tolist(), strict=True))
 
 
 def summary_of(publishers: Mapping[int, tuple[int, int, int]]) -> Rows:
-    """The summary of an index that is being built: (first sequence, last sequence, last time) by publisher."""
+    """Make an index summary from {publisher id: (first sequence, last sequence, last time)}."""
     return numpy.array([(publisher, *values) for publisher, values in publishers.items()], SUMMARY_DTYPE)
 
 
@@ -115,7 +115,7 @@ def write_clients_ack(disk: Disk, path: Path, ack: ClientsAck) -> None:
 
 
 def read_clients_ack(path: Path) -> ClientsAck:
-    """Raises ClientsAckDamaged, OSError (FileNotFoundError if there is none)."""
+    """Read and check the file. Raises ClientsAckDamaged, OSError (FileNotFoundError if there is none)."""
     data = path.read_bytes()
     if len(data) < HEADER_BYTES:
         raise ClientsAckDamaged(f"{path}: {len(data)} bytes are less than its header")
@@ -125,7 +125,7 @@ def read_clients_ack(path: Path) -> ClientsAck:
     if magic != MAGIC or version != VERSION:
         raise ClientsAckDamaged(f"{path}: no clients.ack file of a known version")
     if HEADER_BYTES + count * ROW_DTYPE.itemsize + name_bytes != len(data):
-        raise ClientsAckDamaged(f"{path}: it has {len(data)} bytes, its header tells of others")
+        raise ClientsAckDamaged(f"{path}: it has {len(data)} bytes, its header gives another length")
     if checksum(data[_CHECKED_FROM:]) != stored_sum:
         raise ClientsAckDamaged(f"{path}: its checksum does not match")
     rows = numpy.frombuffer(data, ROW_DTYPE, count, HEADER_BYTES)

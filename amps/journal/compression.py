@@ -1,15 +1,15 @@
 """Making a compressed journal out of a plain one.
 
-The result is a row of independent zstd frames of FRAME_BYTES of content and zstd's seek table: `zstd -d <file` gives
-the journal back byte for byte, and readers (amps._core.journal.reader) find any place without decompressing what is
-before it. It is called `.journal.gz` all the same, because documents and scripts know that name.
+The result is a sequence of independent zstd frames of FRAME_BYTES of content and zstd's seek table. `zstd -d <file`
+restores the journal byte for byte, and readers (amps._core.journal.reader) find any offset without decompressing the
+frames before it. The name ends in `.journal.gz` nevertheless, because documents and scripts use that name.
 
-Nothing is lost by it, whatever happens: every record of the original is checked first; what was written is read back
-from the file and compared with the original; it is on the device, under its final name, before the original goes. A
-journal that does not pass stays as it is.
+No failure can lose data. Every record of the original is checked first. The written file is read back and compared with
+the original. It is on the device, under its final name, before the original is removed. A journal that fails the check
+is left unchanged.
 
-The work is done in steps of a few milliseconds, as a generator, so that whoever does it can do other things in
-between. Each step yields how many bytes of the work it has done.
+The work is done in steps of a few milliseconds, by a generator, so that the caller can do other work in between. Each
+step yields the number of bytes that it has processed.
 """
 
 from collections.abc import Iterator
@@ -26,11 +26,13 @@ LEVEL = 3
 CHECK_BYTES = 8 << 20
 SYNC_BYTES = 16 << 20
 PASSES = 3
-"""How often the content is gone through: the steps of a journal of n bytes add up to PASSES × n."""
+"""The number of passes over the content: the steps of a journal of n bytes add up to PASSES × n."""
 
 
 def compress_journal(disk: Disk, source: Path, target: Path) -> Iterator[int]:
-    """Compress a full journal, put the result at `target` and remove `source`. Raises OSError, LogDamaged."""
+    """Compress a full journal to `target` and remove `source`. Raises OSError, LogDamaged, and ValueError for a
+    compressed journal.
+    """
     file = LogFile(str(source))
     if file.compressed:
         raise ValueError(f"{source} is compressed already")
@@ -53,7 +55,7 @@ def check_full(file: LogFile) -> Iterator[int]:
         offset, finished = check_records(file, before, CHECK_BYTES)
         if offset == before:
             raise LogDamaged(
-                str(file.path), offset, "no intact record there, and no end of the journal before it"
+                str(file.path), offset, "neither an intact record nor the end of the journal is here"
             )
         yield offset - before
     yield file.size - offset + FILE_HEADER_SIZE
@@ -72,7 +74,7 @@ def _write(disk: Disk, file: LogFile, descriptor: int) -> Iterator[int]:
         stored_sizes.append(len(frame))
         end += len(frame)
         if end - synced >= SYNC_BYTES:
-            # Syncing piecemeal keeps the device free for the journal in use.
+            # Syncing in pieces keeps the device free for the journal in use.
             disk.sync(descriptor)
             synced = end
         yield length
@@ -80,7 +82,7 @@ def _write(disk: Disk, file: LogFile, descriptor: int) -> Iterator[int]:
 
 
 def _compare(file: LogFile, path: Path) -> Iterator[int]:
-    """Read what was written, and compare. Raises LogDamaged."""
+    """Read the written file and compare it with the original. Raises LogDamaged."""
     copy = LogFile(str(path), file.number)
     if copy.size != file.size:
         raise LogDamaged(str(path), 0, f"it holds {copy.size} bytes instead of {file.size}")
@@ -88,5 +90,5 @@ def _compare(file: LogFile, path: Path) -> Iterator[int]:
         length = min(FRAME_BYTES, file.size - offset)
         file.need(offset, length)
         if copy.read(offset, length) != file.memory_view(offset, length):
-            raise LogDamaged(str(path), offset, "the compressed content is not that of the journal")
+            raise LogDamaged(str(path), offset, "the compressed content differs from the journal")
         yield length

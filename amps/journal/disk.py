@@ -1,9 +1,9 @@
-"""The way to the disk: every call that changes a file of a journal directory goes through one small object.
+"""The interface to the disk: every call that changes a file of a journal directory goes through one small object.
 
-So that all dealings with the device are in one place, and so that the simulation can stand in that place: it keeps
-account of what a crash of the machine would leave, and lets the process die between any two calls.
+So all calls of the device are in one place, and the simulation can replace the object. The simulation tracks the state
+that a crash of the machine would leave, and lets the process die between any two calls.
 
-A file that is written as a whole is made by `whole_file`: whoever looks for it finds all of it or nothing.
+`whole_file` makes a file that is written as a whole: a reader finds the complete file or none.
 """
 
 import contextlib
@@ -22,11 +22,11 @@ Identity = tuple[int, int]
 
 PAGE_BYTES = 4096
 FILL_BYTES = 4 << 20
-_ZEROS = mmap.mmap(-1, FILL_BYTES)  # begins at a page, as writing past the page cache demands
+_ZEROS = mmap.mmap(-1, FILL_BYTES)  # page-aligned, as writing past the page cache requires
 
 
 class DirectoryGone(OSError):
-    """A directory is not the one that it was. Its file system was unmounted, or it was moved or removed."""
+    """A directory was replaced: its file system was unmounted, or it was moved or removed."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(
@@ -36,17 +36,17 @@ class DirectoryGone(OSError):
 
 
 class Disk:
-    """The real one. Every method raises OSError.
+    """The real disk. Every method raises OSError.
 
-    Nothing is made in a directory that is `expect`ed while another one has its path: the mount point of a file system
-    that was unmounted is such a directory, and what is put there would be missing from the log.
+    No file is created in an expected directory (`expect`) while another directory has its path. The mount point of an
+    unmounted file system is such a directory, and a file created there would be missing from the log.
     """
 
     def __init__(self) -> None:
         self._identities: dict[Path, Identity] = {}
 
     def expect(self, directory: Path, identity: Identity | None = None) -> Identity:
-        """That directory must stay the one that it is now, or that had this identity. Raises DirectoryGone."""
+        """Require that a directory keeps its current identity, or the given one. Returns it. Raises DirectoryGone."""
         if identity is None:
             found = os.stat(directory)
             identity = found.st_dev, found.st_ino
@@ -55,7 +55,7 @@ class Disk:
         return identity
 
     def check(self, directory: Path) -> None:
-        """Raises DirectoryGone if an expected directory is not the one that it was."""
+        """Raise DirectoryGone if an expected directory was replaced."""
         identity = self._identities.get(directory)
         if identity is None:
             return
@@ -69,21 +69,22 @@ class Disk:
     def open(self, path: Path, flags: int) -> int:
         """Open a file; new ones are readable by owner and group."""
         if flags & os.O_CREAT:
-            Disk.check(self, path.parent)  # part of this call, for those that watch it
+            Disk.check(self, path.parent)  # not self.check, so that subclasses that watch calls see one call
         return os.open(path, flags | os.O_CLOEXEC, 0o640)
 
     def close(self, descriptor: int) -> None:
-        """Close a file; nothing is synced by that."""
+        """Close a file without a sync."""
         os.close(descriptor)
 
     def allocate(self, descriptor: int, size_bytes: int) -> None:
-        """Give a file its size, with all blocks."""
+        """Allocate all blocks of a file up to a size."""
         os.posix_fallocate(descriptor, 0, size_bytes)
 
     def fill(self, descriptor: int, offset: int, size_bytes: int) -> None:
-        """Write zeros, past the page cache where the file system lets us and both numbers are multiples of PAGE_BYTES:
-        that takes a tenth of the processor's time, and no memory. Else it is synced here, piece by piece, which keeps
-        the device free for others.
+        """Write zeros, past the page cache if the file system supports it and both numbers are multiples of PAGE_BYTES.
+
+        That takes a tenth of the processor time, and no memory. Otherwise the file is synced here in pieces, which
+        keeps the device free for other work.
         """
         flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
         direct = True
@@ -117,7 +118,7 @@ class Disk:
             written += os.pwrite(descriptor, data[written:], offset + written)
 
     def store(self, memory: mmap.mmap, data: bytes) -> None:
-        """Put bytes at the beginning of a mapped file: there at once, on the device at some time."""
+        """Write bytes to the beginning of a mapped file. They are visible at once, and reach the device later."""
         memory[: len(data)] = data
 
     def sync(self, descriptor: int) -> None:
@@ -125,11 +126,11 @@ class Disk:
         os.fdatasync(descriptor)
 
     def set_times(self, descriptor: int, modified_ns: int) -> None:
-        """Give a file the time of its last change that another one had."""
+        """Set the time of a file's last change, to that of the file from which it was made."""
         os.utime(descriptor, ns=(modified_ns, modified_ns))
 
     def rename(self, source: Path, target: Path) -> None:
-        """Give a file its final name, replacing what had it; durable after `sync_directory`."""
+        """Give a file its final name, replacing any file of that name; durable after `sync_directory`."""
         source.rename(target)
 
     def unlink(self, path: Path) -> None:
@@ -147,11 +148,11 @@ class Disk:
 
 @contextlib.contextmanager
 def whole_file(disk: Disk, path: Path) -> Iterator[int]:
-    """Write a file, or replace one, so that it is whole and on the device before it has its name.
+    """Write a file, or replace one, so that it is complete and on the device before it gets its name.
 
-    Hands out the descriptor of an empty file under its unfinished name, to be written to within the block; at the end
-    of the block it gets its name, durably. If OSError or LogDamaged (what was written is not what it must be) ends the
-    block, nothing is left of it. A death leaves the unfinished file, which the next start removes. Raises OSError.
+    Yields the descriptor of an empty file under its unfinished name, for writing within the block. At the end of the
+    block it gets its name, durably. If OSError or LogDamaged (the written content is wrong) ends the block, the file is
+    removed. If the process dies, the unfinished file is left, and the next start removes it. Raises OSError.
     """
     unfinished = unfinished_path(path)
     try:

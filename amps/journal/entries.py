@@ -1,8 +1,8 @@
-"""One journal file as entries, for whoever looks into it: opened plain or compressed, read as a stream.
+"""One journal file as entries, for tools that inspect it: opened plain or compressed, read as a stream.
 
-`JournalFile` opens a journal and checks its header, `Entry` is one message (or other event) of the log with all that
-is known of it, `Entries` iterates over those that a search wants. A file is never held in memory; what lies before a
-damaged place is given, then the damage is told. How entries are written as text is the business of `layout`.
+`JournalFile` opens a journal and checks its header. `Entry` is one message (or other event) of the log with all its
+data. `Entries` iterates over the entries that match a search. A file is never held in memory. The entries before a
+damaged place are returned, then the damage is raised. `layout` writes entries as text.
 """
 
 import io
@@ -17,7 +17,7 @@ from amps._core.journal.search import RecordSearch, RecordWalker
 from amps.journal.opening import READ_ERRORS, Stream, uncompressed
 
 WRITE_TIME_S = 0.05
-"""How long a write of a server may take until all of it can be read."""
+"""The longest time from the start of a server's write until all of it can be read."""
 FLAG_NUMBERED_BY_SERVER = 1
 FLAG_DELTA = 2
 
@@ -37,51 +37,51 @@ class Entry(NamedTuple):
     """An entry of a journal; the order of the fields is that of `RecordWalker.fields`."""
 
     number: int
-    """From 0, in this file."""
+    """Number of the entry in this file, from 0."""
     file_offset: int
     byte_count: int
-    """Of the record with its padding."""
+    """Size of the record with its padding."""
     checksum: int
     kind: int
     flags: int
     txid: int
     previous_txid: int
     source_txid: int
-    """Transaction id on the instance that it was published to. Of a message that was published here and numbered by the
-    server: name id of the client.
+    """Transaction id on the instance to which it was published. For a message that was published here and numbered by
+    the server, name id of the client.
     """
     source_name_hash: int
-    """Name id of the instance that it was published to; 0: this one."""
+    """Name id of the instance to which it was published; 0: this instance."""
     publisher_id: int
     sequence: int
     topic_hash: int
     expiry_ns: int | None
-    """UNIX time at which the message's own lifetime ends; None: it has none, or never expires."""
+    """UNIX time in ns at which the message's own lifetime ends; None: it has no lifetime, or never expires."""
     timestamp_ns: int
     previous_byte_count: int
     topic: bytes
     message_type: bytes
     payload_byte_count: int
     payload: bytes
-    """Empty if payloads were not asked for."""
+    """Empty if payloads were not requested."""
     correlation_id: bytes
     user_id: bytes
     sow_key: bytes
     client_name: bytes
-    """Empty: the file does not name the client."""
+    """Empty if the file has no name for the client."""
     path: bytes
-    """Names of the instances that it has passed, with a line feed between them; empty for what was published here."""
+    """Names of the instances that it has passed, separated by line feeds; empty for a message published here."""
     previous_position: int | None
-    """Log position of the previous record of the same key; None: it is not told."""
+    """Log position of the previous record of the same key; None: the record does not have it."""
 
     @property
     def kind_name(self) -> str:
-        """Command or kind of record, in words."""
+        """The command or kind of record, as text."""
         return KIND_NAMES.get(self.kind, f"unknown ({self.kind})")
 
     @property
     def flag_names(self) -> list[str]:
-        """Flags in words."""
+        """The flags, as texts."""
         known = {FLAG_NUMBERED_BY_SERVER: "numbered_by_server", FLAG_DELTA: "delta"}
         names = [name for bit, name in known.items() if self.flags & bit]
         rest = self.flags & ~(FLAG_NUMBERED_BY_SERVER | FLAG_DELTA)
@@ -89,7 +89,7 @@ class Entry(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """What one walk through a whole journal finds out."""
+    """The summary of one walk through a journal."""
 
     entry_count: int
     end_offset: int
@@ -109,8 +109,10 @@ class JournalFile:
         stream: Stream | None = None,
         progress: Callable[[int], object] | None = None,
     ) -> None:
-        """`stream`: read this instead of a file, once. `progress` is told how many bytes of the file, as it lies on
-        the disk, were read. Raises OSError, and LogDamaged for what is no journal.
+        """Open a file, or read `stream` instead, which can be read once.
+
+        `progress` is called with the number of bytes read from the file as stored on the disk. Raises OSError, and
+        LogDamaged if the content is no journal.
         """
         self.path = path
         self.name = str(path) if path is not None else "standard input"
@@ -141,7 +143,7 @@ class JournalFile:
             raise LogDamaged(self.name, 40, f"the header says log position {self.start_position}")
 
     def close(self) -> None:
-        """Close the file; a stream that was given stays open."""
+        """Close the file; a stream passed by the caller stays open."""
         if self._owns_stream:
             self._raw.close()
 
@@ -157,7 +159,7 @@ class JournalFile:
         self.close()
 
     def readinto(self, buffer: memoryview) -> int:
-        """The next bytes of the journal as it is uncompressed. Raises LogDamaged."""
+        """Read the next bytes of the uncompressed journal. Raises LogDamaged."""
         try:
             count = self._stream.readinto(buffer)
         except READ_ERRORS as error:
@@ -170,7 +172,7 @@ class JournalFile:
         return self._raw.tell() if self.can_rewind else 0
 
     def entries(self, search: RecordSearch | None = None, *, with_payload: bool = True) -> "Entries":
-        """The entries that are searched for (default: all but no-ops), from the first on."""
+        """The entries that match a search (default: all but no-ops), from the first on."""
         if self._begun:
             if not self.can_rewind:
                 raise io.UnsupportedOperation("a stream can be read once")
@@ -180,7 +182,7 @@ class JournalFile:
         return Entries(self, search or RecordSearch(), with_payload)
 
     def grows_beyond(self, offset: int) -> bool:
-        """Whether what was no intact record at an offset is one now: a server is writing to the journal."""
+        """True if an intact record is at `offset` now, where there was none: a server is writing to the journal."""
         if self.path is None:
             return False
         time.sleep(WRITE_TIME_S)
@@ -191,7 +193,7 @@ class JournalFile:
             return walker.end_offset > offset
 
     def survey(self) -> tuple[Survey, LogDamaged | None]:
-        """Walk through all of it: what is intact, and the damage that ends it."""
+        """Walk through the whole journal. Returns the summary of the intact part, and the damage behind it or None."""
         walk = self.entries(RecordSearch(topic_flags=lambda topic, message_type: 0))
         damage = None
         try:
@@ -221,7 +223,7 @@ class Entries:
 
     @property
     def survey(self) -> Survey:
-        """Of what was walked through so far."""
+        """The summary of the part read so far."""
         walker = self._walker
         return Survey(
             walker.entry_count,
@@ -234,12 +236,12 @@ class Entries:
 
     @property
     def topics(self) -> list[tuple[bytes, bytes, int, int]]:
-        """(topic, message type, hash, file offset of its record) by topic id, of what was walked through."""
+        """(topic, message type, hash, file offset of its record) by topic id, of the part read so far."""
         return self._walker.topics
 
 
 def _read_exactly(file: JournalFile, size: int) -> bytes:
-    """So many bytes, fewer only at the end."""
+    """Read `size` bytes; fewer only at the end of the file."""
     data = bytearray(size)
     view = memoryview(data)
     filled = 0

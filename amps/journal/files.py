@@ -1,7 +1,7 @@
-"""Opening any journal file, and what its header says: plain or compressed, in use, full or spare.
+"""Opening any journal file and reading its header: plain or compressed, in use, full or spare.
 
-`LogFile` (amps._core.journal.reader) reads both forms, so whoever has a path needs only `open_journal`; `scan_file`
-goes through its records, and `cursor_over` gives a cursor over one file alone.
+`LogFile` (amps._core.journal.reader) reads both forms, so `open_journal` opens every journal from its path. `scan_file`
+scans its records, and `cursor_over` returns a cursor over one file alone.
 """
 
 import shlex
@@ -24,7 +24,7 @@ from amps.journal.names import COMPRESSED_SUFFIX, JOURNAL_SUFFIX
 
 @dataclass(frozen=True, slots=True)
 class JournalHeader:
-    """What the first page of a journal says. A spare has no start position yet."""
+    """The header in the first page of a journal. A spare has no start position yet."""
 
     number: int
     size: int
@@ -35,9 +35,9 @@ class JournalHeader:
 
 
 def open_journal(path: Path, cache: FrameCache | None = None) -> LogFile:
-    """A journal in use or full, plain or compressed. Raises OSError, LogDamaged (of a spare, too).
+    """Open a journal in use or full, plain or compressed. Raises OSError, LogDamaged (for a spare, too).
 
-    `cache`: for decompressed content; else it takes up to 16 MiB of its own.
+    cache: for decompressed content; None: a cache of its own, of up to 16 MiB.
     """
     return LogFile(str(path), None, cache)
 
@@ -61,19 +61,19 @@ def read_header(path: Path) -> JournalHeader:
 
 
 def seek_table_remedy(damage: LogDamaged) -> str | None:
-    """What to do about a compressed journal of which only the seek table is known to be damaged; None for others."""
+    """Advice for a compressed journal of which only the seek table is known to be damaged; None for other damage."""
     if not damage.path.endswith(COMPRESSED_SUFFIX) or "seek table" not in damage.detail:
         return None
     plain = damage.path.removesuffix(COMPRESSED_SUFFIX) + JOURNAL_SUFFIX
     return (
         f"its messages may be whole. Restore it with: zstd -dc {shlex.quote(damage.path)} > {shlex.quote(plain)} "
-        "(a complaint about the file's end means nothing); then move the compressed file away, and see what 'amps "
-        "journal verify' says"
+        "(ignore an error about the end of the file); then move the compressed file away, and check the journals with "
+        "'amps journal verify'"
     )
 
 
 class _OneFile:
-    """Stands in for a LogDirectory that knows one file."""
+    """A substitute for a LogDirectory, with one file."""
 
     def __init__(self, file: LogFile, resolver: Callable[[str, str], object]) -> None:
         self._file = file
@@ -86,5 +86,5 @@ class _OneFile:
 
 
 def cursor_over(file: LogFile, resolver: Callable[[str, str], object], *, verify: bool = True) -> LogCursor:
-    """A cursor at the first record of a file. Where that ends, the limit must be given: `start_position + size`."""
+    """A cursor at the first record of a file. Limits passed to it must not exceed `start_position + size`."""
     return LogCursor(_OneFile(file, resolver), file.number, 0, verify)

@@ -1,14 +1,14 @@
 """Searching event logs and journals for texts, whole records at a time (transaction_log.md §16.3).
 
-A record of an event log is a line that begins with a time, and the lines up to the next one. What the utilities print
-for journals is understood too: there a record is what stands between lines of underscores. In other texts every line
-is a record. An entry of a journal is searched as the text that `layout` makes of it, so that a topic, a client's hash
-or a payload finds it alike. Every entry has the same labels: an exact text that could be a part of one is searched for
-in the values alone.
+A record of an event log is a line that begins with a time, and the lines up to the next such line. The output of the
+utilities for journals can be searched too; there a record is the text between two lines of underscores. In other texts
+every line is a record. An entry of a journal is searched as the text that `layout` makes of it, so that a search for a
+topic, a client's hash or a payload finds it. Every entry has the same labels. So an exact text that could be a part of
+a label is searched in the values only.
 
-Making that text costs; so where nothing but exact texts are searched for, `RecordSearch` leaves out the entries that
-cannot hold one. A term that has no bracket is either inside one of the bracketed texts, which are in the record as
-they are, or between them; there, all that is not a digit is the same for all entries of a message type.
+Making that text takes time. So in a search for exact texts only, `RecordSearch` skips the entries that cannot contain
+one of them. A term without a bracket is either inside one of the bracketed texts, which are unchanged in the record, or
+between them. Between them, all characters except digits are the same for all entries of a message type.
 """
 
 import functools
@@ -24,7 +24,7 @@ from amps.journal.opening import Stream
 
 LINE_BYTES_MAX = 1 << 24
 RECORD_BYTES_MAX = 1 << 28
-"""Longer lines and records are taken in pieces: what is searched need not be a log at all."""
+"""Longer lines and records are read in pieces, because the searched file need not be a log."""
 
 _RECORD_START = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d|_{40,}$|File Name +: ")
 _LARGEST = 0xFFFFFFFFFFFFFFFF
@@ -32,7 +32,7 @@ _LARGEST = 0xFFFFFFFFFFFFFFFF
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record of a text: its lines with their ends, and the number of the first one."""
+    """A record of a text: its lines with their line ends, and the number of the first line."""
 
     line_number: int
     text: bytes
@@ -60,7 +60,10 @@ def text_records(stream: Stream) -> Iterator[Record]:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What is searched for: one of the terms or expressions, and one of the clients (name or hash), if given."""
+    """A search for records with one of the terms or expressions, and with one of the clients, if given.
+
+    Each client is a name or a hash.
+    """
 
     terms: Sequence[bytes] = ()
     expressions: Sequence[str] = ()
@@ -68,10 +71,10 @@ class Query:
     ignore_case: bool = False
     invert: bool = False
     _patterns: list[tuple[re.Pattern[str], bool]] = field(default_factory=list)
-    """Expressions, and whether only values are searched."""
+    """(expression, True if only the values of entries are searched)."""
 
     def __post_init__(self) -> None:
-        """Raises re.error."""
+        """Compile the expressions. Raises re.error."""
         case = re.IGNORECASE if self.ignore_case else re.NOFLAG
         self._patterns.extend(
             (re.compile(expression, case | re.MULTILINE), False) for expression in self.expressions
@@ -83,14 +86,14 @@ class Query:
             )
 
     def finds_text(self, text: bytes) -> bool:
-        """Whether a record of an event log is wanted. It is a client's if it has the name or its hash in it."""
+        """True if a record of an event log matches. It belongs to a client if it contains the client's name or hash."""
         found = self._holds(text, lambda: text)
         if found and self.clients:
             found = any(name in text for client in self.clients for name in _client_texts(client))
         return found is not self.invert
 
     def finds_entry(self, entry: Entry, text: bytes, publishers: Sequence[int]) -> bool:
-        """Whether an entry is wanted; `publishers` are the ids of the clients in its journal, `text` its full text."""
+        """True if an entry matches. text: its full text. publishers: the ids of the clients in its journal."""
         found = self._holds(text, functools.cache(lambda: entry_values(entry)))
         if found and self.clients:
             found = entry.publisher_id in publishers or (
@@ -99,7 +102,7 @@ class Query:
         return found is not self.invert
 
     def _holds(self, text: bytes, values: Callable[[], bytes]) -> bool:
-        """`values`: what is searched for texts that could be a part of a label."""
+        """True if a text contains a term or expression. values: the text to search for terms that fit in a label."""
         if not (self.terms or self.expressions):
             return True
         if not self.ignore_case and any(
@@ -112,7 +115,7 @@ class Query:
         )
 
     def publishers(self, instance_name: str) -> list[int]:
-        """Ids under which the clients may have published on an instance."""
+        """The ids under which the clients may have published on an instance."""
         ids = set()
         for client in self.clients:
             ids |= {publisher_id(client), derived_publisher_id(client, instance_name)}
@@ -121,7 +124,7 @@ class Query:
         return sorted(ids)
 
     def search(self, publishers: Sequence[int], *, include_noops: bool) -> RecordSearch:
-        """What to read of a journal: all that may be wanted, and as little else as can be told beforehand."""
+        """The search for the entries of a journal that may match; it excludes as many others as possible."""
         if self.invert:
             return RecordSearch(include_noops=include_noops)
         if self._patterns or not self.terms:
@@ -147,7 +150,7 @@ class Query:
 
 @functools.cache
 def _fits_label(term: bytes, *, ignore_case: bool = False) -> bool:
-    """Whether the label of a value could hold a text, with what stands between them."""
+    """True if a text could be a part of a label with its separator."""
     return any(term in (prefix.lower() if ignore_case else prefix) for prefix in PREFIXES)
 
 
@@ -167,7 +170,7 @@ def _decoded(text: bytes) -> str:
 
 
 def _frame(message_type: bytes) -> bytes:
-    """Everything that may stand around the texts of an entry with that message type, numbers aside."""
+    """All text that can be around the bracketed texts of an entry with that message type, except numbers."""
     zeros = (0,) * 7
     return b"".join(
         entry_text(
@@ -200,7 +203,7 @@ def _frame(message_type: bytes) -> bytes:
 
 
 def _fits_frame(term: bytes, frame: bytes) -> bool:
-    """Whether a term might stand outside of the bracketed texts. If in doubt, yes."""
+    """True if a term may occur outside the bracketed texts, also in case of doubt."""
     if any(character in term for character in b"[]\n"):
         return True
     return all(part in frame for part in re.split(rb"\d+", term))

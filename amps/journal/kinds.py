@@ -1,7 +1,7 @@
-"""What kind of file is this? Told by the first bytes, inside of a compressed file too; nothing else is looked at.
+"""Detects the kind of a file by its first bytes, also inside a compressed file. Nothing else is checked.
 
-Every file format of the server has a magic number of eight bytes and, but for the watermark file, a version after it.
-A new format is added to `KINDS`.
+Every file format of the server has a magic number of eight bytes and, except for the watermark file, a version after
+it. A new format must be added to `KINDS`.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ _WITHOUT_VERSION = frozenset({"durable"})
 
 
 def kind_of(path: Path) -> Kind | None:
-    """None if it is no file of the server. Raises OSError if it cannot be read."""
+    """The kind of a file; None if it is no file of the server. Raises OSError if it cannot be read."""
     if path.is_dir():
         return None
     with path.open("rb") as raw:

@@ -1,7 +1,7 @@
-"""How a journal is written as text: the layout that transaction_log.md §16.1 documents.
+"""Writing a journal as text, in the layout that transaction_log.md §16.1 documents.
 
-`label : value` lines with the values aligned; a line of underscores before each entry and before the footer; texts
-in brackets, byte for byte as they were published. Numbers that this file format does not have are worked out: the
+It has `label : value` lines with the values aligned, a line of underscores before each entry and before the footer, and
+texts in brackets, byte for byte as they were published. Numbers that this file format does not have are computed: the
 previous entry's transaction id and size by walking, times on the documented scale (microseconds since Julian day 0).
 """
 
@@ -50,11 +50,11 @@ ENTRY_LABELS = (
 _WIDTH = max(map(len, ENTRY_LABELS))
 _PREFIXES = {label: f"{label:<{_WIDTH}} : ".encode() for label in (*ENTRY_LABELS, "sow key", "client name")}
 PREFIXES = tuple(_PREFIXES.values())
-"""What the lines of an entry begin with, before their values."""
+"""The beginnings of the lines of an entry, before their values."""
 
 
 def iso8601(timestamp_ns: int, *, local: bool = False) -> str:
-    """`20240321T220952.535075Z`; in the time zone of the process with its distance to UTC instead of the `Z`."""
+    """A time as `20240321T220952.535075Z`. local: in the process's time zone, with its UTC offset instead of `Z`."""
     seconds, rest_ns = divmod(timestamp_ns, 10**9)
     parts = time.localtime(seconds) if local else time.gmtime(seconds)
     zone = time.strftime("%z", parts) if local else "Z"
@@ -62,19 +62,19 @@ def iso8601(timestamp_ns: int, *, local: bool = False) -> str:
 
 
 def raw_timestamp(timestamp_ns: int) -> int:
-    """Microseconds since Julian day 0, counted from midnight."""
+    """A time in microseconds since Julian day 0, counted from midnight."""
     return timestamp_ns // 1000 + JULIAN_OFFSET_US
 
 
 def block(labels: Sequence[str], values: Sequence[object]) -> bytes:
-    """Lines `label : value`, aligned."""
+    """Lines `label : value` with the values aligned."""
     width = max(map(len, labels))
     lines = (f"{label:<{width}} : {value}\n" for label, value in zip(labels, values, strict=True))
     return "".join(lines).encode("utf-8", "surrogateescape")
 
 
 def header_text(file: JournalFile, survey: Survey | None, *, local: bool = False) -> bytes:
-    """What a dump begins with. Without a survey (a stream can be read only once) it ends with the version."""
+    """The header of a dump. Without a survey (a stream can be read only once) it ends with the version."""
     values: list[object] = [file.name, file.size, VERSION_TEXT]
     if survey is not None:
         times = (survey.first_timestamp_ns, survey.last_timestamp_ns) if survey.entry_count else ()
@@ -83,14 +83,14 @@ def header_text(file: JournalFile, survey: Survey | None, *, local: bool = False
 
 
 def footer_text(file: JournalFile, survey: Survey) -> bytes:
-    """What a dump ends with."""
+    """The footer of a dump."""
     return block(
         FOOTER_LABELS, (survey.entry_count, survey.end_offset, max(0, file.size - survey.end_offset))
     )
 
 
 def extents_text(survey: Survey) -> bytes:
-    """The extents: what of the log of this instance is in the file, and what of others'."""
+    """The extents of the file: transaction ids of this instance, and of other instances."""
     return block(EXTENT_LABELS, (_extent(survey), "none"))
 
 
@@ -99,10 +99,10 @@ def _extent(survey: Survey) -> str:
 
 
 def entry_text(entry: Entry, *, local: bool = False, with_data: bool = True) -> bytes:
-    """All of an entry, without the line of underscores before it.
+    """The text of a whole entry, without the line of underscores before it.
 
-    `sow expiration time` is the time at which it expires, on the scale of `timestamp`; 0 = never. A SOW key and
-    the client's name, which the documented layout does not have, follow at the end where they are known.
+    `sow expiration time` is the time at which it expires, on the scale of `timestamp`; 0 = never. The SOW key and the
+    client name are not in the documented layout. They follow at the end if they are known.
     """
     return b"".join(
         b"%b%b\n" % (_PREFIXES[label], value)
@@ -112,12 +112,12 @@ def entry_text(entry: Entry, *, local: bool = False, with_data: bool = True) -> 
 
 
 def entry_values(entry: Entry) -> bytes:
-    """What stands behind the labels in an entry's text, a line each."""
+    """The values behind the labels in an entry's text, one per line."""
     return b"".join(b"%b\n" % value for _, value in _lines(entry, False))
 
 
 def _lines(entry: Entry, local: bool) -> list[tuple[str, bytes]]:
-    """Labels and values of an entry's text."""
+    """The labels and values of an entry's text."""
     expires = raw_timestamp(entry.expiry_ns) if entry.expiry_ns else 0
     numbers: tuple[object, ...] = (
         entry.number,

@@ -1,4 +1,4 @@
-"""What there is to say about a full journal, without reading its messages: for listings and for managing by age."""
+"""Facts about full journals that need no reading of messages, for listings and for management by age."""
 
 import contextlib
 import time
@@ -22,11 +22,11 @@ class JournalEntry:
     max_timestamp_ns: int
     size_bytes: int
     modified_ns: int
-    """When the file was last written; compressing and archiving keep that."""
+    """The time of the last write to the file; compressing and archiving keep it."""
 
     @property
     def number(self) -> int:
-        """Its number."""
+        """The number of the journal."""
         return self.header.number
 
     @property
@@ -35,7 +35,7 @@ class JournalEntry:
         return self.header.start_position + self.header.size
 
     def moved(self, place: JournalPlace) -> None:
-        """It lies there now. Raises OSError."""
+        """Set the place to which the journal was moved. Raises OSError."""
         self.size_bytes = place.path.stat().st_size
         self.place = place
 
@@ -45,15 +45,16 @@ def make_entry(header: JournalHeader, place: JournalPlace, index: IndexReader | 
     first, last = (0, 0) if index is None else (index.first_timestamp_ns, index.last_timestamp_ns)
     try:
         status = place.path.stat()
-    except OSError:  # somebody has taken it away: of an unknown age is young
+    except OSError:  # the file is gone; without a known age it counts as new
         return JournalEntry(header, place, True, first, last, header.size, time.time_ns())
     return JournalEntry(header, place, True, first, last, status.st_size, status.st_mtime_ns)
 
 
 def list_journals(directory: Path, archive: Path | None, instance_name: str) -> list[JournalEntry]:
-    """The journals in use, the newest last, which is the current one; spares are left out. Raises OSError, LogDamaged.
+    """The journals of an instance without spares. The last one is the newest, the journal in use.
 
-    Works beside a running server: what is moved meanwhile is found, what is removed is left out.
+    It works beside a running server: journals moved meanwhile are found, removed ones are omitted. Raises OSError,
+    LogDamaged.
     """
     entries: list[JournalEntry] = []
     for number in find_journals(directory, archive, instance_name):
@@ -68,7 +69,7 @@ def list_journals(directory: Path, archive: Path | None, instance_name: str) -> 
                 continue
             except LogDamaged as damage:
                 if damage.offset == 0 and entries:
-                    break  # a spare that a crash has torn
+                    break  # a spare whose header was torn by a crash
                 raise
     if entries:
         entries[-1].full = False
@@ -76,10 +77,10 @@ def list_journals(directory: Path, archive: Path | None, instance_name: str) -> 
 
 
 def read_times(entry: JournalEntry) -> None:
-    """Find the times of a journal that has no index, such as the current one, by reading it; as far as it can be."""
+    """Find the times of a journal without an index, such as the journal in use, by reading it as far as possible."""
     header = entry.header
     index = IndexBuilder(None, header.number, header.start_position, header.size)
-    # A server may take it away meanwhile; of what is damaged there are the times before the damage.
+    # A server may move or remove the file meanwhile. For a damaged journal, the times before the damage are found.
     with contextlib.suppress(OSError, LogDamaged):
         scan_file(open_journal(entry.place.path), header.start_position, index)
     found = IndexReader(index.to_bytes(), True)
@@ -89,7 +90,7 @@ def read_times(entry: JournalEntry) -> None:
 def read_index(
     directory: Path, archive: Path | None, instance_name: str, header: JournalHeader
 ) -> IndexReader | None:
-    """The index of a journal, if it has one that is whole."""
+    """The index of a journal; None if there is no intact one."""
     for path in index_places(directory, archive, instance_name, header.number):
         try:
             reader = IndexReader(path.read_bytes(), True)
@@ -101,14 +102,15 @@ def read_index(
 
 
 def oldest_of_age(full: list[JournalEntry], now_ns: int, age_s: float) -> list[JournalEntry]:
-    """Of full journals, oldest first, those not written to for `age_s`; none that comes after a younger one."""
+    """The full journals, oldest first, that were not written to for `age_s`, up to the first younger one."""
     young = next((n for n, entry in enumerate(full) if now_ns - entry.modified_ns < age_s * 1e9), len(full))
     return full[:young]
 
 
 def oldest_up_to(full: list[JournalEntry], number: int, current: int) -> list[JournalEntry]:
-    """Of full journals, oldest first, that one and those before it. Raises ValueError if it is not full, or not there
-    yet; one that was removed has none before it. `current`: number of the journal in use.
+    """The full journals, oldest first, up to that number. The list is empty if that journal has been removed.
+
+    current: number of the journal in use. Raises ValueError for that journal and later ones.
     """
     if number >= current:
         raise ValueError(f"{number} is not the number of a full journal")

@@ -1,10 +1,10 @@
 """Moving a full journal to the archive directory, and removing one.
 
-On one file system a rename does it. Across file systems the file is copied under an unfinished name, synced, read back
-and compared, renamed, and only then is the original removed: it is whole at one of the two places at any time. The
-index goes first, so that it is found wherever its journal is.
+On one file system the file is renamed. Across file systems it is copied under an unfinished name, synced, read back,
+compared and renamed, and only then is the original removed. So it is complete at one of the two places at any time. The
+indexes move before the journal, so that they are found wherever the journal is.
 
-Like compressing, this is done in steps: generators that yield how many bytes each step has done.
+Like compressing, moving is done in steps, by generators that yield the number of bytes that each step has processed.
 """
 
 import os
@@ -32,7 +32,7 @@ def archive_journal(
 ) -> Iterator[int]:
     """Move a journal and its indexes to `archive`. Raises OSError, LogDamaged.
 
-    `copying`: whether to copy; else that is decided by the file systems.
+    copying: True to copy, False to rename; None: copy if the directories are on different file systems.
     """
     directory = place.path.parent
     if copying is None:
@@ -70,7 +70,7 @@ def _copy(disk: Disk, source: Path, target: Path) -> Iterator[int]:
             for offset in range(0, max(status.st_size, os.fstat(descriptor).st_size), STEP_BYTES):
                 data = os.pread(original, STEP_BYTES, offset)
                 if data != os.pread(descriptor, STEP_BYTES, offset):
-                    raise LogDamaged(str(target), offset, f"the copy is not what {source} holds")
+                    raise LogDamaged(str(target), offset, f"the copy differs from {source}")
                 yield len(data)
     finally:
         os.close(original)
@@ -81,15 +81,15 @@ def remove_journal(
 ) -> None:
     """Remove a journal, then its indexes. The caller removes the oldest first. Raises OSError.
 
-    That it was done on purpose is written down before: a crash must not make a loss of it. Unless there is no room for
-    that before it is gone.
+    The removal is first recorded as made on purpose, so that it is not taken for a loss after a crash. If there is no
+    space for that record, it is written after the removal, which frees space.
     """
     noted = note_removal(disk, directory, instance_name, number)
     for prefix, suffix in reversed(reading_places(directory, archive, instance_name)):
         path = Path(f"{prefix}{number:010d}{suffix}")
         if path.exists():
             disk.unlink(path)
-            # Before anything else is removed: a crash must not bring this one back without the ones after it.
+            # Before another journal is removed: a crash must not bring this one back without the ones after it.
             disk.sync_directory(path.parent)
     for places in (index_places, topic_index_places):
         for path in places(directory, archive, instance_name, number):

@@ -1,16 +1,18 @@
 """Names of the files in a journal directory; every process and tool builds them here.
 
-`<instance>.<ten digits>.journal` holds messages. Full ones may be compressed, then `.journal.gz` is their name (the
-documented one; the content is zstd, as its magic number says), and may lie in the archive directory. Beside a journal
-lie its index, `.index`, and its topic index, `.topic.index`. What ends in `.new` is not finished.
-`<instance>.durable` is the watermark file, `<instance>.clients.ack` tells the last message of each publisher,
-`<instance>.queues.ack` from where on the log is needed for each queue, `<instance>.queue.cache` what was in the queues,
-`<instance>.removed` which journals were removed on purpose, `<instance>.actions` up to where actions have followed
-queues.
+`<instance>.<ten digits>.journal` holds messages. A full journal may be compressed and then ends in `.journal.gz` (the
+documented name; the content is zstd, as its magic number shows). Full journals may be in the archive directory. The
+index, `.index`, and the topic index, `.topic.index`, are beside the journal. A name that ends in `.new` is that of an
+unfinished file.
 
-A file only moves *forward*: from plain to compressed, from the journal directory to the archive. It is whole at its
-new place before it leaves the old one. So `PLACES` looked at in order always find it, and a crash leaves it at both
-places at worst; the first one counts.
+`<instance>.durable` is the watermark file. `<instance>.clients.ack` has the last message of each publisher,
+`<instance>.queues.ack` the log position at which each queue begins, `<instance>.queue.cache` the checkpoint of the
+queues, `<instance>.removed` the journals removed on purpose, `<instance>.actions` the log positions up to which actions
+have followed queues.
+
+A file only moves *forward*: from plain to compressed, from the journal directory to the archive. It is complete at its
+new place before it leaves the old one. So a search of `reading_places` in their order always finds it. A crash may
+leave it at both places; the first one counts.
 """
 
 import re
@@ -26,7 +28,7 @@ UNFINISHED_SUFFIX = ".new"
 
 @dataclass(frozen=True, slots=True)
 class JournalPlace:
-    """Where a journal lies, and in which form."""
+    """The place of a journal, and its form."""
 
     number: int
     path: Path
@@ -35,12 +37,12 @@ class JournalPlace:
 
 
 def journal_prefix(directory: Path, instance_name: str) -> str:
-    """A journal's path up to its number."""
+    """The path of a journal up to its number."""
     return f"{directory}/{instance_name}."
 
 
 def journal_path(directory: Path, instance_name: str, number: int) -> Path:
-    """Path of journal `number` where it was made."""
+    """Path at which journal `number` is created."""
     return directory / f"{instance_name}.{number:010d}{JOURNAL_SUFFIX}"
 
 
@@ -70,32 +72,32 @@ def clients_ack_path(directory: Path, instance_name: str) -> Path:
 
 
 def queues_ack_path(directory: Path, instance_name: str) -> Path:
-    """Path of the file that tells where each queue begins in the log."""
+    """Path of the file with the log position at which each queue begins."""
     return directory / f"{instance_name}.queues.ack"
 
 
 def queue_cache_path(directory: Path, instance_name: str) -> Path:
-    """Path of the copy of what is in the queues."""
+    """Path of the checkpoint of the queues."""
     return directory / f"{instance_name}.queue.cache"
 
 
 def removals_path(directory: Path, instance_name: str) -> Path:
-    """Path of the file that tells which journals were removed on purpose."""
+    """Path of the file that records the journals removed on purpose."""
     return directory / f"{instance_name}.removed"
 
 
 def action_positions_path(directory: Path, instance_name: str) -> Path:
-    """Path of the file that tells up to where actions have followed queues."""
+    """Path of the file with the log positions up to which actions have followed queues."""
     return directory / f"{instance_name}.actions"
 
 
 def unfinished_path(path: Path) -> Path:
-    """What a file is called until it is whole and on the device."""
+    """The path of a file until it is complete and on the device."""
     return path.with_name(path.name + UNFINISHED_SUFFIX)
 
 
 def unfinished_files(directory: Path, instance_name: str) -> list[Path]:
-    """Files of an instance that were being made. Raises OSError."""
+    """The unfinished files of an instance. Raises OSError."""
     pattern = re.compile(
         re.escape(instance_name)
         + r"\.(?:\d{10}\.(?:journal|journal\.gz|index|topic\.index)"
@@ -105,7 +107,7 @@ def unfinished_files(directory: Path, instance_name: str) -> list[Path]:
 
 
 def reading_places(directory: Path, archive: Path | None, instance_name: str) -> list[tuple[str, str]]:
-    """Where a reader looks for a journal, in that order: pairs of what stands before and after its number."""
+    """The places at which a reader searches a journal, in order, as (text before its number, text behind it)."""
     directories = [directory] if archive is None else [directory, archive]
     return [
         (journal_prefix(place, instance_name), suffix)
@@ -115,21 +117,21 @@ def reading_places(directory: Path, archive: Path | None, instance_name: str) ->
 
 
 def index_places(directory: Path, archive: Path | None, instance_name: str, number: int) -> list[Path]:
-    """Where a reader looks for the index of journal `number`."""
+    """The paths at which a reader searches the index of journal `number`, in order."""
     directories = [directory] if archive is None else [directory, archive]
     return [index_path(place, instance_name, number) for place in directories]
 
 
 def topic_index_places(directory: Path, archive: Path | None, instance_name: str, number: int) -> list[Path]:
-    """Where a reader looks for the topic index of journal `number`."""
+    """The paths at which a reader searches the topic index of journal `number`, in order."""
     directories = [directory] if archive is None else [directory, archive]
     return [topic_index_path(place, instance_name, number) for place in directories]
 
 
 def find_journals(directory: Path, archive: Path | None, instance_name: str) -> dict[int, list[JournalPlace]]:
-    """All journals of an instance by number, rising, each with the places where it lies; the first one counts.
+    """All journals of an instance by number, ascending, each with the places where it exists; the first one counts.
 
-    Other instances' files are not looked at. Raises OSError.
+    Files of other instances are ignored. Raises OSError.
     """
     pattern = re.compile(re.escape(instance_name) + r"\.(\d{10})\.journal(\.gz)?")
     found: dict[int, list[JournalPlace]] = {}
@@ -145,7 +147,7 @@ def find_journals(directory: Path, archive: Path | None, instance_name: str) -> 
 
 
 def instance_names(directory: Path, archive: Path | None = None) -> list[str]:
-    """Names of the instances that have journals there. Raises OSError."""
+    """Names of the instances with journals in the directories. Raises OSError."""
     pattern = re.compile(r"(.+)\.\d{10}\.journal(?:\.gz)?")
     entries = [entry for place in (directory, archive) if place is not None for entry in place.iterdir()]
     found = (pattern.fullmatch(entry.name) for entry in entries)

@@ -1,6 +1,6 @@
-"""Opening files of a log and of its server for reading, compressed or not; told by content, not by name.
+"""Opening files of a log and of its server for reading, compressed or not, as detected by content, not by name.
 
-Event logs are compressed with gzip. Compressed journals are zstd, whatever their name ends in; gzip is read as well.
+Event logs are compressed with gzip. Compressed journals are zstd, whatever the ending of their name; gzip is read too.
 """
 
 import gzip
@@ -16,11 +16,11 @@ Stream = io.BufferedReader | gzip.GzipFile
 
 
 class NotDecompressible(Exception):
-    """What should be a zstd frame is none."""
+    """The bytes at the place of a zstd frame are not one."""
 
 
 READ_ERRORS = (EOFError, gzip.BadGzipFile, zlib.error, NotDecompressible)
-"""What reading a damaged compressed file raises."""
+"""The exceptions that reading a damaged compressed file raises."""
 
 
 class _ZstdContent(io.RawIOBase):
@@ -46,7 +46,7 @@ class _ZstdContent(io.RawIOBase):
 
 
 def uncompressed(raw: Stream) -> Stream:
-    """The stream itself, or what is compressed in it."""
+    """The stream itself, or a stream of its decompressed content."""
     magic = raw.peek(len(ZSTD_MAGIC))[: len(ZSTD_MAGIC)]
     if magic.startswith(GZIP_MAGIC):
         return gzip.GzipFile(fileobj=raw)

@@ -1,13 +1,14 @@
-"""`<instance>.queue.cache`: what was in the queues at some time, so that a start reads only the log since then.
+"""`<instance>.queue.cache`: the checkpoint of the queues, so that a start reads only the log since then.
 
-It is a copy, never the only one: without it, or if it is damaged or about another log, the queues are made of the log
-alone, from where `queues.ack` says. It is written piece by piece beside the running queues (queues/checkpoint.pxi tells
-how that can be right), under another name first, and is on the device before it has its own.
+It is a copy, never the only one. If it is missing, damaged or from another log, the queues are rebuilt from the log
+alone, from the positions in `queues.ack` on. It is written in pieces beside the running queues (queues/checkpoint.pxi
+explains why that is correct). It is written under another name first, and is on the device before it gets its own name.
 
 Layout, all numbers little-endian: header: magic `AMPSOQCA` (8 bytes), version (4), CRC32C of the rest of the header
-(4), LogMark (4 x 8; its position is where the copying began). Then sections, each with a header: kind (4), flags (4),
-CRC32C of its content (4), 0 (4), length of its content (8). A QUEUE is a msgpack list, see CachedQueue; the MESSAGES of
-it follow, as `copy_messages` makes them, flag 1 if they are wide. PUBLISHERS and END, without content, are the last.
+(4), LogMark (4 x 8; its position is that at which the copying began). Then sections, each with a header: kind (4),
+flags (4), CRC32C of its content (4), 0 (4), length of its content (8). A QUEUE is a msgpack list, see CachedQueue. Its
+MESSAGES follow, as `copy_messages` makes them, with flag 1 if they are wide. The last sections are PUBLISHERS, and END
+without content.
 """
 
 import enum
@@ -33,11 +34,11 @@ _WIDE = 1
 
 
 class QueueCacheDamaged(ValueError):
-    """The file cannot be used; the text says why."""
+    """The file cannot be used; the text gives the reason."""
 
 
 class Kind(enum.IntEnum):
-    """Of a section."""
+    """The kind of a section."""
 
     QUEUE = 1
     MESSAGES = 2
@@ -47,7 +48,9 @@ class Kind(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class CachedQueue:
-    """A queue: which, how its messages were chosen, up to where it had seen the log; the rest is as of QueueStart."""
+    """A queue in the checkpoint. definition: the rules by which messages entered it. until: the log position up to
+    which it had read the log. The other fields are those of QueueStart.
+    """
 
     name: str
     message_type: str
@@ -68,26 +71,26 @@ class Section:
     content: memoryview
 
     def queue(self) -> CachedQueue:
-        """What a QUEUE says. Raises QueueCacheDamaged."""
+        """The content of a QUEUE section. Raises QueueCacheDamaged."""
         try:
             return CachedQueue(*msgpack.unpackb(self.content, use_list=False, unicode_errors="surrogatepass"))
         except (ValueError, TypeError) as problem:
-            raise QueueCacheDamaged(f"a queue makes no sense ({problem})") from problem
+            raise QueueCacheDamaged(f"the data of a queue is not valid ({problem})") from problem
 
 
 def header_bytes(mark: LogMark) -> bytes:
-    """The beginning of the file."""
+    """The header of the file."""
     body = MARK.pack(*mark_values(mark))
     return _HEADER.pack(MAGIC, VERSION, checksum(body)) + body
 
 
 def section_bytes(kind: Kind, content: bytes = b"", wide: bool = False) -> bytes:
-    """A section as it is in the file."""
+    """A section as stored in the file."""
     return _SECTION.pack(kind, _WIDE if wide else 0, checksum(content), 0, len(content)) + content
 
 
 def queue_bytes(queue: CachedQueue) -> bytes:
-    """A section of a queue."""
+    """A QUEUE section as stored in the file."""
     row = (
         queue.name,
         queue.message_type,
@@ -102,7 +105,7 @@ def queue_bytes(queue: CachedQueue) -> bytes:
 
 
 class QueueCacheWriter:
-    """Writes the file, piece by piece. Its methods raise OSError; then `abandon`."""
+    """Writes the file in pieces. Its methods raise OSError; the caller must then call `abandon`."""
 
     def __init__(self, disk: Disk, path: Path) -> None:
         self._disk = disk
@@ -112,21 +115,21 @@ class QueueCacheWriter:
         self.size_bytes = 0
 
     def write(self, data: bytes) -> None:
-        """Append."""
+        """Append bytes to the file."""
         if self._descriptor < 0:
             self._descriptor = self._disk.open(self._unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         self._disk.write(self._descriptor, memoryview(data), self.size_bytes)
         self.size_bytes += len(data)
 
     def finish(self) -> None:
-        """The file is whole: give it its name."""
+        """Make the complete file durable and give it its name."""
         self._disk.sync(self._descriptor)
         self._close()
         self._disk.rename(self._unfinished, self._path)
         self._disk.sync_directory(self._path.parent)
 
     def abandon(self) -> None:
-        """Leave nothing of it, as far as that can be done."""
+        """Remove the unfinished file."""
         self._close()
         self._disk.unlink(self._unfinished)
 
@@ -137,7 +140,7 @@ class QueueCacheWriter:
 
 
 class QueueCacheReader:
-    """The file, all of it checked. Raises QueueCacheDamaged, OSError (FileNotFoundError if there is none)."""
+    """Opens the file and checks all of it. Raises QueueCacheDamaged, OSError (FileNotFoundError if there is none)."""
 
     def __init__(self, path: Path) -> None:
         with path.open("rb") as file:
@@ -161,7 +164,7 @@ class QueueCacheReader:
                 self.publishers = section.content
             last = section.kind
         if last != Kind.END:
-            raise QueueCacheDamaged("it is not whole")
+            raise QueueCacheDamaged("it is not complete")
 
     def __iter__(self) -> Iterator[Section]:
         return self._sections(False)

@@ -1,15 +1,16 @@
-"""`<instance>.queues.ack`: where each queue begins in the log (queues.md §17).
+"""`<instance>.queues.ack`: the log position at which each queue begins (queues.md §17).
 
-Everything before a queue's `position` has left it, so a queue is made again by reading the log from there. What has
-left later is a record behind it. The file also tells by which RecoveryPoint a queue began: with another one it begins
-anew. Acknowledgements that wait for their messages (queues.md §8.5) are written down here, because their records may
-lie before that position. If the rules by which messages enter a queue have changed, what had not left it by the old
-ones may be wanted again one day: `kept`, where it began then, stays its position.
+All messages before a queue's `position` have left it, so reading the log from there rebuilds the queue. Every message
+that left later has a record behind that position. The file also stores the RecoveryPoint with which a queue began; with
+another RecoveryPoint the queue begins anew. Deferred acknowledgements (queues.md §8.5) are stored here, because their
+records may be before that position. When the rules by which messages enter a queue change, the messages that had not
+left it by the old rules may be needed again later. So the position at which it began then, `kept`, stays its position.
 
-Layout, all numbers little-endian: header of HEADER_BYTES: magic `AMPSOQAK` (8 bytes), version (4), CRC32C of all that
-follows (4), then the LogMark: the log position when it was written; number, start position and first transaction id of
-the journal with that position (8 each). Then a msgpack list: of each queue name, message type, recovery point,
-position, [[publisher id, sequence, UNIX time in ns] of the acknowledgements that wait], rules, kept (0: nothing).
+Layout, all numbers little-endian: header of HEADER_BYTES: magic `AMPSOQAK` (8 bytes), version (4), CRC32C of all
+following bytes (4), then the LogMark: the log position at the time of writing; number, start position and first
+transaction id of the journal with that position (8 each). Then a msgpack list, with these items per queue: name,
+message type, recovery point, position, deferred acknowledgements as [[publisher id, sequence, UNIX time in ns]], rules,
+kept (0: none).
 """
 
 import struct
@@ -32,16 +33,16 @@ HEADER_BYTES = _HEADER.size + MARK.size
 QUEUES_MAX = 1 << 20
 
 RecoveryPointKey = tuple[Any, ...]
-"""What a recovery point means, in values that msgpack knows."""
+"""A recovery point, in values that msgpack can encode."""
 
 
 class QueuesAckDamaged(ValueError):
-    """The file cannot be used; the text says why."""
+    """The file cannot be used; the text gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogMark:
-    """A position in a log, and what tells that log from another one: the journal that holds the position."""
+    """A position in a log, and the journal that holds it, which distinguishes that log from others."""
 
     position: int
     journal_number: int
@@ -49,7 +50,7 @@ class LogMark:
     first_txid: int
 
     def fits(self, journals: Sequence[JournalHeader], end: int) -> bool:
-        """Whether a log that ends at `end` is the one; `journals`: its headers, oldest first, at least one."""
+        """True if the mark is from the log that ends at `end`. journals: its headers, oldest first, at least one."""
         if self.position > end:
             return False
         if self.journal_number < journals[0].number:
@@ -60,7 +61,7 @@ class LogMark:
 
 @dataclass(frozen=True, slots=True)
 class QueueStart:
-    """Where one queue begins."""
+    """The beginning of one queue in the log; the module's docstring explains the fields."""
 
     name: str
     message_type: str
@@ -91,12 +92,12 @@ def write_queues_ack(disk: Disk, path: Path, mark: LogMark, queues: Sequence[Que
 
 
 def mark_values(mark: LogMark) -> tuple[int, int, int, int]:
-    """In the order in which files have them."""
+    """The values of a mark, in their order in files."""
     return mark.position, mark.journal_number, mark.start_position, mark.first_txid
 
 
 def read_queues_ack(path: Path) -> tuple[LogMark, list[QueueStart]]:
-    """Raises QueuesAckDamaged, OSError (FileNotFoundError if there is none)."""
+    """Read and check the file. Raises QueuesAckDamaged, OSError (FileNotFoundError if there is none)."""
     data = path.read_bytes()
     if len(data) < HEADER_BYTES:
         raise QueuesAckDamaged(f"{path}: {len(data)} bytes are less than its header")
@@ -111,4 +112,4 @@ def read_queues_ack(path: Path) -> tuple[LogMark, list[QueueStart]]:
         )
         return LogMark(*MARK.unpack_from(data, _HEADER.size)), [QueueStart(*row) for row in rows]
     except (ValueError, TypeError) as problem:
-        raise QueuesAckDamaged(f"{path}: its content makes no sense ({problem})") from problem
+        raise QueuesAckDamaged(f"{path}: its content is not valid ({problem})") from problem

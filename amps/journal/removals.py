@@ -1,9 +1,9 @@
-"""`<instance>.removed`: which journals were removed on purpose, so that a start can tell when others are missing.
+"""`<instance>.removed`: the journals that were removed on purpose, so that a start can detect other missing journals.
 
-Journals are removed from the oldest on, by the server or by `amps journal remove`, so one number is enough: of the
-first journal that stays. A log that begins later than that has lost journals to somebody else: an archive directory
-that is not mounted, or a hand. The file is a line of text. It is a witness, nothing depends on it: without it, nothing
-was removed.
+The server or `amps journal remove` removes journals from the oldest on. So the file stores one number, that of the
+first journal that stays. If a log begins with a later journal, other journals are missing, for example because an
+archive directory is not mounted or a person removed them. The file is a line of text. It serves only that check.
+Without the file, no journal counts as removed on purpose.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ _LINE_BYTES_MAX = 64
 
 
 def first_kept(directory: Path, instance_name: str) -> int:
-    """Number of the first journal that was not removed on purpose; 0 if none was, or nothing can be read."""
+    """Number of the first journal that was not removed on purpose; 0 if none was, or the file cannot be read."""
     with contextlib.suppress(OSError), removals_path(directory, instance_name).open("rb") as file:
         match = _LINE.fullmatch(file.read(_LINE_BYTES_MAX))
         if match is not None:
@@ -27,7 +27,7 @@ def first_kept(directory: Path, instance_name: str) -> int:
 
 
 def note_removal(disk: Disk, directory: Path, instance_name: str, number: int) -> bool:
-    """Write down that this journal and all before it are removed. False: that cannot be written now."""
+    """Record that this journal and all before it are removed. Return False if the file cannot be written now."""
     if first_kept(directory, instance_name) > number:
         return True
     try:
@@ -39,7 +39,7 @@ def note_removal(disk: Disk, directory: Path, instance_name: str, number: int) -
 
 
 def forget_removals(disk: Disk, directory: Path, instance_name: str) -> None:
-    """The log begins anew, with journal 0. Raises OSError."""
+    """Remove the file, since the log begins anew with journal 0. Raises OSError."""
     path = removals_path(directory, instance_name)
     if path.exists():
         disk.unlink(path)

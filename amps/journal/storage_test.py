@@ -1,10 +1,11 @@
-"""Measuring what a device does with the writes of a transaction log (transaction_log.md §16.4).
+"""Measuring the performance of a device with the writes of a transaction log (transaction_log.md §16.4).
 
-A `TestFile` is filled with zeros beforehand, as a journal is, so that writing into it needs no new blocks. It has no
-name any more once it is open: whatever ends the process, nothing is left, and no file that was there is touched.
+A `TestFile` is filled with zeros before use, as a journal is, so that writing into it needs no new blocks. Its name is
+removed as soon as it is open. So nothing is left however the process ends, and no existing file is changed.
 
-`run_workload` is the documented test: batches of messages one after the other through the whole file, each durable
-before the next, with some reads in between. `measure_syncs` is what this server does: write, `fdatasync`, again.
+`run_workload` is the documented test: it writes batches of messages in sequence through the whole file, each durable
+before the next, with some reads in between. `measure_syncs` does what this server does: it repeats write and
+`fdatasync`.
 """
 
 import contextlib
@@ -29,7 +30,7 @@ SECOND_NS = 1_000_000_000
 
 Progress = Callable[[int], object]
 Latencies = Sequence[int]
-"""Nanoseconds, one per write."""
+"""Latencies in nanoseconds, one per write."""
 
 
 def _nobody(done: int) -> None:
@@ -37,12 +38,12 @@ def _nobody(done: int) -> None:
 
 
 class TestFile:
-    """The file that is written to. Use it in a `with` statement."""
+    """The file for the test writes. Use it in a `with` statement."""
 
     __test__ = False
 
     def __init__(self, path: Path, size_bytes: int, progress: Progress = _nobody) -> None:
-        """`progress` is told how many bytes are there. Raises FileExistsError, OSError."""
+        """Create and fill the file. `progress` is called with the bytes filled. Raises FileExistsError, OSError."""
         self.size_bytes = size_bytes
         self._descriptors: list[int] = []
         try:
@@ -63,7 +64,10 @@ class TestFile:
             raise
 
     def descriptor(self, *, direct: bool, durable: bool) -> int | None:
-        """To write with: past the page cache, or each write durable when it returns. None if that is refused."""
+        """A descriptor for writing. direct: past the page cache. durable: each write is durable when it returns.
+
+        None if the file system does not support it. Raises OSError.
+        """
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_DIRECT if direct else 0) | (os.O_DSYNC if durable else 0)
         try:
             descriptor = os.open(f"/proc/self/fd/{self._descriptor}", flags)
@@ -77,7 +81,7 @@ class TestFile:
         return descriptor
 
     def close(self) -> None:
-        """Let go of the file, which then is gone."""
+        """Close all descriptors. The file, which has no name, is freed by that."""
         for descriptor in self._descriptors:
             with contextlib.suppress(OSError):
                 os.close(descriptor)
@@ -97,7 +101,7 @@ class TestFile:
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Signals that end the process wait: between a file's creation and its removal they would leave it behind."""
+    """Block signals that end the process: between the creation of a file and its removal they would leave it behind."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
     try:
         yield
@@ -112,7 +116,7 @@ def _write_all(descriptor: int, data: memoryview, offset: int) -> None:
 
 
 def aligned_buffer(size_bytes: int) -> memoryview:
-    """Memory as direct writes need it, with contents that no device can shorten."""
+    """Memory aligned for direct writes, with random content, which no device can compress."""
     buffer = memoryview(mmap.mmap(-1, size_bytes))
     buffer[:] = os.urandom(size_bytes)
     return buffer
@@ -120,7 +124,7 @@ def aligned_buffer(size_bytes: int) -> memoryview:
 
 @dataclass(slots=True)
 class Workload:
-    """What the documented test does. A batch that fills no whole blocks is written with what is missing."""
+    """The parameters of the documented test. A batch is padded to whole blocks when it is written."""
 
     batch_size: int
     message_size_bytes: int
@@ -128,46 +132,46 @@ class Workload:
 
     @property
     def submit_bytes(self) -> int:
-        """Of the messages of a batch."""
+        """The bytes of the messages of a batch."""
         return self.batch_size * self.message_size_bytes
 
     @property
     def write_bytes(self) -> int:
-        """What is written for a batch: whole blocks."""
+        """The bytes written for a batch: whole blocks."""
         return -(-self.submit_bytes // BLOCK_BYTES) * BLOCK_BYTES
 
 
 @dataclass(slots=True)
 class WorkloadResult:
-    """What it took."""
+    """The measurements of one run of the workload."""
 
     elapsed_s: float = 0.0
     write_count: int = 0
     read_count: int = 0
     latencies_ns: Latencies = ()
-    """Of every write, or of evenly chosen ones."""
+    """The latency of every write, or of every n-th one if there are more than LATENCIES_MAX."""
     throughput: list[tuple[float, int]] = field(default_factory=list)
     """(seconds since the start, bytes written so far), about once per second and at the end."""
 
     @property
     def read_mix_percent(self) -> float:
-        """Reads among all operations."""
+        """The percentage of reads among all operations."""
         total = self.write_count + self.read_count
         return 100 * self.read_count / total if total else 0.0
 
     @property
     def mean_latency_us(self) -> float:
-        """Of a write."""
+        """The mean latency of a write in microseconds."""
         return mean_ns(self.latencies_ns) / 1000
 
 
 def mean_ns(latencies: Latencies) -> float:
-    """0 if there are none."""
+    """The mean of latencies; 0 if there are none."""
     return sum(latencies) / len(latencies) if latencies else 0.0
 
 
 def percentiles_ns(latencies: Latencies, percents: Sequence[float]) -> list[int]:
-    """The smallest latency that so many percent of them do not exceed, for each; there must be some."""
+    """For each percentage, the smallest latency that is not exceeded by that percentage of all; there must be some."""
     ordered = sorted(latencies)
     return [ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)] for percent in percents]
 
@@ -175,7 +179,7 @@ def percentiles_ns(latencies: Latencies, percents: Sequence[float]) -> list[int]
 def run_workload(
     workload: Workload, descriptor: int, file_bytes: int, progress: Progress = _nobody
 ) -> WorkloadResult:
-    """Write once through the file. `progress` is told how many bytes are written. Raises OSError."""
+    """Write once through the file. `progress` is called with the bytes written so far. Raises OSError."""
     size = workload.write_bytes
     count = file_bytes // size
     every = max(1, -(-count // LATENCIES_MAX))
@@ -195,7 +199,7 @@ def run_workload(
         if number % every == 0:
             latencies[number // every] = after - before
         while result.read_count < (number + 1) * reads_due:
-            # Somewhere in what is written: the steps of a multiplicative sequence are as good as chance.
+            # Read at a scattered offset in the written part: a multiplicative sequence is as good as random offsets.
             os.preadv(descriptor, [target], result.read_count * 2_654_435_761 % (number + 1) * size)
             result.read_count += 1
         if after >= report_at:
@@ -211,7 +215,7 @@ def run_workload(
 
 
 def measure_syncs(descriptor: int, file_bytes: int, write_bytes: int, seconds: float) -> Latencies:
-    """Write and `fdatasync`, over and over for some time; at least once. Raises OSError."""
+    """Repeat write and `fdatasync` for some time, at least once. Raises OSError."""
     data = aligned_buffer(write_bytes)
     places = max(1, file_bytes // write_bytes)
     latencies = array("Q")

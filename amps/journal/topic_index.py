@@ -1,8 +1,9 @@
-"""The topic index beside a full journal: how it is made, how it is opened.
+"""The topic index beside a full journal: making and opening it.
 
-`<instance>.<number>.topic.index` says where the entries of each topic are; see `amps._core.journal.search`. It is a
-cache: it can be made again from its journal at any time, and whoever finds none, or a damaged one, reads the journal.
-One that does not name its journal's place in the log belongs to another log and is not used.
+`<instance>.<number>.topic.index` has the offsets of the entries of each topic; see `amps._core.journal.search`. It is a
+cache: it can be made again from its journal at any time. A reader that finds no topic index, or a damaged one, reads
+the journal. A topic index with another file number, start position or size than its journal belongs to another log and
+is not used.
 """
 
 import mmap
@@ -41,7 +42,7 @@ def topic_index_steps(journal: Path) -> Generator[None, None, bytes]:
 
 
 def make_topic_index(journal: Path) -> bytes:
-    """The same at once."""
+    """Make the topic index of a full journal at once. Raises the exceptions of `topic_index_steps`."""
     steps = topic_index_steps(journal)
     while True:
         try:
@@ -53,8 +54,8 @@ def make_topic_index(journal: Path) -> bytes:
 def topic_index_file_steps(disk: Disk, journal: Path, path: Path) -> Iterator[None]:
     """Make the topic index of a full journal and write it to `path`, in steps of a few milliseconds.
 
-    It has its name only when it is whole and on the device, because it is never looked at again before it is used.
-    Raises what `topic_index_steps` does.
+    It gets its name only when it is complete and on the device, because no later check precedes its use. Raises the
+    exceptions of `topic_index_steps`.
     """
     data = memoryview((yield from topic_index_steps(journal)))
     with whole_file(disk, path) as descriptor:
@@ -65,7 +66,7 @@ def topic_index_file_steps(disk: Disk, journal: Path, path: Path) -> Iterator[No
 
 
 def open_topic_index(path: Path) -> TopicIndexReader:
-    """Raises OSError (FileNotFoundError if there is none), IndexDamaged."""
+    """Open and check a topic index. Raises OSError (FileNotFoundError if there is none), IndexDamaged."""
     with path.open("rb") as file:
         if not path.stat().st_size:
             raise IndexDamaged("the file is empty")

@@ -1,13 +1,13 @@
 """Checking journals without a server: every checksum of every file, and that the files belong together.
 
-Reads only. A journal that a running server is writing to may end in a record that is half written just now; check it
-again, or stop the server first. A server may also compress, move or remove files meanwhile: what is gone when its turn
-comes is looked for again, and passed over if it was removed.
+It only reads. A journal to which a running server is writing may end in a record that is half written at the moment;
+check it again, or stop the server first. A server may also compress, move or remove files meanwhile. A file that is no
+longer at its place is searched at the later places, and skipped if it was removed.
 
-Several threads read, each a journal of its own, because one processor takes the checksums of several gigabytes per
-second, and a device with a queue gives more than that. They only say what is in a file. Whether that is as it must be
-is decided here afterwards, in the order of the journals. A thread holds one mapped file, of a compressed one a cache of
-decompressed content.
+Several threads read, each a journal of its own, because one processor computes the checksums of several gigabytes per
+second, and a device with a queue delivers more than that. The threads only report the content of a file. Whether it is
+correct is decided afterwards, in the order of the journals. A thread holds one mapped file, or for a compressed journal
+a cache of decompressed content.
 """
 
 import queue
@@ -28,7 +28,7 @@ Progress = Callable[[int], None]
 
 @dataclass(slots=True)
 class FileReport:
-    """What was found in one journal. `problems` is empty if the file is sound; `note` explains what is no problem."""
+    """The result for one journal. `problems` is empty if the file is sound; `note` is a remark that is no problem."""
 
     path: Path
     records: int = 0
@@ -39,20 +39,20 @@ class FileReport:
 
 @dataclass(slots=True)
 class _Reading:
-    """What is in one file. `failure`: why it could not be read to its end."""
+    """The content of one file. failure: the reason why it could not be read to its end."""
 
     path: Path
     header: JournalHeader | None = None
-    scan: ScanResult | None = None  # of a spare there is none
+    scan: ScanResult | None = None  # None for a spare journal
     failure: str = ""
 
 
 class _Stopped(Exception):
-    """Nobody wants to know any more."""
+    """The caller has stopped the verification."""
 
 
 def bytes_to_verify(directory: Path, archive: Path | None, name: str) -> int:
-    """How much `verify_instance` will report as progress, as far as can be told now: bytes of content."""
+    """The number of bytes of content that `verify_instance` will report as progress, as far as it is known now."""
     total = 0
     for places in find_journals(directory, archive, name).values():
         for place in places:
@@ -72,8 +72,8 @@ def verify_instance(
 ) -> Iterator[FileReport]:
     """Check all journals of one instance, oldest first, `jobs` of them at a time.
 
-    `progress` is told, in the caller's thread, of each part that is done, in bytes. Raises OSError if a directory
-    cannot be listed.
+    `progress` is called in the caller's thread with the size of each finished part in bytes. Raises OSError if a
+    directory cannot be listed.
     """
     found = find_journals(directory, archive, name)
     judge = _Judge(name, read_watermark(watermark_path(directory, name)), _newest_in_use(found))
@@ -108,7 +108,7 @@ def verify_instance(
 
 
 def _newest_in_use(found: dict[int, list[JournalPlace]]) -> int:
-    """Number of the journal that may end before its end; those after it are spares."""
+    """Number of the newest journal in use, which need not have an end-of-file record; later journals are spares."""
     for number in sorted(found, reverse=True):
         try:
             if read_header(found[number][0].path).in_use:
@@ -121,14 +121,14 @@ def _newest_in_use(found: dict[int, list[JournalPlace]]) -> int:
 def _read(
     directory: Path, archive: Path | None, name: str, number: int, progress: Progress
 ) -> list[_Reading]:
-    """Read a journal at all places where it is."""
+    """Read a journal at all places where it exists."""
     readings = []
     for prefix, suffix in reading_places(directory, archive, name):
         reading = _Reading(Path(f"{prefix}{number:010d}{suffix}"))
         try:
             _read_file(reading, progress)
         except FileNotFoundError:
-            continue  # not there, or removed or moved to a later place just now
+            continue  # it is not at this place, or was just removed or moved to a later place
         except LogDamaged as damage:
             remedy = seek_table_remedy(damage)
             reading.failure = damage.problem + (f"; {remedy}" if remedy else "")
@@ -139,7 +139,7 @@ def _read(
 
 
 def _read_file(reading: _Reading, progress: Progress) -> None:
-    """Raises OSError, LogDamaged."""
+    """Read one file into `reading`. Raises OSError, LogDamaged."""
     reading.header = header = read_header(reading.path)
     done = 0
 
@@ -154,7 +154,7 @@ def _read_file(reading: _Reading, progress: Progress) -> None:
 
 
 class _Judge:
-    """Says of one journal after the other what is wrong with it. What it knows of those before is kept here."""
+    """Reports the problems of journals in their order, and keeps the state that the check of the next journal needs."""
 
     def __init__(self, name: str, watermark: int, newest: int) -> None:
         self._name = name
@@ -164,7 +164,7 @@ class _Judge:
         self._expected_start: int | None = None
 
     def reports(self, number: int, readings: list[_Reading]) -> Iterator[FileReport]:
-        """Of a journal at all places where it is."""
+        """The reports on a journal, one for each place where it exists."""
         next_start: int | None = None
         for reading in readings:
             report = FileReport(reading.path)
@@ -177,7 +177,7 @@ class _Judge:
             self._expected_start = next_start
 
     def _judge(self, report: FileReport, number: int, reading: _Reading) -> int | None:
-        """Fill the report; returns the log position at which the next journal must start, None if unknown."""
+        """Fill the report. Returns the log position at which the next journal must start, None if unknown."""
         header, scan = reading.header, reading.scan
         if header is not None and not header.in_use:
             report.note = "spare, not used yet"
@@ -207,7 +207,7 @@ class _Judge:
 
     @staticmethod
     def _judge_end(report: FileReport, scan: ScanResult, durable: int, size: int, newest: bool) -> None:
-        """Of a journal without an end-of-file record. `durable`: file offset up to which messages were promised."""
+        """Judge a journal without an end-of-file record. durable: file offset before which messages are promised."""
         offset = scan.end_offset
         if durable > offset:
             report.problems.append(

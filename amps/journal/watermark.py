@@ -1,7 +1,7 @@
-"""The watermark file: how far the log was durable when it was last written.
+"""The watermark file: the log position up to which the log was durable when the file was last written.
 
-It is written after each sync and before the first acknowledgement that rests on it, and it survives the death of the
-process. A store that a crash of the machine has torn does not match its inverse: then nothing is known.
+It is written after each sync and before the first acknowledgement that depends on the sync, and it survives the death
+of the process. If a crash of the machine tears a store, the position does not match its inverse and counts as unknown.
 """
 
 import mmap
@@ -17,10 +17,10 @@ WATERMARK_MAGIC = b"AMPSODUR"
 
 
 class WatermarkFile:
-    """The watermark file, mapped. It is made whole, so no later store needs a new block.
+    """The watermark file, mapped. It is created with its full size, so no later store needs a new block.
 
-    The flusher stores into `memory` itself, what `write` would (amps/_core/journal/group_commit.pxi), if the disk is
-    the plain one.
+    With the plain disk, the flusher itself stores into `memory` the bytes that `write` would store
+    (amps/_core/journal/group_commit.pxi).
     """
 
     def __init__(self, path: Path, disk: Disk) -> None:
@@ -35,13 +35,13 @@ class WatermarkFile:
             os.close(descriptor)
 
     def write(self, position: int) -> None:
-        """Everything before that log position is durable."""
+        """Store the log position before which everything is durable."""
         inverse = position ^ 0xFFFFFFFFFFFFFFFF
         self._disk.store(self.memory, WATERMARK_FORMAT.pack(WATERMARK_MAGIC, position, inverse))
 
 
 def read_watermark(path: Path) -> int:
-    """Log position that was durable when the file was last written; 0 = nothing known."""
+    """The log position before which everything was durable when the file was last written; 0 = unknown."""
     try:
         data = path.read_bytes()[: WATERMARK_FORMAT.size]
     except FileNotFoundError:
@@ -49,5 +49,5 @@ def read_watermark(path: Path) -> int:
     if len(data) < WATERMARK_FORMAT.size:
         return 0
     magic, position, inverse = WATERMARK_FORMAT.unpack(data)
-    # A store torn by a machine crash does not match its inverse: then nothing is known.
+    # After a store torn by a crash of the machine, the position does not match its inverse and is unknown.
     return int(position) if magic == WATERMARK_MAGIC and position ^ inverse == 0xFFFFFFFFFFFFFFFF else 0

@@ -1,8 +1,8 @@
-"""Points in a log as people write them, turned into what a server reads (transaction_log.md §5).
+"""Converts points in a log as people write them into the forms that a server reads (transaction_log.md §5).
 
 A server reads `0`, `0|1|`, bookmarks of messages, and UTC times of the form YYYYmmddTHHMMSS. People also write `epoch`,
-`now`, `2026-11-24T09:30:00+01:00`, and `-5m` for five minutes ago; programs have a `datetime`. Lists and ranges may
-consist of any of them. What is nothing of this is left as it is: whoever reads it says what is wrong.
+`now`, `2026-11-24T09:30:00+01:00`, and `-5m` for five minutes ago; programs pass a `datetime`. Lists and ranges may
+consist of any of them. A text of another form is left unchanged; its reader reports the error.
 """
 
 import re
@@ -19,10 +19,10 @@ _ISO = re.compile(r"\d{4}-\d\d-\d\d(?:[T ].+)?", re.ASCII)
 
 
 def points_text(written: str | datetime, now: datetime | None = None) -> str:
-    """What a server reads: of a point, a comma list of points, or a range of two of them in brackets.
+    """The form that a server reads, of a point, a comma-separated list of points, or a range of two in brackets.
 
-    A time without a zone is UTC in a text; a `datetime` must have a zone. `now`: from which `-5m` counts, by default
-    the clock of this host. Raises ValueError for a `datetime` without a zone, TypeError for what is neither.
+    A time without a zone is UTC in a text; a `datetime` must have a zone. now: the time from which `-5m` counts, by
+    default the clock of this host. Raises ValueError for a `datetime` without a zone, TypeError for any other type.
     """
     if isinstance(written, datetime):
         if written.tzinfo is None:
@@ -40,7 +40,7 @@ def points_text(written: str | datetime, now: datetime | None = None) -> str:
 
 
 def _range_text(text: str, now: datetime) -> str:
-    """Times have colons too: the one between the points is that which has points on both of its sides."""
+    """Convert a range. Times have colons too, so the separator is the first colon with known points on both sides."""
     for colon in (at for at, character in enumerate(text) if character == ":"):
         begin, begin_known = _list_text(text[:colon], now)
         end, end_known = _list_text(text[colon + 1 :], now)
@@ -50,7 +50,7 @@ def _range_text(text: str, now: datetime) -> str:
 
 
 def _list_text(text: str, now: datetime) -> tuple[str, bool]:
-    """A comma list, and whether each of its points is known."""
+    """(converted comma-separated list, True if each of its points is known)."""
     points = [_point_text(point, now) for point in text.split(",")]
     if None in points:
         return text, False
@@ -58,7 +58,7 @@ def _list_text(text: str, now: datetime) -> tuple[str, bool]:
 
 
 def _point_text(text: str, now: datetime) -> str | None:
-    """None if it is nothing that is known."""
+    """The converted point; None if its form is not known."""
     text = text.strip()
     named = _NAMES.get(text.lower())
     if named is not None:
@@ -79,7 +79,7 @@ def _point_text(text: str, now: datetime) -> str | None:
 
 
 def _wire_time(moment: datetime) -> str:
-    """Whole seconds without a fraction: that is the form every server reads."""
+    """The wire form of a moment. Whole seconds have no fraction, since every server reads that form."""
     moment = moment.astimezone(UTC)
     fraction = f".{moment.microsecond:06d}" if moment.microsecond else ""
     # Not strftime: it writes years below 1000 with fewer than four digits.

@@ -1,21 +1,21 @@
-# Writing a log: where the next record goes, files and their change, topic records, the index of the file in use.
+# Writing a log: the position of the next record, the change of files, topic records, the index of the file in use.
 #
-# The writer lays the log out; it decides nothing about messages (sequencer/sequencer.pxi does) and does no I/O itself.
+# The writer lays out the log. It does not decide about messages (sequencer/sequencer.pxi does) and does no I/O itself.
 #
-# Storage, for the journal and for the transient log alike:
+# The storage, for the journal and for the transient log alike, has these methods:
 #     prepare_file(number, minimum_bytes) -> bytes | None
-#         whether file `number` can be brought into use; None: it can. Else how large the smallest file is that cannot
-#         be had: 0 = none can, `minimum_bytes` = one so large cannot
+#         None if file `number` can be brought into use. Else the size of the smallest file that is not available:
+#         0 = no file is, `minimum_bytes` = no file of that size is
 #     next_file(number, start_position, minimum_bytes, first_txid) -> (size_bytes, index_memory | None)
-#         brings file `number` into use; at least `minimum_bytes` long
+#         bring file `number` into use; it is at least `minimum_bytes` long
 #     write(offset, memoryview)
-#         bytes at an offset of the file in use; returns when readers can see them
+#         write bytes at an offset of the file in use; return when readers can see them
 #     finish_file(number, index: IndexBuilder | None)
-#         no more will be written to that file
+#         note that no more bytes are written to that file
 #
 # Invariant: a topic has a topic record in a file before the first message of the topic there, and a name has a name
 # record before the first record that uses its id. The topic records of a file form a chain that readers follow
-# backwards from the last one, which the index tells; its name records form another.
+# backwards from the last one, whose offset is in the index. The name records form a chain of the same kind.
 
 from cpython.buffer cimport PyBUF_READ
 from cpython.memoryview cimport PyMemoryView_FromMemory
@@ -40,7 +40,7 @@ from amps._core.journal.record cimport (
 
 
 cdef inline uint64_t file_bytes_for(uint64_t content_bytes) noexcept:
-    """How large a file must be at least for records of that size."""
+    """The smallest size of a file for records of `content_bytes`."""
     return content_bytes + FILE_HEADER_BYTES + 2 * RECORD_HEADER_BYTES
 
 
@@ -68,13 +68,14 @@ cdef class LogWriter:
         free(self.places)
 
     def open_first(self, uint64_t number, uint64_t start_position, uint64_t first_txid):
-        """Begin an empty log with that file."""
+        """Begin an empty log with file `number`."""
         self._use_file(number, start_position, 0, first_txid)
 
     def resume(self, uint64_t number, uint64_t start_position, uint64_t size, uint64_t position, IndexBuilder index,
                uint32_t topic_count, name_ids=()):
-        """Go on in a file that recovery has scanned; its storage is already open. It has topic records for
-        `topic_count` topics and name records for `name_ids`.
+        """Continue in a file that recovery has scanned and whose storage is open already.
+
+        The file has topic records for `topic_count` topics and name records for `name_ids`.
         """
         self.number = number
         self.start_position = start_position
@@ -88,7 +89,7 @@ cdef class LogWriter:
         self.has_file = True
 
     def note_topic(self, uint32_t topic, uint32_t topic_id):
-        """The resumed file names that topic (the core's number) by that id."""
+        """Note the topic id that a topic of the core has in the resumed file."""
         self._grow(topic)
         self.places[topic].file_plus_one = self.number + 1
         self.places[topic].topic_id = topic_id
@@ -125,13 +126,13 @@ cdef class LogWriter:
         return 0
 
     cdef bint may_rotate(self, uint64_t minimum_bytes) except -1:
-        """Whether the next file can be had. If not, `lacks_large` tells whether only one so large cannot."""
+        """True if the next file is available. If not, `lacks_large` is True if only a file of that size is missing."""
         lacking = self.storage.prepare_file(self.number + 1, file_bytes_for(minimum_bytes))
         self.lacks_large = bool(lacking)
         return lacking is None
 
     cdef int rotate(self, uint64_t minimum_bytes, uint64_t txid, uint64_t now_ns, uint64_t durable) except -1:
-        """Close the file with an end-of-file record and go on in the next, which `may_rotate` has found to be there."""
+        """End the file with an end-of-file record and bring the next one into use. `may_rotate` must have succeeded."""
         cdef RecordHeader record
         memset(&record, 0, sizeof(record))
         record.length = RECORD_HEADER_BYTES
@@ -148,7 +149,7 @@ cdef class LogWriter:
         return 0
 
     cdef int write(self, const uint8_t* data, uint64_t length) except -1:
-        """Write bytes at the position and move it; `length` is a multiple of 8."""
+        """Write bytes at the position and advance it; `length` is a multiple of 8."""
         self.storage.write(
             self.position - self.start_position, PyMemoryView_FromMemory(<char*>data, <Py_ssize_t>length, PyBUF_READ)
         )
@@ -182,7 +183,7 @@ cdef class LogWriter:
         self.last_topic_offset = self.position - self.start_position
         self.write(<const uint8_t*>record, align8(length))
         if self.index is not None:
-            # After the write: readers follow the chain of topic records from what the index says.
+            # After the write: readers follow the chain of topic records from the offset in the index.
             self.index.add(record, self.last_topic_offset)
         self._grow(topic)
         self.places[topic].file_plus_one = self.number + 1
@@ -217,7 +218,7 @@ cdef class LogWriter:
         self.last_name_offset = self.position - self.start_position
         self.write(<const uint8_t*>record, align8(length))
         if self.index is not None:
-            # After the write: readers follow the chain of name records from what the index says.
+            # After the write: readers follow the chain of name records from the offset in the index.
             self.index.add(record, self.last_name_offset)
         self.name_ids.add(name_id)
         return 0

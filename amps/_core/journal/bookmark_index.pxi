@@ -1,11 +1,11 @@
-# The sparse index of one journal file: how a bookmark, a time or a topic is found without reading the file.
+# The sparse index of one journal file, for finding a bookmark, a time or the topics without reading the file.
 #
-# For each 64 KiB of journal the index holds one block (first record's offset, transaction id, time) and, per
-# publisher with records in that block, one entry with the range of its sequences. Sequences of a publisher only rise in
-# a log, so an exact bookmark lies in the one block whose entry encloses it. Topic records are chained backwards from
-# `last_topic_offset`.
+# For each 64 KiB of journal, the index has one block: offset, transaction id and time of its first record. For each
+# publisher with records in the block, it has an entry with the range of the publisher's sequences. Sequences of a
+# publisher only rise in a log, so a bookmark can only be in the block whose entry encloses it. Topic records form a
+# chain that leads backwards from `last_topic_offset`.
 #
-# The core builds the index of the file in use in shared memory, where transports read it: it fills an entry, then
+# The core builds the index of the file in use in shared memory, where transports read it. It fills an entry, then
 # publishes the counts by release stores. When a file is full, the index is written beside it with a summary per
 # publisher and a checksum. An index is a cache: it can always be rebuilt by scanning its journal.
 
@@ -42,7 +42,7 @@ BLOCK_BYTES = INDEX_BLOCK_BYTES
 
 
 class IndexDamaged(ValueError):
-    """An index file that cannot be used; its journal has to be scanned."""
+    """An index file cannot be used; its journal must be scanned."""
 
 
 cdef class PublisherMap:
@@ -66,7 +66,7 @@ cdef class PublisherMap:
         return NULL
 
     cdef uint64_t* insert(self, uint64_t key) except NULL:
-        """The value's place of a key that is not in the map yet."""
+        """Insert a key that is not in the map yet. Returns the address of its value."""
         cdef MapSlot* old = self.slots
         cdef uint64_t old_capacity = self.capacity
         cdef uint64_t index
@@ -94,7 +94,7 @@ cdef class PublisherMap:
 
 
 def index_bytes(file_size_bytes):
-    """Bytes of memory that the index of a journal file of that size needs while it is built."""
+    """The number of bytes of memory that the index of a journal file of that size needs while it is built."""
     blocks = file_size_bytes // INDEX_BLOCK_BYTES + 2
     return (
         INDEX_HEADER_BYTES
@@ -273,7 +273,7 @@ cdef class IndexBuilder:
 
 
 cdef class IndexReader:
-    """Reads an index, of a closed file or of the file in use (then what it finds grows)."""
+    """Reads an index of a closed file, or of the file in use, whose index grows meanwhile."""
 
     cdef object _memory
     cdef const IndexHeader* header
@@ -282,7 +282,9 @@ cdef class IndexReader:
     cdef readonly bint closed
 
     def __init__(self, memory, bint closed):
-        """`closed`: an index file (checked here); else the shared memory of the file in use. Raises IndexDamaged."""
+        """memory: with `closed` the content of an index file, which is checked here; else the shared memory of the file
+        in use. Raises IndexDamaged.
+        """
         cdef const unsigned char[::1] view = memory
         if view.shape[0] < INDEX_HEADER_BYTES:
             raise IndexDamaged("shorter than its header")
@@ -301,7 +303,7 @@ cdef class IndexReader:
         ):
             raise IndexDamaged("shorter than its contents")
         if closed and crc32c(&view[16], size - 16) != self.header.checksum:
-            # The checksum was taken with its own field zero, and that field lies before byte 16.
+            # The checksum covers the bytes from 16 on; its own field is before them.
             raise IndexDamaged("checksum does not match")
         self.blocks = <const IndexBlock*>(&view[0] + INDEX_HEADER_BYTES)
         self.entries = <const IndexEntry*>(
@@ -346,7 +348,7 @@ cdef class IndexReader:
         return load_acquire(<uint64_t*>&self.header.last_timestamp_ns)
 
     def publishers(self):
-        """Summary of a closed file as a numpy array of SUMMARY_DTYPE, sorted by publisher id."""
+        """The summary of a closed file, as a numpy array of SUMMARY_DTYPE, sorted by publisher id."""
         offset = (
             INDEX_HEADER_BYTES + self.header.block_count * sizeof(IndexBlock)
             + self.header.entry_count * sizeof(IndexEntry)
@@ -354,7 +356,7 @@ cdef class IndexReader:
         return numpy.frombuffer(self._memory, SUMMARY_DTYPE, self.header.publisher_count, offset)
 
     def may_hold(self, uint64_t publisher_id, uint64_t sequence):
-        """False: that message is certainly not in the (closed) file."""
+        """False if the message is certainly not in the file. Always True for the file in use."""
         if not self.closed:
             return True
         publishers = self.publishers()
@@ -367,7 +369,7 @@ cdef class IndexReader:
     def candidate_blocks(self, uint64_t publisher_id, uint64_t sequence):
         """File offsets of the blocks in which the message may be, newest first.
 
-        Mostly at most one block by its entries; blocks with overflow are added.
+        Usually at most one block has a matching entry; all blocks with overflow are added.
         """
         cdef uint64_t block_count = load_acquire(<uint64_t*>&self.header.block_count)
         cdef uint64_t entry_count = load_acquire(<uint64_t*>&self.header.entry_count)
@@ -389,7 +391,7 @@ cdef class IndexReader:
         return found
 
     def block_before(self, uint64_t timestamp_ns):
-        """File offset of the last block that begins before that time (UNIX, in ns); None if none does."""
+        """File offset of the last block that begins before that time (UNIX, in ns); None if there is none."""
         cdef uint64_t low = 0
         cdef uint64_t high = load_acquire(<uint64_t*>&self.header.block_count)
         cdef uint64_t middle
@@ -402,7 +404,7 @@ cdef class IndexReader:
         return self.blocks[low - 1].offset if low else None
 
     def block_range(self, uint64_t offset):
-        """(first, end) file offsets of the block that begins at `offset`; end = 0: to the end of what is written."""
+        """(first, end) file offsets of the block that begins at `offset`; end = 0: it is the last block."""
         cdef uint64_t count = load_acquire(<uint64_t*>&self.header.block_count)
         cdef uint64_t low = 0
         cdef uint64_t high = count

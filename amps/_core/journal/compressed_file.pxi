@@ -1,16 +1,16 @@
-# Compressed files as memory: a mapping of the full size, filled where it is read.
+# Compressed files as memory: a mapping of the full size, whose frames are filled on demand.
 #
-# A compressed journal is a row of independent zstd frames, each of FRAME_BYTES of content but the last, followed by a
-# seek table in a skippable frame (the layout of zstd's seekable format), so that `zstd -d` restores the journal and a
-# reader finds any place without reading what is before it.
+# A compressed journal is a sequence of independent zstd frames, each with FRAME_BYTES of content except the last. A
+# seek table in a skippable frame follows (the layout of zstd's seekable format). So `zstd -d` restores the journal, and
+# a reader finds any offset without reading the frames before it.
 #
-# A `FrameMap` reserves address space of the content's size and decompresses a frame when somebody needs it. Frames of
-# all files share a `FrameCache`, which gives the memory of those that were unused for longest back to the kernel when
-# there are more than it may hold.
+# A `FrameMap` reserves address space of the content's size and decompresses a frame when a reader needs it. The frames
+# of all files share a `FrameCache`. When the frames exceed its limit, it returns the memory of the least recently used
+# frames to the kernel.
 #
-# Invariants: what `need` has confirmed stays in place until the next call of `need`, of any file of the cache; nobody
-# may rely on it longer. A frame's content is checked by zstd (a checksum in each frame), so that damage is found before
-# anybody sees it; it raises LogDamaged with the offset of the frame in the file.
+# Invariants: the bytes that `need` has provided stay in place until the next call of `need` on any file of the cache; a
+# caller must not rely on them longer. zstd checks a frame's content (by a checksum in each frame) before any reader can
+# access it. Damage raises LogDamaged with the offset of the frame in the file.
 
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
@@ -40,7 +40,7 @@ cdef extern from "sys/mman.h" nogil:
 
 cdef enum:
     FRAME_CONTENT_BYTES = 1 << 18
-    # What zstd may make of a frame that cannot be compressed, generously.
+    # A generous bound on the stored size of a frame whose content cannot be compressed.
     FRAME_STORED_BYTES_MAX = FRAME_CONTENT_BYTES + (FRAME_CONTENT_BYTES >> 7) + 1024
     ENTRY_BYTES = 8
     FOOTER_BYTES = 9
@@ -56,9 +56,10 @@ _SKIPPABLE_HEADER = struct.Struct("<II")
 
 
 class LogDamaged(Exception):
-    """A file of the log does not hold what it must.
+    """The content of a file of the log is not valid.
 
-    path: the file; offset: where in it; detail: what is wrong; problem: both, for people.
+    path: the file. offset: the file offset of the damage. detail: its description. problem: offset and description as
+    text for people.
     """
 
     def __init__(self, path, offset, detail, problem=None):
@@ -70,7 +71,7 @@ class LogDamaged(Exception):
 
 
 def seek_table(stored_sizes, content_size):
-    """The skippable frame that ends a compressed file. `stored_sizes`: of its frames, in order."""
+    """The skippable frame that ends a compressed file. stored_sizes: the compressed sizes of its frames, in order."""
     cdef uint64_t count = len(stored_sizes)
     cdef uint64_t last = content_size - (count - 1) * FRAME_CONTENT_BYTES
     entries = bytearray()
@@ -81,9 +82,9 @@ def seek_table(stored_sizes, content_size):
 
 
 cdef class FrameCache:
-    """How many bytes of decompressed frames may be in memory, over all files that share it.
+    """The limit on the bytes of decompressed frames in memory, over all files that share the cache.
 
-    At least one record can always be read, so a record larger than the limit takes what it needs.
+    A record larger than the limit can still be read; its frames then exceed the limit.
     """
 
     def __init__(self, uint64_t limit_bytes=DEFAULT_CACHE_BYTES):
@@ -94,17 +95,17 @@ cdef class FrameCache:
 
     @property
     def resident_bytes(self):
-        """What is in memory now; a file's last frame counts as a whole one."""
+        """The bytes of frames in memory now; the last frame of a file counts as a full frame."""
         return len(self.order) * FRAME_CONTENT_BYTES
 
     def enter(self, FrameMap frames):
-        """A file joins. Returns its serial number."""
+        """Add a file to the cache. Returns its serial number."""
         self.next_serial += 1
         self.maps[self.next_serial] = weakref.ref(frames)
         return self.next_serial
 
     def leave(self, FrameMap frames):
-        """A file's mapping ends: its frames go with it."""
+        """Remove a file and its frames from the cache, since its mapping ends."""
         cdef uint64_t frame
         self.maps.pop(frames.serial, None)
         for frame in range(frames.count):
@@ -112,17 +113,17 @@ cdef class FrameCache:
                 self.order.pop((frames.serial, frame), None)
 
     def used(self, uint64_t serial, uint64_t frame):
-        """A frame is needed now."""
+        """Note that a frame is used now."""
         self.order[serial, frame] = None
         self.order.move_to_end((serial, frame))
 
     def trim(self, uint64_t serial, uint64_t first, uint64_t end):
-        """Give back what was unused for longest, but not the frames from `first` to before `end` of that file."""
+        """Drop the least recently used frames down to the limit, except the frames `first` to `end` - 1 of a file."""
         cdef FrameMap frames
         while self.order and len(self.order) * FRAME_CONTENT_BYTES > self.limit_bytes:
             oldest, frame = next(iter(self.order))
             if oldest == serial and first <= frame < end:
-                return  # everything older is gone; these are needed together
+                return  # all older frames are dropped; the rest is needed together
             del self.order[oldest, frame]
             frames = self.maps[oldest]()
             if frames is not None:
@@ -153,7 +154,7 @@ cdef class FrameMap:
             NULL, self.size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0
         )
         if address == MAP_FAILED:
-            raise LogDamaged(path, 0, f"its seek table tells of {self.size} bytes, more than can be mapped")
+            raise LogDamaged(path, 0, f"its seek table gives a size of {self.size} bytes, more than can be mapped")
         self.data = <uint8_t*>address
         self.serial = self.cache.enter(self)
 
@@ -170,7 +171,7 @@ cdef class FrameMap:
         free(self.offsets)
 
     cdef int read_table(self) except -1:
-        """Find the frames. Everything is checked before it is believed."""
+        """Read and check the seek table. Raises LogDamaged."""
         cdef uint64_t file_size = os.fstat(self.descriptor).st_size
         cdef uint64_t table_size
         cdef uint64_t number
@@ -186,7 +187,7 @@ cdef class FrameMap:
             raise LogDamaged(self.path, file_size - FOOTER_BYTES, "it does not end with a seek table")
         table_size = SKIPPABLE_HEADER_BYTES + <uint64_t>count * ENTRY_BYTES + FOOTER_BYTES
         if count == 0 or table_size > file_size:
-            raise LogDamaged(self.path, file_size - FOOTER_BYTES, f"its seek table tells of {count} frames")
+            raise LogDamaged(self.path, file_size - FOOTER_BYTES, f"its seek table cannot have {count} frames")
         data = os.pread(self.descriptor, table_size - FOOTER_BYTES, file_size - table_size)
         if data[:SKIPPABLE_HEADER_BYTES] != _SKIPPABLE_HEADER.pack(
             SKIPPABLE_MAGIC, table_size - SKIPPABLE_HEADER_BYTES
@@ -205,7 +206,7 @@ cdef class FrameMap:
                 stored == 0 or stored > FRAME_STORED_BYTES_MAX or content == 0 or content > FRAME_CONTENT_BYTES
                 or (content != FRAME_CONTENT_BYTES and number != self.count - 1)
             ):
-                raise LogDamaged(self.path, file_size - table_size, f"its seek table is wrong about frame {number}")
+                raise LogDamaged(self.path, file_size - table_size, f"its seek table is wrong for frame {number}")
             self.offsets[number] = offset
             offset += stored
             self.size += content
@@ -222,7 +223,7 @@ cdef class FrameMap:
         return (<const char*>self.data + offset)[:length]
 
     cdef uint64_t need(self, uint64_t offset, uint64_t length) except? 0:
-        """Have so many bytes of content in the mapping. Returns up to where it holds content without a gap."""
+        """Bring a range of the content into the mapping. Returns the offset at which the next gap begins."""
         cdef uint64_t first = offset // FRAME_CONTENT_BYTES
         cdef uint64_t end = (offset + max(length, 1) + FRAME_CONTENT_BYTES - 1) // FRAME_CONTENT_BYTES
         cdef uint64_t frame
@@ -238,7 +239,7 @@ cdef class FrameMap:
         return min(end * FRAME_CONTENT_BYTES, self.size)
 
     cdef int load(self, uint64_t frame) except -1:
-        """Decompress a frame into its place."""
+        """Decompress a frame into its place in the mapping. Raises LogDamaged."""
         cdef uint64_t begin = self.offsets[frame]
         cdef uint64_t stored = self.offsets[frame + 1] - begin
         cdef uint64_t content = min(<uint64_t>FRAME_CONTENT_BYTES, self.size - frame * FRAME_CONTENT_BYTES)
@@ -246,7 +247,7 @@ cdef class FrameMap:
         cdef const char* source
         data = os.pread(self.descriptor, stored, begin)
         try:
-            # Its own word for the size decides how much memory is taken, so it is looked at first.
+            # The content size in the frame decides how much memory is allocated, so it is checked first.
             if <uint64_t>len(data) != stored or zstandard.frame_content_size(data) != content:
                 raise LogDamaged(self.path, begin, f"compressed frame {frame} does not hold {content} bytes")
             plain = self.decompress(data)
@@ -256,16 +257,16 @@ cdef class FrameMap:
             raise LogDamaged(self.path, begin, f"compressed frame {frame} does not hold {content} bytes")
         source = plain
         with nogil:
-            # All pages at once: met one by one they take longer than decompressing. It may fail.
+            # All pages at once: faulting them one by one takes longer than decompressing. A failure does no harm.
             madvise(self.data + frame * FRAME_CONTENT_BYTES, content, MADV_POPULATE_WRITE)
             memcpy(self.data + frame * FRAME_CONTENT_BYTES, source, content)
         self.present[frame] = 1
         return 0
 
     cdef int drop(self, uint64_t frame) except -1:
-        """Give a frame's memory back."""
+        """Return a frame's memory to the kernel."""
         cdef uint64_t begin = frame * FRAME_CONTENT_BYTES
-        # The last frame may be short, and what lies behind the mapping belongs to somebody else.
+        # The last frame may be short, and the memory behind the mapping belongs to other data.
         cdef uint64_t length = min(<uint64_t>FRAME_CONTENT_BYTES, self.size - begin)
         self.present[frame] = 0
         with nogil:

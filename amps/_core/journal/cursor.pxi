@@ -1,19 +1,19 @@
-# Reading a log: a directory of its files, and cursors that go through their records.
+# Reading a log: the directory of its files, and cursors that move through their records.
 #
-# A log is a row of numbered files (journal/file.pxi). A log position counts bytes over all of them: a file's header
-# says at which position it starts, a record's position is that plus its offset. The last record of a full file is an
-# end-of-file record; the log then goes on in the file with the next number. The same cursor reads the journal and the
-# transient log.
+# A log is a sequence of numbered files (journal/file.pxi). A log position counts bytes over all of them. The header of
+# a file has the position at which the file starts; a record's position is that position plus its offset. The last
+# record of a full file is an end-of-file record. The log then continues in the file with the next number. The same
+# cursor class reads the journal and the transient log.
 #
-# Invariants: a cursor never reads at or beyond the limit it is given (a watermark), because bytes there may be half
-# written. With `verify` a record is handed out only after its checksum was found right; damage raises LogDamaged
-# naming file and offset and is never skipped.
+# Invariants: a cursor never reads at or beyond the limit (a watermark) that the caller passes, because bytes there may
+# be half written. With `verify`, a record is returned only after its checksum was verified. Damage raises LogDamaged
+# with file and offset and is never skipped.
 #
-# A page of a mapped file that is not in memory stops whoever looks at it, and one that cannot be read kills the
-# process. So there are three kinds of cursors. One that is given a window (`allow`) never looks at anything outside
-# it: it stops before a record that is not in there as a whole, and says how much of it is needed. One that fetches
-# (`fetch`) sees to it itself, and waits. Any other one reads what has just been written, and is taken to be in
-# memory.
+# A thread that accesses a missing page of a mapped file is blocked, and a page that cannot be read kills the process.
+# So there are three modes of a cursor. With a window (`allow`), the cursor accesses nothing outside the window. It
+# stops before a record that is not in the window as a whole, and `needed` returns the number of bytes needed. With
+# `fetch`, the cursor brings the records into memory itself, and waits. Otherwise it reads recently written records,
+# which are assumed to be in memory.
 
 cimport cython
 
@@ -40,7 +40,7 @@ from amps._core.journal.record cimport (
 )
 
 cdef enum:
-    CHECK_BYTES = 4 << 20          # of a long record that are checked in one go: about half a millisecond
+    CHECK_BYTES = 4 << 20          # bytes of a long record checked in one call: about half a millisecond
 
 cdef uint64_t ALL = <uint64_t>-1
 
@@ -48,12 +48,13 @@ cdef uint64_t ALL = <uint64_t>-1
 class LogDirectory:
     """The files of one log by number, mapped when needed and shared by all cursors of the process.
 
-    prefix, suffix: a file's path is prefix + ten digits + suffix. resolver(topic, message_type) makes what
-    cursors hand out for a topic id. more_places: further pairs of prefix and suffix. Files move only from earlier
-    places to later ones, and are there before they are gone from where they were; so looking at the places in their
-    order finds a file that moves meanwhile. cache: for the content of compressed files. guard: keeps files from
-    being removed while they are read; guard.enter(number) is called before a file is opened and raises LogRemoved if
-    it is too late for that, guard.release(number) says which is the lowest still in use, None if none is.
+    prefix, suffix: a file's path is prefix + ten digits + suffix. resolver(topic, message_type): makes the object that
+    cursors return for a topic id. more_places: further pairs of prefix and suffix. Files move only from earlier places
+    to later ones, and are in the new place before they leave the old one. So a search of the places in their order
+    finds a file that moves meanwhile. cache: for the content of compressed files. guard: prevents the removal of files
+    that are being read. guard.enter(number) is called before a file is opened and raises LogRemoved if the file is
+    removed or about to be. guard.check(number) does the same without entering. guard.release(number) reports the lowest
+    file still in use, None if there is none.
     """
 
     def __init__(self, prefix, suffix, resolver, more_places=(), cache=None, guard=None):
@@ -65,12 +66,12 @@ class LogDirectory:
         self._starts = {}
 
     def path(self, number):
-        """Where the file with that number lies as long as it has not been moved."""
+        """The path of the file with that number as long as it has not been moved."""
         prefix, suffix = self._places[0]
         return f"{prefix}{number:010d}{suffix}"
 
     def file(self, number):
-        """The mapped file. Raises LogRemoved, LogMissing, LogDamaged."""
+        """The mapped file with that number. Raises LogRemoved, LogMissing, LogDamaged."""
         found = self._files.get(number)
         if found is None:
             if self._guard is not None:
@@ -94,16 +95,16 @@ class LogDirectory:
         raise LogMissing(self.path(number), 0, "the file is not there; put it back")
 
     def release_unused(self):
-        """Tell the guard which files are in use now. What holds a file is a cursor, or a view of its content.
+        """Report the lowest number of the files in use to the guard, and return it; None if no file is in use.
 
-        Returns the lowest number of them, None if there is none.
+        A file is in use while a cursor or a view of its content refers to it.
         """
         lowest = min(self._files.keys(), default=None)
         self._guard.release(lowest)
         return lowest
 
     def unmap_pages(self, begin, end):
-        """Keep no pages mapped between two log positions, of any file that is open."""
+        """Unmap the pages of all open files between two log positions."""
         for file in list(self._files.values()):
             file.unmap_pages(begin, end)
 
@@ -136,7 +137,7 @@ class LogDirectory:
 cdef class LogCursor:
 
     def __init__(self, directory, uint64_t number, uint64_t position, bint verify):
-        """Start at a log position inside file `number`. The file's topics before it must be learnt by the caller."""
+        """Start at a log position inside file `number`. The caller must have learnt the file's topics before it."""
         self.directory = directory
         self.verify = verify
         self.allowed = ALL
@@ -147,7 +148,7 @@ cdef class LogCursor:
         self.position = max(position, self.position)
 
     cdef int use_file(self, uint64_t number) except -1:
-        """Go to the beginning of a file."""
+        """Move to the first record of a file."""
         self.file = self.directory.file(number)
         self.position = self.file.start_position + FILE_HEADER_BYTES
         if self.allowed != ALL:
@@ -160,8 +161,9 @@ cdef class LogCursor:
         self.ready = 0 if self.file.frames is not None or end < RECORD_HEADER_BYTES else end - RECORD_HEADER_BYTES
 
     def allow(self, uint64_t end):
-        """From now on look at the file at the cursor up to that file offset only, which others have brought into
-        memory, and at the next file not at all; if it is compressed, that makes no difference.
+        """Restrict the cursor to its file up to the file offset `end`; the caller has brought that part into memory.
+
+        The next file is not accessed at all. The restriction does not apply to a compressed file.
         """
         self.allowed = min(end, self.file.size)
         self.fetches = False
@@ -169,29 +171,32 @@ cdef class LogCursor:
         self.set_ready()
 
     def fetch(self):
-        """From now on wait for the disk where need be, and raise LogUnreadable for what cannot be read."""
+        """From now on read missing pages from the disk and wait; raise LogUnreadable for pages that cannot be read."""
         self.allowed = 0
         self.fetches = True
         self.set_ready()
 
     @property
     def waits(self):
-        """Whether it has stopped because the record at it is not allowed as a whole, or is checked in parts."""
+        """True if the cursor stopped because its record is not allowed as a whole, or is being checked in parts."""
         return self.wanted_at == self.position
 
     @property
     def needed(self):
-        """How many bytes from its position on it needs to go on, as far as that is known."""
+        """The number of bytes, from its position on, that the cursor needs to continue, as far as that is known."""
         return self.wanted if self.wanted_at == self.position else <uint64_t>RECORD_HEADER_BYTES
 
     cdef const RecordHeader* stop_for(self, uint64_t length) noexcept:
-        """Go no further, for so many bytes of the record at the cursor."""
+        """Stop at the current record, of which `length` bytes are needed. Returns NULL."""
         self.wanted = length
         self.wanted_at = self.position
         return NULL
 
     cdef bint is_checked(self, const RecordHeader* record) except -1:
-        """Check the record at the cursor, or a part of a long one. False: there is more of it. Raises LogDamaged."""
+        """Check the record at the cursor, or the next part of a long one. Returns False if parts are left.
+
+        Raises LogDamaged.
+        """
         cdef uint64_t part
         cdef bint at_once = record.length <= CHECK_BYTES or self.allowed == ALL or self.file.frames is not None
         if not record_parts_fit(record) or (at_once and not record_sound(record)):
@@ -216,16 +221,17 @@ cdef class LogCursor:
         return True
 
     def directory_of(self):
-        """The LogDirectory it reads."""
+        """The LogDirectory that the cursor reads."""
         return self.directory
 
     def place(self):
-        """(file number, log position): where another cursor would have to start."""
+        """(file number, log position), the arguments for another cursor that starts here."""
         return self.file.number, self.position
 
     cdef const RecordHeader* next(self, uint64_t limit) except? NULL:
-        """The record at the cursor, or NULL at the limit or where the cursor `waits`. Topic and end-of-file records are
-        dealt with here.
+        """The record at the cursor, or NULL at the limit or where the cursor `waits`.
+
+        Topic, name and end-of-file records are processed here and not returned.
         """
         cdef const RecordHeader* record
         cdef uint64_t offset
@@ -272,7 +278,7 @@ cdef class LogCursor:
         return NULL
 
     def step(self, uint64_t limit):
-        """The next record as a Record, moving past it; None at the limit. For tools and tests."""
+        """Return the next record as a Record and move past it; None at the limit. For tools and tests."""
         cdef const RecordHeader* record
         begin_reading(self)
         record = self.next(limit)
@@ -283,7 +289,7 @@ cdef class LogCursor:
         return result
 
     def skip_to(self, uint64_t position):
-        """Move to a log position, learning the topics on the way. Returns the last bookmark passed, or None."""
+        """Move to a log position and learn the topics on the way. Returns the last bookmark passed, or None."""
         cdef const RecordHeader* record
         cdef uint64_t publisher = 0
         cdef uint64_t sequence = 0
@@ -298,7 +304,7 @@ cdef class LogCursor:
             skip_record(self, record)
 
     def find(self, uint64_t publisher_id, uint64_t sequence, uint64_t limit):
-        """Move to just after the record with that bookmark. Its position; None if there is none before the limit."""
+        """Move behind the record with that bookmark. Returns its position; None if there is none before the limit."""
         cdef const RecordHeader* record
         begin_reading(self)
         while True:
@@ -310,8 +316,9 @@ cdef class LogCursor:
                 return record.position
 
     def skip_before(self, uint64_t time_us, uint64_t limit):
-        """Move to the first record of that time (UNIX, in microseconds) or a later one, at most to the limit. Whether
-        there were others before it.
+        """Move to the first record at or after that time (UNIX, in microseconds), at most to the limit.
+
+        Returns True if records were skipped.
         """
         cdef const RecordHeader* record
         cdef bint moved = False
@@ -324,7 +331,7 @@ cdef class LogCursor:
             moved = True
 
     def last_record(self, uint64_t limit):
-        """Position of the last record before the limit; None if there is none. The cursor moves to the limit."""
+        """Move to the limit. Returns the position of the last record before it; None if there is none."""
         cdef const RecordHeader* record
         found = None
         begin_reading(self)

@@ -1,18 +1,17 @@
-# One file of a log: its header, its content in memory, and what its records' topic ids mean.
+# One file of a log: its header, its content in memory, and the topics of the topic ids in its records.
 #
-# A file begins with a header page that says which number it has and at which log position it starts. The journal (on
-# disk) and the transient log (in shared memory, for topics that are not recorded) have the same format.
+# A file begins with a header page, with its number and the log position at which it starts. The journal (on disk) and
+# the transient log (in shared memory, for topics that are not recorded) have the same format.
 #
-# A file is mapped as a whole. One of the journal may be compressed (journal/compressed_file.pxi): then only parts of
-# it are in memory, and whatever reads it says first which part it needs (`need`). It is read in the same way
-# otherwise.
+# A file is mapped as a whole. A journal may be compressed (journal/compressed_file.pxi). Then only parts of it are in
+# memory, and a reader must call `need` for a part before it accesses it. Otherwise it is read in the same way.
 #
-# A page of a mapped file that is not in memory stops whoever looks at it, and one that cannot be read kills the
-# process. So whoever is not sure asks for that part, too, and waits for the disk without holding up others; what
-# cannot be read raises LogUnreadable.
+# A thread that accesses a missing page of a mapped file is blocked, and a page that cannot be read kills the process.
+# So a reader of pages that may be missing calls `need` as well, which waits for the disk without blocking other
+# threads. Pages that cannot be read raise LogUnreadable.
 #
-# Invariants: the mapping lives as long as the file's object, which every view of the content keeps. Nothing is said of
-# a record here but where its topic is concerned: whoever reads records checks them.
+# Invariants: the mapping exists as long as the file's object, to which every view of the content refers. Only topic and
+# name records of the chains are checked here; the reader of other records checks them.
 
 from cpython.buffer cimport PyBuffer_FillInfo
 from libc.errno cimport errno
@@ -52,12 +51,12 @@ cdef extern from "residency.h" nogil:
     int read_pages(const uint8_t* address, uint64_t length, int descriptor, uint64_t offset, uint64_t* failed_at)
 
 cdef uint64_t PAGE_BYTES = mmap.PAGESIZE
-cdef uint64_t FAULT_AROUND_BYTES = 65536   # what the kernel maps together, by default, if it is in the page cache
+cdef uint64_t FAULT_AROUND_BYTES = 65536   # bytes of cached pages that the kernel maps at one fault, by default
 cdef enum:
     LARGE_BYTES = 1 << 20
-    FETCH_BYTES = 4 << 20          # what is read from the disk in one go by who waits for it
+    FETCH_BYTES = 4 << 20          # bytes that a waiting reader reads from the disk at once
     VERSION_OFFSET = 8             # in the file header
-    VERSIONS_MAX = 1 << 16         # no program writes a higher one: then it is damage
+    VERSIONS_MAX = 1 << 16         # no release writes a version from here on: such a number is damage
 
 FILE_HEADER_SIZE = FILE_HEADER_BYTES
 RECORD_HEADER_SIZE = RECORD_HEADER_BYTES
@@ -67,7 +66,7 @@ MAGIC = b"AMPSOJNL"
 
 
 class LogOfOtherVersion(LogDamaged):
-    """A journal that another release wrote, in a format that this one cannot read. It may well be whole."""
+    """A journal was written by another release, in a format that this release cannot read. It may well be intact."""
 
     def __init__(self, path, version):
         age = "a newer" if version > FORMAT_VERSION else "an older"
@@ -79,22 +78,26 @@ class LogOfOtherVersion(LogDamaged):
 
 
 class LogMissing(LogDamaged):
-    """A file of the log is not where it should be, and was not removed on purpose; or it cannot be opened."""
+    """A file of the log is missing, though it was not removed on purpose, or it cannot be opened."""
 
 
 class LogUnreadable(LogDamaged):
-    """A part of a file cannot be read: the device fails, or the file was cut off. What was asked for before `offset` is
-    in memory.
+    """A part of a file cannot be read: the device fails, or the file was truncated.
+
+    The requested bytes before `offset` are in memory.
     """
 
 
 class LogRemoved(LookupError):
-    """That file of the log was removed on purpose, or is about to be: the log begins later now."""
+    """A file of the log was removed on purpose, or is about to be: the log begins later now."""
 
 
 def build_file_header(file_number, file_size, start_position, first_txid, created_ns, instance_name_hash,
                       instance_name, in_use):
-    """The 4096 bytes a file begins with; `start_position` and `first_txid` count once it is in use."""
+    """The 4096 bytes at the beginning of a file. `start_position` and `first_txid` are valid once it is in use.
+
+    Raises ValueError for an instance name that is too long.
+    """
     cdef bytes name = instance_name.encode()
     cdef bytearray page = bytearray(FILE_HEADER_BYTES)
     cdef FileHeader* header = <FileHeader*><char*>page
@@ -120,7 +123,7 @@ def read_file_header(page, path):
     """Check and read a file header. Raises LogDamaged.
 
     Returns (file number, file size, start position, first txid, instance name, in use); None for a page of zeros
-    (a spare whose preallocation was cut off).
+    (a spare journal whose preallocation was interrupted).
     """
     cdef const unsigned char[::1] view = page
     if view.shape[0] < FILE_HEADER_BYTES:
@@ -143,14 +146,16 @@ def read_file_header(page, path):
 
 
 def checksum(data):
-    """CRC32C of some bytes: the sum that all files of the log use."""
+    """CRC32C of some bytes, the checksum that all files of the log use."""
     cdef const unsigned char[::1] view = data
     return crc32c(&view[0], <size_t>view.shape[0]) if view.shape[0] else 0
 
 
 cdef class MappedRange:
-    """A part of a mapped file that somebody reads. When they have done, the pages of a large one leave the process's
-    resident memory; they stay in the page cache.
+    """A part of a mapped file, exported as a buffer.
+
+    When the buffer of a large part is released, its pages leave the process's resident memory. They stay in the page
+    cache.
     """
 
     cdef LogFile file              # keeps the mapping
@@ -192,7 +197,7 @@ cdef class LogFile:
     def __init__(self, path, number=None, FrameCache cache=None):
         """Open a file that is in use or full, compressed or not. Raises OSError, LogDamaged.
 
-        number: what its header must say, if known. cache: where decompressed content is kept; else it is its own.
+        number: the expected number in its header, or None. cache: for decompressed content; None: a cache of its own.
         """
         cdef uint64_t size
         cdef void* address
@@ -231,21 +236,22 @@ cdef class LogFile:
 
     @property
     def compressed(self):
-        """Whether it is stored compressed; `size` is that of the content all the same."""
+        """True if the file is stored compressed. `size` is the size of the content in either case."""
         return self.frames is not None
 
     def expect_jumps(self):
-        """It will be read here and there: a page that is missing is read without what lies around it.
+        """Expect random access: a missing page is read without the pages around it.
 
-        Devices may be set to bring megabytes for each. Who reads on asks for that (journal/read_ahead.pxi).
+        A device may be configured to read megabytes ahead for each page. A sequential reader requests its pages itself
+        (journal/read_ahead.pxi).
         """
         if self.frames is None:
             madvise(<void*>self.data, self.size, MADV_RANDOM)
 
     def unmap_pages(self, uint64_t begin, uint64_t end):
-        """Keep no pages mapped between two log positions; they stay in the page cache, and come back when looked at.
+        """Unmap the pages between two log positions. They stay in the page cache and are mapped again when accessed.
 
-        Pages somewhat before `begin` go as well: looking at one behind it has mapped its neighbours again.
+        Pages shortly before `begin` are unmapped as well, since an access behind it has mapped its neighbours again.
         """
         cdef uint64_t first, last
         if self.frames is None and end > self.start_position:
@@ -256,14 +262,16 @@ cdef class LogFile:
                 madvise(<void*>(self.data + first), last - first, MADV_DONTNEED)
 
     cpdef int need(self, uint64_t offset, uint64_t length) except -1:
-        """Have a part of the file in memory, until a part of any compressed file is needed; waits for the disk, while
-        others run. Raises LogDamaged, LogUnreadable.
+        """Bring a part of the file into memory. Waits for the disk, while other threads run.
+
+        The part of a compressed file stays until the next call for any compressed file of its cache. Raises LogDamaged,
+        LogUnreadable.
         """
         cdef uint64_t first = offset // PAGE_BYTES * PAGE_BYTES
         cdef uint64_t failed_at = 0
         cdef int problem
         if offset > self.size or length > self.size - offset:
-            raise LogDamaged(self.path, offset, "a record leaves the file")
+            raise LogDamaged(self.path, offset, "a record reaches beyond the end of the file")
         if self.frames is not None:
             self.frames.need(offset, length)
             return 0
@@ -271,26 +279,26 @@ cdef class LogFile:
             return 0
         with nogil:
             problem = read_pages(self.data + first, offset + length - first, self.descriptor, first, &failed_at)
-        # What lies behind the end of the file in its last page is there, and not what it should be.
+        # The bytes behind the end of a truncated file in its last page are readable, but they are not its content.
         self.check_readable(offset, length, failed_at if problem == READ_ENDED else self.readable_bytes())
         if problem > 0:
             raise LogUnreadable(self.path, failed_at, f"it cannot be read ({os.strerror(problem)})")
         return 0
 
     cdef int check_readable(self, uint64_t offset, uint64_t length, uint64_t readable) except -1:
-        """Raises LogUnreadable if there is less of the file than is needed."""
+        """Raise LogUnreadable if the file was truncated before the end of the requested part."""
         if readable < self.size and length > readable - min(offset, readable):
             raise LogUnreadable(self.path, readable, f"the file ends here, its header says {self.size} bytes")
         return 0
 
     cpdef uint64_t readable_bytes(self) except? 0:
-        """How much there is of the file now: less than `size` if somebody has cut it off."""
+        """The current size of the file in bytes; less than `size` if the file was truncated."""
         if self.frames is not None:
             return self.size
         return min(self.size, file_bytes(self.descriptor, self.size))
 
     cdef const RecordHeader* record_at(self, uint64_t offset) except NULL:
-        """The record at a file offset, in memory as a whole if its length can be true."""
+        """The record at a file offset. The whole record is in memory, unless its length exceeds the file."""
         cdef const RecordHeader* record
         self.need(offset, RECORD_HEADER_BYTES)
         record = <const RecordHeader*>(self.data + offset)
@@ -299,7 +307,10 @@ cdef class LogFile:
         return record
 
     cdef uint64_t ready_at(self, uint64_t offset) except? 0:
-        """Have the record at that offset in memory. Returns up to where the content is there without a gap."""
+        """Bring the record at a file offset into memory.
+
+        Returns the file offset up to which content is in memory without a gap. Raises LogDamaged, LogUnreadable.
+        """
         cdef const RecordHeader* record
         cdef uint64_t end
         if self.frames is None:
@@ -322,7 +333,7 @@ cdef class LogFile:
         return (<const char*>self.data + offset)[:length]
 
     cdef int learn_topic(self, const RecordHeader* record, object resolver) except -1:
-        """Note what a topic record says; a second time it is ignored."""
+        """Resolve the topic of a topic record and note it under its topic id, unless that id is known already."""
         cdef uint32_t topic_id = record.topic_id
         while <uint32_t>len(self.topics) <= topic_id:
             self.topics.append(None)
@@ -332,16 +343,16 @@ cdef class LogFile:
         return 0
 
     def memory_view(self, uint64_t offset, uint64_t length):
-        """A read-only view of the content; it stays valid while the view lives."""
+        """A read-only view of a part of the content; the memory stays valid while the view exists."""
         if self.frames is not None:
             return memoryview(self.read(offset, length))
         return memoryview(MappedRange(self, offset, length))
 
     def learn_topics_before(self, uint64_t last_topic_offset, resolver, uint64_t count_max, uint64_t lowest=0):
-        """Follow the chain of topic records backwards, so that reading may begin in mid-file.
+        """Follow the chain of topic records backwards, so that reading may begin in the middle of the file.
 
-        Returns the file offset to go on from after `count_max` of them, or where one lies before the file offset
-        `lowest`; 0: that was the first one of the file.
+        The call ends after `count_max` topic records, or before a topic record with an offset below `lowest`. Returns
+        the offset of the topic record to continue with; 0: the chain was followed to its end.
         """
         cdef uint64_t offset = last_topic_offset
         cdef const RecordHeader* record
@@ -353,9 +364,9 @@ cdef class LogFile:
         return offset
 
     def names_before(self, uint64_t last_name_offset):
-        """{name id: text as bytes} of the name records from that file offset back to the first one of the file.
+        """{name id: text as bytes} of the name records from a file offset back to the first one of the file.
 
-        last_name_offset: of a name record, 0 = none. Raises LogDamaged.
+        last_name_offset: the offset of a name record; 0 = none. Raises LogDamaged.
         """
         cdef uint64_t offset = last_name_offset
         cdef const RecordHeader* record
@@ -368,7 +379,7 @@ cdef class LogFile:
         return found
 
     cdef const RecordHeader* chained(self, uint64_t offset, uint16_t kind) except NULL:
-        """The topic or name record to which a chain leads. Raises LogDamaged; a chain only leads backwards."""
+        """The checked topic or name record at an offset of a chain. A chain only leads backwards. Raises LogDamaged."""
         cdef const RecordHeader* record = self.record_at(offset)
         if (
             record.kind != kind or not record_parts_fit(record) or record.length > self.size - offset
@@ -382,7 +393,7 @@ cdef class LogFile:
 
 
 cdef tuple topic_of_record(const RecordHeader* record):
-    """(message type, topic) of a topic record."""
+    """(message type, topic) of a topic record. Raises ValueError."""
     cdef const uint8_t* payload = record_payload(record)
     cdef uint32_t type_length = (<const uint32_t*>(payload + 16))[0]
     cdef uint32_t topic_length = (<const uint32_t*>(payload + 20))[0]
@@ -395,7 +406,7 @@ cdef tuple topic_of_record(const RecordHeader* record):
 
 
 cdef tuple name_of_record(const RecordHeader* record):
-    """(class, name id, text as bytes) of a name record that fits."""
+    """(class, name id, text as bytes) of a name record for which `name_record_fits` is true."""
     cdef const uint8_t* payload = record_payload(record)
     return (
         (<const uint32_t*>(payload + 16))[0],

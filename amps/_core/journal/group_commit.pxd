@@ -20,12 +20,12 @@ cdef class PageRelease:
     cdef JournalInMemory[FILES_MAX] journals   # a ring, oldest first
     # The core's thread writes, the flusher reads.
     cdef uint64_t used                 # journals ever added
-    cdef uint64_t needed_from          # of queues
-    cdef uint64_t asked_at             # where the log ended when that was told, and
-    cdef uint64_t asked_ns             # when it was
+    cdef uint64_t needed_from          # log position from which queues need messages
+    cdef uint64_t asked_at             # end of the log at the last call of `keep_from`
+    cdef uint64_t asked_ns             # time of that call
     # The flusher writes.
-    cdef uint64_t finished             # journals of which nothing is left to be given back
-    cdef uint64_t given_back           # log position
+    cdef uint64_t finished             # journals of which no pages are left to release
+    cdef uint64_t given_back           # log position up to which pages were released
 
     cdef void advance(self, uint64_t durable) noexcept nogil
     cdef bint is_too_much(self, uint64_t used) noexcept nogil

@@ -1,18 +1,19 @@
-# The flusher's loop: when a sync of the journal is due, the sync, and what it allows to be said.
+# The flusher's loop: it decides when a sync of the journal is due, syncs, and publishes the durable watermark.
 #
-# Group commit: a sync covers whatever has been written since the one before. What it is for, and when it is due, is
-# told in amps/server/core/flusher.py, which owns the only `GroupCommit` of a core and the thread that runs it.
+# Group commit: a sync covers all bytes written since the previous sync. amps/server/core/flusher.py describes its
+# purpose and when it is due; that module owns the only `GroupCommit` of a core and the thread that runs it.
 #
-# The thread needs no interpreter. If it did, the core's thread would have to hand over the interpreter twice for each
-# sync and wait until it has it back; on busy processors that is until the flusher has been given one, milliseconds
-# later, in which nothing is taken and nothing delivered. So all is C here but for what is rare (a second file, a
-# failure) and for disks that are not the plain one (`sync`, `promise`), as tests have them.
+# The thread runs without the interpreter lock (GIL). Otherwise the core's thread would have to release the lock twice
+# for each sync and wait to get it back. On busy processors that takes milliseconds, because the flusher must first get
+# a processor, and meanwhile the core neither accepts nor delivers messages. So only rare work needs the lock: closing a
+# file that is complete, and disks other than the plain one (`sync`, `promise`), as tests use them.
 #
 # Invariants
-# - The promise (the watermark file) is on record before the durable watermark is raised, and that before anyone is
-#   woken.
-# - `synced` only rises, and only to what was written, in files known here, before the sync began.
-# - Nobody waits for the interpreter while holding `lock`: who holds the interpreter may wait for `lock`.
+# - The watermark file is written before the durable watermark is raised, and the watermark is raised before any process
+#   is woken.
+# - `synced` only rises, and only to a position that was written, in files known here, before the sync began.
+# - No thread waits for the interpreter lock while it holds `lock`, because the holder of the interpreter lock may wait
+#   for `lock`.
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.errno cimport EINTR, EIO, errno
@@ -53,7 +54,7 @@ cdef extern from "<pthread.h>" nogil:
 
 cdef enum:
     SECOND_NS = 1_000_000_000
-    # Whoever writes wakes the thread; the limit only guards against a lost wake-up.
+    # Each writer wakes the flusher thread; the limit only guards against a lost wake-up.
     IDLE_NS = 50_000_000
     BUCKETS = 64
     DISTRIBUTION_WORDS = BUCKETS + 2
@@ -65,7 +66,7 @@ cdef uint64_t MARK_MAGIC = 0x5255444F53504D41   # b"AMPSODUR"
 
 
 def note_write(words, uint64_t latency_us, uint64_t size_bytes):
-    """Count one write in its statistics (amps/server/write_statistics.py has their layout)."""
+    """Count one write in the write statistics (amps/server/write_statistics.py documents their layout)."""
     cdef Py_buffer view
     PyObject_GetBuffer(words, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
     try:
@@ -82,7 +83,7 @@ cdef void note_into(uint64_t* words, uint64_t latency_us, uint64_t size_bytes) n
 
 
 cdef void note_value(uint64_t* words, uint64_t value) noexcept nogil:
-    """Counts by bit length, the minimum + 1 (0: no value yet), the maximum."""
+    """Count a value in a distribution: counts by bit length, the minimum + 1 (0: no value yet), the maximum."""
     cdef int bucket = 0
     cdef uint64_t rest = value
     while rest:
@@ -97,7 +98,7 @@ cdef void note_value(uint64_t* words, uint64_t value) noexcept nogil:
 
 
 cdef class _Memory:
-    """A writable buffer that stays where it is."""
+    """A writable buffer, held so that its address stays valid."""
 
     cdef Py_buffer view
     cdef bint held
@@ -121,9 +122,9 @@ cdef class GroupCommit:
     cdef object sync
     cdef object promise
     cdef object close
-    cdef PageRelease pages           # None: pages stay in memory as long as the system keeps them
-    cdef _Memory mark                # of the watermark file; None: `promise` writes it
-    cdef _Memory activity            # the thread's two words; None: nobody wants to know
+    cdef PageRelease pages           # None: no pages are released
+    cdef _Memory mark                # the mapped watermark file; None: `promise` writes it
+    cdef _Memory activity            # the two words of `run`; None: not reported
     cdef _Memory statistics
     cdef int core_wake_up
     cdef int transports
@@ -131,15 +132,15 @@ cdef class GroupCommit:
     cdef uint64_t interval_ns
     cdef uint64_t batch_bytes
     # The core's thread writes, the flusher reads.
-    cdef uint64_t target            # the journal is written up to there
-    cdef uint64_t wanted            # somebody waits for durability up to there
+    cdef uint64_t target            # log position up to which the journal is written
+    cdef uint64_t wanted            # log position up to which a client waits for durability
     cdef uint64_t dirty_since_ns
     cdef uint64_t stopping
     cdef uint64_t urgent            # threads that wait for a sync
     # The flusher writes.
     cdef uint64_t synced
-    cdef uint64_t idle              # it waits and must be woken
-    # Both, under the lock: files that are not known to be durable, oldest first; the last one is in use.
+    cdef uint64_t idle              # 1: it waits and must be woken
+    # Both write, under the lock: the files that may not be durable yet, oldest first; the last one is in use.
     cdef int* files
     cdef size_t file_count
     cdef size_t file_room
@@ -161,11 +162,13 @@ cdef class GroupCommit:
         self, ControlPage control not None, int core_wake_up, wake_ups, statistics, uint64_t interval_ns,
         uint64_t batch_bytes, close, sync, promise, mark, PageRelease pages
     ):
-        """core_wake_up, wake_ups: the descriptors that wake core and transports. statistics: the words of the write
-        statistics. interval_ns: FlushInterval. batch_bytes: so much unsynced is synced at once. close(descriptor): a
-        file is complete and durable. sync(descriptor), promise(position): instead of fdatasync and of writing the
-        watermark file, whose mapping is `mark`; None: neither is called, and no interpreter needed. pages: None, or
-        what gives back pages that are durable.
+        """Initialize the group commit of a core.
+
+        core_wake_up, wake_ups: the descriptors that wake core and transports. statistics: the words of the write
+        statistics. interval_ns: FlushInterval. batch_bytes: number of unsynced bytes from which a sync is due at once.
+        close(descriptor): called for a file that is complete and durable. sync(descriptor), promise(position): called
+        instead of fdatasync and instead of writing the watermark file. With None for both, `mark` is the mapped
+        watermark file and the thread does not need the interpreter lock. pages: releases durable pages, or None.
         """
         if len(wake_ups) > TRANSPORTS_MAX:
             raise ValueError("too many transports")
@@ -188,13 +191,13 @@ cdef class GroupCommit:
     # --- the core's thread ------------------------------------------------------------------------------------------
 
     def begin(self, uint64_t durable):
-        """Everything before that log position is on the device."""
+        """Begin with everything before the log position `durable` on the device, and publish that position."""
         store_release(&self.target, durable)
         store_release(&self.synced, durable)
         self._publish(durable)
 
     def use_file(self, int descriptor):
-        """What is written from now on goes to that file; earlier ones are synced once more, then closed."""
+        """Add the file that takes the following writes. Earlier files are synced once more, then closed."""
         cdef size_t room
         cdef int* files = self.files
         pthread_mutex_lock(&self.lock)
@@ -212,7 +215,7 @@ cdef class GroupCommit:
             raise MemoryError
 
     def written(self, uint64_t position, uint64_t wanted):
-        """The journal is written up to `position`; somebody waits for durability up to `wanted`."""
+        """Note that the journal is written up to `position`, and that clients wait for durability up to `wanted`."""
         cdef uint64_t synced = load_acquire(&self.synced)
         cdef bint changed
         if load_relaxed(&self.target) <= synced:
@@ -223,35 +226,35 @@ cdef class GroupCommit:
         store_relaxed(&self.wanted, wanted)
         store_release(&self.target, position)
         full_fence()
-        # If a sync has come back meanwhile, the thread may have found nothing more to do.
+        # If a sync has returned meanwhile, the thread may have found nothing to sync and gone idle.
         if changed or load_relaxed(&self.synced) != synced:
             self._wake_if_idle()
 
     def demand(self, uint64_t wanted):
-        """Somebody waits for durability up to that log position."""
+        """Note that a client waits for durability up to the log position `wanted`."""
         if wanted > load_relaxed(&self.wanted):
             store_relaxed(&self.wanted, wanted)
             self._wake_if_idle()
 
     def extend(self, uint64_t position):
-        """The journal is written up to there at least."""
+        """Note that the journal is written at least up to `position`. The flusher is not woken."""
         if position > load_relaxed(&self.target):
             store_release(&self.target, position)
 
     def wait_until_synced(self, uint64_t position):
-        """Have everything synced that is written; return when that is done up to `position`, or a sync has failed."""
+        """Request a sync of everything written. Return when `position` is synced, or a sync has failed."""
         with nogil:
             pthread_mutex_lock(&self.lock)
             store_relaxed(&self.urgent, load_relaxed(&self.urgent) + 1)
             pthread_cond_broadcast(&self.changed)
             while load_acquire(&self.synced) < position and self._failed() == 0:
-                # A failure wakes nobody.
+                # A failure does not signal `changed`, so the wait has a limit.
                 self._wait(IDLE_NS)
             store_relaxed(&self.urgent, load_relaxed(&self.urgent) - 1)
             pthread_mutex_unlock(&self.lock)
 
     def stop(self):
-        """Let `run` sync everything and return."""
+        """Make `run` sync everything and return."""
         pthread_mutex_lock(&self.lock)
         store_relaxed(&self.stopping, 1)
         pthread_cond_broadcast(&self.changed)
@@ -259,13 +262,14 @@ cdef class GroupCommit:
 
     @property
     def synced_to(self):
-        """Everything before that log position is on the device."""
+        """The log position before which everything is on the device."""
         return load_acquire(&self.synced)
 
     cdef int _wake_if_idle(self) noexcept:
         full_fence()
         if load_relaxed(&self.idle):
-            # With the interpreter: whoever gets it from us may keep it for milliseconds, the lock is kept for none.
+            # The interpreter lock is kept: a thread that got it could hold it for milliseconds, and `lock` is never
+            # held for long.
             pthread_mutex_lock(&self.lock)
             pthread_cond_broadcast(&self.changed)
             pthread_mutex_unlock(&self.lock)
@@ -274,9 +278,11 @@ cdef class GroupCommit:
     # --- the flusher's thread ---------------------------------------------------------------------------------------
 
     def run(self, activity):
-        """Sync what is due until everything is synced after `stop`, or a sync has failed. activity: two words that say
-        since when the disk has a call of this thread, and when one came back (amps/server/health.py); None: nobody
-        wants to know, or `sync` tells it.
+        """Sync whenever a sync is due, until everything is synced after `stop`, or a sync has failed.
+
+        activity: two words for amps/server/health.py. The first is the time at which the current call of the disk
+        began, 0 = none; the second is the time at which the last call returned. None: activity is not reported, or
+        `sync` reports it.
         """
         cdef uint64_t began_ns, rest_ns, end_ns, now_ns
         self.activity = None if activity is None else _Memory(activity, ACTIVITY_BYTES)
@@ -291,7 +297,7 @@ cdef class GroupCommit:
                         break
                     self._wait(rest_ns)
                     if self.pages is not None:
-                        # Not with the lock: the core's thread must never wait for this.
+                        # Without the lock: the core's thread must never wait for this.
                         pthread_mutex_unlock(&self.lock)
                         self.pages.advance(load_relaxed(&self.synced))
                         pthread_mutex_lock(&self.lock)
@@ -311,11 +317,11 @@ cdef class GroupCommit:
                 pthread_mutex_unlock(&self.lock)
 
     def step(self):
-        """Sync what was written since the last step. False: there was nothing to do, or the sync failed."""
+        """Sync the bytes written since the last step. Return False if there were none, or if the sync failed."""
         return self._step() != 0
 
     cdef uint64_t _rest_ns(self) noexcept nogil:
-        """How long the next sync may wait; 0 = it is due."""
+        """The time in ns until the next sync is due; 0 = now."""
         cdef uint64_t target = load_acquire(&self.target)
         cdef uint64_t synced = load_relaxed(&self.synced)
         cdef uint64_t due_ns, now_ns
@@ -332,7 +338,7 @@ cdef class GroupCommit:
         return due_ns - now_ns if due_ns > now_ns else 0
 
     cdef int _step(self) except -1 nogil:
-        """1: synced; 0: there was nothing to do, or the sync failed."""
+        """Return 1 after a sync, 0 if there was nothing to sync or the sync failed."""
         cdef uint64_t target, began_ns
         cdef size_t count, place
         cdef int descriptor
@@ -340,7 +346,7 @@ cdef class GroupCommit:
         if self._failed():
             return 0
         pthread_mutex_lock(&self.lock)
-        # No file comes into use meanwhile, so all that is written up to there is in these.
+        # No file comes into use while the lock is held, so these files hold all bytes before `target`.
         count = self.file_count
         target = load_acquire(&self.target)
         pthread_mutex_unlock(&self.lock)
@@ -361,7 +367,7 @@ cdef class GroupCommit:
             (monotonic_ns() - began_ns) // 1000,
             target - load_relaxed(&self.synced),
         )
-        # The file in use stays; those before it are complete and durable.
+        # The file in use stays; the files before it are complete and durable.
         while count > 1:
             count -= 1
             pthread_mutex_lock(&self.lock)
@@ -380,7 +386,7 @@ cdef class GroupCommit:
         return 1
 
     cdef int _sync(self, int descriptor) except -1 nogil:
-        """0, or the errno of the failure."""
+        """Sync a file. Return 0, or the errno of the failure."""
         cdef uint64_t* words = NULL
         cdef int error = 0
         if self.sync is not None:
@@ -398,7 +404,7 @@ cdef class GroupCommit:
         return error
 
     cdef int _publish(self, uint64_t position) except -1 nogil:
-        """Put the promise on record, then make it, then wake who waits for it."""
+        """Write the watermark file, then raise the durable watermark, then wake the sleeping transports."""
         cdef uint64_t[3] mark
         cdef int index
         if self.promise is not None:
@@ -415,14 +421,15 @@ cdef class GroupCommit:
                 send_wake_up(self.wake_ups[index])
         return 0
 
-    # These take the interpreter, by their declaration: a function with a `with gil` in it would take it in any case.
+    # These functions take the interpreter lock by their declaration. A function with a `with gil` block inside would
+    # take it on every call.
 
     cdef int _close(self, int descriptor) except -1 with gil:
         self.close(descriptor)
         return 0
 
     cdef int _sync_elsewhere(self, int descriptor) except -1 with gil:
-        """0, or the errno of the failure."""
+        """Call `sync`. Return 0, or the errno of the failure."""
         try:
             self.sync(descriptor)
         except OSError as failure:
@@ -437,7 +444,7 @@ cdef class GroupCommit:
         return load_acquire(&self.control.data.flush.failed)
 
     cdef void _wait(self, uint64_t limit_ns) noexcept nogil:
-        """With the lock held: give it away until something changes, for so long at most."""
+        """Wait for `changed`, at most `limit_ns`. The caller holds the lock; the wait releases and retakes it."""
         cdef timespec until
         cdef uint64_t end_ns = monotonic_ns() + limit_ns
         until.tv_sec = end_ns // SECOND_NS
@@ -446,6 +453,6 @@ cdef class GroupCommit:
 
 
 cdef void send_wake_up(int wake_up) noexcept nogil:
-    """One that is full has been sent already."""
+    """Send a wake-up. An error is ignored: a full descriptor already carries a wake-up."""
     cdef uint64_t one = 1
     write(wake_up, &one, sizeof(one))

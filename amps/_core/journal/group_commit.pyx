@@ -1,4 +1,4 @@
-"""Group commit: syncing what was written, saying what is durable, giving pages back."""
+"""Group commit: syncs the journal, publishes the durable watermark, and releases pages."""
 
 include "../shm/layout.pxi"
 include "page_release.pxi"

@@ -1,5 +1,5 @@
-# The index of one journal file: in shared memory while its journal is written, then beside it. See
-# journal/bookmark_index.pxi.
+# The index of one journal file. It is in shared memory while the journal is written, then in a file beside the journal.
+# See journal/bookmark_index.pxi.
 
 from libc.stdint cimport uint32_t, uint64_t
 
@@ -7,19 +7,19 @@ from libc.stdint cimport uint32_t, uint64_t
 cdef enum:
     INDEX_VERSION = 2
     INDEX_BLOCK_BYTES = 65536          # journal bytes per block of the index
-    INDEX_ENTRIES_PER_BLOCK_MAX = 32   # publishers listed per block; with more the block says overflow
+    INDEX_ENTRIES_PER_BLOCK_MAX = 32   # publishers listed per block; with more, `overflow` is set
     INDEX_HEADER_BYTES = 136
 
 
 cdef packed struct IndexHeader:
     char magic[8]                  # "AMPSOIDX"
     uint32_t version               # 2
-    uint32_t checksum              # of everything after the header, and 0 while the file is being written
+    uint32_t checksum              # CRC32C of bytes 16 to the end; 0 while the journal is being written
     uint64_t file_number           # of the journal
     uint64_t start_position
     uint64_t block_capacity
     uint64_t entry_capacity
-    uint64_t block_count           # published last: readers look only below it
+    uint64_t block_count           # published last: readers use only the blocks below it
     uint64_t entry_count
     uint64_t last_topic_offset     # file offset of the newest topic record, 0 = none; they are chained backwards
     uint64_t end_offset            # file offset up to which records are indexed
@@ -36,7 +36,7 @@ cdef packed struct IndexBlock:
     uint64_t txid                  # of that record
     uint64_t timestamp_ns          # of that record
     uint32_t first_entry           # number of its first publisher entry
-    uint32_t overflow              # 1: more publishers than entries, read the block itself
+    uint32_t overflow              # 1: more publishers than entries, the block itself must be read
 
 
 cdef packed struct IndexEntry:
@@ -49,6 +49,6 @@ cdef packed struct IndexEntry:
 
 cdef packed struct PublisherSummary:
     uint64_t publisher_id
-    uint64_t first_sequence        # 0: it began anew in this file, the sequences are not in order
+    uint64_t first_sequence        # 0: its sequences began anew in this file, so they are not in order
     uint64_t last_sequence
     uint64_t last_timestamp_ns

@@ -1,25 +1,27 @@
-# Giving pages of the journal back to the system when nobody is about to read them.
+# Releases pages of the journal from the page cache when no process is about to read them.
 #
-# What is written to a journal stays in the page cache until the system needs the memory, whether anybody will read it
-# or not: a log that takes 400 MB in a second has gone through all memory within a minute. From then on every page
-# that is written to has to be taken from somebody else first; and on a virtual machine whose free memory goes back to
-# its host, it has to be had from there, which costs more than ten times what writing it does. So, unless `O_DIRECT`
-# is disabled (direct I/O, which it asks for, would leave nothing there either), pages go when
+# Written pages of a journal stay in the page cache until the system needs the memory. A log that grows by 400 MB per
+# second fills all memory within a minute. From then on the system must evict another page for every page written. On a
+# virtual machine that returns free memory to its host, the page must come from the host, which costs more than ten
+# times as much as writing it. So, unless `O_DIRECT` is disabled (direct I/O would not leave pages in the cache either),
+# pages are released when all of these hold:
 #
-# - they are durable, and lie KEEP_BYTES behind what is: who comes back after a moment finds them in memory;
-# - no transport is about to read them: each says up to where it has done with its tailers and replays, and has unmapped
-#   what lies before (`pages_done` on the control page), since a page that somebody has mapped stays;
-# - no queue holds messages there that it has not delivered yet (`needed_from`, told by the core).
+# - They are durable, and lie KEEP_BYTES before the durable watermark. A client that comes back after a moment finds its
+#   messages in memory.
+# - No transport is about to read them. Each transport publishes the log position up to which its tailers and replays
+#   have read, and has unmapped the pages before it (`pages_done` on the control page). A mapped page would stay.
+# - No queue holds undelivered messages in them (`needed_from`, set by the core).
 #
-# Every page is given back once. Who reads an older part brings it back, and the system decides how long it stays. A
-# journal is held open until all of it was given back; but none that was compressed or removed, whose room on the disk
-# somebody wants back, and of those that are waited for, no more than HELD_BYTES_MAX, and fewer than FILES_MAX.
+# Every page is released once. A reader of an older part brings its pages back, and the system decides how long they
+# stay. A journal is held open until all its pages were released, with two exceptions. A journal that was compressed or
+# removed is closed, so that its disk space becomes free. The journals held open have at most HELD_BYTES_MAX bytes, and
+# there are fewer than FILES_MAX.
 #
-# Nothing depends on any of this: a page that stays does no harm, and one that goes can be read again. So what cannot be
-# done, for want of a descriptor, is left undone without a word.
+# Nothing depends on the release: a page that stays does no harm, and a released page can be read again. So a release
+# that fails, for lack of a descriptor, is skipped without an error.
 #
-# The core's thread says which journals there are and what queues need, the flusher's thread does the work after a sync
-# and while it has nothing to do, without the interpreter (journal/group_commit.pxi).
+# The core's thread passes the journals and the needs of queues. The flusher's thread does the work after a sync and
+# while it is idle, without the interpreter lock (journal/group_commit.pxi).
 
 from libc.stdint cimport uint64_t
 from posix.fcntl cimport F_DUPFD_CLOEXEC, POSIX_FADV_DONTNEED, fcntl, posix_fadvise
@@ -28,12 +30,13 @@ from posix.unistd cimport close
 from amps._core.shm.platform cimport load_acquire, load_relaxed, store_release
 
 cdef enum:
-    ALIGNMENT_BYTES = 65536        # whole pages, however large they are
+    ALIGNMENT_BYTES = 65536        # a multiple of every page size
     KEEP_BYTES = 64 << 20
-    STEP_BYTES = 4 << 20           # less is not worth a call
-    STEP_BYTES_MAX = 16 << 20      # a millisecond, in which nothing is synced
-    OVERLAP_BYTES = 2 << 20        # pages may lie in memory as pieces of up to that size, which go as a whole
-    # Written or passed before thousands of queues are asked again, which takes a while.
+    STEP_BYTES = 4 << 20           # a smaller range is not worth a call
+    STEP_BYTES_MAX = 16 << 20      # takes about a millisecond, in which nothing is synced
+    OVERLAP_BYTES = 2 << 20        # pages may lie in memory in units of up to that size, which are released as a whole
+    # Bytes written, or time passed, before the core checks the needs of all queues again. With thousands of queues the
+    # check takes a while.
     ASK_BYTES = 16 << 20
     ASK_NS = 1_000_000_000
 
@@ -48,7 +51,7 @@ cdef extern from *:
     """
     bint has_no_name(int descriptor) noexcept nogil
 
-cdef uint64_t HELD_BYTES_MAX = 2 << 30  # of journals that are held open for their pages
+cdef uint64_t HELD_BYTES_MAX = 2 << 30  # bytes of journals held open for their pages
 cdef uint64_t NEVER = <uint64_t>-1
 
 PAGES_KEPT_BYTES = KEEP_BYTES
@@ -65,7 +68,7 @@ cdef class PageRelease:
             self.finished += 1
 
     def __init__(self, ControlPage control not None, int transports):
-        """transports: how many there may be."""
+        """transports: the largest number of transports."""
         self.control = control
         self.transports = transports
         self.needed_from = 0
@@ -74,11 +77,11 @@ cdef class PageRelease:
         self.given_back = 0
 
     def begin(self, uint64_t position):
-        """The log ends there; nothing before is given back."""
+        """Begin at the end of the log; no pages before `position` are released."""
         self.given_back = position
 
     def use_file(self, int descriptor, uint64_t start_position):
-        """What is written from that log position on is in this file."""
+        """Add a file that holds the log from `start_position` on. It is ignored without a free entry or descriptor."""
         cdef JournalInMemory* journal = &self.journals[self.used % FILES_MAX]
         cdef int own
         if self.used - load_acquire(&self.finished) == FILES_MAX:
@@ -91,12 +94,13 @@ cdef class PageRelease:
         store_release(&self.used, self.used + 1)
 
     def wants_to_know(self, uint64_t position, uint64_t now_ns):
-        """Whether enough was written, up to `position`, or enough time has passed for `keep_from` to be told again."""
+        """True if `keep_from` is due again, since enough was written, up to `position`, or enough time has passed."""
         return position >= self.asked_at + ASK_BYTES or now_ns >= self.asked_ns + ASK_NS
 
     def keep_from(self, uint64_t position, uint64_t now_ns, needed_from):
-        """The log ends at `position`, and queues hold what they have not delivered from `needed_from` on; None: they
-        hold nothing. now_ns: of the monotonic clock.
+        """Set the log position from which queues hold undelivered messages; `needed_from` is None if they hold none.
+
+        position: the end of the log. now_ns: time of the monotonic clock.
         """
         self.asked_at = position
         self.asked_ns = now_ns
@@ -104,13 +108,13 @@ cdef class PageRelease:
 
     @property
     def given_back_until(self):
-        """Log position up to which pages were given back, or were there before this began."""
+        """Log position up to which pages were released, or which was the end of the log at `begin`."""
         return load_acquire(&self.given_back)
 
     # --- the flusher's thread ---------------------------------------------------------------------------------------
 
     cdef void advance(self, uint64_t durable) noexcept nogil:
-        """Everything before that log position is on the device: give back what can go, or a piece of it."""
+        """Release the next pages, at most STEP_BYTES_MAX, as far as they may go. durable: the durable watermark."""
         cdef uint64_t end = self.bound(durable)
         cdef uint64_t begin = self.given_back
         cdef uint64_t start, journal_end, first
@@ -142,7 +146,7 @@ cdef class PageRelease:
         store_release(&self.given_back, end)
 
     cdef bint is_too_much(self, uint64_t used) noexcept nogil:
-        """Whether the oldest journal is not to be held open any longer."""
+        """True if the oldest journal must not be held open any longer."""
         cdef JournalInMemory* oldest = &self.journals[self.finished % FILES_MAX]
         if used - self.finished == FILES_MAX:
             return True
@@ -151,12 +155,12 @@ cdef class PageRelease:
         return has_no_name(oldest.descriptor)
 
     cdef void finish_journal(self) noexcept nogil:
-        """Nothing more of the oldest one is given back."""
+        """Close the oldest journal; no more of its pages are released."""
         close(self.journals[self.finished % FILES_MAX].descriptor)
         store_release(&self.finished, self.finished + 1)
 
     cdef uint64_t bound(self, uint64_t durable) noexcept nogil:
-        """Log position up to which nobody is about to read."""
+        """Log position up to which no process is about to read."""
         cdef uint64_t end = load_acquire(&self.needed_from)
         cdef int index
         if durable < KEEP_BYTES:

@@ -1,13 +1,14 @@
-# Reading a log before somebody looks at it: which pages of a mapped file are missing, and getting them.
+# Reading a log ahead of its reader: finding the missing pages of a mapped file, and bringing them into memory.
 #
-# Whoever looks at a page that is not in memory stands still until the disk has brought it, and an event loop with all
-# its clients stands still with them. So a reader asks first, without reading anything, and lets another thread wait.
-# What that cannot read raises LogUnreadable there: nobody has looked at it.
+# A thread that accesses a page that is not in memory is blocked until the disk has delivered it. If it runs an event
+# loop, all clients of that loop wait too. So a reader first queries which pages are missing, without reading them, and
+# another thread reads them. A page that cannot be read raises LogUnreadable in that thread, before the reader accesses
+# it.
 #
-# Who steps through a file by its topic index looks at parts of it here and there: only those are asked for, and what
-# lies between them is not read.
+# A reader that steps through a file by its topic index accesses scattered parts of it. Only these parts are checked,
+# and the bytes between them are not read.
 #
-# Of compressed files nothing is missing here: their content is made on demand.
+# Compressed files never have missing pages here: their content is decompressed on demand.
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
@@ -23,21 +24,23 @@ cdef extern from "residency.h" nogil:
     void begin_reading_pages(const uint8_t* address, uint64_t length)
 
 cdef enum:
-    PARTS_BYTES_MAX = 4 << 20      # of a batch whose records are longer than expected, in one go
+    PARTS_BYTES_MAX = 4 << 20      # bytes of a batch that one exact check covers
 
 cdef uint64_t PAGE_BYTES = mmap.PAGESIZE
 WINDOW_BYTES_MAX = RESIDENCY_PAGES_MAX * mmap.PAGESIZE
 
 
 def resident_bytes(LogCursor cursor, uint64_t limit, uint64_t window_bytes):
-    """Of the log from a cursor on, within its file, up to a limit and `window_bytes` (at most WINDOW_BYTES_MAX): how
-    much is in memory before the first page that is not, and how much there is.
+    """(bytes in memory before the first missing page, all bytes) of a range of the log that begins at a cursor.
+
+    The range ends at the end of the cursor's file, at the log position `limit`, or after `window_bytes` (at most
+    WINDOW_BYTES_MAX), whichever comes first.
     """
     return resident_range(cursor.file, cursor.position - cursor.file.start_position, limit, window_bytes)
 
 
 def resident_range(LogFile file, uint64_t offset, uint64_t limit, uint64_t window_bytes):
-    """The same from a file offset on."""
+    """The same as `resident_bytes`, for a range that begins at a file offset."""
     cdef uint64_t end = file.size
     cdef uint64_t first = offset // PAGE_BYTES * PAGE_BYTES
     cdef uint64_t found
@@ -55,11 +58,12 @@ def resident_range(LogFile file, uint64_t offset, uint64_t limit, uint64_t windo
 
 
 def missing_parts(LogFile file, TopicSteps steps, uint64_t limit, uint64_t readable):
-    """Of the records that are stepped to next, up to a limit: [(offset, length)] of what is not in memory.
+    """[(offset, length)] of the missing parts of the records in the current batch, up to a limit.
 
-    Their lengths stand in themselves. So what is asked for first goes by the average; when that is in memory, or was
-    asked for, the rest of those that are longer is, of so many of them as make sense in one go; after that these are
-    taken to be there. readable: file offset behind which nothing is looked at, or asked for.
+    The length of a record is in its header, which may be missing too. So the first check uses the average length of an
+    entry. When those parts are in memory, or were returned by the first call, a second check uses the real lengths,
+    for at most PARTS_BYTES_MAX of records. The records that it covers then count as being in memory. readable: file
+    offset behind which nothing is accessed or returned.
     """
     if file.frames is not None or (steps.looks == 2 and steps.batch_at < steps.batch_there):
         return []
@@ -73,18 +77,18 @@ def missing_parts(LogFile file, TopicSteps steps, uint64_t limit, uint64_t reada
 
 
 def look_again(TopicSteps steps):
-    """What was asked for could not be read: ask for what is left of the batch once more."""
+    """Check the rest of the batch once more, after a part could not be read."""
     steps.looks = 0
     steps.batch_there = steps.batch_count
 
 
 cdef list parts_of_batch(LogFile file, TopicSteps steps, uint64_t limit, uint64_t readable, bint exact):
-    """Missing pages of the batch, by the lengths of its records, or by what they may be."""
+    """Missing parts of the batch, by the lengths of its records (`exact`) or by their expected length."""
     cdef list parts = []
     cdef uint64_t limit_offset = limit - file.start_position if limit > file.start_position else 0
     cdef uint64_t expected = steps.entry_bytes()
     cdef uint64_t bytes_left = PARTS_BYTES_MAX
-    cdef uint64_t first = 0            # pages that belong together
+    cdef uint64_t first = 0            # `first` to `end`: a run of pages to check together
     cdef uint64_t end = 0
     cdef uint64_t offset
     cdef uint64_t length
@@ -113,7 +117,7 @@ cdef list parts_of_batch(LogFile file, TopicSteps steps, uint64_t limit, uint64_
 
 
 cdef int add_missing(list parts, LogFile file, uint64_t first, uint64_t end) except -1:
-    """Note what of some pages is not in memory: all from the first one on that is not."""
+    """Append the missing part of a run of pages: everything from its first missing page on."""
     cdef uint64_t pages
     cdef uint64_t resident
     while first < end:
@@ -128,8 +132,9 @@ cdef int add_missing(list parts, LogFile file, uint64_t first, uint64_t end) exc
 
 
 def read_parts(LogFile file, parts):
-    """Bring such parts into memory, and nothing between them; to be called as `read` is. What comes before one that
-    cannot be read is there then.
+    """Bring parts into memory, and nothing between them. Call it under the conditions of `read`.
+
+    Raises LogUnreadable for the first part that cannot be read; the parts before it are in memory then.
     """
     cdef const uint8_t* address
     cdef uint64_t length
@@ -143,9 +148,9 @@ def read_parts(LogFile file, parts):
 
 
 def read(LogFile file, uint64_t offset, uint64_t length):
-    """Bring a part of a file into memory; to be called in a thread that may wait, and only others run meanwhile.
+    """Bring a part of a file into memory. Call it in a thread that may block; other threads run meanwhile.
 
-    Raises LogUnreadable.
+    Raises LogUnreadable. Of a compressed file, or beyond the end of the file, nothing is read.
     """
     if file.frames is None and offset <= file.size and length <= file.size - offset:
         file.need(offset, length)

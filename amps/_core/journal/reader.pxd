@@ -19,11 +19,11 @@ cdef class FrameMap:
     cdef object __weakref__
     cdef readonly object path
     cdef readonly uint64_t size            # bytes of the content
-    cdef uint8_t* data                     # the mapping: content where `present` says so
-    cdef uint8_t* present                  # by frame: whether its content is in the mapping
-    cdef uint64_t* offsets                 # by frame: where it begins in the file; one more for the end of the last
+    cdef uint8_t* data                     # the mapping; valid where `present` is 1
+    cdef uint8_t* present                  # by frame: 1 if its content is in the mapping
+    cdef uint64_t* offsets                 # by frame: its file offset; one more for the end of the last frame
     cdef uint64_t count                    # frames
-    cdef uint64_t serial                   # its number in the cache
+    cdef uint64_t serial                   # number of this file in the cache
     cdef int descriptor
     cdef object decompress
     cdef FrameCache cache
@@ -36,7 +36,7 @@ cdef class FrameMap:
 
 cdef class FrameCache:
     cdef readonly uint64_t limit_bytes
-    cdef object order                      # OrderedDict: (serial, frame) -> None, longest unused first
+    cdef object order                      # OrderedDict: (serial, frame) -> None, least recently used first
     cdef dict maps                         # serial -> weak reference to the FrameMap
     cdef uint64_t next_serial
 
@@ -45,18 +45,18 @@ cdef class FrameCache:
 
 
 cdef class LogFile:
-    """One mapped file of a log, with the meaning of the topic ids that its records use."""
+    """One mapped file of a log, with the topics for the topic ids that its records use."""
 
     cdef object __weakref__
     cdef readonly object path
-    cdef int descriptor            # of a file that is not compressed
-    cdef readonly FrameMap frames  # of a compressed file, else None
+    cdef int descriptor            # -1 for a compressed file
+    cdef readonly FrameMap frames  # None unless the file is compressed
     cdef const uint8_t* data
     cdef readonly uint64_t number
     cdef readonly uint64_t size
     cdef readonly uint64_t start_position
     cdef readonly object instance_name
-    cdef list topics               # by topic id: what the resolver made of the topic record, or None
+    cdef list topics               # by topic id: the resolver's result for the topic record, or None
 
     cdef int learn_topic(self, const RecordHeader* record, object resolver) except -1
     cpdef int need(self, uint64_t offset, uint64_t length) except -1
@@ -71,7 +71,7 @@ cdef inline object topic_of(LogFile file, uint32_t topic_id):
     return file.topics[topic_id] if topic_id < <uint32_t>PyList_GET_SIZE(file.topics) else None
 
 
-# Whether the parts of a topic record's payload add up to its length.
+# True if the parts of a topic record's payload add up to its length.
 cdef inline bint topic_record_fits(const RecordHeader* record) noexcept nogil:
     cdef const uint8_t* payload = record_payload(record)
     return record.payload_length >= TOPIC_PREFIX_BYTES and record.payload_length == (
@@ -82,7 +82,7 @@ cdef inline bint topic_record_fits(const RecordHeader* record) noexcept nogil:
 cdef tuple topic_of_record(const RecordHeader* record)
 
 
-# Whether the text of a name record fills its payload.
+# True if the text of a name record fills the rest of its payload and is at most NAME_BYTES_MAX bytes long.
 cdef inline bint name_record_fits(const RecordHeader* record) noexcept nogil:
     return (
         record.payload_length >= NAME_PREFIX_BYTES
@@ -99,23 +99,23 @@ cdef tuple name_of_record(const RecordHeader* record)
 
 @cython.final
 cdef class LogCursor:
-    """A place in a log, moving forward record by record."""
+    """A position in a log that moves forward record by record."""
 
     cdef object directory          # LogDirectory
     cdef readonly LogFile file
     cdef readonly uint64_t position
     cdef readonly bint verify      # check every record's checksum
-    # File offset: records that end there or before, and one header behind it, are in memory. Of a compressed file
-    # only until somebody else reads one: see begin_reading.
+    # File offset: records that end there or before, and one header behind it, are in memory. In a compressed file this
+    # holds only until another cursor reads: see begin_reading.
     cdef uint64_t ready
-    cdef uint64_t allowed          # file offset up to which it may look at the file, if that is not compressed
-    cdef bint fetches              # beyond that it waits for the disk itself
-    cdef uint64_t wanted           # of the record at `wanted_at`: how many bytes it may not look at yet, or has not
+    cdef uint64_t allowed          # file offset up to which it may access a file that is not compressed
+    cdef bint fetches              # beyond `allowed` it reads from the disk and waits
+    cdef uint64_t wanted           # bytes of the record at `wanted_at` that must be accessible or checked to continue
     cdef uint64_t wanted_at        # log position at which it stopped for them
-    # A long record is checked in parts: of the one at this log position, so many bytes were, and this is their sum.
-    cdef uint64_t checked_at
-    cdef uint64_t checked_bytes
-    cdef uint32_t checked_sum
+    # A long record is checked in parts.
+    cdef uint64_t checked_at       # log position of the record that is being checked
+    cdef uint64_t checked_bytes    # bytes of it that were passed so far
+    cdef uint32_t checked_sum      # their CRC32C
 
     cdef const RecordHeader* next(self, uint64_t limit) except? NULL
     cdef int use_file(self, uint64_t number) except -1
@@ -124,14 +124,14 @@ cdef class LogCursor:
     cdef bint is_checked(self, const RecordHeader* record) except -1
 
 
-# Before a run of `next_record`: other cursors may have read since the last one, and memory of compressed files may
-# have been given back for them.
+# Call it before a run of `next_record`. Other cursors may have read since the last run, and the frame cache may have
+# released frames of a compressed file for them.
 cdef inline void begin_reading(LogCursor cursor) noexcept:
     if cursor.file.frames is not None:
         cursor.ready = 0
 
 
-# The record at a cursor, or NULL at the limit. Most of them are found without a call.
+# The record at a cursor, or NULL at the limit. Most records are found without a call of `next`.
 cdef inline const RecordHeader* next_record(LogCursor cursor, uint64_t limit) except? NULL:
     cdef const RecordHeader* record
     cdef LogFile file = cursor.file
@@ -147,6 +147,6 @@ cdef inline const RecordHeader* next_record(LogCursor cursor, uint64_t limit) ex
     return cursor.next(limit)
 
 
-# Move past the record that was found.
+# Move past the record that `next_record` returned.
 cdef inline void skip_record(LogCursor cursor, const RecordHeader* record) noexcept:
     cursor.position += align8(record.length)

@@ -1,8 +1,8 @@
 # The record: one entry of a journal, of the transient log, and of an ingress ring.
 #
-# A publish is laid out once, by the transport, in its ring. The core fills in what only the core knows
-# (position, transaction id, time, checksum) in place and writes the same bytes to the log. docs/files.md
-# documents the layout byte by byte; all numbers are little-endian.
+# A transport lays out a publish once, in its ring. The core fills in position, transaction id, time and checksum in
+# place, and writes the same bytes to the log. docs/files.md documents the layout byte by byte; all numbers are
+# little-endian.
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
@@ -14,14 +14,14 @@ from amps._core.shm.platform cimport align8, crc32c
 cdef enum:
     RECORD_HEADER_BYTES = 80
     FILE_HEADER_BYTES = 4096
-    TOPIC_PREFIX_BYTES = 24            # of a topic record's payload, before its two texts
-    NAME_PREFIX_BYTES = 24             # of a name record's payload, before its text
+    TOPIC_PREFIX_BYTES = 24            # bytes of a topic record's payload before its two texts
+    NAME_PREFIX_BYTES = 24             # bytes of a name record's payload before its text
     NAME_BYTES_MAX = 65536
     RECORD_BYTES_MAX = 0x10000000      # 256 MiB: the largest message with room for its header
     NO_EXPIRATION = 0xFFFFFFFF
 
 
-# What a record is. Numbers are part of the file format; those from KIND_FIRST_CONTROL on exist in rings only.
+# The kinds of records. The numbers are part of the file format; those from KIND_FIRST_CONTROL on exist in rings only.
 cdef enum RecordKind:
     KIND_NONE = 0
     KIND_PUBLISH = 1
@@ -33,23 +33,23 @@ cdef enum RecordKind:
     KIND_CHECKPOINT = 7
     KIND_NOOP = 8
     KIND_TOPIC = 16                # names a topic id; once per file and topic, before its first use
-    KIND_END_OF_FILE = 17          # last record of a full file: the log goes on in the next file
+    KIND_END_OF_FILE = 17          # last record of a full file: the log continues in the next file
     KIND_NAME = 18                 # gives the text of a name id; once per file and name, before its first use
     KIND_FIRST_CONTROL = 256
     KIND_DECLARE_TOPIC = 257       # transport-local topic number, name and message type
     KIND_LOGON = 258
     KIND_DISCONNECT = 259
-    KIND_SPILLED_PUBLISH = 260     # the record lies in a spill file named by the payload
+    KIND_SPILLED_PUBLISH = 260     # the record is in a spill file, which the payload names
     KIND_QUEUE_SUBSCRIBE = 261     # a subscription to queues begins, or changes
     KIND_QUEUE_UNSUBSCRIBE = 262
-    KIND_QUEUE_MATCHES = 263       # what filters of queue subscriptions let through: journal/queue_records.pxd
+    KIND_QUEUE_MATCHES = 263       # messages that match filters of queue subscriptions: journal/queue_records.pxd
     KIND_QUEUE_DELIVERIES = 513    # from the core: journal/queue_records.pxd
 
 
 cdef enum RecordFlag:
     FLAG_DERIVED_PUBLISHER = 1     # published without a sequence number: the server numbered it
     FLAG_DELTA = 2                 # arrived as delta_publish
-    FLAG_UNRECORDED = 4            # its topic is recorded, its content is not wanted there: transient log
+    FLAG_UNRECORDED = 4            # goes to the transient log: the filter of its recorded topic excludes its content
 
 
 cdef packed struct RecordHeader:
@@ -60,9 +60,9 @@ cdef packed struct RecordHeader:
     uint64_t timestamp_ns          # UNIX time at which this instance processed it
     uint64_t publisher_id          # first part of the bookmark
     uint64_t sequence              # second part of the bookmark
-    uint64_t durable_position      # durable watermark when it was written: all before was synced
-    uint32_t topic_id              # number given by a topic record of the same file (in a ring: the transport's number)
-    uint32_t expiration_s          # lifetime; 0 = never expires; NO_EXPIRATION = none given
+    uint64_t durable_position      # durable watermark when it was written: everything before it was synced
+    uint32_t topic_id              # id from a topic record of the same file (in a ring: the transport's number)
+    uint32_t expiration_s          # lifetime; 0 = never expires; NO_EXPIRATION = not specified
     uint16_t kind
     uint16_t flags
     uint16_t correlation_id_length
@@ -74,13 +74,13 @@ cdef packed struct RecordHeader:
 
 
 # The extension area is a sequence of elements without gaps: tag (2 bytes), length of the value (2 bytes), value. Each
-# tag occurs at most once. A reader passes over tags that it does not know; a change that a reader must not pass over
-# raises the version of the format.
+# tag occurs at most once. A reader ignores tags that it does not know. A change that a reader must not ignore raises
+# the version of the format. The comments give the length of each value.
 cdef enum ExtensionTag:
-    EXTENSION_CLIENT = 1           # 8: name id of the client, where the publisher id is not it (the server numbered it)
-    EXTENSION_EXPIRY = 2           # 8: UNIX time in ns at which the message expires; it comes before `expiration_s`
-    EXTENSION_SOURCE = 3           # 8 + 8: name id of the instance that it was published to, transaction id there
-    EXTENSION_PATH = 4             # 8: name id of the replication path, the instances that it has passed
+    EXTENSION_CLIENT = 1           # 8: name id of the client, if the publisher id is another (the server numbered it)
+    EXTENSION_EXPIRY = 2           # 8: UNIX time in ns at which the message expires; it overrides `expiration_s`
+    EXTENSION_SOURCE = 3           # 8 + 8: name id of the instance it was published to, transaction id there
+    EXTENSION_PATH = 4             # 8: name id of the replication path: the instances that it has passed
     EXTENSION_PREVIOUS = 5         # 8: log position of the previous record of the same key
 
 cdef enum:
@@ -89,9 +89,9 @@ cdef enum:
     EXTENSION_TAG_LAST = 5
 
 
-# What a name record names. A name id is a hash of the text: the same in all files and instances, so that a record can
-# be written before the file is known. The payload of a name record: file offset of the previous name record (8 bytes,
-# 0 = none), name id (8), class (4), length of the text (4), text.
+# The classes of names in name records. A name id is a hash of the text. It is the same in all files and instances, so
+# that a record can be laid out before its file is known. The payload of a name record: file offset of the previous name
+# record (8 bytes, 0 = none), name id (8), class (4), length of the text (4), text.
 cdef enum NameClass:
     NAME_CLIENT = 1                # a client name; its id is the publisher id of the client
     NAME_INSTANCE = 2
@@ -104,7 +104,7 @@ cdef inline uint32_t extension_value_bytes(uint32_t tag) noexcept nogil:
 
 
 cdef inline const uint8_t* extension_value(const RecordHeader* record, uint32_t tag) noexcept nogil:
-    """The value of a known tag, not aligned; NULL: the record has none. It reads nothing beyond the area."""
+    """Address of the value of a known tag, not aligned; NULL: the record has none. Reads only the extension area."""
     cdef const uint8_t* at = <const uint8_t*>record + RECORD_HEADER_BYTES
     cdef uint64_t left = record.extension_length
     cdef uint16_t[2] element
@@ -122,7 +122,7 @@ cdef inline const uint8_t* extension_value(const RecordHeader* record, uint32_t 
 
 
 cdef inline uint64_t extension_word(const RecordHeader* record, uint32_t tag, uint32_t number) noexcept nogil:
-    """Word `number` of the value of that tag; 0: the record has none."""
+    """Word `number` of the value of a tag; 0: the record has none."""
     cdef uint64_t word = 0
     cdef const uint8_t* value = NULL
     if record.extension_length:
@@ -142,7 +142,7 @@ cdef inline uint8_t* put_extension(uint8_t* at, uint16_t tag, const uint64_t* wo
 
 
 cdef inline bint extension_fits(const RecordHeader* record) noexcept nogil:
-    """Whether the elements add up to the area, and values of known tags have their length."""
+    """True if the elements fill the extension area, and known tags occur once with values of the right length."""
     cdef const uint8_t* at = <const uint8_t*>record + RECORD_HEADER_BYTES
     cdef uint64_t left = record.extension_length
     cdef uint64_t seen = 0
@@ -163,13 +163,13 @@ cdef inline bint extension_fits(const RecordHeader* record) noexcept nogil:
 
 
 cdef inline uint64_t record_client_id(const RecordHeader* record) noexcept nogil:
-    """Name id of the client that published it; 0: no client did."""
+    """Name id of the client that published the message; 0: it was not published by a client."""
     cdef uint64_t client = extension_word(record, EXTENSION_CLIENT, 0)
     return client if client else record.publisher_id
 
 
 cdef inline uint64_t record_expiry_ns(const RecordHeader* record) noexcept nogil:
-    """UNIX time at which the lifetime of a message ends; the largest number: never; 0: no lifetime was given."""
+    """UNIX time in ns at which a message expires; the largest number: never; 0: no lifetime was specified."""
     cdef uint64_t expiry_ns = extension_word(record, EXTENSION_EXPIRY, 0)
     if expiry_ns != 0 or record.expiration_s == NO_EXPIRATION:
         return expiry_ns
@@ -199,7 +199,7 @@ cdef inline const uint8_t* record_payload(const RecordHeader* record) noexcept n
 
 
 cdef inline bint record_parts_fit(const RecordHeader* record) noexcept nogil:
-    """Whether the lengths of the parts add up to the record's length. It looks at the header only."""
+    """True if the lengths of the parts add up to the record's length. Only the header is read."""
     return (
         record.length >= RECORD_HEADER_BYTES
         and record.length <= RECORD_BYTES_MAX
@@ -209,12 +209,12 @@ cdef inline bint record_parts_fit(const RecordHeader* record) noexcept nogil:
 
 
 cdef inline bint record_sound(const RecordHeader* record) noexcept nogil:
-    """Whether a plausible record that is in memory as a whole is one that was written here."""
+    """True if checksum and extension area of a plausible record are right. The whole record must be in memory."""
     return record.checksum == record_checksum(record) and extension_fits(record)
 
 
 cdef inline bint record_plausible(const RecordHeader* record, uint64_t position, uint64_t room) noexcept nogil:
-    """Whether the bytes at this log position look like the header of a record. `room`: bytes to the end of the file."""
+    """True if the bytes at a log position look like the header of a record. `room`: bytes to the end of the file."""
     return (
         record.position == position
         and record.kind != KIND_NONE
@@ -223,8 +223,8 @@ cdef inline bint record_plausible(const RecordHeader* record, uint64_t position,
     )
 
 
-# The first 4096 bytes of a file. `start_position` is set when the file comes into use; until then the file is
-# a preallocated spare and `state` says so.
+# The state in a file header, which is the first 4096 bytes of a file. `start_position` is set when the file comes into
+# use. Until then the file is a preallocated spare journal, with the state FILE_SPARE.
 cdef enum FileState:
     FILE_SPARE = 1
     FILE_IN_USE = 2
@@ -238,7 +238,7 @@ cdef packed struct FileHeader:
     uint32_t state                 # FileState
     uint64_t file_number
     uint64_t file_size             # bytes, this header included; never changes
-    uint64_t start_position        # log position of the byte at offset 0; a record's position is this + its offset
+    uint64_t start_position        # log position of the byte at offset 0; position of a record = this + its offset
     uint64_t first_txid            # lowest transaction id that may occur in the file
     uint64_t created_ns            # UNIX time
     uint64_t instance_name_hash

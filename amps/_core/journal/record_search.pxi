@@ -1,12 +1,12 @@
-# Going through the records of one journal file, for tools: a match costs a Python object, any other record none.
+# Walking through the records of one journal file, for tools. Python objects are made only for records that match.
 #
-# A `RecordWalker` reads a file through a window that it moves along, so that a file of any size, plain or as it comes
-# out of a decompressor, needs a few MiB of memory (more only for a larger record, and only as its bytes really come).
-# Nothing is mapped: a file that is cut off while it is read is an error here, not a signal.
+# A `RecordWalker` reads a file through a moving window. So a file of any size, plain or from a decompressor, needs a
+# few MiB of memory. A larger record needs more, but only as its bytes are actually read. The file is not mapped: a file
+# that is truncated while it is read causes an error here, not a signal.
 #
-# Every record's checksum is verified. The first place where no intact record is ends the walk: `problem` says what is
-# wrong there, or is None if the rest is zeros, as in a journal in use. What a file says is believed only after it was
-# checked against the file's size; a walk ends whatever the bytes are.
+# The checksum of every record is verified. The walk ends at the first place without an intact record. `problem`
+# describes the damage there, or is None if the rest of the file is zeros, as in a journal in use. Lengths in the file
+# are used only after a check against the file's size, so a walk ends whatever the bytes are.
 #
 # Topic, name and end-of-file records are bookkeeping of the file. All others are *entries*, numbered from 0.
 
@@ -64,14 +64,14 @@ cdef class RecordSearch:
 
     def __init__(self, publishers=(), bookmark=None, txid=None, texts=(), whole_record=False, text_bookmark=None,
                  topic_flags=None, first_number=0, end_number=NO_LIMIT, include_noops=False):
-        """Conditions on an entry; those left out hold for every one.
+        """Conditions on an entry. A condition that is left out holds for every entry.
 
-        publishers: ids, one of them is its publisher or, if the server numbered it, the id of its client's name.
-        bookmark: (publisher id, sequence). txid: its transaction id. texts: one of them is in its payload (with
-        `whole_record`: in its payload, SOW key, user id and correlation id taken together, or in the client's name),
-        or `text_bookmark` is its bookmark. topic_flags(topic, message_type) says of each topic whether its entries are
-        wanted (TOPIC_WANTED) and whether they count as holding one of the texts (TOPIC_HOLDS_TEXT). first_number,
-        end_number: entry numbers, the latter excluded. include_noops: no-op records too.
+        publishers: ids; one of them is the publisher id or, if the server numbered the message, the name id of the
+        client. bookmark: (publisher id, sequence). txid: the transaction id. texts: one of them is in the payload (with
+        `whole_record`: in the bytes of correlation id, user id, SOW key and payload, or in the client name), or
+        `text_bookmark` is the bookmark. topic_flags(topic, message_type): the flags of a topic. TOPIC_WANTED: its
+        entries can match. TOPIC_HOLDS_TEXT: its entries count as containing one of the texts. first_number, end_number:
+        entry numbers, the latter excluded. include_noops: no-op records match too.
         """
         cdef uint64_t index
         self.publisher_count = len(publishers)
@@ -166,7 +166,7 @@ cdef class RecordWalker:
         self._topic_flags = NULL
 
     def __init__(self, source, uint64_t file_size, uint64_t start_position, RecordSearch search):
-        """`source`: has `readinto`, and stands after the file's header; sizes and positions as the header says."""
+        """source: has `readinto`, and is positioned behind the header. file_size, start_position: as in the header."""
         if file_size < FILE_HEADER_BYTES:
             raise ValueError("a journal file is longer than its header")
         self._source = source
@@ -188,7 +188,7 @@ cdef class RecordWalker:
         free(self._topic_flags)
 
     cpdef bint next_match(self) except -1:
-        """Go on to the next entry that is searched for; False when there is none before the end or a problem."""
+        """Move to the next entry that matches. Return False if there is none before the end or a problem."""
         cdef const RecordHeader* record
         cdef uint8_t flags
         while True:
@@ -234,7 +234,7 @@ cdef class RecordWalker:
         return self._window_offset + self._place
 
     def fields(self, bint with_payload):
-        """What the current entry holds, in the order of `amps.journal.entries.Entry`."""
+        """The fields of the current entry, in the order of `amps.journal.entries.Entry`. Raises ValueError."""
         cdef const RecordHeader* record = self.current()
         if record == NULL:
             raise ValueError("there is no current entry")
@@ -269,7 +269,7 @@ cdef class RecordWalker:
         return False
 
     cdef const RecordHeader* _step(self) except? NULL:
-        """The next record, checked; NULL at the end of what is intact."""
+        """The next record, checked; NULL behind the last intact record."""
         cdef const RecordHeader* record
         cdef uint64_t offset
         cdef uint64_t room
@@ -298,7 +298,7 @@ cdef class RecordWalker:
         return record
 
     cdef bint _have(self, uint64_t needed) except -1:
-        """Whether that many bytes follow; the window then holds them. It may have moved."""
+        """True if at least `needed` bytes follow; the window holds them then. The window may have moved."""
         while self._filled - self._place < needed:
             if self._source_ended:
                 return False
@@ -332,7 +332,7 @@ cdef class RecordWalker:
         return 0
 
     cdef int _read_tail(self) except -1:
-        """No record is here: then zeros must be, up to the size that the header says."""
+        """Check that only zeros follow, up to the size in the header, where no record begins. Ends the walk."""
         cdef uint64_t offset = self._window_offset + self._place
         while True:
             if not all_zero(self._window + self._place, self._filled - self._place):

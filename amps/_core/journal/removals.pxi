@@ -1,8 +1,8 @@
-# Finding in the log what has left queues: read on, step over everything else.
+# Finding the messages that left queues: a scan of the log that skips all other records.
 #
-# Whoever watches queues (actions on messages that expired or were acknowledged) tails the log with one of these. All
-# messages of the instance pass by; so nothing is made of a record before it is known to be about a queue that is
-# watched.
+# The watcher of queues (for actions on messages that expired or were acknowledged) tails the log with a `RemovalScan`.
+# All messages of the instance pass through it. So it makes no Python objects for a record before it knows that the
+# record belongs to a watched queue.
 
 from libc.stdint cimport uint32_t, uint64_t
 
@@ -29,22 +29,22 @@ cdef class RemovalScan:
     cdef LogCursor cursor
 
     def __init__(self, LogCursor cursor not None):
-        """cursor: its directory resolves a topic to what `next` is to hand out for it, None for one nobody watches."""
+        """cursor: its directory resolves a watched topic to the object that `next` returns for it, others to None."""
         self.cursor = cursor
 
     @property
     def position(self):
-        """Log position up to which it has read."""
+        """Log position up to which the scan has read."""
         return self.cursor.position
 
     def next(self, uint64_t limit, uint64_t bytes_max):
-        """The next record of removals from a watched queue: (its log position, what its topic is resolved to, whether
-        they expired, [(log position of the message, reasons)]). None: the limit is reached; False: it has read
-        `bytes_max`, and there may be more.
+        """The next record of removals from a watched queue: (log position of the record, resolved object of its topic,
+        True if the messages expired, [(log position of the message, reasons)]). None: the limit is reached. False:
+        `bytes_max` bytes were read, and there may be more records.
 
-        Entries keep their places in the record; one without a log position is of a message that had not come. What left
-        an at-most-once queue because it was sent, and barriers that were released, are no removals here. Raises
-        LogDamaged.
+        Entries keep their order of the record. An entry without a log position is for a message that had not arrived.
+        Messages that left an at-most-once queue when they were sent, and released barriers, do not count as removals.
+        Raises LogDamaged.
         """
         cdef const RecordHeader* record
         cdef LogCursor cursor = self.cursor
@@ -66,7 +66,7 @@ cdef class RemovalScan:
                 skip_record(cursor, record)
 
     cdef tuple removals(self, const RecordHeader* record, object watched):
-        """What `next` hands out for a record; None if it removes nothing."""
+        """The result of `next` for a record; None if the record removes no messages."""
         cdef const QueueAcknowledgementHeader* header = <const QueueAcknowledgementHeader*>record_payload(record)
         cdef const QueueEntry* entries = <const QueueEntry*>(header + 1)
         cdef uint32_t at

@@ -1,7 +1,7 @@
-# Going through a whole file of a log without trusting it: what recovery, verifying and compressing do.
+# Scanning a whole file of a log whose content is not trusted, for recovery, verification and compression.
 #
-# Unlike a cursor (journal/cursor.pxi) a scan stops at what is not intact instead of raising, and tells what it has
-# found up to there and beyond. It can build the file's index on its way.
+# Unlike a cursor (journal/cursor.pxi), a scan does not raise at a record that is not intact. It stops there, and
+# reports the records before the damage and the intact records beyond it. It can build the file's index on its way.
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
@@ -26,13 +26,14 @@ cdef enum:
 
 
 class ScanResult:
-    """What a scan of one file found.
+    """The result of a scan of one file.
 
-    end_offset: file offset after the last intact record. finished: the file ended with an end-of-file record.
-    damaged: intact records are followed by something that is neither a record nor zeros. durable_position: the
-    highest watermark any intact record carries, those beyond the damage included. last_txid, last_bookmark: of the
-    last message. record_count. valid_after: file offset of the first intact record beyond the damage, 0 = none.
-    topics: [(topic, message type)] by topic id. name_ids: the set of name ids that the file has name records for.
+    end_offset: file offset after the last intact record before any damage. finished: the file ended with an
+    end-of-file record. damaged: the intact records are followed by bytes that are neither a record nor zeros.
+    durable_position: the highest durable watermark in any intact record, including the records beyond the damage.
+    last_txid: the highest transaction id. last_bookmark: the bookmark of the last message. record_count: the number of
+    intact records before any damage. valid_after: file offset of the first intact record beyond the damage, 0 = none.
+    topics: [(topic, message type)] by topic id. name_ids: the set of name ids with name records in the file.
     """
 
     __slots__ = (
@@ -42,10 +43,10 @@ class ScanResult:
 
 
 def scan_file(source, uint64_t start_position, IndexBuilder index=None, progress=None):
-    """Read a file from its first record to its last intact one, checking everything; optionally build its index.
+    """Read and check a file from its first record to its last intact one, and optionally build its index.
 
     source: a LogFile, or the whole content of a file as a buffer. `progress(offset)` is called about every 16 MiB, and
-    every MiB of a compressed file, with offsets that rise; what it raises ends the scan. Unless an index is built,
+    every MiB of a compressed file, with rising offsets; an exception from it ends the scan. Unless an index is built,
     other threads run meanwhile. Raises LogDamaged where a compressed file cannot be decompressed, LogUnreadable.
     """
     cdef const unsigned char[::1] view
@@ -55,7 +56,7 @@ def scan_file(source, uint64_t start_position, IndexBuilder index=None, progress
     cdef uint64_t step = PROGRESS_BYTES
     cdef uint64_t report_at
     cdef uint64_t end
-    cdef uint64_t ready            # up to where the content is in memory
+    cdef uint64_t ready            # file offset up to which the content is in memory
     cdef const RecordHeader* record
     cdef Scan scan
     cdef Found found
@@ -80,7 +81,7 @@ def scan_file(source, uint64_t start_position, IndexBuilder index=None, progress
     scan.offset = FILE_HEADER_BYTES
     report_at = step
     while True:
-        # What an index is to learn of, it is shown one by one.
+        # An index takes the records one by one.
         end = report_at if index is None else scan.offset + 1
         with nogil:
             found = scan_records(&scan, data, start_position, size, ready, end)
@@ -91,7 +92,8 @@ def scan_file(source, uint64_t start_position, IndexBuilder index=None, progress
             break
         record = <const RecordHeader*>(data + scan.record_offset)
         if found == FOUND_TOPIC:
-            # Topic ids are dense. What breaks that was not written by this program, whatever its checksum says.
+            # Topic ids are dense. A topic record that breaks this rule was not written by this program, even if its
+            # checksum is right.
             if record.topic_id != <uint32_t>len(result.topics) or not topic_record_fits(record):
                 break
             message_type, topic = topic_of_record(record)
@@ -124,7 +126,7 @@ def scan_file(source, uint64_t start_position, IndexBuilder index=None, progress
 cdef int scan_beyond(
     Scan* scan, result, LogFile file, const uint8_t* data, uint64_t start_position, uint64_t size, progress
 ) except -1:
-    """Look at what follows the last intact record: zeros, or else damage, and what lies intact behind it."""
+    """Scan the bytes behind the last intact record: zeros, or damage with intact records behind it."""
     cdef uint64_t step = PROGRESS_BYTES if file is None or file.frames is None else COMPRESSED_PROGRESS_BYTES
     cdef uint64_t ready = size if file is None else 0
     cdef uint64_t end
@@ -157,10 +159,10 @@ cdef int scan_beyond(
     return 0
 
 
-# How far a scan has come, and what it has learnt of the records before that.
+# The progress of a scan, and the facts about the records before its offset.
 cdef struct Scan:
     uint64_t offset                # file offset of the next record
-    uint64_t record_offset         # of the last one that was looked at; beyond damage, of the first intact one
+    uint64_t record_offset         # offset of the last record checked; beyond damage, of the first intact record
     uint64_t durable_position
     uint64_t last_txid
     uint64_t publisher_id
@@ -169,9 +171,9 @@ cdef struct Scan:
 
 
 cdef enum Found:
-    FOUND_RECORDS                  # nothing but records
-    FOUND_TOPIC                    # a topic record: the caller takes it, or does not
-    FOUND_NAME                     # a name record, the same
+    FOUND_RECORDS                  # only records before `end`
+    FOUND_TOPIC                    # a topic record, which the caller takes or rejects
+    FOUND_NAME                     # a name record, which the caller takes or rejects
     FOUND_END_OF_FILE
     FOUND_DAMAGE                   # no intact record
     FOUND_MISSING                  # a record that is not in memory as a whole
@@ -180,7 +182,7 @@ cdef enum Found:
 cdef Found scan_records(
     Scan* scan, const uint8_t* data, uint64_t start_position, uint64_t size, uint64_t ready, uint64_t end
 ) noexcept nogil:
-    """Take the records that begin before `end`, up to one that the caller has to look at."""
+    """Take the records that begin before `end`, up to the first record that the caller must examine."""
     cdef const RecordHeader* record
     cdef uint64_t room
     while scan.offset < end:
@@ -210,7 +212,7 @@ cdef Found scan_records(
 cdef Found search_records(
     Scan* scan, const uint8_t* data, uint64_t start_position, uint64_t size, uint64_t ready, uint64_t end
 ) noexcept nogil:
-    """Look for intact records up to `end`, beyond damage. FOUND_DAMAGE: the file is over."""
+    """Search for intact records up to `end`, beyond damage. FOUND_DAMAGE: the end of the file is reached."""
     cdef const RecordHeader* record
     while scan.offset < end:
         if scan.offset > size or size - scan.offset < RECORD_HEADER_BYTES:
@@ -242,7 +244,7 @@ cdef inline void take_record(Scan* scan, const RecordHeader* record) noexcept no
 
 
 cdef uint64_t zeros_at(const uint8_t* data, uint64_t length) noexcept nogil:
-    """How many of the bytes are zero before the first that is not."""
+    """The number of zero bytes before the first byte that is not zero."""
     cdef uint64_t offset = 0
     cdef uint64_t at
     cdef uint8_t seen
@@ -263,9 +265,9 @@ cdef inline bint record_intact(const RecordHeader* record, uint64_t position, ui
 
 
 def check_records(LogFile file, uint64_t offset, uint64_t bytes_max):
-    """Check the records of a file that is not compressed, from that file offset on, about `bytes_max` bytes of them.
+    """Check about `bytes_max` bytes of records of a file that is not compressed, from a file offset on.
 
-    Returns (file offset after the last intact one, whether that was the end-of-file record). Other threads run
+    Returns (file offset after the last intact record, True if that is the end-of-file record). Other threads run
     meanwhile. Raises LogUnreadable.
     """
     cdef uint64_t size = file.size
@@ -289,7 +291,7 @@ def check_records(LogFile file, uint64_t offset, uint64_t bytes_max):
 
 
 def intact_record(source, uint64_t start_position, uint64_t offset):
-    """(kind, transaction id) of the record at a file offset, None if no intact one is there.
+    """(kind, transaction id) of the record at a file offset; None if there is no intact record.
 
     source: a LogFile, or the whole content of a file as a buffer.
     """

@@ -8,7 +8,7 @@ from amps._core.journal.record cimport RecordHeader
 
 
 cdef class RecordSearch:
-    """Which entries are wanted. All conditions that are given must hold."""
+    """The conditions of a search for entries. An entry matches if all given conditions hold."""
 
     cdef uint64_t* publishers
     cdef uint64_t publisher_count
@@ -33,7 +33,7 @@ cdef class RecordSearch:
 
 
 cdef class RecordWalker:
-    """Goes through the entries of one journal file, from the first on."""
+    """Iterates over the entries of one journal file, from the first on."""
 
     cdef object _source
     cdef RecordSearch _search
@@ -42,29 +42,29 @@ cdef class RecordWalker:
     cdef uint8_t* _window
     cdef uint64_t _capacity
     cdef uint64_t _window_offset    # file offset of the window's first byte
-    cdef uint64_t _place            # in the window: where the current record begins
+    cdef uint64_t _place            # offset of the current record in the window
     cdef uint64_t _filled           # bytes in the window
-    cdef uint64_t _current_bytes    # of the current record with its padding; 0 = before the first
+    cdef uint64_t _current_bytes    # length of the current record with its padding; 0 = before the first record
     cdef uint64_t _current_txid
     cdef uint64_t _current_entry_bytes
     cdef bint _source_ended
     cdef bint _done
     cdef uint8_t* _topic_flags
     cdef readonly list topics                   # (topic, message type, hash, file offset of its record) by topic id
-    cdef readonly dict names                    # name id -> text as bytes, of the name records that were met
+    cdef readonly dict names                    # name id -> text as bytes, of the name records read so far
     cdef readonly uint64_t end_offset           # file offset after the last intact record
-    cdef readonly uint64_t entry_count          # entries met
-    cdef readonly uint64_t previous_txid        # of the entry before the current one, 0 = none
+    cdef readonly uint64_t entry_count          # entries read so far
+    cdef readonly uint64_t previous_txid        # of the entry before the current one; 0 = none
     cdef readonly uint64_t previous_byte_count
     cdef readonly uint64_t first_txid
     cdef readonly uint64_t last_txid
     cdef readonly uint64_t first_timestamp_ns
     cdef readonly uint64_t last_timestamp_ns
-    cdef readonly bint finished                 # the file's end-of-file record was met
-    cdef readonly object problem                # (file offset, text) once damage was met
+    cdef readonly bint finished                 # the end-of-file record was read
+    cdef readonly object problem                # (file offset, text) once damage was found; else None
 
     cpdef bint next_match(self) except -1
-    cdef const RecordHeader* current(self) noexcept     # the record at which `next_match` stopped, else NULL
+    cdef const RecordHeader* current(self) noexcept     # the record at which `next_match` stopped, or NULL
     cdef bint _fail(self, uint64_t offset, str text)
     cdef const RecordHeader* _step(self) except? NULL
     cdef bint _have(self, uint64_t needed) except -1
@@ -78,7 +78,7 @@ cdef class RecordWalker:
 
 cdef packed struct TopicRow:
     uint64_t hash
-    uint64_t first_offset              # of its entries: index into `places`
+    uint64_t first_offset              # index into `places` of its first entry
     uint64_t offset_count
     uint64_t first_text
     uint32_t type_bytes
@@ -92,7 +92,7 @@ cdef class TopicIndexReader:
     cdef const unsigned char[::1] _view
     cdef uint64_t _text_start
     cdef const TopicRow* rows          # by topic id
-    cdef const uint32_t* places        # of the entries of all topics: file offsets in units of 8 bytes
+    cdef const uint32_t* places        # file offsets of the entries of all topics, in units of 8 bytes
     cdef readonly uint64_t topic_count
     cdef readonly uint64_t entry_count
     cdef readonly uint64_t file_number
@@ -111,34 +111,34 @@ cdef enum:
 
 
 cdef struct Row:
-    uint32_t place                 # of the topic's next entry: file offset in units of 8 bytes
-    uint64_t at                    # of that entry: index into the places of the topic index
-    uint64_t end                   # of the topic's entries there
+    uint32_t place                 # file offset of the topic's next entry, in units of 8 bytes
+    uint64_t at                    # index of that entry in `places` of the topic index
+    uint64_t end                   # index behind the topic's last entry
 
 
 @cython.final
 cdef class TopicSteps:
-    """The entries of some topics of one full journal, in the order of the file, found without reading it."""
+    """The entries of some topics of one full journal, in file order, found without reading the journal."""
 
     cdef readonly TopicIndexReader index
-    cdef readonly uint64_t limit_offset    # file offset up to which entries may be stepped over
-    # choosing
-    cdef readonly uint64_t next_topic      # the first topic id that was not looked at
-    cdef uint64_t generation               # of the group for which was chosen
-    cdef readonly bint prepared
-    cdef readonly uint64_t wanted_count    # entries of the chosen topics from the place on at which was chosen
-    cdef readonly uint64_t left_count      # entries of all topics from there on
-    # merging: a heap, the row with the lowest place first
+    cdef readonly uint64_t limit_offset    # file offset up to which entries may be skipped
+    # Choice of topics
+    cdef readonly uint64_t next_topic      # the first topic id that has not been decided
+    cdef uint64_t generation               # generation of the group for which the topics are chosen
+    cdef readonly bint prepared            # the choice is complete
+    cdef readonly uint64_t wanted_count    # entries of the chosen topics, from the offset of the choice on
+    cdef readonly uint64_t left_count      # entries of all topics from that offset on
+    # Merge: a heap with the lowest place first
     cdef Row* rows
     cdef uint64_t row_count
     cdef uint64_t capacity
-    # what comes next
+    # The next entries
     cdef uint64_t batch[STEPS_BATCH]       # file offsets
-    cdef uint32_t batch_at
+    cdef uint32_t batch_at                 # index of the next entry
     cdef uint32_t batch_count
     cdef uint32_t batch_max
-    cdef uint32_t looks                    # how often was asked what of the batch is not in memory
-    cdef uint32_t batch_there              # entries before that one are in memory; all, where nobody looks
+    cdef uint32_t looks                    # last check of the batch for missing pages: 0 none, 1 estimated, 2 exact
+    cdef uint32_t batch_there              # entries before this index are in memory; `batch_count` without checks
 
     cdef void begin_choice(self, uint64_t generation) noexcept
     cdef object learn_topic(self, LogFile file, object resolver)

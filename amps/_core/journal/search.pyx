@@ -1,4 +1,4 @@
-"""Reading parts of a log: by topic, before somebody looks at it, in parallel, and for tools."""
+"""Reading parts of a log: by topic, ahead of a reader, in parallel, and for tools."""
 
 include "../shm/layout.pxi"
 include "record_search.pxi"

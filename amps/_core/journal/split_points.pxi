@@ -1,8 +1,9 @@
-# Going through a journal file by the headers of its records alone: what planning a parallel read takes.
+# Walking through a journal file by the headers of its records alone, to plan a parallel read.
 #
-# A file without an index does not say where in it records begin. The search finds such places, with what a reader that
-# begins there must know, and finds the message of a bookmark. Checksums are not looked at, but of a message that is
-# found: whoever reads the records afterwards does that, and meets the same place where a walk ends.
+# A file without an index does not tell where its records begin. The search finds split points, with the offsets of the
+# last topic record and name record before them, which a reader that begins there needs. It also finds the message of a
+# bookmark. The search checks only the checksum of a message found by its bookmark. The later reader of the records
+# checks all checksums, and stops at the same place where a walk ends.
 
 from libc.stdint cimport uint64_t
 
@@ -20,22 +21,22 @@ from amps._core.journal.record cimport (
 )
 
 
-# What stopped a search.
+# The reason why a search stopped.
 cdef enum SplitStop:
-    SPLIT_STEP                   # at a record at `stop_at` or behind it
-    SPLIT_OVER                   # at the end of what are records
-    SPLIT_MISSING                # at what is not in memory
-    SPLIT_MATCH                  # at a record with the bookmark
+    SPLIT_STEP                   # it reached `stop_at`
+    SPLIT_OVER                   # there are no more records
+    SPLIT_MISSING                # the next record header is not in memory
+    SPLIT_MATCH                  # the next record has the bookmark
 
 
 cdef struct SplitSearch:
     uint64_t offset                # file offset of the next record
-    uint64_t ready                 # up to where content is in memory
-    uint64_t end                   # of what is to be searched
+    uint64_t ready                 # file offset up to which content is in memory
+    uint64_t end                   # file offset at which the searched range ends
     uint64_t stop_at
     uint64_t last_topic_offset     # of the last topic record before `offset`, 0 = none
     uint64_t last_name_offset      # of the last name record before `offset`, 0 = none
-    uint64_t publisher_id          # of the bookmark that is looked for; 0 = none
+    uint64_t publisher_id          # of the bookmark to find; 0 = none
     uint64_t sequence
 
 
@@ -65,7 +66,7 @@ cdef SplitStop find_split(SplitSearch* state, LogFile file) noexcept nogil:
 
 
 cdef SplitStop find_split_fetching(SplitSearch* state, LogFile file) except *:
-    """The same, waiting for the disk where need be. Raises LogDamaged, LogUnreadable."""
+    """Search as `find_split` does, reading missing content from the disk. Raises LogDamaged, LogUnreadable."""
     cdef SplitStop stopped = SPLIT_MISSING
     while True:
         with nogil:
@@ -76,11 +77,12 @@ cdef SplitStop find_split_fetching(SplitSearch* state, LogFile file) except *:
 
 
 def places(LogFile file, uint64_t end, uint64_t step):
-    """[(file offset of a record, that of the last topic record before it, that of the last name record before it)], 0
-    for none, the first one at the beginning of the file, about `step` bytes apart, before the file offset `end` and as
-    far as there are records.
+    """The split points of a file, as [(offset of a record, offset of the last topic record before it, offset of the
+    last name record before it)].
 
-    Raises LogDamaged where a compressed file cannot be decompressed, LogUnreadable.
+    All are file offsets; 0 = no such record. The first split point is the end of the file header. The others follow
+    about `step` bytes apart, before the file offset `end`, as far as there are records. Raises LogDamaged where a
+    compressed file cannot be decompressed, LogUnreadable.
     """
     cdef SplitSearch state
     cdef SplitStop stopped = SPLIT_STEP
@@ -97,8 +99,9 @@ def places(LogFile file, uint64_t end, uint64_t step):
 
 
 def find_message(LogFile file, uint64_t first, uint64_t end, uint64_t publisher_id, uint64_t sequence):
-    """File offset of the record with that bookmark, among those that begin from `first`, where one must begin, up to
-    `end`; None if none has it. Raises what `places` does.
+    """File offset of the record with that bookmark; None if there is none. Raises the exceptions of `places`.
+
+    The search covers the records that begin at or after `first`, at which a record must begin, and before `end`.
     """
     cdef SplitSearch state
     cdef const RecordHeader* record

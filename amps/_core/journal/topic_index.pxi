@@ -1,9 +1,9 @@
-# The topic index of a full journal: where the entries of each topic are, so that a reader can step over the rest.
+# The topic index of a full journal: the offsets of the entries of each topic, so that a reader can skip other entries.
 #
-# It is made by one walk through its journal, whenever there is time for it, and is a cache: without it a reader reads
-# everything. Layout, all numbers little-endian: a header of 64 bytes, one row of 40 bytes per topic (by topic id),
-# the offsets of all entries topic by topic, rising, in units of 8 bytes (4 bytes each), zeros up to a multiple of 8,
-# then message type and topic of each row in UTF-8.
+# It is made by one walk through its journal, whenever there is time for it. It is a cache: without it a reader reads
+# the whole journal. Layout, all numbers little-endian: a header of 64 bytes; one row of 40 bytes per topic, by topic
+# id; the file offsets of the entries of each topic, ascending, in units of 8 bytes (4 bytes each); zeros up to a
+# multiple of 8; message type and topic of each row in UTF-8.
 
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
@@ -40,7 +40,7 @@ cdef struct TopicOffsets:
 
 
 cdef class TopicIndexBuilder:
-    """Makes the topic index of a journal through which a walker goes that wants everything."""
+    """Makes the topic index of a journal from a walker whose search matches every entry, no-op records included."""
 
     cdef TopicOffsets* topics
     cdef uint64_t topic_count
@@ -90,7 +90,10 @@ cdef class TopicIndexBuilder:
         return (<const char*>self.topics[topic_id].offsets)[: self.topics[topic_id].count * sizeof(uint32_t)]
 
     def advance(self, uint64_t byte_count):
-        """Go on by about that much of the journal; False when the walk has ended, well or not."""
+        """Walk through about `byte_count` more bytes of the journal. False: the walk is over, at the end or at damage.
+
+        Raises ValueError if the journal is too long for a topic index.
+        """
         cdef RecordWalker walker = self._walker
         cdef const RecordHeader* record
         cdef uint64_t end = walker.end_offset + byte_count
@@ -106,7 +109,7 @@ cdef class TopicIndexBuilder:
         return False
 
     def to_bytes(self, uint64_t file_number, uint64_t start_position, uint64_t file_size):
-        """The index of what was walked through. Whether that is all of a full journal is for the caller to see."""
+        """The index of the entries walked through. The caller checks that the walk covered all of a full journal."""
         topics = self._walker.topics
         rows = numpy.zeros(len(topics), ROW_DTYPE)
         texts = []
@@ -133,7 +136,7 @@ cdef class TopicIndexReader:
     """Reads a topic index. Topic ids are those of its journal."""
 
     def __init__(self, memory):
-        """`memory`: the whole file. Everything is checked. Raises IndexDamaged."""
+        """Check and open an index. memory: the content of the file. Raises IndexDamaged."""
         cdef const unsigned char[::1] view
         cdef const unsigned char* checked
         cdef uint32_t found
@@ -150,7 +153,7 @@ cdef class TopicIndexReader:
         rows_end = HEADER_BYTES + topic_count * ROW_BYTES
         text_start = rows_end + (offset_count + 1) // 2 * 8
         if text_start + text_bytes != size:
-            raise IndexDamaged("its length is not what its header says")
+            raise IndexDamaged("its length differs from the length in its header")
         checked = &view[CHECKED_FROM]
         with nogil:
             found = crc32c(checked, size - CHECKED_FROM)
@@ -164,7 +167,7 @@ cdef class TopicIndexReader:
             or (rows["first_text"] > text_bytes).any() or (lengths > text_bytes).any()
             or (rows["first_text"] + lengths > text_bytes).any()
         ):
-            raise IndexDamaged("a topic's place is outside of the file")
+            raise IndexDamaged("the entries of a topic are outside the file")
         self._memory = memory
         self._rows = rows
         self._text_start = text_start
@@ -188,18 +191,18 @@ cdef class TopicIndexReader:
         return (text + row.type_bytes)[: row.topic_bytes], text[: row.type_bytes]
 
     def offsets(self, uint64_t topic_id):
-        """File offsets of the entries of a topic, rising, as a numpy array. Raises IndexError."""
+        """File offsets of the entries of a topic, ascending, as a numpy array. Raises IndexError."""
         row = self._rows[topic_id]
         rows_end = HEADER_BYTES + self.topic_count * ROW_BYTES
         first = rows_end + int(row["first_offset"]) * 4
         return numpy.frombuffer(self._memory, "<u4", int(row["offset_count"]), first).astype("<u8") * 8
 
     def blocks(self, uint64_t topic_id, uint64_t block_bytes):
-        """File offsets of the blocks of that size in which entries of a topic begin, rising. Raises IndexError."""
+        """File offsets of the blocks of that size in which entries of a topic begin, ascending. Raises IndexError."""
         return numpy.unique(self.offsets(topic_id) // block_bytes) * block_bytes
 
     cdef uint64_t first_from(self, uint64_t topic_id, uint64_t offset) noexcept nogil:
-        """Of the entries of a topic the first one at or after a file offset: index into `places`."""
+        """Index into `places` of the first entry of a topic at or after a file offset."""
         cdef const TopicRow* row = &self.rows[topic_id]
         cdef uint64_t wanted = (offset + 7) // 8
         cdef uint64_t low = row.first_offset

@@ -1,17 +1,17 @@
 # Stepping through a full journal from one wanted entry to the next, by its topic index.
 #
-# A replay that wants some topics of a journal need not look at the rest of it: the topic index says where the entries
-# of each topic begin. TopicSteps is told which topics are wanted, merges their places into one rising row, and gives
-# that out in batches, so that who reads can see to it first that the entries of a batch are in memory
+# A replay of some topics of a journal need not read the rest of it, since the topic index has the offsets of the
+# entries of each topic. The caller of TopicSteps chooses the topics. TopicSteps merges the offsets of their entries in
+# ascending order and returns them in batches, so that the reader can first bring the entries of a batch into memory
 # (journal/read_ahead.pxi).
 #
-# Topics are looked at one by one (`choose_topic`), because a journal may have many, and asking who wants one takes
-# time. All of them are made known to the file on the way: the records that name them may be stepped over, and others
-# may go on reading where this reader stands.
+# The caller decides topics one by one (`choose_topic`), because a journal may have many, and finding the subscriptions
+# that match a topic takes time. Every topic is entered into the file's list of topics on the way. The reader may skip
+# topic records, and other readers may continue at its position.
 #
-# Invariants: what is given out rises; no wanted entry at or after the place at which was chosen is left out; nothing
-# is given out as the next entry unless everything wanted before it was. The index is a cache: who steps looks at each
-# record that it comes to exactly as if everything had been read.
+# Invariants: the offsets returned rise. No wanted entry at or after the offset of the choice is omitted. An entry is
+# returned only after all wanted entries before it. The index is a cache: the reader treats each record that it reaches
+# exactly as if it had read everything before.
 
 cimport cython
 from libc.stdint cimport uint32_t, uint64_t
@@ -21,11 +21,11 @@ from amps._core.journal.reader cimport LogFile
 from amps._core.journal.record cimport RECORD_HEADER_BYTES
 
 cdef enum:
-    BATCH_BYTES = 1 << 20          # of log that the entries of a batch are expected to take
+    BATCH_BYTES = 1 << 20          # expected size of the entries of a batch
 
 
 cdef inline void sift_down(Row* rows, uint64_t count, uint64_t at) noexcept nogil:
-    """Restore the order of a heap in which one row may have become larger than what is below it."""
+    """Restore the order of a heap in which the row at `at` may have become larger than the rows below it."""
     cdef Row moved = rows[at]
     cdef uint64_t child = 2 * at + 1
     while child < count:
@@ -55,7 +55,7 @@ cdef class TopicSteps:
         free(self.rows)
 
     cdef void begin_choice(self, uint64_t generation) noexcept:
-        """Choose anew, for a group as it is now."""
+        """Start a new choice of topics, for the given generation of a group."""
         self.generation = generation
         self.prepared = False
         self.next_topic = 0
@@ -68,7 +68,7 @@ cdef class TopicSteps:
         self.batch_there = 0
 
     cdef object learn_topic(self, LogFile file, object resolver):
-        """What the file's readers make of the next topic."""
+        """The resolver's result for the next topic; it is entered into the file's topics."""
         cdef uint64_t topic_id = self.next_topic
         while <uint64_t>len(file.topics) <= topic_id:
             file.topics.append(None)
@@ -80,7 +80,7 @@ cdef class TopicSteps:
         return file.topics[topic_id]
 
     cdef uint64_t left_of_topic(self, uint64_t offset) noexcept nogil:
-        """How many entries of the next topic begin at or after a file offset."""
+        """The number of entries of the next topic that begin at or after a file offset."""
         cdef uint64_t topic_id = self.next_topic
         return (
             self.index.rows[topic_id].first_offset + self.index.rows[topic_id].offset_count
@@ -88,7 +88,7 @@ cdef class TopicSteps:
         )
 
     cdef int choose_topic(self, uint64_t offset) except -1:
-        """The next topic is wanted from that offset on."""
+        """Choose the next topic, with its entries from a file offset on."""
         cdef Row* grown
         cdef uint64_t at = self.index.first_from(self.next_topic, offset)
         cdef uint64_t end = (
@@ -106,7 +106,7 @@ cdef class TopicSteps:
         return 0
 
     cdef void end_choice(self) noexcept:
-        """All topics were looked at."""
+        """End the choice, after all topics were decided, and build the heap."""
         cdef uint64_t at = self.row_count // 2
         cdef uint64_t entry_bytes = self.entry_bytes()
         while at > 0:
@@ -116,11 +116,11 @@ cdef class TopicSteps:
         self.prepared = True
 
     cdef uint64_t entry_bytes(self) noexcept nogil:
-        """What an entry of this journal takes, on average."""
+        """The average size of an entry of this journal, in bytes."""
         return max(<uint64_t>RECORD_HEADER_BYTES, self.index.file_size // max(<uint64_t>1, self.index.entry_count))
 
     cdef bint fill(self, uint64_t offset) noexcept nogil:
-        """See that the batch holds the wanted entry at or after a file offset. False: there is none any more."""
+        """Fill the batch so that it holds the next wanted entry at or after a file offset. False: there is none."""
         cdef uint64_t found
         while self.batch_at < self.batch_count and self.batch[self.batch_at] < offset:
             self.batch_at += 1
@@ -145,8 +145,8 @@ cdef class TopicSteps:
         return self.batch_count > 0
 
     cdef bint next_from(self, uint64_t offset, uint64_t* found) noexcept nogil:
-        """The wanted entry at or after a file offset; the file's size if there is none. False: the batch has to be
-        filled first, or the rest of it to be brought into memory.
+        """Set `found` to the offset of the next wanted entry at or after a file offset, or to the file's size if there
+        is none. Return False if the caller must first fill the batch, or bring the rest of it into memory.
         """
         while self.batch_at < self.batch_there:
             if self.batch[self.batch_at] >= offset:

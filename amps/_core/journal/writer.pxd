@@ -27,7 +27,7 @@ cdef struct BuilderPublisher:
     uint64_t first_sequence
     uint64_t last_sequence
     uint64_t last_timestamp_ns
-    uint64_t block                 # of `entry`; -1 = none yet
+    uint64_t block                 # block of `entry`; -1 = none yet
     uint64_t entry
 
 
@@ -52,12 +52,12 @@ cdef class IndexBuilder:
 
 
 cdef struct TopicPlace:
-    uint64_t file_plus_one         # file in which the topic has a record, + 1
-    uint32_t topic_id              # its number in that file
+    uint64_t file_plus_one         # number of the file in which the topic has a record, + 1
+    uint32_t topic_id              # id of the topic in that file
 
 
 cdef class LogWriter:
-    """Appends records to one log: where the next one goes, files, topic records, the index of the file in use."""
+    """Appends records to one log, with its files, topic and name records, and the index of the file in use."""
 
     cdef readonly object storage
     cdef readonly bint indexed
@@ -71,9 +71,9 @@ cdef class LogWriter:
     cdef uint32_t next_topic_id
     cdef uint64_t last_topic_offset
     cdef uint64_t last_name_offset
-    cdef set name_ids                      # that have a name record in the file in use
+    cdef set name_ids                      # name ids with a name record in the file in use
     cdef bint has_file
-    cdef bint lacks_large                  # after `may_rotate`: an ordinary file may be there, the large one is not
+    cdef bint lacks_large                  # after `may_rotate`: only a file of the requested size is missing
 
     cdef int _grow(self, uint32_t topic) except -1
     cdef int _use_file(

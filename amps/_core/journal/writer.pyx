@@ -1,4 +1,4 @@
-"""Writing a log: the index of the file in use, appending, and going through a file without trusting it."""
+"""Writing a log: the index of the file in use, appending, and scanning files whose content is not trusted."""
 
 include "../shm/layout.pxi"
 include "bookmark_index.pxi"

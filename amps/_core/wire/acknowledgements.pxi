@@ -1,13 +1,13 @@
 # Acknowledgements of queue messages: from the bookmarks of a `sow_delete` to a record for the core.
 #
-# A list of bookmarks is parsed where it stands in the receive buffer. Position and slot of each message come from what
-# was delivered to the connection (wire/leases.pxi). What was not, is *unknown* here: Python looks it up in the journal
-# and says where it is, before the record is made.
+# A list of bookmarks is parsed in the receive buffer. Position and slot of each message come from the leases of the
+# connection (wire/leases.pxi). A message without a lease is *unknown* here: Python searches it in the journal and sets
+# its position before the record is made.
 #
-# The record is that of journal/queue_records.pxd. As with a publish, one without a sequence of its own is numbered by
-# the server, under the publisher's derived id. A list that is longer than ENTRIES_PER_RECORD becomes several records;
-# the last one has the sequence, so that a publisher that sends the command again, because the last one was lost, is
-# not taken for one that has had its answer. Those before it, applied twice, find their messages gone.
+# journal/queue_records.pxd defines the record. As with a publish, the server numbers an acknowledgement without a
+# sequence, under the publisher's derived id. A list that is longer than ENTRIES_PER_RECORD becomes several records.
+# Only the last of them has the sequence. So if the last record is lost and the publisher sends the command again, the
+# command is not treated as a duplicate. The earlier records, applied twice, find that their messages are gone.
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -82,7 +82,7 @@ cdef inline uint64_t after_blanks(const uint8_t* text, uint64_t at, uint64_t len
 
 
 cdef inline uint64_t after_number(const uint8_t* text, uint64_t at, uint64_t length, uint64_t* value) noexcept nogil:
-    """Place behind a number of 64 bits; `at` if there is none."""
+    """The place behind a number of 64 bits; `at` if there is none."""
     cdef uint64_t first = at
     cdef uint64_t number = 0
     cdef uint64_t digit
@@ -99,13 +99,13 @@ cdef inline uint64_t after_number(const uint8_t* text, uint64_t at, uint64_t len
 cdef bint after_bookmark(
     const uint8_t* text, uint64_t* place, uint64_t length, uint64_t* publisher_id, uint64_t* sequence
 ) noexcept nogil:
-    """Read one bookmark of a message, up to a comma or the end: `<publisher>|<sequence>`, then perhaps `|`, a text, and
-    another `|`. False: there is none; place[0] is then where it stops to be one.
+    """Read one bookmark of a message, up to a comma or the end: `<publisher>|<sequence>`, optionally followed by `|`, a
+    text and another `|`. Returns False if there is no such bookmark; place[0] is then the place of the error.
     """
     cdef uint64_t at = after_blanks(text, place[0], length)
     cdef uint64_t behind = after_number(text, at, length, publisher_id)
     place[0] = at
-    # No publisher has the id 0: `0|1|` is NOW, which is no message.
+    # No publisher has the id 0. `0|1|` is NOW, which does not name a message.
     if behind == at or publisher_id[0] == 0:
         return False
     at = place[0] = after_blanks(text, behind, length)
@@ -144,15 +144,15 @@ cdef class AckList:
         free(self.entries)
 
     def parse_text(self, bytes text, LeaseTable leases, uint32_t queue):
-        """Take the bookmarks of a header, separated by commas. False: some of them are none of messages; these are left
-        out, and counted in `malformed`.
+        """Parse the bookmarks of a header, separated by commas. Returns False if some items are not bookmarks of
+        messages; these are omitted and counted in `malformed`.
 
-        leases: what the client was given, None if nothing was. queue: number of the one that it acknowledges.
+        leases: the leases of the client, or None. queue: number of the queue whose messages it acknowledges.
         """
         return self.parse(<const uint8_t*>PyBytes_AS_STRING(text), <uint64_t>len(text), leases, queue)
 
     cdef bint parse(self, const uint8_t* text, uint64_t length, LeaseTable leases, uint32_t queue) except -1:
-        """The same of bytes anywhere."""
+        """Parse bookmarks as `parse_text` does, from bytes in memory."""
         cdef uint64_t at = 0
         cdef uint64_t begin
         cdef uint64_t publisher_id = 0
@@ -176,7 +176,7 @@ cdef class AckList:
             at += 1
 
     cdef int append(self, uint64_t publisher_id, uint64_t sequence, LeaseTable leases, uint32_t queue) except -1:
-        """One message more, with the position that the lease table knows."""
+        """Add a message, with the position and slot in the lease table if it has an entry there."""
         cdef const Lease* lease = NULL if leases is None else leases.find(publisher_id, sequence, queue)
         if lease != NULL:
             return self.put(publisher_id, sequence, lease.position, lease.slot)
@@ -184,7 +184,7 @@ cdef class AckList:
         return self.put(publisher_id, sequence, 0, 0)
 
     cdef int put(self, uint64_t publisher_id, uint64_t sequence, uint64_t position, uint32_t slot) except -1:
-        """One message more, of which it is known where it is."""
+        """Add a message with its position and slot."""
         cdef QueueEntry* entry
         cdef QueueEntry* grown
         cdef uint32_t capacity
@@ -205,7 +205,7 @@ cdef class AckList:
         return 0
 
     def unknown_bookmarks(self):
-        """[(number of the entry, publisher id, sequence)] of those without a log position."""
+        """[(number of the entry, publisher id, sequence)] of the entries without a log position."""
         cdef uint32_t at
         return [
             (at, self.entries[at].publisher_id, self.entries[at].sequence)
@@ -214,7 +214,7 @@ cdef class AckList:
         ]
 
     def set_position(self, uint32_t number, uint64_t position):
-        """Say where in the log the message of an entry is."""
+        """Set the log position of an entry's message. Raises IndexError."""
         if number >= self.count:
             raise IndexError(number)
         if self.entries[number].position == 0 and position:
@@ -222,7 +222,7 @@ cdef class AckList:
         self.entries[number].position = position
 
     def end_leases_of(self, LeaseTable leases, uint32_t queue):
-        """What is acknowledged is not held any more."""
+        """Remove the leases of the acknowledged messages."""
         self.end_leases(leases, queue)
 
     cdef void end_leases(self, LeaseTable leases, uint32_t queue) noexcept:
@@ -231,8 +231,9 @@ cdef class AckList:
             leases.drop(self.entries[at].publisher_id, self.entries[at].sequence, queue)
 
     cdef list records(self, Acknowledging* about):
-        """The whole list as records of at most ENTRIES_PER_RECORD entries, as bytes. An empty list is a record, too: it
-        has a sequence.
+        """The whole list as records of at most ENTRIES_PER_RECORD entries, as bytes.
+
+        An empty list makes one record too, because it has a sequence.
         """
         cdef list made = []
         cdef uint64_t sequence = about.sequence
@@ -260,8 +261,8 @@ def make_records(
     """Ring records (bytes) for a list of acknowledgements.
 
     slot, serial: of the connection. topic: the transport's number of the queue's name. searched_until: log position up
-    to which unknown bookmarks were looked for. token: not 0 if the counts are wanted. derived_id: of the publisher, for
-    commands without a sequence (0), if these are to be numbered.
+    to which unknown bookmarks were searched. token: not 0 if the core must return the counts. derived_id: id of the
+    publisher for commands without a sequence (0), if `numbered`.
     """
     cdef Acknowledging about
     about.slot = slot
@@ -279,8 +280,9 @@ def make_records(
 
 
 cdef bint read_plain(const HeaderView* view, Acknowledging* about) noexcept nogil:
-    """Whether a header is that of a `sow_delete` which says nothing that is not understood here: action and sequence
-    are filled in. Which acknowledgements it asks for, and what its topic is, the caller sees.
+    """True if a header is a `sow_delete` with only fields and options that are supported here.
+
+    Action and sequence of `about` are set then. The caller checks the topic and the requested acknowledgements.
     """
     cdef const Slice* command = &view.field[<int>FIELD_CMD]
     cdef const Slice* options = &view.field[<int>FIELD_OPTS]
@@ -309,7 +311,7 @@ cdef bint read_plain(const HeaderView* view, Acknowledging* about) noexcept nogi
 
 
 cdef uint64_t acknowledgement_length(const Acknowledging* about, uint32_t count) noexcept nogil:
-    """Bytes of a record with so many entries, without padding."""
+    """The length in bytes of a record with `count` entries, without padding."""
     cdef uint64_t length = RECORD_HEADER_BYTES + sizeof(QueueAcknowledgementHeader) + count * sizeof(QueueEntry)
     return length + (EXTENSION_CLIENT_BYTES if about.numbered and about.sequence == 0 else 0)
 
@@ -317,7 +319,7 @@ cdef uint64_t acknowledgement_length(const Acknowledging* about, uint32_t count)
 cdef void lay_out(
     RecordHeader* record, const Acknowledging* about, const QueueEntry* entries, uint32_t count
 ) noexcept nogil:
-    """Write the record, in room for its length with padding. Times, position and checksum are the core's to fill in."""
+    """Write the record, into memory for its length with padding. The core fills in time, position and checksum."""
     cdef uint64_t length = acknowledgement_length(about, count)
     cdef uint8_t* at = <uint8_t*>record + RECORD_HEADER_BYTES
     cdef QueueAcknowledgementHeader* header

@@ -1,4 +1,4 @@
-# The wire format's C interface: what transports use on the publish path without making Python objects.
+# The C interface of the wire format, which transports use on the publish path without making Python objects.
 
 from libc.stdint cimport int32_t, uint32_t, uint64_t, uint8_t
 
@@ -7,7 +7,7 @@ cdef enum:
     MAX_HEADER_FIELDS = 48
 
 
-# One known header field each; the order is that of FIELD_NAMES in wire/headers.pxi.
+# The known header fields, in the order of FIELD_NAMES in wire/headers.pxi.
 cdef enum Field:
     FIELD_CMD = 0
     FIELD_CMD_ID
@@ -66,15 +66,15 @@ cdef struct Slice:
 
 cdef struct HeaderView:
     Slice field[MAX_HEADER_FIELDS]
-    uint64_t present            # bit per Field: the header has it
+    uint64_t present            # bit per Field: the header has the field
     uint64_t quoted             # bit per Field: the value was a JSON string
-    uint64_t escaped            # bit per Field: the string holds a backslash escape
+    uint64_t escaped            # bit per Field: the string contains a backslash escape
 
 
-# Scans one header. Returns its length including both braces, or a negative number: no header there.
+# Scan one header. Returns its length including both braces; negative: the bytes are not a header.
 cdef int32_t scan_header(const char* data, uint32_t length, HeaderView* view) noexcept nogil
 
-# Unsigned decimal of a field; returns -1 where the value is absent or not a number that fits.
+# Read the unsigned decimal number of a field. Returns 0, or -1 if the field is absent or not a number of 64 bits.
 cdef int field_u64(const HeaderView* view, Field field, uint64_t* value) noexcept nogil
 
 
@@ -88,31 +88,31 @@ cdef enum:
 
 cdef struct PatternField:
     uint8_t number              # Field
-    bint behind                 # its value stands behind the sequence, and moves with the sequence's length
-    uint32_t offset             # of the value, from the beginning or from behind the sequence
+    bint behind                 # the value is behind the sequence, so its place depends on the sequence's length
+    uint32_t offset             # of the value, from the beginning of the header or from the end of the sequence
     uint32_t length
 
 
 cdef struct HeaderPattern:
-    uint32_t before             # bytes in front of the sequence; 0 = nothing is known
-    uint32_t behind             # bytes behind it
-    bint has_sequence           # without one `before` is the whole header
+    uint32_t before             # bytes in front of the sequence; 0 = no header is stored
+    uint32_t behind             # bytes behind the sequence
+    bint has_sequence           # False: `before` is the whole header
     int field_count
-    uint8_t learned             # headers learned since one was followed
+    uint8_t learned             # headers passed to `learn_header` since the last match, modulo 256
     uint64_t present
     uint64_t quoted
     uint64_t escaped
     PatternField field[PATTERN_FIELDS]
-    char text[PATTERN_BYTES]    # what stands in front of the sequence, and then what stands behind it
+    char text[PATTERN_BYTES]    # the bytes in front of the sequence, then the bytes behind it
 
 
-# Remember a header that was scanned, for those to come. `sequence` 0: it has none.
+# Store a scanned header as the pattern for the following headers. `sequence` 0: it has none.
 cdef void learn_header(
     HeaderPattern* pattern, const char* data, uint32_t length, const HeaderView* view, uint64_t sequence
 ) noexcept nogil
 
-# Whether the header at `data` is that of before, but for its sequence: its length, with `view` and `sequence` as
-# scanning would give them; else -1, with both as they were.
+# Compare the header at `data` with the pattern. If only the sequence differs, returns the length of the header and sets
+# `view` and `sequence` as a scan would. Otherwise returns -1 and leaves both unchanged.
 cdef int32_t follow_header(
     HeaderPattern* pattern, const char* data, uint32_t length, HeaderView* view, uint64_t* sequence
 ) noexcept nogil

@@ -1,22 +1,24 @@
-# Headers that are like the one before, but for the sequence: most publishes of a connection.
+# Fast recognition of a header that differs from the previous one in its sequence only, as most publishes have it.
 #
-# Scanning a header costs more than all else that is done with a small publish before it is in the ring. A publisher
-# writes the same header over and over, and only counts up its sequence. So the last scanned header is kept: the bytes
-# in front of the sequence, those behind it, and where the fields lie. What follows it byte for byte needs no
-# scanning.
+# Scanning a header costs more than all other work on a small publish before it is in the ring. A publisher writes the
+# same header repeatedly and only raises its sequence. So the last scanned header is stored as a pattern: the bytes in
+# front of the sequence, the bytes behind it, and the places of the fields. A header that matches the pattern byte for
+# byte needs no scan.
 #
-# Two comparisons decide, and they compare every byte but the sequence's digits; so a header that follows is one that
-# the scanner would have read the same way. Whoever learns a header decides what else holds of all that follow it.
+# Two comparisons decide. They cover every byte except the digits of the sequence, so the scanner would read a matching
+# header in the same way. The caller of `learn_header` must make sure that its other checks of the header hold for all
+# matching headers too.
 #
-# A connection whose headers never follow would learn each in vain: after a number of those only a few more are tried.
+# On a connection whose headers never match, storing each one would be wasted work. So while none matches, only 16 of
+# 256 headers are stored.
 
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
 
 cdef enum:
-    DIGITS_MAX = 19            # a number that cannot overflow
-    TRIES = 16                 # headers of 256 that are learned while none follows
+    DIGITS_MAX = 19            # digits of a number that cannot overflow
+    TRIES = 16                 # headers of 256 that are stored while none matches
 
 
 cdef void learn_header(

@@ -1,15 +1,15 @@
 # The wire format: frames and headers, shared by server, client and tests.
 #
-# A frame is a 4-byte big-endian length and that many bytes of payload; a payload is a header followed
-# directly by a body (protocol.md §2, D1). A header is a flat subset of JSON with abbreviated keys
-# (protocol.md §3, D2). This module knows that syntax and nothing of what commands mean.
+# A frame is a 4-byte big-endian length and that many bytes of payload. A payload is a header followed directly by a
+# body (protocol.md §2, D1). A header is a flat subset of JSON with abbreviated keys (protocol.md §3, D2). This module
+# implements that syntax; it does not interpret commands.
 #
-# Two interfaces stand side by side. The C one (wire/framing.pxd) scans a header into slices of the receive buffer and
-# makes no Python object: it serves the publish path. The Python one (parse_header, build_header, FrameDecoder)
-# gives dictionaries with the long field names and serves everything else. Both rest on the same scanner.
+# There are two interfaces. The C interface (wire/framing.pxd) scans a header into slices of the receive buffer and
+# makes no Python object; the publish path uses it. The Python interface (parse_header, build_header, FrameDecoder)
+# returns dictionaries with the long field names; all other code uses it. Both use the same scanner.
 #
-# Invariants: the scanner never reads past `length`; a header is at most MAX_HEADER_BYTES long; a frame longer
-# than the decoder's limit is refused before anything is allocated for it.
+# Invariants: the scanner never reads past `length`. A header is at most MAX_HEADER_BYTES long. A frame longer than the
+# decoder's limit is refused before memory is allocated for it.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeUTF8
@@ -23,7 +23,7 @@ LENGTH_BYTES = 4
 
 cdef uint32_t HEADER_LIMIT = 4 << 20
 cdef enum:
-    LONG_STRING_BYTES = 32     # of a value whose end is then looked for in larger steps: a list of bookmarks, a filter
+    LONG_STRING_BYTES = 32     # bytes of a value after which memchr finds its end: a list of bookmarks, a filter
 
 # (long name, abbreviation written, other spellings read, kind of value)
 _FIELDS = (
@@ -72,7 +72,7 @@ _FIELDS = (
     ("max_msgs", "max_msgs", (), "integer"),
     ("src", "src", (), "string"),
     ("use_ns", "use_ns", (), "string"),
-    # Ours, in failure acknowledgements (docs/messages.md); readers leave out keys that they do not know.
+    # Additions of this project, in failure acknowledgements (docs/messages.md). Readers ignore keys they do not know.
     ("detail", "detail", (), "string"),
     ("position", "position", (), "integer"),
 )
@@ -87,7 +87,7 @@ for _number, _entry in enumerate(_FIELDS):
 cdef list _kinds = [{"string": 0, "integer": 1, "boolean": 2}[entry[3]] for entry in _FIELDS]
 
 
-# One-letter keys are looked up directly, longer ones by length, then by comparison.
+# One-letter keys are looked up directly, longer keys by length and then by comparison.
 cdef signed char one_letter[256]
 
 cdef struct KnownKey:
@@ -98,7 +98,7 @@ cdef struct KnownKey:
 cdef KnownKey known_keys[128]
 cdef int known_key_count = 0
 cdef int first_of_length[32]
-cdef list _key_owner = []          # keeps the bytes objects that known_keys points into alive
+cdef list _key_owner = []          # keeps alive the bytes objects to which known_keys points
 
 
 cdef void _fill_key_tables():
@@ -131,7 +131,7 @@ class HeaderError(ValueError):
 
 
 class FrameTooLarge(ValueError):
-    """A frame's length is over the limit; nothing was allocated for it (protocol.md §2)."""
+    """A frame's length is over the limit; no memory was allocated for it (protocol.md §2)."""
 
 
 cdef inline int field_of_key(const char* key, uint32_t length) noexcept nogil:
@@ -262,7 +262,7 @@ cdef int32_t scan_header(const char* data, uint32_t length, HeaderView* view) no
 
 
 cdef inline bint is_bare_value(const char* text, uint32_t length) noexcept nogil:
-    """Whether an unquoted value is an integer, true or false."""
+    """True if an unquoted value is an integer, true or false."""
     cdef uint32_t at = 0
     if length == 4 and memcmp(text, b"true", 4) == 0:
         return True
@@ -295,7 +295,7 @@ cdef int field_u64(const HeaderView* view, Field field, uint64_t* value) noexcep
         if text[at] < c'0' or text[at] > c'9':
             return -1
         digit = <uint64_t>(text[at] - c'0')
-        # Only the last of 20 digits can be too much.
+        # Only the last of 20 digits can cause an overflow.
         if at == 19 and result > (<uint64_t>0xFFFFFFFFFFFFFFFF - digit) // 10:
             return -1
         result = result * 10 + digit
@@ -306,7 +306,7 @@ cdef int field_u64(const HeaderView* view, Field field, uint64_t* value) noexcep
 cdef object decode_string(const char* data, uint32_t length, bint escaped):
     if not escaped:
         return PyUnicode_DecodeUTF8(data, length, NULL)
-    # Decoded first: json.loads would guess another encoding for bytes that hold a NUL.
+    # Decoded first: json.loads would guess another encoding for bytes that contain a NUL.
     return json.loads('"' + PyUnicode_DecodeUTF8(data, length, NULL) + '"', strict=False)
 
 
@@ -328,9 +328,9 @@ cdef object field_value(const HeaderView* view, int field):
 def parse_header(payload):
     """Parse the header at the start of a payload.
 
-    Returns a dictionary of long field names (protocol.md §3.1) and the offset of the body. Numeric fields are
-    int where the text is a number, Boolean ones bool; unknown keys are left out, the last of a repeated
-    key wins. Raises HeaderError.
+    Returns a dictionary of long field names (protocol.md §3.1) and the offset of the body. The value of a numeric field
+    is an int if its text is a number, the value of a Boolean field a bool if its text is true or false. Unknown keys
+    are omitted; of a repeated key, the last value counts. Raises HeaderError.
     """
     cdef const unsigned char[::1] view
     cdef HeaderView header
@@ -360,9 +360,9 @@ cdef str _quote(value):
 
 
 def build_header(fields):
-    """Build a header from long field names; `cmd` comes first, integers bare, the rest quoted (D2).
+    """Build a header from long field names. `cmd` is first; integers and Booleans are bare, other values quoted (D2).
 
-    None values are left out. Raises KeyError for a name that is no header field.
+    None values are omitted. Raises KeyError for a name that is no header field.
     """
     cdef list parts = []
     command = fields.get("cmd")
@@ -392,13 +392,13 @@ def encode_frame(fields, body=b""):
 cdef class FrameDecoder:
     """Cuts a byte stream into payloads. Bytes may arrive split or joined in any way.
 
-    `feed` takes what was received; `next_frame` returns the payload of the next whole frame as bytes, or None.
-    Frames of length 0 are skipped. FrameTooLarge is raised as soon as an oversize length is seen.
+    `feed` takes received bytes; `next_frame` returns the payload of the next whole frame as bytes, or None.
+    Frames of length 0 are skipped. FrameTooLarge is raised as soon as an oversize length is read.
     """
 
     cdef bytes _buffer
     cdef Py_ssize_t _at
-    cdef list _waiting               # chunks of a frame whose rest has not arrived
+    cdef list _waiting               # chunks of an incomplete frame
     cdef Py_ssize_t _waiting_bytes
     cdef Py_ssize_t _wanted_bytes
     cdef readonly unsigned long long max_frame_bytes
@@ -431,11 +431,11 @@ cdef class FrameDecoder:
 
     @property
     def buffered_bytes(self):
-        """Bytes taken and not yet returned in a frame."""
+        """The number of bytes taken and not yet returned in a frame."""
         return self._waiting_bytes + PyBytes_GET_SIZE(self._buffer) - self._at
 
     def next_frame(self):
-        """The payload of the next whole frame, or None while it has not arrived whole."""
+        """The payload of the next whole frame, or None while the frame is incomplete. Raises FrameTooLarge."""
         cdef Py_ssize_t left
         cdef const unsigned char* data
         cdef Py_ssize_t length

@@ -1,4 +1,4 @@
-# What one connection holds of queues. See wire/leases.pxi.
+# The leases of one connection. See wire/leases.pxi.
 
 cimport cython
 from libc.stdint cimport uint32_t, uint64_t, uint8_t
@@ -16,19 +16,19 @@ cdef enum:
 cdef struct Lease:
     uint64_t publisher_id          # bookmark of the message
     uint64_t sequence
-    uint64_t position              # its log position
-    uint32_t slot                  # where the core keeps it
+    uint64_t position              # log position of the message
+    uint32_t slot                  # slot of the message in the core
     uint32_t queue                 # number of the queue; NO_ENTRY = the lease is over
 
 
 @cython.final
 cdef class LeaseTable:
     cdef Lease* leases             # a ring, in the order of delivery
-    cdef uint32_t* index           # twice as large: place in the ring + 1; 0 = nothing
-    cdef readonly uint64_t capacity  # of the ring: a power of two
-    cdef uint64_t first            # counts of all that ever went out of the ring, and into it
-    cdef uint64_t next
-    cdef readonly uint64_t count   # of leases that are not over
+    cdef uint32_t* index           # twice as large as the ring: place in the ring + 1; 0 = free
+    cdef readonly uint64_t capacity  # entries of the ring: a power of two
+    cdef uint64_t first            # count of entries removed from the ring
+    cdef uint64_t next             # count of entries added to the ring
+    cdef readonly uint64_t count   # leases that are not over
     cdef uint64_t count_max
 
     cdef const Lease* find(self, uint64_t publisher_id, uint64_t sequence, uint32_t queue) noexcept nogil
@@ -43,23 +43,23 @@ cdef class LeaseTable:
     cdef int resize(self, uint64_t capacity) except -1
 
 
-# Acknowledgements of queue messages on their way to the core. See wire/acknowledgements.pxi.
+# Acknowledgements of queue messages for the core. See wire/acknowledgements.pxi.
 
 
 cdef enum:
     ENTRIES_PER_RECORD = 4096      # longer lists become several records
 
 
-# Whose acknowledgement it is, and of what: the parts of its record besides the entries.
+# The parts of an acknowledgement's record besides its entries.
 cdef struct Acknowledging:
     uint32_t slot
     uint32_t serial
     uint32_t topic                 # number of the queue's name
     uint32_t action                # QueueAction
     uint64_t extension_ns
-    uint64_t searched_until        # log position up to which entries without a position were looked for
+    uint64_t searched_until        # log position up to which the journal was searched for entries without a position
     uint32_t token
-    bint numbered                  # without a sequence it gets one from the server
+    bint numbered                  # the server numbers it if it has no sequence
     uint64_t publisher_id
     uint64_t derived_id
     uint64_t sequence
@@ -71,7 +71,7 @@ cdef class AckList:
     cdef readonly uint32_t count
     cdef uint32_t capacity
     cdef readonly uint32_t unknown  # entries without a log position
-    cdef readonly uint32_t malformed  # what was named and is no bookmark of a message
+    cdef readonly uint32_t malformed  # list items that are not the bookmark of a message
     cdef readonly bytes first_malformed
 
     cdef bint parse(self, const uint8_t* text, uint64_t length, LeaseTable leases, uint32_t queue) except -1
@@ -92,7 +92,7 @@ cdef void lay_out(
 
 
 cdef enum:
-    PART_LIMIT = 65535     # longest correlation id, user id or SOW key: records count them in 16 bits
+    PART_LIMIT = 65535     # longest correlation id, user id or SOW key: records store their lengths in 16 bits
 
 
 cdef inline uint32_t part_length(const HeaderView* view, int field) noexcept nogil:

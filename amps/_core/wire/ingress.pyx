@@ -1,4 +1,4 @@
-"""One connection's input: receiving, publishes, acknowledgements of queue messages."""
+"""The input of one connection: receiving, publishes, acknowledgements of queue messages."""
 
 include "../shm/layout.pxi"
 include "leases.pxi"

@@ -1,16 +1,16 @@
-# What one connection holds of queues: log position and slot of each message that was delivered to it.
+# The leases of one connection: log position and slot of each queue message that was delivered to it.
 #
-# A client acknowledges a message by its bookmark. The core finds a message by its slot, and the journal by its
-# position; both came with the delivery, are noted here, and go back with the acknowledgement. So nobody has to look
-# for a bookmark in the log, as long as a client acknowledges what it was given.
+# A client acknowledges a message by its bookmark. The core finds a message by its slot, and a record in the journal by
+# its log position. Both are in the delivery, are noted here, and return to the core with the acknowledgement. So no
+# bookmark has to be searched in the log, as long as a client acknowledges messages that were delivered to it.
 #
-# It is a help, not the truth. A lease that ends without an acknowledgement leaves its entry behind; entries above a
-# bound are dropped, the oldest first. What is not here is looked up elsewhere, and a slot that has another message by
-# now is noticed by the core.
+# The table is a hint, not the authority. A lease that ends without an acknowledgement leaves its entry behind; entries
+# above a bound are dropped, the oldest first. A message without an entry is searched in the journal, and the core
+# notices if a slot has another message by now.
 #
-# Entries stand in a ring in the order of delivery, and a hash index with open addressing leads to them. Invariants: the
-# index holds exactly the places of the leases that are not over, at most half of it is in use, and no place of the ring
-# before `first` or from `next` on is meant.
+# Entries are in a ring in the order of delivery. A hash index with open addressing refers to them. Invariants: the
+# index holds exactly the places of the leases that are not over, at most half of it is in use, and it refers to no
+# entry before `first` or from `next` on.
 
 cimport cython
 from libc.stdint cimport uint32_t, uint64_t
@@ -48,24 +48,24 @@ cdef class LeaseTable:
         free(self.index)
 
     def set_bound(self, uint64_t count_max):
-        """Keep so many entries, at least a few; above, the oldest ones are dropped."""
+        """Set the largest number of entries, at least CAPACITY_MIN. Above it, the oldest entries are dropped."""
         self.count_max = min(max(count_max, <uint64_t>CAPACITY_MIN), COUNT_MAX)
 
     def add(self, uint64_t publisher_id, uint64_t sequence, uint64_t position, uint32_t slot, uint32_t queue):
-        """Note a delivery; one that was noted before is noted anew."""
+        """Note a delivery. It replaces an earlier entry of the same message and queue."""
         self.note(publisher_id, sequence, position, slot, queue)
 
     def get(self, uint64_t publisher_id, uint64_t sequence, uint32_t queue):
-        """(log position, slot) of what was delivered from a queue; None if it is not known (any more)."""
+        """(log position, slot) of a message delivered from a queue; None if it has no entry (any more)."""
         cdef const Lease* found = self.find(publisher_id, sequence, queue)
         return None if found == NULL else (found.position, found.slot)
 
     def remove(self, uint64_t publisher_id, uint64_t sequence, uint32_t queue):
-        """The lease is over. False: it was not known."""
+        """Remove a lease that is over. Return False if it had no entry."""
         return self.drop(publisher_id, sequence, queue)
 
     cdef uint64_t place_of(self, uint64_t publisher_id, uint64_t sequence, uint32_t queue) noexcept nogil:
-        """Where in the index a lease stands, or would stand."""
+        """The place in the index at which a lease is, or would be entered."""
         cdef uint64_t mask = 2 * self.capacity - 1
         cdef uint64_t place = hash_of(publisher_id, sequence, queue) & mask
         cdef const Lease* lease
@@ -77,14 +77,14 @@ cdef class LeaseTable:
         return place
 
     cdef const Lease* find(self, uint64_t publisher_id, uint64_t sequence, uint32_t queue) noexcept nogil:
-        """A lease, until something is noted or dropped; NULL if it is not known."""
+        """The entry of a lease, valid until the next note or drop; NULL if there is none."""
         cdef uint32_t found = self.index[self.place_of(publisher_id, sequence, queue)]
         return &self.leases[found - 1] if found else NULL
 
     cdef int note(
         self, uint64_t publisher_id, uint64_t sequence, uint64_t position, uint32_t slot, uint32_t queue
     ) except -1:
-        """A message was delivered."""
+        """Note a delivery, as `add` does."""
         cdef Lease* lease
         self.drop(publisher_id, sequence, queue)
         while self.count >= self.count_max or self.next - self.first == self.capacity:
@@ -101,7 +101,7 @@ cdef class LeaseTable:
         return 0
 
     cdef bint drop(self, uint64_t publisher_id, uint64_t sequence, uint32_t queue) noexcept nogil:
-        """The lease is over. False: it was not known."""
+        """Remove a lease that is over. Return False if it had no entry."""
         cdef uint64_t place = self.place_of(publisher_id, sequence, queue)
         cdef uint32_t found = self.index[place]
         if found == 0:
@@ -114,12 +114,12 @@ cdef class LeaseTable:
         return True
 
     cdef void enter(self, uint64_t at) noexcept nogil:
-        """Let the index lead to a place of the ring."""
+        """Enter a place of the ring in the index."""
         cdef const Lease* lease = &self.leases[at]
         self.index[self.place_of(lease.publisher_id, lease.sequence, lease.queue)] = <uint32_t>(at + 1)
 
     cdef void free_place(self, uint64_t hole) noexcept nogil:
-        """Take a place out of the index, and close the gap for those that were put behind it for want of room."""
+        """Free a place of the index, and move back the entries that were displaced behind it."""
         cdef uint64_t mask = 2 * self.capacity - 1
         cdef uint64_t place = hole
         cdef uint64_t home
@@ -136,7 +136,7 @@ cdef class LeaseTable:
         self.index[hole] = 0
 
     cdef int make_room(self) except -1:
-        """For one more: take the gaps out, or grow, or drop the oldest."""
+        """Make room for one more entry: drop the oldest one, remove the gaps, or grow."""
         cdef const Lease* oldest
         if self.count >= self.count_max:
             oldest = &self.leases[self.first & (self.capacity - 1)]
@@ -148,7 +148,7 @@ cdef class LeaseTable:
         return 0
 
     cdef int resize(self, uint64_t capacity) except -1:
-        """Move what there is, without gaps, into a ring of that size."""
+        """Move all entries, without gaps, into a ring of that capacity."""
         cdef Lease* old = self.leases
         cdef uint64_t old_capacity = self.capacity
         cdef uint64_t at

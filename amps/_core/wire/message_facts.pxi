@@ -1,4 +1,4 @@
-# What a record tells about its message, for expressions that ask (expressions.md §§10.9 and 10.10).
+# The facts about a message that its record holds, for expressions that use them (expressions.md §§10.9 and 10.10).
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -28,9 +28,9 @@ cdef enum:
 cdef int tell_facts(
     MessageContext context, const RecordHeader* record, bytes topic, bint recorded, bint live
 ) except -1:
-    """Replace the facts in the context. They point into the record and the topic's name, which must stay there.
+    """Replace the facts in the context. They point into the record and the topic's name, which must stay in place.
 
-    recorded: the message has a bookmark. live: it has just been published; of a replayed one nobody knows the user.
+    recorded: the message has a bookmark. live: it has just been published; without it, the user is not known.
     """
     cdef uint8_t* begin
     cdef uint8_t* at
@@ -44,7 +44,7 @@ cdef int tell_facts(
         <const uint8_t*>PyBytes_AS_STRING(topic),
         <uint32_t>PyBytes_GET_SIZE(topic),
     )
-    # As they stand between the quotes of a header, escapes and all.
+    # As between the quotes of a header, with escapes.
     tell_text(
         &context.facts[<int>MESSAGE_CORRELATION_ID],
         VALUE_RAW_STRING,

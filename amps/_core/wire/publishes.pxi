@@ -1,18 +1,18 @@
-# What a connection sends: frames cut out of the byte stream, publishes put into the ring without a Python object.
+# The input of a connection: cutting frames out of the byte stream, and putting publishes into the ring without a Python
+# object.
 #
-# One Ingress per client connection. The event loop lets it receive; `parse` then works through the frames. A plain
-# publish is scanned, checked and laid out in the ring right here (wire/publishes.pxi), and so is a plain
-# acknowledgement of queue messages that this connection was given. Anything else (other commands, and the rarer forms
-# of these two) is returned to Python as a COMMAND, and so are the moments where policy has to decide (a new topic, a
-# permission, a full ring).
+# There is one Ingress per client connection. The event loop receives bytes into it; `parse` then processes the frames.
+# A plain publish is scanned, checked and laid out in the ring here, and so is a plain acknowledgement of queue messages
+# that were delivered to this connection. Any other frame (other commands, and the rarer forms of these two) is returned
+# to Python as a COMMAND. `parse` also returns when policy has to decide (a new topic, a permission, a full ring).
 #
-# While the journal takes no messages, or no large ones, publishes to recorded topics are refused here (NO_STORAGE). A
-# publisher that is never told, because its connection ends first, learns at its next logon the last sequence in the
-# log, and takes everything before for recorded. So after a refused one no numbered publish of the connection is taken
-# any more; when it could be, the connection must end (AFTER_REFUSAL).
+# While the journal takes no messages, or no large ones, publishes to recorded topics are refused here (NO_STORAGE). If
+# the connection ends before the publisher receives the refusal, its next logon returns the last sequence in the log,
+# and the publisher assumes that everything before it is recorded. So after a refusal the connection accepts no numbered
+# publish any more. As soon as one could be accepted again, the connection must end (AFTER_REFUSAL).
 #
-# Invariants: a frame is consumed exactly when its effect is in the ring or Python has taken it; on RING_FULL,
-# NEW_TOPIC, PERMISSION and SPILL nothing is consumed and parsing the same frame again is safe.
+# Invariants: a frame is consumed exactly when its effect is in the ring or Python has taken it. On RING_FULL,
+# NEW_TOPIC, PERMISSION and SPILL nothing is consumed, and the same frame can be parsed again.
 
 cimport cython
 from cpython.buffer cimport PyBUF_WRITE
@@ -64,74 +64,74 @@ cdef uint8_t* scratch = <uint8_t*>malloc(SCRATCH_BYTES)
 # Results of `parse`.
 NEED_MORE = 0          # no whole frame left
 COMMAND = 1            # `header` and `body` hold a command for Python
-RING_FULL = 2          # the core must take something first; parse again later
-NEW_TOPIC = 3          # `topic_name` was never published to: make its entry, parse again
-PERMISSION = 4         # `topic_entry`: ask the entitlement, `set_permission`, parse again
+RING_FULL = 2          # the core must first take records from the ring; parse again later
+NEW_TOPIC = 3          # `topic_name` has no declared entry: make and declare it, parse again
+PERMISSION = 4         # for `topic_entry`: check the entitlement, call `set_permission`, parse again
 DENIED = 5             # a publish to `topic_entry` that is not allowed; consumed; `sequence` is its number
 SPILL = 6              # a message too large for the ring: `write_spill`, then `finish_spill`
-BAD_HEADER = 7         # no header where one must be: close the connection
+BAD_HEADER = 7         # the frame does not begin with a valid header: close the connection
 TOO_LARGE = 8          # a frame over the limit: close the connection
 NO_STORAGE = 9         # a publish that the journal cannot take now; consumed; `sequence` is its number
-AFTER_REFUSAL = 10     # one that could be taken, but has a number and comes after a refused one: close the connection
+AFTER_REFUSAL = 10     # a numbered publish that could be taken, but follows a refused one: close the connection
 
 cdef enum:
     BACKLOG_BYTES = 512 << 10
 
 PUBLISH_BACKLOG_BYTES = BACKLOG_BYTES
-"""With so much in the ring no publish is put there: acknowledgements of consumers come behind it, and are not to wait
-long, nor to find no room."""
+"""Bytes in the ring from which no more publishes are put there. Acknowledgements of consumers use the same ring; they
+must not wait long, and must find room."""
 
 cdef AckList scratch_acks = AckList()      # of the current frame
 
 
 @cython.final
 cdef class Ingress:
-    # what was received
+    # Received bytes
     cdef uint64_t frame_bytes_max
-    # bytes received and not parsed: data[at:end], in scratch or in `kept`
+    # Bytes received and not parsed: data[at:end], in scratch or in `kept`
     cdef uint8_t* data
     cdef uint64_t at
     cdef uint64_t end
     cdef uint8_t* kept
     cdef uint64_t kept_capacity
     cdef readonly uint64_t bytes_received
-    # the current frame, and who sends it
+    # The connection
     cdef readonly uint32_t slot
     cdef readonly uint32_t serial
-    # identity, set at logon
+    # Identity, set at logon
     cdef bint numbered                     # publishes without a sequence are numbered by the server
     cdef uint64_t publisher_id
     cdef uint64_t derived_id
     cdef bytes user_id
-    # the current frame
+    # The current frame
     cdef HeaderView view
     cdef uint32_t header_length
-    cdef uint64_t given_sequence           # 0 = none, or none that is a number
+    cdef uint64_t given_sequence           # 0 = none, or not a number
     cdef const uint8_t* frame
     cdef uint32_t frame_length
-    # publishing
+    # Publishing
     cdef Ring ring
     cdef ControlPage control
     cdef TopicTable table
     cdef HeaderPattern plain               # of the last plain publish
-    # identity, set at logon
-    cdef readonly bint ready               # logged on: plain publishes are taken here
+    # Identity, set at logon
+    cdef readonly bint ready               # logged on, and plain publishes are taken here
     cdef bint conflated                    # persisted acknowledgements are conflated
     cdef bint checked                      # publishes need a permission
     cdef uint32_t message_type_id
-    # the current frame
+    # The current frame
     cdef readonly TopicEntry topic_entry
     cdef TopicEntry last_entry
-    cdef bint has_refused                  # a publish with a number was refused for want of storage
+    cdef bint has_refused                  # a numbered publish was refused for lack of storage
     cdef bint wants_ack                    # the current publish takes part in conflated acknowledgements
-    cdef uint8_t* permissions              # by topic number: 0 unknown, 1 allowed, 2 denied; 4: may be read
-    cdef LeaseTable leases                 # what the connection was given of queues; None = nothing yet
+    cdef uint8_t* permissions              # by topic number: 0 unknown, 1 allowed, 2 denied; plus 4: may read
+    cdef LeaseTable leases                 # leases of the connection; None = no deliveries yet
     cdef uint32_t permission_count
-    # what acknowledgements are made of
-    cdef readonly uint64_t sequence        # of the last publish with a number
-    cdef readonly uint64_t ack_sequence    # of the last one that asked for `persisted`
-    cdef readonly uint64_t ack_position    # ring position after it
-    cdef readonly uint64_t ack_requests    # how many asked for it
+    # Data for acknowledgements
+    cdef readonly uint64_t sequence        # of the last numbered publish
+    cdef readonly uint64_t ack_sequence    # the highest sequence for which `persisted` was requested
+    cdef readonly uint64_t ack_position    # ring position after the last command with that request
+    cdef readonly uint64_t ack_requests    # number of these requests
     cdef readonly uint64_t messages
 
     def __cinit__(self):
@@ -172,20 +172,20 @@ cdef class Ingress:
         free(self.permissions)
         free(self.kept)
 
-    # === bytes that were received ================================================================================
+    # === received bytes ==========================================================================================
     #
-    # The event loop asks for memory to receive into (`receive_buffer`), then tells how much came (`received`).
-    # Whoever parses moves `at` forward and says when it stops for now (`keep`).
+    # The event loop gets memory to receive into (`receive_buffer`), then passes the number of received bytes
+    # (`received`). Parsing moves `at` forward. When it stops, `keep` must be called.
     #
     # Idle connections hold no memory. Bytes are received into a scratch buffer shared by all connections of the
-    # process and parsed there; only the piece of a frame whose rest has not come is kept, in memory that grows as the
-    # bytes arrive, never by what a length field promises, and is given back when the frame is done.
+    # process and parsed there. Only the beginning of an incomplete frame is kept, in memory of the connection. That
+    # memory grows with the received bytes, never by the value of a length field, and is freed when the frame is done.
     #
-    # Invariants: what is not parsed is data[at:end]. It lies in the scratch buffer only between `receive_buffer` and
-    # the `keep` that follows, during which no other connection of the process receives.
+    # Invariants: the unparsed bytes are data[at:end]. They are in the scratch buffer only between `receive_buffer` and
+    # the `keep` that follows. Between these calls no other connection of the process receives.
 
     def receive_buffer(self):
-        """Memory to receive into, until the next call."""
+        """Memory to receive into, valid until the next call."""
         cdef uint64_t wanted
         cdef uint64_t capacity
         cdef uint8_t* grown
@@ -194,7 +194,7 @@ cdef class Ingress:
             self.at = self.end = 0
             return PyMemoryView_FromMemory(<char*>scratch, SCRATCH_BYTES, PyBUF_WRITE)
         if self.kept_capacity - self.end < 65536:
-            # Grow by what has arrived, not by what the length field says.
+            # Grow with the received bytes, not by the length field.
             capacity = max(self.kept_capacity * 2, <uint64_t>131072)
             wanted = self.frame_bytes_max + 4 + 65536
             if capacity > wanted:
@@ -212,12 +212,12 @@ cdef class Ingress:
         )
 
     def received(self, uint64_t count):
-        """That many bytes were received into the buffer."""
+        """Note that `count` bytes were received into the buffer."""
         self.end += count
         self.bytes_received += count
 
     def keep(self):
-        """Parsing stops here for now: take unparsed bytes out of the scratch buffer, move them together."""
+        """End parsing for now: move the unparsed bytes out of the scratch buffer, or to the front of their memory."""
         cdef uint64_t left = self.end - self.at
         cdef uint8_t* grown
         if left == 0:
@@ -245,7 +245,7 @@ cdef class Ingress:
         self.end = left
 
     def give_back_memory(self):
-        """The connection has ended: free what was received. The current frame is gone too."""
+        """Free the received bytes, the current frame included, since the connection has ended."""
         free(self.kept)
         self.kept = NULL
         self.kept_capacity = 0
@@ -255,26 +255,26 @@ cdef class Ingress:
 
     @property
     def unparsed_bytes(self):
-        """Bytes received and not parsed."""
+        """The number of bytes received and not parsed."""
         return self.end - self.at
 
     @property
     def first_bytes(self):
-        """Up to 4 KiB of what was received and not parsed: to tell HTTP from frames."""
+        """Up to 4 KiB of the unparsed bytes, to distinguish HTTP from frames."""
         return (<const char*>self.data + self.at)[: min(self.end - self.at, <uint64_t>4096)]
 
     def discard(self, uint64_t count):
-        """Drop bytes that were something else than frames."""
+        """Drop received bytes that were not frames."""
         self.at += min(count, self.end - self.at)
 
     # === the current frame and its record ========================================================================
     #
-    # A publish is laid out exactly as it will stand in the journal (journal/record.pxd), but for what only the core
-    # knows: position, transaction id, time and checksum. Until then `position` says from which connection it comes.
-    # Python sees the parts of the frame when policy has to decide, and of every frame that is no plain publish.
+    # A publish is laid out exactly as in the journal (journal/record.pxd), except for position, transaction id, time
+    # and checksum, which the core fills in. Until then `position` holds slot and serial number of the connection.
+    # Python reads the parts of a frame when policy has to decide, and of every frame that is no plain publish.
     #
-    # Invariants: the frame lies where it was received, so what is known of it holds until more is received or `keep` is
-    # called. `fill_record` writes exactly `record_length` bytes, padding besides.
+    # Invariants: the frame stays where it was received, so the data about it is valid until more bytes are received or
+    # `keep` is called. `fill_record` writes exactly `record_length` bytes, plus padding.
 
     # --- for Python -----------------------------------------------------------------------------------
 
@@ -304,12 +304,12 @@ cdef class Ingress:
 
     @property
     def frame_sequence(self):
-        """The current frame's sequence as the record will have it, 0 = none."""
+        """The current frame's sequence as in its record, 0 = none."""
         return self.given_sequence
 
     @property
     def parts_fit(self):
-        """Whether correlation id and SOW key of the current frame are short enough for a record."""
+        """True if correlation id and SOW key of the current frame are short enough for a record."""
         return (
             part_length(&self.view, <int>FIELD_CORRELATION_ID) <= PART_LIMIT
             and part_length(&self.view, <int>FIELD_SOW_KEY) <= PART_LIMIT
@@ -318,7 +318,7 @@ cdef class Ingress:
     # --- its record -----------------------------------------------------------------------------------
 
     cdef uint64_t record_length(self, uint64_t sequence) noexcept:
-        """Bytes of the current frame's record; `sequence` 0 = the publisher gave none."""
+        """The length of the current frame's record in bytes; `sequence` 0 = the publish has none."""
         cdef uint64_t length = RECORD_HEADER_BYTES + len(self.user_id)
         length += part_length(&self.view, <int>FIELD_CORRELATION_ID)
         length += part_length(&self.view, <int>FIELD_SOW_KEY)
@@ -334,7 +334,7 @@ cdef class Ingress:
         cdef uint32_t part
         cdef uint64_t expiration
         memset(record, 0, RECORD_HEADER_BYTES)
-        # The record is padded to a multiple of 8; what follows its last byte goes to the log too.
+        # The record is padded to a multiple of 8, and the padding goes to the log too.
         (<uint64_t*>(<uint8_t*>record + align8(length) - 8))[0] = 0
         record.length = length
         record.position = self.slot | (<uint64_t>self.serial << 32)
@@ -373,7 +373,7 @@ cdef class Ingress:
         return 0
 
     cdef bint is_recorded(self, TopicEntry entry, const RecordHeader* record, const uint8_t* payload) except -1:
-        """Whether a message's content is one of those that the transaction log takes of its topic."""
+        """True if the transaction log records the message, by the filters of its topic."""
         cdef FilterSet filters = entry.recorded_if
         cdef EvaluationContext evaluation = filters.evaluation
         cdef uint64_t unreadable = evaluation.unreadable
@@ -388,10 +388,10 @@ cdef class Ingress:
 
     def log_on(self, str message_type, uint64_t publisher_id, uint64_t derived_id, bytes user_id, bint numbered,
                bint conflated, bint checked, bint plain):
-        """The connection is logged on. `user_id` as it stands inside the quotes of a header.
+        """Set the identity of the connection after a logon. user_id: as inside the quotes of a header.
 
-        numbered: publishes without a sequence get one. conflated: persisted acknowledgements are. checked: publishes
-        need a permission. plain: plain publishes are taken here; else Python sees every one.
+        numbered: publishes without a sequence get one. conflated: persisted acknowledgements are conflated. checked:
+        publishes need a permission. plain: plain publishes are taken here; else each one is a COMMAND for Python.
         """
         if len(user_id) > PART_LIMIT:
             raise ValueError("the user id is too long")
@@ -408,7 +408,7 @@ cdef class Ingress:
     # --- parsing --------------------------------------------------------------------------------------
 
     def parse(self):
-        """Work through the frames received; returns when Python is needed or nothing whole is left."""
+        """Process the received frames. Returns when Python is needed or no whole frame is left."""
         cdef uint8_t* bytes_
         cdef uint64_t length
         cdef int32_t header_length
@@ -462,7 +462,7 @@ cdef class Ingress:
             return result
 
     cdef inline int32_t scan(self) noexcept nogil:
-        """Length of the current frame's header, its parts in `view`; -1: it is none, or has no command."""
+        """Scan the current frame's header into `view`. Returns its length; -1: no valid header, or no command in it."""
         cdef int32_t length = scan_header(<const char*>self.frame, self.frame_length, &self.view)
         if length < 0 or not self.view.present & (<uint64_t>1 << <int>FIELD_CMD):
             return -1
@@ -471,7 +471,7 @@ cdef class Ingress:
         return length
 
     cdef inline bint is_plain_publish(self) noexcept nogil:
-        """A publish that needs no acknowledgement of its own."""
+        """True if the current frame is a publish that can be laid out here and needs no acknowledgement of its own."""
         cdef const Slice* command = &self.view.field[<int>FIELD_CMD]
         cdef uint64_t number
         if not (
@@ -495,7 +495,7 @@ cdef class Ingress:
         return self.wants_plain_ack()
 
     cdef inline bint wants_plain_ack(self) noexcept nogil:
-        """Nothing, `none`, or `persisted` for a command with a sequence."""
+        """True if the frame requests no acknowledgement, `none`, or a conflated `persisted` with a sequence."""
         cdef const Slice* ack = &self.view.field[<int>FIELD_ACK_TYPE]
         if not self.view.present & (<uint64_t>1 << <int>FIELD_ACK_TYPE):
             return True
@@ -509,7 +509,7 @@ cdef class Ingress:
         )
 
     cdef int put_publish(self) except -1:
-        """Lay the current frame out in the ring. 0 = done; else what `parse` returns."""
+        """Lay out the current publish in the ring. Returns 0 when done, else a result of `parse`."""
         cdef TopicEntry entry
         if part_length(&self.view, <int>FIELD_TOPIC) == 0:
             self.topic_entry = None
@@ -519,11 +519,11 @@ cdef class Ingress:
         entry = self.find_entry()
         if entry is None:
             return NEW_TOPIC
-        # A plain publish asks for nothing, for `none`, or for `persisted`.
+        # A plain publish requests no acknowledgement, `none`, or `persisted`, whose name has 9 bytes.
         return self.put_publish_to(entry, part_length(&self.view, <int>FIELD_ACK_TYPE) == 9)
 
     cdef TopicEntry find_entry(self):
-        """The entry of the current frame's topic; None if it is new to the core."""
+        """The entry of the current frame's topic; None if it is not declared to the core yet."""
         cdef const Slice* topic = &self.view.field[<int>FIELD_TOPIC]
         cdef TopicEntry entry = self.last_entry
         cdef uint64_t hash_
@@ -558,12 +558,12 @@ cdef class Ingress:
                 self.sequence = sequence
                 return DENIED
         if entry.target is not None:
-            # A queue's name, for which the permission was: recorded under another one (queues.md §4, §14.5).
+            # The permission is for the queue's name. The message is recorded under another topic (queues.md §4, §14.5).
             entry = entry.target
             self.topic_entry = entry
         if not entry.discarded:
             length = self.record_length(sequence)
-            # Of a topic that is recorded by content all messages: what would not be recorded is known too late.
+            # For a topic that is recorded by content, this refuses all messages, since the filters run later.
             refusal = self.storage_refusal(length, sequence, entry.logged)
             if refusal:
                 self.sequence = sequence
@@ -581,7 +581,7 @@ cdef class Ingress:
         return 0
 
     cdef int storage_refusal(self, uint64_t length, uint64_t sequence, bint recorded) except -1:
-        """Whether a record of that length, with that number, cannot be taken: NO_STORAGE, AFTER_REFUSAL; 0 = it can."""
+        """NO_STORAGE or AFTER_REFUSAL if a record of that length and sequence cannot be taken; 0 = it can."""
         cdef uint64_t refused_from_bytes = load_relaxed(&self.control.data.refused_from_bytes)
         if recorded and length >= refused_from_bytes:
             self.has_refused = self.has_refused or sequence != 0
@@ -591,9 +591,9 @@ cdef class Ingress:
         return 0
 
     cdef int put_acknowledgement(self) except -1:
-        """Lay the current frame out in the ring if it is a plain acknowledgement of messages that are held here.
+        """Lay out the current frame in the ring if it is a plain acknowledgement of messages leased to this connection.
 
-        0 = done, RING_FULL = later, COMMAND = it is something else, or needs more than this.
+        Returns 0 when done, RING_FULL if there is no room yet, COMMAND if Python must process the frame.
         """
         cdef const Slice* bookmarks = &self.view.field[<int>FIELD_BOOKMARK]
         cdef Acknowledging about
@@ -623,7 +623,7 @@ cdef class Ingress:
         about.derived_id = self.derived_id
         length = acknowledgement_length(&about, scratch_acks.count)
         if length >= load_relaxed(&self.control.data.refused_from_bytes) or (self.has_refused and about.sequence):
-            return COMMAND  # to be refused there
+            return COMMAND  # Python refuses it
         room = self.ring.reserve(<uint32_t>length)
         if room == NULL:
             return RING_FULL
@@ -639,11 +639,11 @@ cdef class Ingress:
         return self.note_sequence(sequence)
 
     cdef inline int note_sequence(self, uint64_t sequence) noexcept:
-        """A command with that number (0: none) is in the ring."""
+        """Note that a command with that sequence (0: none) is in the ring."""
         if sequence:
             self.sequence = sequence
             if self.wants_ack:
-                # A repeated, lower number is a duplicate: the highest one covers it.
+                # A lower sequence is a duplicate: the acknowledgement of the highest one covers it.
                 self.ack_sequence = max(self.ack_sequence, sequence)
                 self.ack_position = self.ring.pending_head
                 self.ack_requests += 1
@@ -654,12 +654,12 @@ cdef class Ingress:
     def publish_current(self, TopicEntry entry, bint wants_ack):
         """Put the current frame (a publish returned as COMMAND) into the ring under a declared topic.
 
-        `wants_ack`: it takes part in conflated acknowledgements. 0 = done, else as `parse`.
+        wants_ack: it takes part in conflated acknowledgements. Returns 0 when done, else a result of `parse`.
         """
         return self.put_publish_to(entry, wants_ack)
 
     def unread(self):
-        """Make the current frame the next one again."""
+        """Move back to the current frame, so that it is parsed again."""
         self.at -= 4 + self.frame_length
 
     cdef int make_room_for_permission(self, uint32_t number) except -1:
@@ -676,27 +676,27 @@ cdef class Ingress:
         return 0
 
     def set_permission(self, TopicEntry entry, bint allowed):
-        """Remember whether this connection may publish to a topic."""
+        """Store whether this connection may publish to a topic."""
         self.make_room_for_permission(entry.number)
         self.permissions[entry.number] = (self.permissions[entry.number] & 4) | (1 if allowed else 2)
 
     def allow_acknowledging(self, TopicEntry entry):
-        """Remember that this connection may read a queue: then it may acknowledge its messages."""
+        """Store that this connection may read a queue, and so may acknowledge its messages."""
         self.make_room_for_permission(entry.number)
         self.permissions[entry.number] |= 4
 
     def set_leases(self, LeaseTable leases):
-        """What the connection is given of queues is noted there from now on."""
+        """Set the table in which the deliveries to this connection are noted; None: there are none."""
         self.leases = leases
 
     def acknowledgement_records(
         self, AckList acks, TopicEntry entry, uint32_t action, uint64_t extension_ns, uint64_t searched_until,
         uint32_t token, uint64_t sequence,
     ):
-        """Records, as bytes, for acknowledgements that Python has dealt with; an int says why they cannot be taken:
-        NO_STORAGE, AFTER_REFUSAL.
+        """Records, as bytes, for acknowledgements that Python has processed; NO_STORAGE or AFTER_REFUSAL if they cannot
+        be taken.
 
-        entry: of the queue's name. The rest: see queue_acks.make_records.
+        entry: of the queue's name. For the other arguments see `make_records`.
         """
         cdef list records = make_records(
             acks, self.slot, self.serial, entry.number, action, extension_ns, searched_until, token,
@@ -706,21 +706,21 @@ cdef class Ingress:
         return refusal if refusal else records
 
     def note_acknowledgement(self, uint64_t sequence, bint wants_ack):
-        """The last of these records is in the ring. `wants_ack`: as for `publish_current`."""
+        """Note that the last of these records is in the ring. wants_ack: as for `publish_current`."""
         self.wants_ack = wants_ack
         self.note_sequence(sequence)
 
     def forget_permissions(self):
-        """Ask for every permission anew."""
+        """Forget all permissions, so that each is checked again."""
         if self.permission_count:
             memset(self.permissions, 0, self.permission_count)
 
     def spill_length(self):
-        """Bytes of the current frame's record, padding included."""
+        """The length of the current frame's record in bytes, padding included."""
         return align8(self.record_length(self.given_sequence))
 
     def write_spill(self, memory):
-        """Lay the current frame's record out in a file's memory of `spill_length` bytes."""
+        """Lay out the current frame's record in the memory of a spill file, of at least `spill_length` bytes."""
         cdef unsigned char[::1] view = memory
         cdef uint64_t sequence = self.given_sequence
         cdef uint64_t length = self.record_length(sequence)
@@ -729,9 +729,9 @@ cdef class Ingress:
         self.fill_record(<RecordHeader*>&view[0], <uint32_t>length, self.topic_entry, sequence)
 
     def finish_spill(self):
-        """The spilled message's control record is in the ring: the frame is done."""
+        """Note that the control record of the spilled message is in the ring, so that the frame is done."""
         self.note_publish(self.given_sequence)
 
     def consume(self):
-        """Move past the current frame, for results of `parse` that do not."""
+        """Move past the current frame, after a result of `parse` that does not consume it."""
         self.at += 4 + self.frame_length

@@ -1,10 +1,10 @@
-# The topics that one transport knows, found by name without making a Python object.
+# The table of the topics that one transport knows, with a look-up by name that makes no Python object.
 #
-# Publishing looks a topic up by its bytes in the receive buffer; delivery gets the entry from the log's topic records.
+# Publishing looks up a topic by its bytes in the receive buffer; delivery gets the entry from the log's topic records.
 # Numbers are dense and never reused, so other modules keep per-topic state in arrays.
 #
-# A queue's name is a topic too. What is published to it is recorded under the queue's publish target, whose entry hangs
-# on the name's, so that the way there costs a publish nothing (queues.md §4).
+# A queue's name is a topic too. A message published to it is recorded under the queue's publish target. The entry of
+# the name refers to the entry of the target, so that a publish needs no second look-up (queues.md §4).
 
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp
@@ -20,14 +20,14 @@ cdef class TopicEntry:
         return f"TopicEntry({self.name!r}, {self.message_type!r}, number={self.number})"
 
     def mark_declared(self):
-        """The core has been told the number."""
+        """Note that the number has been declared to the core."""
         self.declared = True
 
 
 cdef class TopicTable:
-    """All topics met so far.
+    """All topics that the transport has used so far.
 
-    classify(topic, message_type) -> (logged, discarded, refusal | None, FilterSet | None), asked once per topic.
+    classify(topic, message_type) -> (logged, discarded, refusal | None, FilterSet | None), called once per topic.
     queues: the names of the queues (amps.config.queue_topics.QueueTopics), None if there are none.
     """
 
@@ -47,14 +47,14 @@ cdef class TopicTable:
         free(self.slots)
 
     def message_type_id(self, str message_type):
-        """A small number for a message type."""
+        """The number of a message type in this table, assigned at its first use."""
         return self._message_types.setdefault(message_type, len(self._message_types))
 
     cdef uint64_t hash_of(self, uint32_t message_type_id, const uint8_t* name, uint32_t length) noexcept nogil:
         return hash_bytes(name, length, message_type_id)
 
     cdef TopicEntry find(self, uint32_t message_type_id, const uint8_t* name, uint32_t length, uint64_t hash_):
-        """The entry, or None if the topic is new."""
+        """The entry of a topic, or None if it is not in the table."""
         cdef uint64_t at = hash_ & (self.capacity - 1)
         cdef TopicEntry entry
         while self.slots[at].number_plus_one:
@@ -70,14 +70,14 @@ cdef class TopicTable:
         return None
 
     def known(self, str name, str message_type):
-        """The entry of a topic, or None if it was never met."""
+        """The entry of a topic, or None if it is not in the table."""
         cdef bytes raw = name.encode("utf-8", "surrogatepass")
         cdef uint32_t type_id = self.message_type_id(message_type)
         cdef uint64_t hash_ = self.hash_of(type_id, <const uint8_t*><const char*>raw, <uint32_t>len(raw))
         return self.find(type_id, <const uint8_t*><const char*>raw, <uint32_t>len(raw), hash_)
 
     def entry(self, str name, str message_type):
-        """The entry of a topic, made if it is new."""
+        """The entry of a topic; it is made if it is not in the table."""
         cdef TopicEntry entry = self.known(name, message_type)
         cdef bytes raw
         cdef uint32_t type_id
@@ -97,7 +97,7 @@ cdef class TopicTable:
         return entry
 
     def _find_queue(self, TopicEntry entry):
-        """Note whether a queue has that name, and where publishes to it go."""
+        """Set the queue of that name, if there is one, and the topic under which publishes to it are recorded."""
         number = self.queues.queue(entry.name, entry.message_type)
         if number is None:
             return
@@ -113,7 +113,7 @@ cdef class TopicTable:
             entry.target = self.entry(target, entry.message_type)
 
     def unrecorded_entry(self, str name, str message_type):
-        """The same for messages in the transient log: of a topic that is recorded in part, the other part."""
+        """The entry of a topic for messages in the transient log: `unrecorded` if the topic is recorded by content."""
         cdef TopicEntry entry = self.entry(name, message_type)
         return entry if entry.unrecorded is None else entry.unrecorded
 

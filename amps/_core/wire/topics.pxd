@@ -8,23 +8,23 @@ from amps._core.values.fields cimport MessageContext
 
 
 cdef class TopicEntry:
-    """A topic of one message type, as one transport knows it."""
+    """A topic of one message type in one transport."""
 
-    cdef readonly uint32_t number          # this transport's number for it
+    cdef readonly uint32_t number          # number of the topic in this transport
     cdef readonly str name
     cdef readonly bytes raw_name           # UTF-8
     cdef readonly str message_type
     cdef readonly uint32_t message_type_id
-    cdef readonly bytes json_name          # quoted, as it stands in headers
+    cdef readonly bytes json_name          # quoted, as in headers
     cdef readonly bint logged              # recorded in the journal
     cdef readonly bint discarded           # accepted and dropped: /AMPS/devnull
-    cdef readonly str refusal              # why nothing can be published to it, or None
-    cdef readonly bint declared            # the core knows the number
-    cdef readonly FilterSet recorded_if    # of a recorded topic: messages that match none are not; None = all are
-    cdef readonly TopicEntry unrecorded    # of such a topic: what stands for messages that are not recorded
-    cdef readonly int64_t queue            # number of the queue that has this name; -1 = none has
-    cdef readonly bint is_own_topic        # of such a queue: it takes what is published under its own name
-    cdef readonly TopicEntry target        # of another one: the topic under which publishes to it are recorded
+    cdef readonly str refusal              # the reason why publishes to it are refused, or None
+    cdef readonly bint declared            # the number has been declared to the core
+    cdef readonly FilterSet recorded_if    # messages that match none of its filters are not recorded; None = all are
+    cdef readonly TopicEntry unrecorded    # with `recorded_if`: the entry for messages that are not recorded
+    cdef readonly int64_t queue            # number of the queue with this name; -1 = none
+    cdef readonly bint is_own_topic        # of a queue: it takes messages published under its own name
+    cdef readonly TopicEntry target        # of any other queue: the topic under which publishes to it are recorded
 
 
 cdef struct TableSlot:
@@ -48,7 +48,7 @@ cdef class TopicTable:
     cdef uint64_t hash_of(self, uint32_t message_type_id, const uint8_t* name, uint32_t length) noexcept nogil
 
 
-# What a record tells about its message. See wire/message_facts.pxi.
+# The facts about a message that its record holds. See wire/message_facts.pxi.
 
 
 cdef int tell_facts(

@@ -1,4 +1,4 @@
-"""The topics of one transport, and what a record tells about its message."""
+"""The topics of one transport, and the facts about a message that its record holds."""
 
 include "../shm/layout.pxi"
 include "topic_table.pxi"

@@ -139,6 +139,6 @@ def test_what_was_cut_off_is_an_error_for_whoever_waits_for_it(log: Log) -> None
 def test_what_is_not_in_the_file_is_not_needed(log: Log) -> None:
     file = LogFile(str(log.path))
     for offset, length in ((FILE_BYTES + 1, 0), (FILE_BYTES, 1), (0, FILE_BYTES + 1)):
-        with pytest.raises(LogDamaged, match="leaves the file"):
+        with pytest.raises(LogDamaged, match="reaches beyond the end of the file"):
             file.need(offset, length)
     file.need(FILE_BYTES, 0)

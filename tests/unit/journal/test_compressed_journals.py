@@ -290,7 +290,7 @@ def test_a_damaged_journal_is_not_compressed(journals: Journals, original: Path)
 
 
 def test_a_journal_that_is_not_full_is_not_compressed(journals: Journals, original: Path) -> None:
-    with pytest.raises(LogDamaged, match="no end of the journal"):
+    with pytest.raises(LogDamaged, match="nor the end of the journal"):
         sum(compress_journal(Disk(), journals.storage.path(2), journals.compressed[0]))
 
 

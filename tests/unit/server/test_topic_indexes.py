@@ -411,7 +411,7 @@ def test_what_is_missing_or_damaged_is_said_once(tmp_path: Path) -> None:
         run_replay(replay, reader, log.end)
     expected = [
         ("21-0005", f"{log.topic_index(1)}: it is that of another journal"),
-        ("21-0005", f"{log.topic_index(2)}: its length is not what its header says"),
+        ("21-0005", f"{log.topic_index(2)}: its length differs from the length in its header"),
         *(("21-0004", f"{log.topic_index(number)} does not exist") for number in log.full[3:]),
     ]
     assert reading.reports == expected
